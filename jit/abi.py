@@ -1,0 +1,47 @@
+"""The kernel ABI and the code object: what `jit` makes and the C runtime maps and calls.
+
+    void kernel(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin, int64_t tile_end)
+
+The kernel does tiles tile_begin <= t < tile_end of `n_tiles`; any partition of the tiles, by any number of
+threads, gives the same bits. Buffers that the kernel reads with full vectors may be over-read by no byte.
+`svm_rt` (one per thread): offset 0 `void *scratch` (64-byte aligned, at least `scratch` bytes), offset 8
+`int64_t error` (0, or ERROR_INDEX, set by the kernel), offset 16 `int64_t error_value`, offset 24 `int64_t
+error_bound`. After an error the kernel goes on with a clamped index, so that memory stays safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .spec import Buffer, Size
+
+ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
+
+RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND = 0, 8, 16, 24
+PARAMS = (("ptr", "buffers"), ("ptr", "dims"), ("ptr", "rt"), ("i64", "tile_begin"), ("i64", "tile_end"))
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
+
+    `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
+    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
+    for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype and
+    exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact kernel
+    was compiled for (None: generic, any sizes >= 0).
+    `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations left.
+    """
+
+    spec_hash: str
+    target: str  # "x86-64-v3" | "x86-64-v4" | "aarch64"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    tiles: tuple[tuple[Size, int], ...]
+    scratch: tuple[tuple[int, tuple[Size, ...]], ...]
+    cost: tuple[tuple[int, tuple[Size, ...]], ...]
+    code: bytes
+    entry: int = 0
+    exact_dims: tuple[int, ...] | None = None
+    schedule: str = ""  # the schedule's name, for people
+    llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)

@@ -1,0 +1,213 @@
+"""LLVM IR as text, written instruction by instruction in SSA form.
+
+`Function` appends instructions and hands out `Value`s. Integer arithmetic folds Python ints, so one generator
+serves every tier: a size is an `int` (exact) or an i64 `Value` (generic), and the exact kernel's code falls out
+constant. No LLVM mid-level pass runs afterwards: what is written here is what the back end sees.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Value:
+    """An SSA value (or constant) with its LLVM type, e.g. Value("<16 x float>", "%12")."""
+
+    type: str
+    name: str
+
+
+Int = int | Value  # a folded i64 or a run-time one
+
+
+def f32_bits(x: float) -> str:
+    """Return LLVM's hexadecimal literal for the f32 value nearest to `x`."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', struct.unpack('<f', struct.pack('<f', x))[0]))[0]:016X}"
+
+
+def f64_bits(x: float) -> str:
+    """Return LLVM's hexadecimal literal for the f64 value `x`."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
+
+
+class Loop:
+    """A counted loop under construction: see `Function.loop`."""
+
+    def __init__(self, carried: list[Value]) -> None:
+        self.carried = carried  # the loop-carried values at the top of the body
+        self.index: Value = Value("i64", "%undefined")
+        self._next: list[Value] | None = None
+        self.results: list[Value] = []  # after the loop
+
+    def next(self, *values: Value) -> None:
+        """Give the carried values of the next iteration (once, at the end of the body)."""
+        self._next = list(values)
+
+
+class Function:
+    """Text of one LLVM function `define void @name(params)`."""
+
+    def __init__(self, name: str, params: Sequence[tuple[str, str]]) -> None:
+        self.name = name
+        self.params = [Value(t, f"%{n}") for t, n in params]
+        self.lines: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self._n = 0
+        self.block = "entry"
+
+    # text
+    def op(self, type: str, text: str) -> Value:
+        """Append `%new = text`; return it as a Value of `type`."""
+        self._n += 1
+        value = Value(type, f"%{self._n}t")
+        self.lines.append(f"  {value.name} = {text}")
+        return value
+
+    def do(self, text: str) -> None:
+        """Append an instruction without result."""
+        self.lines.append(f"  {text}")
+
+    def label(self, hint: str) -> str:
+        """Return a new block name."""
+        self._n += 1
+        return f"{hint}.{self._n}"
+
+    def start(self, block: str) -> None:
+        """Begin block `block`; the previous one must have ended in a branch."""
+        self.lines.append(f"{block}:")
+        self.block = block
+
+    def call(self, type: str, name: str, *args: Value, attrs: str = "") -> Value:
+        """Call a function or intrinsic by name, declaring it."""
+        self.declarations[name] = f"declare {type} @{name}({', '.join(a.type for a in args)})"
+        text = f"call {type} @{name}({', '.join(f'{a.type} {a.name}' for a in args)}){attrs}"
+        if type == "void":
+            self.do(text)
+            return Value("void", "")
+        return self.op(type, text)
+
+    def text(self) -> str:
+        """Return the finished function with its declarations."""
+        params = ", ".join(f"{p.type} {p.name}" for p in self.params)
+        lines = [f"define void @{self.name}({params}) #0 {{", "entry:", *self.lines, "  ret void", "}"]
+        return "\n".join([*sorted(self.declarations.values()), *lines]) + "\n"
+
+    # i64 arithmetic with folding
+    def i64(self, x: Int) -> Value:
+        """Return `x` as a Value."""
+        return Value("i64", str(x)) if isinstance(x, int) else x
+
+    def _int(self, opcode: str, fold: Callable[[int, int], int], a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int):
+            return fold(a, b)
+        return self.op("i64", f"{opcode} i64 {self.i64(a).name}, {self.i64(b).name}")
+
+    def add(self, a: Int, b: Int) -> Int:
+        """a + b."""
+        if a == 0:
+            return b
+        return a if b == 0 else self._int("add nsw", lambda x, y: x + y, a, b)
+
+    def sub(self, a: Int, b: Int) -> Int:
+        """a - b."""
+        return a if b == 0 else self._int("sub nsw", lambda x, y: x - y, a, b)
+
+    def mul(self, a: Int, b: Int) -> Int:
+        """a * b."""
+        if a == 1 or b == 0:
+            return b
+        return a if b == 1 or a == 0 else self._int("mul nsw", lambda x, y: x * y, a, b)
+
+    def udiv(self, a: Int, b: Int) -> Int:
+        """a // b for a >= 0, b > 0."""
+        return a if b == 1 else self._int("udiv", lambda x, y: x // y, a, b)
+
+    def urem(self, a: Int, b: Int) -> Int:
+        """a % b for a >= 0, b > 0."""
+        return 0 if b == 1 else self._int("urem", lambda x, y: x % y, a, b)
+
+    def minimum(self, a: Int, b: Int) -> Int:
+        """min(a, b), signed."""
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.call("i64", "llvm.smin.i64", self.i64(a), self.i64(b))
+
+    def ceildiv(self, a: Int, b: int) -> Int:
+        """ceil(a / b) for a >= 0."""
+        return self.udiv(self.add(a, b - 1), b)
+
+    def less(self, a: Int, b: Int) -> Value:
+        """a < b, signed, as i1."""
+        return self.op("i1", f"icmp slt i64 {self.i64(a).name}, {self.i64(b).name}")
+
+    # memory
+    def at(self, base: Value, element: str, index: Int) -> Value:
+        """Return the address of `base[index]` for elements of LLVM type `element`."""
+        if index == 0:
+            return base
+        return self.op("ptr", f"getelementptr inbounds {element}, ptr {base.name}, i64 {self.i64(index).name}")
+
+    def load(self, type: str, address: Value, align: int = 1) -> Value:
+        """Load a `type` from `address`."""
+        return self.op(type, f"load {type}, ptr {address.name}, align {align}")
+
+    def store(self, value: Value, address: Value, align: int = 1) -> None:
+        """Store `value` at `address`."""
+        self.do(f"store {value.type} {value.name}, ptr {address.name}, align {align}")
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """Return the vector with `value` in every lane."""
+        vector = f"<{lanes} x {value.type}>"
+        one = self.op(vector, f"insertelement {vector} poison, {value.type} {value.name}, i32 0")
+        return self.op(vector, f"shufflevector {vector} {one.name}, {vector} poison, <{lanes} x i32> zeroinitializer")
+
+    # control flow
+    @contextmanager
+    def loop(self, begin: Int, end: Int, step: Int = 1, carried: Sequence[Value] = ()) -> Iterator[Loop]:
+        """for (i = begin; i < end; i += step), carrying values.
+
+        In the body `loop.index` is i and `loop.carried` the carried values; finish with `loop.next(...)` if any
+        are carried. After the `with`, `loop.results` holds their final values (the initial ones for no trip).
+        """
+        before, head, body, after = self.block, self.label("head"), self.label("body"), self.label("after")
+        self.do(f"br label %{head}")
+        self.start(head)
+        place = len(self.lines)  # the phis go here, once the latch is known
+        self._n += 1
+        index = Value("i64", f"%i{self._n}")
+        phis = []
+        for c in carried:
+            self._n += 1
+            phis.append(Value(c.type, f"%c{self._n}"))
+        state = Loop(list(phis))
+        state.index = index
+        again = self.less(index, end)
+        self.do(f"br i1 {again.name}, label %{body}, label %{after}")
+        self.start(body)
+        yield state
+        following = self.add(index, step)
+        values = state._next if state._next is not None else []
+        if len(values) != len(phis):
+            raise AssertionError("Loop.next must give one value for each carried one")
+        latch = self.block
+        self.do(f"br label %{head}")
+        texts = [f"  {index.name} = phi i64 [ {self.i64(begin).name}, %{before} ], [ {self.i64(following).name}, %{latch} ]"]
+        for phi, initial, value in zip(phis, carried, values, strict=True):
+            texts.append(f"  {phi.name} = phi {phi.type} [ {initial.name}, %{before} ], [ {value.name}, %{latch} ]")
+        self.lines[place:place] = texts
+        self.start(after)
+        state.results = phis
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Run the body only where `condition` (i1) holds."""
+        then, after = self.label("then"), self.label("after")
+        self.do(f"br i1 {condition.name}, label %{then}, label %{after}")
+        self.start(then)
+        yield
+        self.do(f"br label %{after}")
+        self.start(after)

@@ -1,0 +1,243 @@
+"""Kernel specs: what a kernel computes, as data, before any machine code exists.
+
+A spec is a loop nest over symbolic sizes. It is immutable, serialisable (`to_json`/`from_json`) and
+content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters known only at run time.
+An *exact* kernel is the same spec with values given for the `Dim`s; both come from the same generator
+and give the same bits.
+
+Families: `Nest` (pointwise chains, row reductions, gathers), `Matmul`, `Attention`.
+All share `Buffer` (what the kernel reads and writes) and `Instr` (the scalar body, in SSA form).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar
+
+SPEC_VERSION = 1
+
+
+@dataclass(frozen=True, order=True)
+class Dim:
+    """The run-time parameter `dims[index]` (an int64, >= 0) of a kernel: a size or a slice offset."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"n{self.index}"
+
+
+Size = int | Dim
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """`buffers[i]` of the kernel ABI: a contiguous row-major array of `dtype` and `shape`; () is 0-d.
+
+    `dtype` is one of f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool (bool: one byte, 0 or 1).
+    `is_output`: the kernel writes all of it; otherwise it only reads. Outputs may share memory with an
+    input only where the emitter proved every element is read before its place is written.
+    """
+
+    dtype: str
+    shape: tuple[Size, ...]
+    is_output: bool = False
+
+
+@dataclass(frozen=True)
+class Index:
+    """One axis position: `scale * (loop or value) + offset`.
+
+    Exactly one of `loop` (index of a domain loop) and `value` (id of an earlier integer Instr: a gather,
+    bounds-checked at run time) may be set; neither: the constant `offset`. `offset` may be a Dim.
+    """
+
+    loop: int | None = None
+    value: int | None = None
+    scale: int = 1
+    offset: Size = 0
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One scalar step of a body; its id is its position in the tuple.
+
+    op      args               attrs
+    load    -                  buffer, index (one Index per buffer axis); result has the buffer's dtype
+    store   (value,)           buffer, index; value must already have the buffer's dtype
+    const   -                  value (int, float, bool; inf/nan as the strings "inf" "-inf" "nan"), dtype
+    iota    -                  loop; dtype i64: the value of that loop's index
+    dim     -                  size (a Dim or int); dtype i64
+    acc     -                  the family's input to an epilogue: matmul's sum, attention's scaled score
+    cast    (value,)           dtype, PyTorch's conversion rules (float -> int truncates; to bool: != 0)
+    select  (cond, a, b)
+    any op of `jit.math.OPS`   unary / binary / comparison on equal dtypes (comparison results are bool)
+    reduce.sum|prod|max|min|any|all  (value,)   over the row loop (the last domain loop); the result is a
+                               row value: usable by later instructions everywhere in the row.
+                               Order of float sums: fixed by the family, the same for every tier.
+    """
+
+    op: str
+    dtype: str
+    args: tuple[int, ...] = ()
+    buffer: int | None = None
+    index: tuple[Index, ...] = ()
+    value: Any = None
+    loop: int | None = None
+    size: Size | None = None
+
+
+Body = tuple[Instr, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops `domain` (outermost first) around `body`.
+
+    Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
+    it; a store whose index does not use the row loop writes once per row.
+    """
+
+    family: ClassVar[str] = "nest"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    domain: tuple[Size, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """acc[batch.., i, j] = sum over k, in ascending order by fused multiply-add from 0, of A[.., i, k] * B[.., k, j].
+
+    Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
+    `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
+    batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
+    `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
+    "panels": b is a constant packed by `jit.matmul.pack_panels` as [ceil(N/PANEL), K, PANEL] zero-padded in the
+    last panel; then `b_index` is () and there is no batch over b.
+    A's k axis must be last (stride 1).
+    dtype of a and b: f32 (f64, bf16, f16 later); accumulation in f32 (f64 for f64).
+    """
+
+    family: ClassVar[str] = "matmul"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    batch: tuple[Size, ...]
+    m: Size
+    n: Size
+    k: Size
+    a: int
+    a_index: tuple[Index, ...]
+    b: int
+    b_index: tuple[Index, ...]
+    b_layout: str
+    epilogue: Body
+
+
+@dataclass(frozen=True)
+class Attention:
+    """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
+
+    `batch`: the loops that head and batch make, e.g. (B, H). Loops: batch.., i (len(batch)), j (len(batch)+1).
+    `q_index`, `k_index`, `v_index`, `out_index`: one Index per axis of that buffer; the head dimension is loop
+    len(batch)+2 and must be the last axis (stride 1) of each buffer. Any axis order otherwise ([B, L, H, D] in place).
+    `body`: domain (batch.., i, j), `acc` (f32) is the scaled score; its last instruction's value is the masked
+    score (add a bias, select -inf ...); no stores. An empty body is the identity.
+    A row whose scores are all -inf gives NaN where PyTorch's softmax does (safe_softmax=True: 0, as SDPA does).
+    """
+
+    family: ClassVar[str] = "attention"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    batch: tuple[Size, ...]
+    q_len: Size
+    k_len: Size
+    head_dim: Size
+    v_dim: Size
+    q: int
+    k: int
+    v: int
+    out: int
+    q_index: tuple[Index, ...]
+    k_index: tuple[Index, ...]
+    v_index: tuple[Index, ...]
+    out_index: tuple[Index, ...]
+    scale: float
+    safe_softmax: bool
+    body: Body
+
+
+KernelSpec = Nest | Matmul | Attention
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Matmul, Attention)}
+
+
+# Serialisation ------------------------------------------------------------------------------------
+
+
+def _encode(value: Any) -> Any:
+    """Return `value` as plain JSON data. A Dim is {"dim": i}; Index and Instr leave out their defaults."""
+    if isinstance(value, Dim):
+        return {"dim": value.index}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if is_dataclass(value):
+        pairs = [(f, getattr(value, f.name)) for f in fields(value)]
+        return {f.name: _encode(v) for f, v in pairs if f.default != v or isinstance(v, bool) != isinstance(f.default, bool)}
+    return value
+
+
+def _size(data: Any) -> Size:
+    return Dim(data["dim"]) if isinstance(data, dict) else int(data)
+
+
+def _sizes(data: Any) -> tuple[Size, ...]:
+    return tuple(_size(item) for item in data)
+
+
+def _index(data: Any) -> tuple[Index, ...]:
+    return tuple(Index(**{**item, "offset": _size(item.get("offset", 0))}) for item in data)
+
+
+def _body(data: Any) -> Body:
+    return tuple(_instr(item) for item in data)
+
+
+def _instr(data: dict[str, Any]) -> Instr:
+    data = dict(data)
+    data["args"] = tuple(data.get("args", ()))
+    data["index"] = _index(data.get("index", ()))
+    if data.get("size") is not None:
+        data["size"] = _size(data["size"])
+    return Instr(**data)
+
+
+def _buffers(data: Any) -> tuple[Buffer, ...]:
+    return tuple(Buffer(b["dtype"], _sizes(b["shape"]), b.get("is_output", False)) for b in data)
+
+
+_DECODERS = {"buffers": _buffers, "domain": _sizes, "batch": _sizes, "body": _body, "epilogue": _body}
+_DECODERS |= {name: _index for name in ("a_index", "b_index", "q_index", "k_index", "v_index", "out_index")}
+_DECODERS |= {name: _size for name in ("m", "n", "k_len", "q_len", "head_dim", "v_dim")}
+
+
+def to_json(spec: KernelSpec) -> str:
+    """Return the canonical JSON text of `spec` (equal specs give equal text)."""
+    data = {"family": spec.family, "version": SPEC_VERSION, **_encode(spec)}
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def from_json(text: str) -> KernelSpec:
+    """Return the spec that `to_json` wrote. Raises ValueError for an unknown family or version."""
+    data = json.loads(text)
+    family, version = data.pop("family"), data.pop("version")
+    if family not in FAMILIES or version != SPEC_VERSION:
+        raise ValueError(f"kernel spec: family {family!r} version {version} is unknown; this build reads version {SPEC_VERSION}")
+    decoders = dict(_DECODERS, k=_size) if family == "matmul" else _DECODERS
+    return FAMILIES[family](**{name: decoders[name](value) if name in decoders else value for name, value in data.items()})
+
+
+def spec_hash(spec: KernelSpec) -> str:
+    """Return the SHA-256 (hex) of the canonical text: the identity of the computation."""
+    return hashlib.sha256(to_json(spec).encode()).hexdigest()
