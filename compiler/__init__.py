@@ -1,0 +1,1 @@
+"""Compiler: a PyTorch program in, a register-VM program with kernel specs out."""

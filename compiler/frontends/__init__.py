@@ -1,0 +1,1 @@
+"""Importers: one per source format, the only modules that may import torch."""

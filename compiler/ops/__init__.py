@@ -1,0 +1,1 @@
+"""Operator declarations, one file per family."""

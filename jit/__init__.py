@@ -1,0 +1,1 @@
+"""Kernel specs to machine code."""

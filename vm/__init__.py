@@ -1,0 +1,1 @@
+"""The register VM: instruction set, artifact format, interpreters."""
