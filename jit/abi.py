@@ -30,6 +30,8 @@ class CodeObject:
     for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype and
     exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact kernel
     was compiled for (None: generic, any sizes >= 0).
+    `bounds`: (loop, scale, offset, axis) each demanding scale * (loop - 1) + offset < axis whenever loop > 0, for
+    every access whose place in range does not follow from the shapes alone; checked at a launch as well.
     `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations left.
     """
 
@@ -40,6 +42,7 @@ class CodeObject:
     tiles: tuple[tuple[Size, int], ...]
     scratch: tuple[tuple[int, tuple[Size, ...]], ...]
     cost: tuple[tuple[int, tuple[Size, ...]], ...]
+    bounds: tuple[tuple[Size, int, Size, Size], ...]
     code: bytes
     entry: int = 0
     exact_dims: tuple[int, ...] | None = None
