@@ -11,9 +11,12 @@ error_bound`. After an error the kernel goes on with a clamped index, so that me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from .spec import Buffer, Size
+from .llvm import Function, Int
+from .spec import Buffer, Dim, Size
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
 
@@ -48,3 +51,37 @@ class CodeObject:
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""  # the schedule's name, for people
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
+
+
+# What a family's generator gives -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generator's answer; `tiles`, `scratch` and `cost` are the CodeObject's fields of these names."""
+
+    tiles: tuple[tuple[Size, int], ...]
+    scratch: tuple[tuple[int, tuple[Size, ...]], ...] = ()
+    cost: tuple[tuple[int, tuple[Size, ...]], ...] = ()
+    schedule: str = ""  # the name of the schedule that was used
+
+
+class Generator(Protocol):
+    """`emit` of a family's module (`jit.nest`, `jit.matmul`, `jit.attention`).
+
+    `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body (the
+    final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an exact kernel,
+    in a generic one an i64 Value loaded from `dims` already; `resolve` reads a Size with it. In an exact kernel
+    `Generated`'s sizes may be ints or the spec's Dims. Constant data: `f.declarations["name"] = "@name = private
+    unnamed_addr constant ..."`. `schedule`: the generator's own name of a variant, None for its choice.
+    Raises ValueError for a schedule that it does not know.
+    """
+
+    def __call__(self, f: Function, spec: Any, sizes: Sequence[Int], schedule: str | None) -> Generated:
+        """Emit the kernel of `spec` into `f`."""
+        ...
+
+
+def resolve(size: Size, sizes: Sequence[Int]) -> Int:
+    """Return the value of a spec's Size: an int itself, a Dim's from `sizes`."""
+    return sizes[size.index] if isinstance(size, Dim) else size
