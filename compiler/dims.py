@@ -1,0 +1,119 @@
+"""Symbolic dimensions: integer expressions over size symbols, on sympy.
+
+A dimension is a Python `int` or a sympy expression over symbols made by `symbol()`. Expressions are kept expanded, so
+structural equality is equality of polynomials. Division is floor division (`floordiv`), remainder takes the sign of
+the divisor (`mod`), as Python's and the VM's do.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+import sympy
+
+DimExpr = int | sympy.Expr
+
+
+class floordiv(sympy.Function):  # noqa: N801 (a function's name in expressions)
+    """floordiv(a, b) = floor(a / b), kept unevaluated unless it is exact or constant."""
+
+    nargs = 2
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+        if b == 1:
+            return a
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) // int(b))
+        quotient = sympy.cancel(a / b)
+        if quotient.is_polynomial() and all(c.is_Integer for c in sympy.Poly(quotient, *quotient.free_symbols).coeffs()) if quotient.free_symbols else quotient.is_Integer:
+            return sympy.expand(quotient)
+        return None
+
+
+def symbol(name: str) -> sympy.Symbol:
+    """Return the size symbol `name`: a non-negative integer."""
+    return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def simplify(dim: DimExpr) -> DimExpr:
+    """Return `dim` in canonical form: an int where it is constant, else an expanded expression."""
+    if isinstance(dim, int):
+        return dim
+    expanded = sympy.expand(dim)
+    return int(expanded) if expanded.is_Integer else expanded
+
+
+def product(dims: Iterable[DimExpr]) -> DimExpr:
+    """Return the product of `dims` (1 for none)."""
+    result: DimExpr = 1
+    for dim in dims:
+        result = result * dim
+    return simplify(result)
+
+
+def equal(a: DimExpr, b: DimExpr) -> bool:
+    """Return True where `a` and `b` are equal for all values of their symbols (False: not proved)."""
+    return simplify(sympy.sympify(a) - b) == 0
+
+
+def shapes_equal(a: tuple[DimExpr, ...], b: tuple[DimExpr, ...]) -> bool:
+    """Return True where both shapes have equal ranks and provably equal sizes."""
+    return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def symbols_of(dim: DimExpr) -> frozenset[str]:
+    """Return the names of the symbols in `dim`."""
+    return frozenset() if isinstance(dim, int) else frozenset(str(s) for s in dim.free_symbols)
+
+
+def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:
+    """Return the value of `dim` with symbols replaced. Raises KeyError for a missing symbol."""
+    if isinstance(dim, int):
+        return dim
+    return int(dim.subs({s: values[str(s)] for s in dim.free_symbols}))
+
+
+def format_dim(dim: DimExpr) -> str:
+    """Return `dim` as text that `parse_dim` reads back: Python syntax with + - * ** and the functions below."""
+    return str(dim).replace(" ", "")
+
+
+FUNCTIONS = {"floordiv": floordiv, "Mod": sympy.Mod, "Min": sympy.Min, "Max": sympy.Max}
+
+
+def parse_dim(text: str) -> DimExpr:
+    """Return the dimension written as `text`. Raises ValueError with the offending part (nothing is evaluated)."""
+    try:
+        return simplify(_parse(ast.parse(text.strip(), mode="eval").body))
+    except SyntaxError as error:
+        raise ValueError(f"dimension {text!r}: not an expression") from error
+
+
+def _parse(node: ast.expr) -> DimExpr:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return symbol(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_parse(node.operand)
+    if isinstance(node, ast.BinOp):
+        a, b = _parse(node.left), _parse(node.right)
+        match node.op:
+            case ast.Add():
+                return a + b
+            case ast.Sub():
+                return a - b
+            case ast.Mult():
+                return a * b
+            case ast.FloorDiv():
+                return floordiv(sympy.sympify(a), sympy.sympify(b))
+            case ast.Mod():
+                return sympy.Mod(a, b)
+            case ast.Pow() if isinstance(b, int):
+                return a**b
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+        return FUNCTIONS[node.func.id](*[sympy.sympify(_parse(arg)) for arg in node.args])
+    raise ValueError(f"dimension: {ast.unparse(node)!r} is not a sum, product, floordiv, Mod, Min or Max of symbols and integers")

@@ -1,0 +1,185 @@
+"""The graph IR: one data type from import to bytecode.
+
+A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name declared in
+`compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions, numpy arrays, tuples of
+these, kernel specs). Control flow is a node with regions: `if` (cond; blocks then, else), `while` (carried values;
+blocks cond, body). Every value has one definition (SSA) and a type. Passes change graphs in place through the methods
+here, which keep `Value.users` right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dims import DimExpr
+from .types import Type
+
+
+class Value:
+    """An SSA value. `name` is unique in its graph (for text). `node` is its definition, None for a block parameter."""
+
+    def __init__(self, name: str, type: Type, node: Node | None = None) -> None:
+        self.name = name
+        self.type = type
+        self.node = node
+        self.users: list[Node] = []  # one entry per use as an argument; block results are not users
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+class Node:
+    """One application of `op`. `args` may hold None for an absent optional argument."""
+
+    def __init__(
+        self,
+        op: str,
+        args: Sequence[Value | None],
+        attrs: dict[str, Any] | None = None,
+        regions: Sequence[Block] = (),
+        source: str = "",
+    ) -> None:
+        self.op = op
+        self.args: list[Value | None] = []
+        self.attrs: dict[str, Any] = dict(attrs or {})
+        self.regions = list(regions)
+        self.source = source  # "file.py:31" of the user's model, or ""
+        self.results: list[Value] = []
+        self.set_args(args)
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    def set_args(self, args: Sequence[Value | None]) -> None:
+        """Replace all arguments."""
+        for value in self.args:
+            if value is not None:
+                value.users.remove(self)
+        self.args = list(args)
+        for value in self.args:
+            if value is not None:
+                value.users.append(self)
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.results))} = {self.op}({', '.join(map(repr, self.args))})"
+
+
+@dataclass(eq=False)
+class Block:
+    """A straight list of nodes with parameters and results."""
+
+    params: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SymbolInfo:
+    """What the contract says of a size symbol: min <= value (<= max) and value % multiple_of == 0; `why`: a model line."""
+
+    name: str
+    min: int = 0
+    max: int | None = None
+    multiple_of: int = 1
+    why: str = ""
+
+
+@dataclass
+class Graph:
+    """A function: `inputs` name the body's parameters, `outputs` its results, `symbols` the sizes of its contract.
+
+    `structure`: how flat inputs and outputs map to the caller's nested ones (pytree text), opaque to the compiler.
+    """
+
+    name: str
+    body: Block = field(default_factory=Block)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    symbols: dict[str, SymbolInfo] = field(default_factory=dict)
+    structure: dict[str, Any] = field(default_factory=dict)
+    _n_values: int = 0
+
+    def new_name(self, hint: str = "") -> str:
+        """Return a fresh value name."""
+        self._n_values += 1
+        return f"{hint or 'v'}{self._n_values}"
+
+    def input(self, name: str, type: Type) -> Value:
+        """Append a parameter to the body."""
+        value = Value(name, type)
+        self.body.params.append(value)
+        self.inputs.append(name)
+        return value
+
+    def nodes(self, block: Block | None = None) -> Iterator[Node]:
+        """Yield every node, those of regions before the node that holds them."""
+        for node in list((block or self.body).nodes):
+            for region in node.regions:
+                yield from self.nodes(region)
+            yield node
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Make every use of `old`, block results included, a use of `new`."""
+        for node in list(old.users):
+            node.set_args([new if arg is old else arg for arg in node.args])
+        for block in self.blocks():
+            block.results = [new if value is old else value for value in block.results]
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the body and every region's block."""
+        yield self.body
+        for node in self.nodes():
+            yield from node.regions
+
+
+class Builder:
+    """Appends nodes to a block, inferring result types from the op's declaration."""
+
+    def __init__(self, graph: Graph, block: Block | None = None, position: int | None = None) -> None:
+        self.graph = graph
+        self.block = block or graph.body
+        self.position = position  # None: at the end; else nodes are inserted here, in order
+        self.source = ""
+
+    def insert(self, node: Node, types: Sequence[Type], hint: str = "") -> list[Value]:
+        """Insert `node` with results of `types`; return them."""
+        node.source = node.source or self.source
+        node.results = [Value(self.graph.new_name(hint), t, node) for t in types]
+        if self.position is None:
+            self.block.nodes.append(node)
+        else:
+            self.block.nodes.insert(self.position, node)
+            self.position += 1
+        return node.results
+
+    def apply(self, op: str, *args: Value | None, **attrs: Any) -> list[Value]:
+        """Append op(args, attrs) and return its results. Raises what the op's type rule raises."""
+        from .ops import OPS  # ops import this module for their decompositions
+
+        return self.insert(Node(op, args, attrs), OPS[op].infer([a.type if a is not None else None for a in args], attrs))
+
+    def one(self, op: str, *args: Value | None, **attrs: Any) -> Value:
+        """Append op(args, attrs) and return its only result."""
+        (value,) = self.apply(op, *args, **attrs)
+        return value
+
+    def constant(self, array: np.ndarray, dtype: str, name: str = "") -> Value:
+        """Append a constant tensor; bf16 is stored as uint16 bits."""
+        return self.one("constant", array=array, dtype=dtype, name=name)
+
+    def size(self, dim: DimExpr) -> Value:
+        """Append the int value of a dimension."""
+        return self.one("size", dim=dim)
+
+
+def erase(block: Block, node: Node) -> None:
+    """Remove `node` from `block`; its results must be unused."""
+    node.set_args([])
+    block.nodes.remove(node)

@@ -1,0 +1,69 @@
+"""What an operator's declaration says. One `Op` is one operator of the graph IR; one `Composite` is a torch operator
+that is written in terms of others when it is imported. Everything else (importers, type inference, lowering,
+documentation, generated tests) reads these.
+
+Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
+  pointwise   `scalar` names the op of `jit.math.OPS` (or "cast", "select"); arguments have equal, already broadcast
+              shapes and the dtypes of the rule
+  view        an index map, no data moves: reshape permute expand slice
+  source      no tensor arguments: constant full iota
+  reduce      over the last axis: `scalar` is "reduce.sum" ... ; result keeps the axis with size 1
+  gather      rows of a table chosen by an index tensor
+  matmul, attention   their kernel family
+  composite   has `decompose`: rewritten into other ops by the decompose pass before lowering
+  value       works on plain values (ints, floats, tuples ...), becomes instructions
+  control     if, while, call, extern
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir import Builder, Node, Value
+from ..types import Type
+
+KINDS = ("pointwise", "view", "source", "reduce", "gather", "matmul", "attention", "composite", "value", "control")
+Infer = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A test input: tensor types as text ("f32[2,s0]"), attrs, how to fill ("normal", "positive", "unit", "index:N")."""
+
+    args: tuple[str, ...]
+    attrs: dict[str, Any]
+    fill: str = "normal"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator of the graph IR.
+
+    `schema` is its signature in PyTorch's notation. `infer(types, attrs)` returns the result types or raises
+    `ShapeError`/`DtypeError` with a full sentence. `torch` names overloads whose arguments match the schema one to one.
+    `reference(arrays, attrs)` is the numpy definition. `decompose(builder, node)` returns the replacing values.
+    """
+
+    name: str
+    kind: str
+    schema: str
+    doc: str
+    infer: Infer
+    reference: Callable[..., Any]
+    torch: tuple[str, ...] = ()
+    scalar: str = ""
+    decompose: Callable[[Builder, Node], Sequence[Value]] | None = None
+    samples: tuple[Sample, ...] = ()
+    errors: tuple[tuple[Sample, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Composite:
+    """torch overloads imported as a few other ops: `expand(importer, *args, **kwargs)` gets graph values and Python
+    data as the overload's schema orders them (defaults filled in) and returns a Value or a tuple of them."""
+
+    torch: tuple[str, ...]
+    expand: Callable[..., Any]
+    doc: str = ""
