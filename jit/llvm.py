@@ -63,7 +63,7 @@ class Function:
     def op(self, type: str, text: str) -> Value:
         """Append `%new = text`; return it as a Value of `type`."""
         self._n += 1
-        value = Value(type, f"%{self._n}t")
+        value = Value(type, f"%t{self._n}")
         self.lines.append(f"  {value.name} = {text}")
         return value
 

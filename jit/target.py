@@ -1,0 +1,89 @@
+"""Targets: the instruction sets that kernels are compiled for, and the LLVM target machines that emit them.
+
+A target is a row of `TARGETS`. Its code runs on every machine with its features, so artifacts travel; the host's
+best target is found from the CPU's features. llvmlite serialises all calls into LLVM with one lock and ctypes
+releases the GIL for them: compiling in background threads is safe, needs no lock here, and never stops Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One instruction set: its LLVM triple, CPU name and features, and what a host must have to run its code.
+
+    `features` holds tuning only (the CPU name implies the instructions). `vector_bytes`: the widest register.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    needs: tuple[str, ...]
+    vector_bytes: int
+    n_vector_registers: int
+
+    @property
+    def attributes(self) -> str:
+        """The text of the LLVM attribute group of every kernel.
+
+        "no-builtins" keeps the back end from forming calls such as memset: a kernel has no undefined symbols.
+        """
+        width = 8 * self.vector_bytes
+        return (
+            f'nounwind "no-builtins" "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
+            f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+        )
+
+
+# Best first. "-prefer-256-bit": LLVM's x86-64-v4 avoids 512-bit registers unless told so.
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target("x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
+        Target("x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", "", X86_V3, 32, 16),
+        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "", ("neon",), 16, 32),
+    )
+}
+
+
+def find_target(name: str) -> Target:
+    """Return the row of that name. Raises ValueError, listing the names, for an unknown one."""
+    if name not in TARGETS:
+        raise ValueError(f"target {name!r} is unknown; known are {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+@cache
+def host_target() -> str:
+    """Return the name of the best target whose code runs on this machine. Raises RuntimeError if there is none."""
+    arch = llvm.get_process_triple().split("-")[0]
+    has = llvm.get_host_cpu_features()
+    for target in TARGETS.values():
+        if target.triple.split("-")[0] == arch and all(has.get(name) for name in target.needs):
+            return target.name
+    raise RuntimeError(f"this {arch} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 and FMA")
+
+
+@cache
+def target_machine(name: str) -> llvm.TargetMachine:
+    """Return LLVM's code emitter for a target (one for the whole process: llvmlite serialises its use).
+
+    Position-independent code, small code model: kernels reach their constants relative to the program counter.
+    """
+    target = find_target(name)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+    )
+    machine.set_asm_verbosity(False)
+    return machine
