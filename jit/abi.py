@@ -25,6 +25,21 @@ PARAMS = (("ptr", "buffers"), ("ptr", "dims"), ("ptr", "rt"), ("i64", "tile_begi
 
 
 @dataclass(frozen=True)
+class Timings:
+    """Seconds that the steps of one compilation took: writing the text, LLVM's two steps, linking."""
+
+    text: float
+    parse: float
+    emit: float
+    link: float
+
+    @property
+    def total(self) -> float:
+        """All steps together, in seconds."""
+        return self.text + self.parse + self.emit + self.link
+
+
+@dataclass(frozen=True)
 class CodeObject:
     """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
 
@@ -33,8 +48,9 @@ class CodeObject:
     for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype and
     exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact kernel
     was compiled for (None: generic, any sizes >= 0).
-    `bounds`: (loop, scale, offset, axis) each demanding scale * (loop - 1) + offset < axis whenever loop > 0, for
-    every access whose place in range does not follow from the shapes alone; checked at a launch as well.
+    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and i = loop - 1
+    whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not follow from the
+    shapes alone; checked at a launch as well.
     `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations left.
     """
 
@@ -51,6 +67,7 @@ class CodeObject:
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""  # the schedule's name, for people
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
+    timings: Timings | None = field(default=None, compare=False, repr=False)
 
 
 # What a family's generator gives -------------------------------------------------------------------

@@ -1,0 +1,180 @@
+"""The compiler of kernels: (spec, sizes or none, target, schedule) -> CodeObject.
+
+One path for every tier and family: a family's generator writes LLVM text, LLVM's back end turns it into an object,
+`link` into a blob. No mid-level pass runs (a ModulePassManager costs 10-40 ms and leaks 88 KB per run), so the
+generators write what they mean. Each kernel gets an LLVM context of its own, freed with it: the global context
+would keep every constant of every kernel for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from time import perf_counter
+
+import llvmlite.binding as llvm
+
+from .abi import PARAMS, CodeObject, Generated, Generator, Timings, resolve
+from .link import link
+from .llvm import Function, Int
+from .spec import Attention, Body, Dim, Index, KernelSpec, Matmul, Nest, Size, spec_hash
+from .target import find_target, host_target, target_machine
+
+ENTRY = "kernel"
+FAMILIES = {Nest.family: "nest", Matmul.family: "matmul", Attention.family: "attention"}  # modules with `emit`
+
+
+@cache
+def generator(family: str) -> Generator:
+    """Return `emit` of the family's module. Raises ValueError for an unknown family."""
+    if family not in FAMILIES:
+        raise ValueError(f"kernel family {family!r} is unknown; known are {', '.join(FAMILIES)}")
+    return import_module(f".{FAMILIES[family]}", __package__).emit
+
+
+def kernel_text(
+    spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None = None
+) -> tuple[str, Generated]:
+    """Return the LLVM text of a kernel's module and what its generator says of it.
+
+    `dims`: the values of the spec's Dims (an exact kernel), or None (generic: they are loaded at run time).
+    """
+    f = Function(ENTRY, PARAMS)
+    sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
+    generated = generator(spec.family)(f, spec, sizes, schedule)
+    row = find_target(target)
+    return f'target triple = "{row.triple}"\n{f.text()}attributes #0 = {{ {row.attributes} }}\n', generated
+
+
+def _load_dims(f: Function, n_dims: int) -> list[Int]:
+    dims = f.params[1]
+    return [f.load("i64", f.at(dims, "i64", i), align=8) for i in range(n_dims)]
+
+
+def compile_kernel(
+    spec: KernelSpec,
+    dims: tuple[int, ...] | None,
+    target: str | None = None,
+    *,
+    keep_ir: bool = False,
+    schedule: str | None = None,
+) -> CodeObject:
+    """Compile `spec` for the sizes `dims` (exact) or for any sizes (`dims` None: generic).
+
+    `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code object.
+    Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its bounds.
+    """
+    _check_dims(spec, dims)
+    target = target or host_target()
+    begin = perf_counter()
+    limits = bounds(spec, dims)
+    text, generated = kernel_text(spec, dims, target, schedule)
+    written = perf_counter()
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        parsed = perf_counter()
+        elf = target_machine(target).emit_object(module)
+    emitted = perf_counter()
+    blob = link(elf, ENTRY)
+    timings = Timings(written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
+    return CodeObject(
+        spec_hash=spec_hash(spec),
+        target=target,
+        n_dims=spec.n_dims,
+        buffers=spec.buffers,
+        tiles=generated.tiles,
+        scratch=generated.scratch,
+        cost=generated.cost,
+        bounds=limits,
+        code=blob.code,
+        entry=blob.entry,
+        exact_dims=dims,
+        schedule=generated.schedule,
+        llvm_ir=text if keep_ir else "",
+        timings=timings,
+    )
+
+
+def assembly(
+    spec: KernelSpec, dims: tuple[int, ...] | None, target: str | None = None, *, schedule: str | None = None
+) -> str:
+    """Return the assembly text of the kernel that `compile_kernel` would make of the same arguments."""
+    _check_dims(spec, dims)
+    target = target or host_target()
+    text, _ = kernel_text(spec, dims, target, schedule)
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        return target_machine(target).emit_assembly(module)
+
+
+def _check_dims(spec: KernelSpec, dims: tuple[int, ...] | None) -> None:
+    if dims is None:
+        return
+    if len(dims) != spec.n_dims:
+        raise ValueError(f"{spec.family} kernel: {len(dims)} sizes given, its spec has {spec.n_dims}")
+    for i, value in enumerate(dims):
+        if value < 0:
+            raise ValueError(f"{spec.family} kernel: size n{i} is {value}; sizes are >= 0")
+
+
+# Which accesses may leave their buffer ------------------------------------------------------------------
+
+
+def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[Size, ...]]]:
+    """Yield (buffer, index, sizes of the loops) for every load and store of `spec`."""
+    if isinstance(spec, Nest):
+        yield from _body_accesses(spec.body, spec.domain)
+    elif isinstance(spec, Matmul):
+        loops = (*spec.batch, spec.m, spec.n, spec.k)
+        yield spec.a, spec.a_index, loops
+        if spec.b_layout == "rows":
+            yield spec.b, spec.b_index, loops
+        yield from _body_accesses(spec.epilogue, loops[:-1])
+    else:
+        outer = (*spec.batch, spec.q_len, spec.k_len)
+        yield spec.q, spec.q_index, (*outer, spec.head_dim)
+        yield spec.k, spec.k_index, (*outer, spec.head_dim)
+        yield spec.v, spec.v_index, (*outer, spec.v_dim)
+        yield spec.out, spec.out_index, (*outer, spec.v_dim)
+        yield from _body_accesses(spec.body, outer)
+
+
+def _body_accesses(
+    body: Body, loops: tuple[Size, ...]
+) -> Iterator[tuple[int, tuple[Index, ...], tuple[Size, ...]]]:
+    for instr in body:
+        if instr.op in ("load", "store"):
+            assert instr.buffer is not None
+            yield instr.buffer, instr.index, loops
+
+
+def bounds(spec: KernelSpec, dims: Sequence[int] | None = None) -> tuple[tuple[Size, int, Size, Size], ...]:
+    """Return the conditions (see `CodeObject.bounds`) that the shapes do not decide, each once.
+
+    With `dims` all are decided. Raises ValueError for an access that leaves its buffer.
+    """
+    found: dict[tuple[Size, int, Size, Size], None] = {}
+    for buffer, index, loops in _accesses(spec):
+        shape = spec.buffers[buffer].shape
+        if len(index) != len(shape):
+            raise ValueError(f"{spec.family} kernel: buffer {buffer} has {len(shape)} axes, indexed by {len(index)}")
+        for axis, (place, size) in enumerate(zip(index, shape, strict=True)):
+            if place.value is not None:
+                continue  # a gather checks itself
+            loop: Size = 1 if place.loop is None else loops[place.loop]
+            if place.scale == 1 and place.offset == 0 and loop == size:
+                continue
+            limit = (loop, place.scale, place.offset, size)
+            known = tuple(resolve(s, dims) if dims is not None else s for s in limit)
+            if not any(isinstance(s, Dim) for s in known):
+                _check_bound(spec, buffer, axis, *known)  # type: ignore[arg-type]
+            else:
+                found[limit] = None
+    return tuple(found)
+
+
+def _check_bound(spec: KernelSpec, buffer: int, axis: int, loop: int, scale: int, offset: int, size: int) -> None:
+    for place in (offset, scale * (loop - 1) + offset):
+        if loop > 0 and not 0 <= place < size:
+            raise ValueError(
+                f"{spec.family} kernel: buffer {buffer} is read or written at {place} along axis {axis} of size {size}"
+            )

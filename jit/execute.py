@@ -1,0 +1,120 @@
+"""Running a code object inside this process: the reference caller of the kernel ABI, for tests and for plain Python.
+
+The blob is mapped writable, filled, then made read+execute: never both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .abi import ERROR_INDEX, CodeObject, resolve
+from .spec import Size
+
+ITEM_BYTES = {
+    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1,
+}  # fmt: skip
+SCRATCH_ALIGN = 64
+_PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class _Rt(ctypes.Structure):
+    """`svm_rt` of the ABI."""
+
+    _fields_ = (
+        ("scratch", ctypes.c_void_p),
+        ("error", ctypes.c_int64),
+        ("error_value", ctypes.c_int64),
+        ("error_bound", ctypes.c_int64),
+    )
+
+
+def _map(code: bytes) -> tuple[mmap.mmap, int]:
+    """Return a read+execute mapping of `code` and its address. Raises OSError where the system forbids it."""
+    memory = mmap.mmap(-1, max(len(code), 1))
+    memory.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if _libc.mprotect(address, len(code), _PROT_READ_EXEC) != 0:
+        raise OSError(ctypes.get_errno(), "this system does not let a process make memory executable")
+    return memory, address
+
+
+def product_terms(terms: Iterable[tuple[int, tuple[Size, ...]]], dims: Sequence[int]) -> int:
+    """Return the sum of factor * product(sizes) over `terms` (the form of a code object's scratch and cost)."""
+    total = 0
+    for factor, sizes in terms:
+        for size in sizes:
+            factor *= resolve(size, dims)  # type: ignore[assignment]
+        total += factor
+    return total
+
+
+class Kernel:
+    """A mapped code object. Calls may come from several threads at once."""
+
+    def __init__(self, code: CodeObject) -> None:
+        self.code = code
+        self._memory, address = _map(code.code)
+        self._call = _SIGNATURE(address + code.entry)
+
+    def n_tiles(self, dims: Sequence[int]) -> int:
+        """Return the number of tiles at the sizes `dims`."""
+        count = 1
+        for size, divisor in self.code.tiles:
+            value = resolve(size, dims)
+            assert isinstance(value, int)
+            count *= -(-value // divisor)
+        return count
+
+    def run(
+        self,
+        buffers: Sequence[np.ndarray],
+        dims: Sequence[int] = (),
+        tile_ranges: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Run the kernel on `buffers` (contiguous arrays, in the spec's order) at the sizes `dims`.
+
+        `tile_ranges`: the parts (begin, end) in which the tiles are done, in this order; None: all at once.
+        bf16 is passed as uint16. Raises ValueError for buffers or sizes that the kernel is not for, IndexError
+        where a gather's index is out of range.
+        """
+        self._check(buffers, dims)
+        rt = _Rt(0, 0, 0, 0)
+        scratch = np.empty(product_terms(self.code.scratch, dims) + SCRATCH_ALIGN, np.uint8)
+        rt.scratch = scratch.ctypes.data + -scratch.ctypes.data % SCRATCH_ALIGN
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[array.ctypes.data for array in buffers])
+        sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
+        for begin, end in tile_ranges if tile_ranges is not None else [(0, self.n_tiles(dims))]:
+            self._call(ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt), begin, end)
+        if rt.error == ERROR_INDEX:
+            bound = rt.error_bound
+            raise IndexError(f"index {rt.error_value} is out of range for a dimension of size {bound}")
+        if rt.error:
+            raise RuntimeError(f"the kernel reports error {rt.error}")
+
+    def _check(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> None:
+        code = self.code
+        if len(dims) != code.n_dims or code.exact_dims is not None and tuple(dims) != code.exact_dims:
+            wanted = code.exact_dims if code.exact_dims is not None else f"{code.n_dims} of them"
+            raise ValueError(f"kernel: sizes {tuple(dims)} given, it is for {wanted}")
+        if len(buffers) != len(code.buffers):
+            raise ValueError(f"kernel: {len(buffers)} buffers given, it takes {len(code.buffers)}")
+        for i, (array, buffer) in enumerate(zip(buffers, code.buffers, strict=True)):
+            n_bytes = product_terms([(ITEM_BYTES[buffer.dtype], buffer.shape)], dims)
+            if not array.flags.c_contiguous or array.nbytes != n_bytes or array.itemsize != ITEM_BYTES[buffer.dtype]:
+                raise ValueError(
+                    f"kernel: buffer {i} is {array.dtype}{list(array.shape)}, {array.nbytes} bytes; it must be a contiguous"
+                    f" {buffer.dtype} array of {n_bytes} bytes"
+                )
+        for loop, scale, offset, axis in code.bounds:
+            n, o, a = (int(resolve(s, dims)) for s in (loop, offset, axis))  # type: ignore[arg-type]
+            if n > 0 and not (0 <= o < a and 0 <= scale * (n - 1) + o < a):
+                raise ValueError(f"kernel: indices {o} to {scale * (n - 1) + o} leave an axis of size {a}")
