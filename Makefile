@@ -1,0 +1,100 @@
+# `make help` lists the targets. The first one that needs it sets up $(VENV).
+# Variables: PYTHON (interpreter to start from), VENV (virtual environment), ARGS (handed to the program).
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help dev demo test check lint types layers generated package bench fuzz asan tsan regen rebuild clean
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input
+INSTALL := $(PIP) install -q -c constraints.txt
+DEPS := $(VENV)/.shapevm-dependencies
+BUILT := $(VENV)/.shapevm-built
+C_SOURCES := $(wildcard runtime_c/*.c runtime_c/*.h runtime_c/*.py) runtime_c/CMakeLists.txt
+# cmake and ninja may live in the virtual environment.
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# --- setting up --------------------------------------------------------------
+$(DEPS): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"PYTHON=$(PYTHON) is Python {v[0]}.{v[1]}; shapevm needs 3.11 or newer: make PYTHON=python3.11")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) scikit-build-core cffi
+	$(INSTALL) `$(PY) -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())'` pip
+	$(INSTALL) --no-build-isolation -e '.[dev]'
+	@touch $(DEPS) $(BUILT)
+
+$(BUILT): $(DEPS) $(C_SOURCES)
+	$(INSTALL) --no-build-isolation --no-deps -e .
+	@touch $@
+
+dev: $(BUILT) ## the virtual environment with an editable install
+
+rebuild: ## only build the C again into the editable install of VENV
+	$(INSTALL) --no-build-isolation --no-deps -e .
+
+# --- running -----------------------------------------------------------------
+demo: $(BUILT) ## one model at many shapes
+	$(PY) examples/demo.py $(ARGS)
+
+test: $(BUILT) ## every test
+	$(PY) -m pytest tests $(ARGS)
+
+bench: $(BUILT) ## the benchmarks
+	$(PY) benchmarks/run.py $(ARGS)
+
+# --- checking ----------------------------------------------------------------
+check: lint types layers generated package ## lint, types, import contracts, generated files, the wheel in a clean environment
+
+lint: $(BUILT) ## ruff
+	$(PY) -m ruff check .
+
+types: build/typing ## mypy
+	MYPYPATH=build/typing $(PY) -m mypy --cache-dir build/mypy -p shapevm
+
+layers: build/typing ## who may import whom
+	$(PY) tests/packaging/layers.py
+
+generated: $(BUILT) ## generated files are those in the repository
+	$(PY) -m shapevm.vm.isa --check
+
+# The tree as it is installed: type checkers and import graphs do not follow an editable install's hook.
+.PHONY: build/typing
+build/typing: $(BUILT)
+	@rm -rf $@ && mkdir -p $@/shapevm
+	@ln -s $(CURDIR)/shapevm/* $(CURDIR)/compiler $(CURDIR)/jit $(CURDIR)/vm $@/shapevm/
+
+package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean environment, smoke test there
+	rm -rf build/dist build/clean
+	$(PY) -c 'from scikit_build_core.build import build_sdist; build_sdist("build/dist")'
+	$(PIP) wheel -q --no-deps --no-build-isolation -w build/dist build/dist/shapevm-*.tar.gz
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt build/dist/shapevm-*.whl
+	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py
+
+# --- the C runtime under sanitizers --------------------------------------------
+fuzz: $(BUILT) ## mutated artifacts into the loader, random programs against the reference
+	$(PY) -m pytest tests/fuzz $(ARGS)
+
+asan: $(BUILT) ## the C runtime with AddressSanitizer and UBSan in build/asan
+	cmake -S runtime_c -B build/asan -DSVM_SANITIZE=address,undefined
+	cmake --build build/asan
+
+tsan: $(BUILT) ## the C runtime with ThreadSanitizer in build/tsan
+	cmake -S runtime_c -B build/tsan -DSVM_SANITIZE=thread
+	cmake --build build/tsan
+
+# --- the rest ----------------------------------------------------------------
+regen: $(BUILT) ## write the generated files again
+	$(PY) -m shapevm.vm.isa
+
+clean: ## remove builds and caches (not the virtual environment)
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f $(BUILT)
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
