@@ -28,7 +28,7 @@ $(DEPS): pyproject.toml constraints.txt
 	$(INSTALL) scikit-build-core cffi
 	$(INSTALL) `$(PY) -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())'` pip
 	$(INSTALL) --no-build-isolation -e '.[dev]'
-	@touch $(DEPS) $(BUILT)
+	@touch $@
 
 $(BUILT): $(DEPS) $(C_SOURCES)
 	$(INSTALL) --no-build-isolation --no-deps -e .

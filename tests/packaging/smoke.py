@@ -14,8 +14,8 @@ def check_environment() -> None:
     """The wheel is what is being tested, and the compile extra is absent."""
     import shapevm
 
-    origin = Path(shapevm.__file__ or "").resolve()
-    assert origin.is_relative_to(Path(sys.prefix).resolve()), f"shapevm comes from {origin}, not from the wheel"
+    origin, prefix = Path(shapevm.__file__ or "").resolve(), Path(sys.prefix).resolve()
+    assert origin.is_relative_to(prefix), f"shapevm comes from {origin}, not from the wheel"
     for name in ("torch", "llvmlite", "elftools"):
         assert importlib.util.find_spec(name) is None, f"{name} is installed here; the test needs it absent"
     assert importlib.util.find_spec("shapevm.tests") is None, "the wheel carries the repository's tests"
