@@ -1,0 +1,272 @@
+"""Lowering: every fused group becomes one `kernel` node that holds a kernel spec.
+
+A spec is built with dimension expressions where it will have sizes, so that adjacent loops can be merged; `bind` then
+names the distinct non-constant expressions `Dim(0), Dim(1), ...`, and the node's `dims` attribute gives their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import sympy
+
+from ..jit.matmul import pack_panels
+from ..jit.spec import Attention, Body, Buffer, Dim, Index, Instr, KernelSpec, Matmul, Nest
+from .access import Access, Shape, shape_of, through_view
+from .collapse import collapse
+from .dims import DimExpr, simplify
+from .ir import Block, Builder, Graph, Node, Value
+from .ops import OPS
+from .passes.fuse import Fusion, Group, base_of, fuse, in_memory, operand_access
+from .types import TensorType
+
+
+def lower(graph: Graph) -> None:
+    """Replace every kernel node of `graph` by `kernel` nodes; dead nodes are left for `dce`."""
+    packed: dict[Value, Value] = {}
+    for fusion in fuse(graph):
+        _lower_block(graph, fusion, packed)
+
+
+def _lower_block(graph: Graph, fusion: Fusion, packed: dict[Value, Value]) -> None:
+    block = fusion.block
+    for node in list(block.nodes):
+        group = fusion.groups.get(node.results[0]) if len(node.results) == 1 else None
+        if group is not None:
+            _lower_group(graph, block, group, packed)
+
+
+def _lower_group(graph: Graph, block: Block, group: Group, packed: dict[Value, Value]) -> None:
+    root = group.root
+    position = block.nodes.index(cast(Node, root.node))
+    builder = Builder(graph, block, position)
+    builder.source = cast(Node, root.node).source
+    spec, values, dims = GroupLowering(group, lambda value: _packed(builder, value, packed)).finish()
+    node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
+    (result,) = builder.insert(node, [root.type], hint="k")
+    graph.replace(root, result)
+
+
+def _packed(builder: Builder, value: Value, packed: dict[Value, Value]) -> Value:
+    """Return the constant matrix `value` packed into panels (once per matrix)."""
+    if value not in packed:
+        node = cast(Node, value.node)
+        panels = pack_panels(node.attrs["array"])
+        packed[value] = builder.constant(panels, cast(TensorType, value.type).dtype, f"{node.attrs['name']}.panels")
+    return packed[value]
+
+
+def label(group: Group) -> str:
+    """Return a short name for people, such as "matmul add mul erf mul"."""
+    ops = [node.op for node in reversed(group.places) if OPS[node.op].kind not in ("view", "source")]
+    ops = ops or [cast(Node, group.root.node).op]
+    return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "")
+
+
+class GroupLowering:
+    """Builds the spec of one group. Sizes and offsets are dimension expressions until `bind`."""
+
+    def __init__(self, group: Group, pack: Callable[[Value], Value]) -> None:
+        self.group = group
+        self.pack = pack
+        self.instrs: list[Instr] = []
+        self.buffers: list[Buffer] = []
+        self.values: list[Value] = []  # of the input buffers, in order
+        self._ids: dict[tuple[Value, Access], int] = {}
+        self._places: dict[tuple[Value, Shape], int] = {}
+
+    def finish(self) -> tuple[KernelSpec, list[Value], tuple[DimExpr, ...]]:
+        """Return (spec, input buffers, values of its dims)."""
+        contraction = self.group.contraction
+        make = {None: self._nest, "matmul": self._matmul, "attention": self._attention}
+        spec, dims = bind(collapse(make[contraction.op if contraction else None]()))
+        return spec, self.values, dims
+
+    # families
+
+    def _nest(self) -> Nest:
+        self._store(self.value(self.group.root, self.group.access))
+        return Nest(0, tuple(self.buffers), tuple(self.group.domain) or (1,), tuple(self.instrs))  # type: ignore[arg-type]
+
+    def _matmul(self) -> Matmul:
+        node = cast(Node, self.group.contraction)
+        *batch, m, n = shape_of(node.result)
+        k = shape_of(cast(Value, node.args[0]))[-1]
+        a, a_index = self._operand(node, 0)
+        b_value = cast(Value, node.args[1])
+        layout = "panels" if is_constant_matrix(b_value) else "rows"
+        if layout == "panels":
+            packed = self.pack(b_value)
+            b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())
+        else:
+            b, b_index = self._operand(node, 1)
+        self._store(self.value(self.group.root, self.group.access))
+        sizes = cast(Any, (tuple(batch), m, n, k))
+        return Matmul(0, tuple(self.buffers), *sizes, a, a_index, b, b_index, layout, tuple(self.instrs))
+
+    def _attention(self) -> Attention:
+        node = cast(Node, self.group.contraction)
+        *batch, q_len, v_dim = shape_of(node.result)
+        k_len, head_dim = shape_of(cast(Value, node.args[1]))[-2:]
+        (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
+        self._mask(node)
+        out = self._output()
+        sizes = cast(Any, (tuple(batch), q_len, k_len, head_dim, v_dim))
+        indices = (q_index, k_index, v_index, self.group.access)
+        body = tuple(self.instrs)
+        return Attention(0, tuple(self.buffers), *sizes, q, k, v, out, *indices, node.attrs["scale"], True, body)
+
+    def _mask(self, node: Node) -> None:
+        """Emit the body that masks a score, when there is a mask."""
+        if len(node.args) < 4 or node.args[3] is None:
+            return
+        mask = node.args[3]
+        score = self._emit("acc", "f32")
+        value = self.value(mask, operand_access(node, 3))
+        if cast(TensorType, mask.type).dtype == "bool":
+            lowest = self._emit("const", "f32", value="-inf")
+            self._emit("select", "f32", (value, score, lowest))
+        else:
+            self._emit("add", "f32", (score, value))
+
+    def _operand(self, node: Node, position: int) -> tuple[int, Access]:
+        value, shape, access = in_memory(cast(Value, node.args[position]), operand_access(node, position))
+        return self._buffer(value, shape), access
+
+    # bodies
+
+    def value(self, value: Value, access: Access) -> int:
+        """Return the id of the instruction that computes or loads `value` at `access`."""
+        key = (value, access)
+        if key not in self._ids:
+            node = value.node
+            if node is not None and node in self.group.places:
+                self._ids[key] = self._compute(node, access)
+            else:
+                self._ids[key] = self._load(value, access)
+        return self._ids[key]
+
+    def _compute(self, node: Node, access: Access) -> int:
+        dtype = cast(TensorType, node.result.type).dtype
+        args = [arg for arg in node.args if arg is not None]
+        match OPS[node.op].kind:
+            case "pointwise":
+                return self._emit(OPS[node.op].scalar, dtype, tuple(self.value(arg, access) for arg in args))
+            case "view":
+                moved = through_view(node, access)
+                return self._load(node.result, access) if moved is None else self.value(args[0], moved)
+            case "reduce":
+                row = Index(loop=len(self.group.domain) - 1)
+                return self._emit(OPS[node.op].scalar, dtype, (self.value(args[0], (*access[:-1], row)),))
+            case "gather":
+                return self._gather(node, args[0], args[1], access)
+            case "source":
+                return self._source(node, dtype, access)
+            case "matmul" | "attention":
+                return self._emit("acc", dtype)
+        raise AssertionError(f"{node.op} cannot be computed in a kernel")
+
+    def _gather(self, node: Node, table: Value, index: Value, access: Access) -> int:
+        axis, rank = node.attrs["axis"], len(shape_of(index))
+        chosen = Index(value=self.value(index, access[axis : axis + rank]))
+        base, shape, moved = in_memory(table, (*access[:axis], chosen, *access[axis + rank :]))
+        return self._emit("load", _dtype(base), buffer=self._buffer(base, shape), index=moved)
+
+    def _source(self, node: Node, dtype: str, access: Access) -> int:
+        if node.op == "full":
+            return self._constant(node.attrs["value"], dtype)
+        (index,) = access
+        start, step = node.attrs["start"], node.attrs["step"]
+        if isinstance(start, float) or isinstance(step, float):
+            position = self._emit("cast", dtype, (self._position(index),))
+            scaled = self._emit("mul", dtype, (position, self._constant(step, dtype)))
+            return self._emit("add", dtype, (scaled, self._constant(start, dtype)))
+        scale, offset = simplify(index.scale * step), simplify(index.offset * step + start)
+        position = self._emit("iota", "i64", loop=index.loop) if index.loop is not None else self._constant(0, "i64")
+        if scale != 1:
+            position = self._emit("mul", "i64", (position, self._constant(scale, "i64")))
+        if offset != 0:
+            position = self._emit("add", "i64", (position, self._constant(offset, "i64")))
+        return position if dtype == "i64" else self._emit("cast", dtype, (position,))
+
+    def _position(self, index: Index) -> int:
+        if index.loop is None:
+            return self._constant(index.offset, "i64")
+        position = self._emit("iota", "i64", loop=index.loop)
+        if index.scale != 1:
+            position = self._emit("mul", "i64", (position, self._constant(index.scale, "i64")))
+        if index.offset != 0:
+            position = self._emit("add", "i64", (position, self._constant(index.offset, "i64")))
+        return position
+
+    def _constant(self, value: Any, dtype: str) -> int:
+        """A number, or a dimension expression, in every element."""
+        if isinstance(value, sympy.Expr):
+            size = self._emit("dim", "i64", size=cast(Any, value))
+            return size if dtype == "i64" else self._emit("cast", dtype, (size,))
+        if isinstance(value, float) and not np.isfinite(value):
+            value = "nan" if np.isnan(value) else "inf" if value > 0 else "-inf"
+        return self._emit("const", dtype, value=value)
+
+    def _load(self, value: Value, access: Access) -> int:
+        base, shape = base_of(value), shape_of(value)
+        node = base.node
+        if node is not None and node.op == "constant" and node.attrs["array"].size == 1 and _dtype(base) != "bf16":
+            return self._constant(node.attrs["array"].reshape(()).item(), _dtype(base))
+        return self._emit("load", _dtype(base), buffer=self._buffer(base, shape), index=access)
+
+    def _emit(self, op: str, dtype: str, args: Sequence[int] = (), **attrs: Any) -> int:
+        self.instrs.append(Instr(op, dtype, tuple(args), **attrs))
+        return len(self.instrs) - 1
+
+    def _buffer(self, value: Value, shape: Shape) -> int:
+        """Return the buffer that reads `value` under `shape`."""
+        key = (value, shape)
+        if key not in self._places:
+            self._places[key] = len(self.buffers)
+            self.buffers.append(Buffer(_dtype(value), cast(Any, shape)))
+            self.values.append(value)
+        return self._places[key]
+
+    def _output(self) -> int:
+        root = self.group.root
+        self.buffers.append(Buffer(_dtype(root), cast(Any, shape_of(root)), is_output=True))
+        return len(self.buffers) - 1
+
+    def _store(self, value: int) -> None:
+        out = self._output()
+        self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=self.group.access)
+
+
+def is_constant_matrix(value: Value) -> bool:
+    """Return True where a matmul's right operand is a constant [K, N] in f32: it is packed when compiling."""
+    return value.node is not None and value.node.op == "constant" and len(shape_of(value)) == 2 and _dtype(value) == "f32"
+
+
+def _dtype(value: Value) -> str:
+    return cast(TensorType, value.type).dtype
+
+
+def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
+    """Return the spec with Dims for its distinct expressions, and these expressions in the order of the Dims."""
+    dims: dict[DimExpr, Dim] = {}
+
+    def visit(item: Any) -> Any:
+        if isinstance(item, sympy.Expr):
+            item = simplify(item)
+            return item if isinstance(item, int) else dims.setdefault(item, Dim(len(dims)))
+        if isinstance(item, tuple):
+            return tuple(visit(part) for part in item)
+        if is_dataclass(item) and not isinstance(item, type):
+            changed = {f.name: visit(getattr(item, f.name)) for f in fields(item)}
+            return replace(item, **changed)
+        return item
+
+    bound = visit(spec)
+    return replace(bound, n_dims=len(dims)), tuple(dims)
+
+
+__all__ = ["Body", "GroupLowering", "bind", "is_constant_matrix", "label", "lower"]

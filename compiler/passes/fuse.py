@@ -1,0 +1,293 @@
+"""Fusion: decide which values exist in memory, and which nodes each kernel computes.
+
+Every kernel is a `Group` around one materialised value, its `root`. Walking the nodes backwards, a node joins the groups of
+its consumers when the kernel family can compute it in place; otherwise it becomes a root and its consumers load it. Views
+and index sources are free, so they join every group that uses them; other nodes are computed once, in one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
+
+from ...jit.spec import Index
+from ..access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, through_view, used_loops
+from ..dims import DimExpr, equal
+from ..ir import Block, Graph, Node, Value
+from ..ops import OPS
+
+#: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
+CHEAP = frozenset("add sub mul neg and or not xor eq ne lt le gt ge cast where abs minimum maximum".split())
+CONTRACTIONS = ("matmul", "attention")
+KERNEL_KINDS = ("pointwise", "view", "source", "reduce", "gather", *CONTRACTIONS)
+
+
+class Demand(NamedTuple):
+    """One use of a value by a kernel: at `access`; `memory`: it is read from memory there (through views at most)."""
+
+    group: Group
+    access: Access | None  # None: as a whole
+    memory: bool
+
+
+@dataclass(eq=False)
+class Group:
+    """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: where the root is stored.
+
+    `row`: reductions run over the last loop. `contraction`: the matmul or attention node inside, if any; then the loops
+    are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`: views through
+    which an operand is read.
+    """
+
+    root: Value
+    domain: list[DimExpr]
+    access: Access
+    row: bool = False
+    contraction: Node | None = None
+    places: dict[Node, list[Access]] = field(default_factory=dict)
+    from_memory: set[Node] = field(default_factory=set)
+
+
+class Fusion:
+    """The groups of one block, by root value, in no particular order; `members` lists the groups of every node."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.groups: dict[Value, Group] = {}
+        self.members: dict[Node, list[Group]] = {}
+        self._inside = set(block.nodes)
+        for node in reversed(block.nodes):
+            if is_kernel_work(node) and not is_alias(node):
+                self._place(node)
+
+    def _place(self, node: Node) -> None:
+        """Put `node` into the groups of its consumers, or make it a root, or drop it when it has no consumer."""
+        demands = list(self._demands(node.result))
+        kind = OPS[node.op].kind
+        in_memory = self._used_outside(node.result) or any(
+            demand.access is None or (demand.memory and kind != "view") for demand in demands
+        )
+        one_group = len({demand.group for demand in demands}) == 1
+        joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
+        if joins and all(can_join(node, demand.group, cast(Access, demand.access)) for demand in demands):
+            for demand in demands:
+                self._join(node, demand.group, cast(Access, demand.access), demand.memory)
+        elif demands or in_memory:
+            self._make_root(node)
+
+    def _used_outside(self, value: Value) -> bool:
+        """Return True where something other than a kernel of this block uses the value (or an alias of it)."""
+        if value in self.block.results:
+            return True
+        for user in value.users:
+            if user not in self._inside or not is_kernel_work(user):
+                return True
+            if is_alias(user) and self._used_outside(user.result):
+                return True
+        return False
+
+    def _demands(self, value: Value) -> Iterator[Demand]:
+        """Yield every use of `value` by the kernels made so far."""
+        for user in dict.fromkeys(value.users):
+            if is_kernel_work(user) and is_alias(user):
+                for demand in self._demands(user.result):
+                    yield Demand(demand.group, None, True)
+            for group in self.members.get(user, []):
+                for place in group.places[user]:
+                    for arg, access, memory in arg_demands(user, place, group):
+                        if arg is value:
+                            yield Demand(group, access, memory)
+
+    def _join(self, node: Node, group: Group, access: Access, memory: bool) -> None:
+        if OPS[node.op].kind == "reduce":
+            make_row(node, group)
+        if OPS[node.op].kind in CONTRACTIONS:
+            access = make_contraction(node, group, access)
+        places = group.places.setdefault(node, [])
+        if access not in places:
+            places.append(access)
+        if memory:
+            group.from_memory.add(node)
+        if group not in self.members.setdefault(node, []):
+            self.members[node].append(group)
+
+    def _make_root(self, node: Node) -> None:
+        shape = shape_of(node.result)
+        access = loops(len(shape))
+        if shape and shape[-1] == 1 and OPS[node.op].kind not in CONTRACTIONS:
+            access = (*access[:-1], Index())  # a row loop may take the place of the last one
+        group = Group(node.result, list(shape), access)
+        self.groups[node.result] = group
+        self._join(node, group, access, memory=False)
+
+
+def is_kernel_work(node: Node) -> bool:
+    """Return True for nodes that kernels compute or read through (constants live in memory)."""
+    return node.op != "constant" and node.op in OPS and OPS[node.op].kind in KERNEL_KINDS
+
+
+def is_alias(node: Node) -> bool:
+    """Return True for a reshape that merges or splits axes: the same memory under another shape."""
+    if node.op != "reshape":
+        return False
+    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result))
+
+
+def is_view(value: Value) -> bool:
+    """Return True where `value` is an index map of another value in the same memory order as an alias, or not."""
+    return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
+
+
+def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:
+    """Yield (argument, access, memory) for computing `node` at `access` in `group`, as in `Demand`."""
+    kind = OPS[node.op].kind
+    args = [arg for arg in node.args if arg is not None]
+    if kind == "pointwise":
+        for arg in args:
+            yield arg, access, False
+    elif kind == "view":
+        yield args[0], through_view(node, access), node in group.from_memory
+    elif kind == "reduce":
+        yield args[0], (*access[:-1], Index(loop=len(group.domain) - 1)), False
+    elif kind == "gather":
+        axis, rank = node.attrs["axis"], len(shape_of(args[1]))
+        yield args[0], loops(len(shape_of(args[0]))), True
+        yield args[1], access[axis : axis + rank], False
+    elif kind in CONTRACTIONS:
+        for position, operand in enumerate(args):
+            wanted = operand_access(node, position)
+            if node.op == "attention" and position == 3:
+                yield operand, wanted, False
+            else:
+                readable = is_readable_in_place(operand, wanted)
+                yield operand, wanted if readable else None, True
+
+
+def operand_access(node: Node, position: int) -> Access:
+    """Return the loops at which a contraction reads operand `position`.
+
+    matmul: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
+    """
+    n_batch = len(shape_of(node.result)) - 2
+    batch = loops(n_batch)
+    first, second, third = (Index(loop=n_batch + i) for i in range(3))
+    if node.op == "attention":
+        return (*batch, *((first, third), (second, third), (second, third), (first, second))[position])
+    if position == 0:
+        return (*batch, first, third)
+    return (third, second) if len(shape_of(cast(Value, node.args[1]))) == 2 else (*batch, third, second)
+
+
+def is_readable_in_place(value: Value, access: Access) -> bool:
+    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit stride."""
+    last = access[-1].loop
+    assert last is not None
+    _, shape, seen = in_memory(value, access)
+    return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
+
+
+def in_memory(value: Value, access: Access) -> tuple[Value, Shape, Access]:
+    """Follow views down to memory: (the value that owns it, the shape under which it is read, the access)."""
+    while is_view(value):
+        node = cast(Node, value.node)
+        moved = through_view(node, access)
+        if moved is None:
+            return base_of(value), shape_of(value), access
+        value, access = cast(Value, node.args[0]), moved
+    return value, shape_of(value), access
+
+
+def base_of(value: Value) -> Value:
+    """Follow aliases down to the value whose memory they share."""
+    while is_view(value) and is_alias(cast(Node, value.node)):
+        value = cast(Value, cast(Node, value.node).args[0])
+    return value
+
+
+def can_join(node: Node, group: Group, access: Access) -> bool:
+    """Return True where `group`'s kernel can compute `node` at `access`."""
+    kind = OPS[node.op].kind
+    if kind in ("view", "source"):
+        return True
+    if kind in CONTRACTIONS:
+        return _can_contract(node, group, access)
+    if kind == "reduce":
+        return _can_reduce(node, group, access)
+    return _worth_repeating(node, group, access)
+
+
+def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
+    """Return True unless joining would compute an expensive node more often than it has elements."""
+    if node.op in CHEAP:
+        return True
+    if group.contraction is not None and group.contraction.op == "attention":
+        return False  # a mask is used once for every head
+    unused = set(range(len(group.domain))) - used_loops(access)
+    if group.row:
+        unused.discard(len(group.domain) - 1)  # computed once a row
+    return all(group.domain[loop] == 1 for loop in unused)
+
+
+def _can_reduce(node: Node, group: Group, access: Access) -> bool:
+    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the same."""
+    if group.contraction is not None:
+        return False
+    *outer, length = shape_of(cast(Value, node.args[0]))
+    n = len(group.domain)
+    same_outer = all(is_loop(index, i) for i, index in enumerate(access[:-1]))
+    if not same_outer or not all(equal(a, b) for a, b in zip(outer, group.domain, strict=False)):
+        return False
+    if len(outer) == n:
+        return not group.row
+    free = group.domain[-1:] == [1] and not group.row
+    return len(outer) == n - 1 and (free or equal(group.domain[-1], length))
+
+
+def make_row(node: Node, group: Group) -> None:
+    """Give the group the row loop of the reduce that joins."""
+    *outer, length = shape_of(cast(Value, node.args[0]))
+    if len(outer) == len(group.domain):
+        group.domain.append(length)
+    else:
+        group.domain[-1] = length
+    group.row = True
+
+
+def _can_contract(node: Node, group: Group, access: Access) -> bool:
+    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the last axis."""
+    if group.contraction is not None or group.row:
+        return False
+    pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
+    if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
+        return False
+    if sorted(cast(int, index.loop) for index, _ in pairs) != [i for i, size in enumerate(group.domain) if size != 1]:
+        return False
+    if not is_loop(access[-1], len(group.domain) - 1):
+        return False
+    return node.op != "attention" or all(OPS[member.op].kind == "view" for member in group.places)
+
+
+def make_contraction(node: Node, group: Group, access: Access) -> Access:
+    """Make the contraction's loops the group's; return its own access in them."""
+    group.contraction = node
+    last = len(access) - 1
+    names = {axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))}
+    rename = {index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None}
+    for member, places in group.places.items():
+        group.places[member] = [_renamed(place, rename) for place in places]
+    group.access = _renamed(group.access, rename)
+    group.domain = list(shape_of(node.result))
+    return tuple(Index(loop=names[axis]) for axis in range(len(access)))
+
+
+def _renamed(access: Access, rename: dict[int | None, int]) -> Access:
+    """Rename loops; those of size 1 that the contraction does not have become the constant 0."""
+    return tuple(
+        replace(index, loop=rename[index.loop]) if index.loop in rename else replace(index, loop=None) for index in access
+    )
+
+
+def fuse(graph: Graph) -> list[Fusion]:
+    """Return the fusion of every block of `graph`."""
+    return [Fusion(block) for block in graph.blocks()]
