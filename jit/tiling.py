@@ -1,0 +1,126 @@
+"""Sharing a nest's iterations out to tiles, and finding a tile's part of every loop from its number.
+
+A tile moves about TILE_BYTES: enough to hide the cost of starting it, little enough to share among threads and
+to stay in the first-level cache. Tiles depend on sizes only, never on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .abi import resolve
+from .llvm import Function, Int, Value
+from .loops import Loops
+from .spec import Dim, Size
+
+TILE_BYTES = 32 * 1024
+ROW_GUESS = 512  # iterations of a row whose length is known only at run time
+WHOLE = 0  # a divisor: all iterations are in each tile
+
+Divisors = tuple[int, ...]  # of the factors of one loop
+
+
+@dataclass(frozen=True)
+class Range:
+    """The iterations begin .. begin + count - 1 of one loop."""
+
+    begin: Int
+    count: Int
+
+    def end(self, f: Function) -> Int:
+        """Return begin + count."""
+        return f.add(self.begin, self.count)
+
+
+def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Divisors, int]:
+    """Return divisors that put at most about `budget` (>= 1) iterations of a loop into a tile, and what is left.
+
+    Inner factors are whole as long as they fit, one is split (evenly, into multiples of `multiple` if it is the
+    innermost), the outer ones have a tile for each value. Nothing is left (1) once a factor was split.
+    """
+    divisors: list[int] = []
+    for i, size in enumerate(reversed(factors)):
+        if isinstance(size, int) and size <= budget:
+            divisors.append(WHOLE)
+            budget //= max(size, 1)
+            continue
+        divisor = budget
+        if isinstance(size, int):
+            divisor = -(-size // -(-size // budget))
+        divisors.append(-(-divisor // multiple) * multiple if i == 0 else divisor)
+        budget = 1
+    return tuple(reversed(divisors)), budget
+
+
+def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Divisors]:
+    """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
+
+    `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must be.
+    """
+    budget = max(TILE_BYTES // max(element_bytes, 1), multiple)
+    plans: list[Divisors] = []
+    for loop in reversed(range(len(loops.domain))):
+        if row and not plans:
+            length = loops.domain[loop]
+            plans.append((WHOLE,) * len(loops.factors[loop]))
+            budget = max(1, budget // max(length if isinstance(length, int) else ROW_GUESS, 1))
+            continue
+        divisors, budget = divide(loops.factors[loop], budget, 1 if plans else multiple)
+        plans.append(divisors)
+    return plans[::-1]
+
+
+def tiles_of(loops: Loops, plans: Sequence[Divisors]) -> tuple[tuple[Size, int], ...]:
+    """Return the code object's `tiles`."""
+    pairs = [
+        (size, divisor)
+        for factors, divisors in zip(loops.factors, plans, strict=True)
+        for size, divisor in zip(factors, divisors, strict=True)
+        if divisor != WHOLE
+    ]
+    return tuple(pairs)
+
+
+def tile_cost(loops: Loops, plans: Sequence[Divisors], weight: int) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+    """Return the code object's `cost` for `weight` per iteration of the innermost loop."""
+    dims: list[Size] = []
+    for factors, divisors in zip(loops.factors, plans, strict=True):
+        for size, divisor in zip(factors, divisors, strict=True):
+            if divisor != WHOLE:
+                weight *= divisor
+            elif isinstance(size, Dim):
+                dims.append(size)
+            else:
+                weight *= size
+    return ((weight, tuple(dims)),)
+
+
+def ranges(f: Function, loops: Loops, plans: Sequence[Divisors], tile: Value) -> list[Range]:
+    """Emit the decoding of tile number `tile`: its range of every loop."""
+    pairs = tiles_of(loops, plans)
+    numbers: list[Int] = []
+    rest: Int = tile
+    for i, (size, divisor) in enumerate(reversed(pairs)):
+        count = f.ceildiv(resolve(size, loops.sizes), divisor)
+        last = i == len(pairs) - 1
+        numbers.append(rest if last else f.urem(rest, count))
+        rest = 0 if last else f.udiv(rest, count)
+    found = iter(reversed(numbers))
+    result = []
+    for factors, divisors in zip(loops.factors, plans, strict=True):
+        part = Range(0, 1)
+        for size, divisor in zip(factors, divisors, strict=True):
+            extent = resolve(size, loops.sizes)
+            inner = Range(0, extent) if divisor == WHOLE else _share(f, next(found), extent, divisor)
+            part = Range(f.add(f.mul(part.begin, extent), inner.begin), f.mul(part.count, inner.count))
+        result.append(part)
+    return result
+
+
+def _share(f: Function, number: Int, extent: Int, divisor: int) -> Range:
+    """Return part `number` of `extent` iterations, `divisor` to each but the last."""
+    begin = f.mul(number, divisor)
+    if divisor == 1 or isinstance(extent, int) and extent % divisor == 0:
+        return Range(begin, divisor)
+    return Range(begin, f.minimum(divisor, f.sub(extent, begin)))
