@@ -52,7 +52,7 @@ bench: $(BUILT) ## the benchmarks
 # --- checking ----------------------------------------------------------------
 check: lint types layers generated package ## lint, types, import contracts, generated files, the wheel in a clean environment
 
-lint: $(BUILT) ## ruff
+lint: $(DEPS) ## ruff
 	$(PY) -m ruff check .
 
 types: build/typing ## mypy
@@ -66,7 +66,7 @@ generated: $(BUILT) ## generated files are those in the repository
 
 # The tree as it is installed: type checkers and import graphs do not follow an editable install's hook.
 .PHONY: build/typing
-build/typing: $(BUILT)
+build/typing: $(DEPS)
 	@rm -rf $@ && mkdir -p $@/shapevm
 	@ln -s $(CURDIR)/shapevm/* $(CURDIR)/compiler $(CURDIR)/jit $(CURDIR)/vm $@/shapevm/
 
