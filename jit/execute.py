@@ -12,11 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .abi import ERROR_INDEX, CodeObject, resolve
+from .dtypes import DTYPES
 from .spec import Size
 
-ITEM_BYTES = {
-    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1,
-}  # fmt: skip
 SCRATCH_ALIGN = 64
 _PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -108,8 +106,8 @@ class Kernel:
         if len(buffers) != len(code.buffers):
             raise ValueError(f"kernel: {len(buffers)} buffers given, it takes {len(code.buffers)}")
         for i, (array, buffer) in enumerate(zip(buffers, code.buffers, strict=True)):
-            n_bytes = product_terms([(ITEM_BYTES[buffer.dtype], buffer.shape)], dims)
-            if not array.flags.c_contiguous or array.nbytes != n_bytes or array.itemsize != ITEM_BYTES[buffer.dtype]:
+            n_bytes = product_terms([(DTYPES[buffer.dtype].bytes, buffer.shape)], dims)
+            if not array.flags.c_contiguous or array.nbytes != n_bytes or array.itemsize != DTYPES[buffer.dtype].bytes:
                 raise ValueError(
                     f"kernel: buffer {i} is {array.dtype}{list(array.shape)}, {array.nbytes} bytes; it must be a contiguous"
                     f" {buffer.dtype} array of {n_bytes} bytes"

@@ -1,0 +1,122 @@
+"""Reductions over a row, in one order for every tier.
+
+Element j goes to lane j % 16 of accumulator (j // 16) % 4, in ascending order from the neutral element; the
+accumulators combine as (a0 + a1) + (a2 + a3), their lanes by halves (l + (l + 8), + 4, + 2, + 1). f16 and bf16
+accumulate in f32 and round once. The number of threads, of tiles or the unrolling has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .bodies import LANES, splat
+from .dtypes import DTYPES, vector
+from .llvm import Function, Int, Value
+from .math import apply
+
+N_ACCUMULATORS = 4
+
+_LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
+_HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How one `reduce.*` combines (an op of `math.OPS`, `bool_op` on bool) and from what it starts."""
+
+    op: str
+    bool_op: str
+    neutral: int | None = None  # None: `float_neutral`, or the integers' own limit
+    float_neutral: str = ""
+
+    def start(self, dtype: str) -> int | str | bool:
+        """Return the neutral element of `dtype`."""
+        if self.neutral is not None:
+            return bool(self.neutral) if dtype == "bool" else self.neutral
+        if DTYPES[dtype].kind == "float":
+            return self.float_neutral
+        if dtype == "bool":
+            return self.float_neutral == "inf"
+        return (_HIGHEST if self.float_neutral == "inf" else _LOWEST)[dtype]
+
+
+# max and min give NaN where an element is NaN, as torch.amax and amin do.
+REDUCTIONS: dict[str, Reduction] = {
+    "reduce.sum": Reduction("add", "logical_or", 0),
+    "reduce.prod": Reduction("mul", "logical_and", 1),
+    "reduce.max": Reduction("maximum", "logical_or", None, "-inf"),
+    "reduce.min": Reduction("minimum", "logical_and", None, "inf"),
+    "reduce.any": Reduction("logical_or", "logical_or", 0),
+    "reduce.all": Reduction("logical_and", "logical_and", 1),
+}
+
+
+class Accumulators:
+    """The accumulators of one reduce instruction, as the carried state of a `strip`.
+
+    The next chunk always goes to the first one, which then moves to the end: one code for every chunk.
+    """
+
+    def __init__(self, f: Function, op: str, dtype: str) -> None:
+        self.f = f
+        self.reduction = REDUCTIONS[op]
+        self.result_dtype = dtype
+        self.dtype = "f32" if dtype in ("f16", "bf16") else dtype
+        self.start = [splat(f, self.dtype, self.reduction.start(dtype))] * N_ACCUMULATORS
+
+    def _combine(self, a: Value, b: Value) -> Value:
+        name = self.reduction.bool_op if self.dtype == "bool" else self.reduction.op
+        return apply(self.f, name, self.dtype, a, b)
+
+    def add(self, state: Sequence[Value], value: Value, mask: Value | None) -> list[Value]:
+        """Return the state after one more chunk; lanes outside `mask` stay."""
+        old = state[0]
+        new = self._combine(old, value)
+        if mask is not None:
+            new = self.f.op(
+                new.type, f"select {mask.type} {mask.name}, {new.type} {new.name}, {new.type} {old.name}"
+            )
+        return [*state[1:], new]
+
+    def finish(self, state: Sequence[Value], n_chunks: Int) -> Value:
+        """Return the reduction of the row, in every lane."""
+        f = self.f
+        a = self._rotated_back(list(state), n_chunks)
+        total = self._combine(self._combine(a[0], a[1]), self._combine(a[2], a[3]))
+        lanes = LANES
+        while lanes > 1:
+            half = lanes // 2
+            low, high = (_lanes(f, total, first, half, lanes) for first in (0, half))
+            total, lanes = self._combine(low, high), half
+        if self.result_dtype != self.dtype:
+            total = apply(f, "round", self.result_dtype, total)
+        scalar = f.op(DTYPES[self.dtype].register, f"extractelement {total.type} {total.name}, i32 0")
+        return f.splat(scalar, LANES)
+
+    def _rotated_back(self, state: list[Value], n_chunks: Int) -> list[Value]:
+        """Undo the n_chunks % 4 moves to the end."""
+        if isinstance(n_chunks, int):
+            moves = -n_chunks % N_ACCUMULATORS
+            return state[moves:] + state[:moves]
+        f = self.f
+        negative = f.i64(f.sub(0, n_chunks))
+        for move in (1, 2):
+            bit = f.op("i64", f"and i64 {negative.name}, {move}")
+            wanted = f.op("i1", f"icmp ne i64 {bit.name}, 0")
+            moved = state[move:] + state[:move]
+            state = [
+                f.op(a.type, f"select i1 {wanted.name}, {b.type} {b.name}, {a.type} {a.name}")
+                for a, b in zip(state, moved, strict=True)
+            ]
+        return state
+
+
+def _lanes(f: Function, value: Value, first: int, count: int, lanes: int) -> Value:
+    """Return lanes first .. first + count - 1 of a vector of `lanes`."""
+    element = value.type.split(" x ")[1][:-1]
+    picks = ", ".join(f"i32 {first + i}" for i in range(count))
+    return f.op(
+        vector(element, count),
+        f"shufflevector {value.type} {value.name}, {value.type} poison, <{count} x i32> <{picks}>",
+    )

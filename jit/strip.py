@@ -1,0 +1,51 @@
+"""The innermost loop: a range of one loop in steps of LANES, unrolled, with a masked tail.
+
+`chunk(index, mask, state)` emits the work of the lanes index .. index + LANES - 1 (those in `mask`, None: all)
+and returns the next carried state. With an int count the trips are known and no test for empty parts remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .bodies import LANES, tail_mask
+from .llvm import Function, Int, Value
+from .tiling import Range
+
+State = list[Value]
+Chunk = Callable[[Int, Value | None, State], State]
+
+
+def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[Value] = ()) -> State:
+    """Emit `chunk` over the iterations of `part`, `unroll` chunks per trip of the main loop; return the state."""
+    whole = f.mul(f.udiv(part.count, LANES), LANES)
+    main = f.mul(f.udiv(part.count, LANES * unroll), LANES * unroll)
+    after_main, after_whole = f.add(part.begin, main), f.add(part.begin, whole)
+    values = _trips(f, part.begin, after_main, main, unroll, chunk, list(state))
+    if unroll > 1:
+        values = _trips(f, after_main, after_whole, f.sub(whole, main), 1, chunk, values)
+    return _tail(f, after_whole, part, f.sub(part.count, whole), chunk, values)
+
+
+def _trips(f: Function, begin: Int, end: Int, count: Int, unroll: int, chunk: Chunk, state: State) -> State:
+    """Emit the whole chunks from begin to end, `count` iterations."""
+    step = LANES * unroll
+    if isinstance(count, int) and count <= step:
+        for u in range(count // LANES):
+            state = chunk(f.add(begin, LANES * u), None, state)
+        return state
+    with f.loop(begin, end, step, state) as loop:
+        inside = loop.carried
+        for u in range(unroll):
+            inside = chunk(f.add(loop.index, LANES * u), None, inside)
+        loop.next(*inside)
+    return loop.results
+
+
+def _tail(f: Function, begin: Int, part: Range, remaining: Int, chunk: Chunk, state: State) -> State:
+    """Emit the last chunk, of `remaining` < LANES iterations."""
+    if isinstance(remaining, int):
+        return chunk(begin, tail_mask(f, remaining), state) if remaining else state
+    with f.loop(begin, part.end(f), LANES, state) as loop:  # one trip or none
+        loop.next(*chunk(loop.index, tail_mask(f, remaining), loop.carried))
+    return loop.results
