@@ -1,0 +1,70 @@
+"""Timing that holds on noisy machines: alternate the contestants, take medians, report ratios."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the report: what was measured, the figure with its unit, and the goal where there is one."""
+
+    what: str
+    figure: str
+    goal: str = ""
+
+
+def seconds(run: Run) -> float:
+    """Return how long one call takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def interleaved(runs: dict[str, Run], rounds: int, warmup: int = 3) -> dict[str, list[float]]:
+    """Return seconds per round of each contestant, measured in turn: a b c a b c ..."""
+    for run in runs.values():
+        for _ in range(warmup):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(seconds(run))
+    return times
+
+
+def median(values: list[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
+    """Return the median over rounds of (seconds of a) / (seconds of b)."""
+    return median([x / y for x, y in zip(times[a], times[b], strict=True)])
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return the value below which `share` (0..1) of `values` lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def per_call(run: Run, calls: int = 2000, rounds: int = 9) -> float:
+    """Return the median seconds per call of a quick function."""
+    for _ in range(calls):
+        run()
+    return median([seconds(lambda: [run() for _ in range(calls)]) / calls for _ in range(rounds)])
+
+
+def machine() -> str:
+    """Return the CPU's name, its cores, and the kernel."""
+    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0]}, {len(os.sched_getaffinity(0))} CPUs, {platform.system()} {platform.release()}"
