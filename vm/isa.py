@@ -27,7 +27,10 @@ vm/reference.py (a test and the C compiler name what is missing).
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 OPERAND_KINDS: Final = "dsDSitckfnL"
@@ -142,3 +145,26 @@ def isa_hash() -> int:
     text += ";" + ",".join(f"{name}={code}:{size}" for name, (code, size) in DTYPES.items())
     text += ";" + ",".join(f"{name}={code}" for name, code in TAGS.items())
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def main(arguments: list[str]) -> int:
+    """Write the generated files; with `--check` compare instead, print the stale ones, return 1 if there are any."""
+    prefix = f"{__package__}." if __package__ else ""
+    generate, errors, layout = (importlib.import_module(prefix + name) for name in ("generate", "errors", "layout"))
+    root = Path(__file__).resolve().parent.parent
+    stale = 0
+    for name, text in generate.files(sys.modules[__name__], errors, layout).items():
+        path = root / name
+        if path.is_file() and path.read_text() == text:
+            continue
+        stale = 1
+        if "--check" in arguments:
+            print(f"{name} is stale: run python -m shapevm.vm.isa")
+        else:
+            path.write_text(text)
+            print(f"{name} written")
+    return stale if "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

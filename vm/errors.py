@@ -1,0 +1,141 @@
+"""THE table of errors: what can go wrong when loading or running a program, its code in C, its exception in Python.
+
+`vm/isa.py` writes the codes into runtime_c/isa.gen.h. Adding an error: one class here, then
+`python -m shapevm.vm.isa`. Codes are part of the C API: append only.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+
+class Error(Exception):
+    """Base of all errors of the VM. The message is one sentence.
+
+    `function`, `pc`: where the program stopped (index, word offset), -1 outside of it. `source`: the model's line,
+    "" if unknown.
+    """
+
+    code: ClassVar[int] = -1
+    name: ClassVar[str] = "unknown"
+
+    def __init__(self, message: str, *, function: int = -1, pc: int = -1, source: str = "") -> None:
+        super().__init__(message)
+        self.function, self.pc, self.source = function, pc, source
+
+    def __str__(self) -> str:
+        message = str(self.args[0])
+        return f"{message} ({self.source})" if self.source and self.source not in message else message
+
+
+class ArgumentError(Error, ValueError):
+    """The caller misused the API: an index out of range, a wrong number of inputs, a name that does not exist."""
+
+
+class FileError(Error, OSError):
+    """The operating system refused a file or a mapping."""
+
+
+class ArtifactError(Error, ValueError):
+    """The bytes are not a well-formed artifact of this format version and instruction set."""
+
+
+class VerifyError(ArtifactError):
+    """The artifact is well-formed, but its program breaks a rule of the verifier."""
+
+
+class TargetError(Error, RuntimeError):
+    """A kernel has no machine code that this CPU runs, and there is no compiler."""
+
+
+class ShapeError(Error, ValueError):
+    """A size, rank or symbol value is not what the program's contract or an instruction demands."""
+
+
+class DtypeError(Error, TypeError):
+    """A tensor has another dtype than the program takes."""
+
+
+class KindError(Error, TypeError):
+    """A value has another tag than an input or an instruction takes, such as a tensor where an int belongs."""
+
+
+class IndexOutOfRange(Error, IndexError):
+    """An index is outside of the axis or container that it indexes."""
+
+
+class KeyMissing(Error, KeyError):
+    """A dict lacks a key."""
+
+    __str__ = Error.__str__  # KeyError quotes its message
+
+
+class IntegerOverflow(Error, OverflowError):
+    """The result of int arithmetic leaves int64."""
+
+
+class DivisionByZero(Error, ZeroDivisionError):
+    """An int was divided by zero."""
+
+
+class GuardError(Error, RuntimeError):
+    """The program itself gave up: `fail`, or a `guard` that does not hold."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory could not be had."""
+
+
+class LimitExceeded(Error, RuntimeError):
+    """A call went over a limit: nesting of calls, fuel, memory_max."""
+
+
+class KernelError(Error, RuntimeError):
+    """A launch was refused: its buffers or sizes are not the kernel's."""
+
+
+class CompileError(Error, RuntimeError):
+    """Exact code was needed and could not be compiled."""
+
+
+class ExternError(Error, RuntimeError):
+    """A host function is missing or failed."""
+
+
+class DeviceError(Error, ValueError):
+    """A tensor is not in the CPU's memory."""
+
+
+class InternalError(Error, RuntimeError):
+    """A defect of the runtime itself."""
+
+
+#: (code, name, exception). The C constant of "shape" is SVM_ERROR_SHAPE; code 0 is SVM_OK.
+TABLE: Final[tuple[tuple[int, str, type[Error]], ...]] = (
+    (1, "argument", ArgumentError),
+    (2, "file", FileError),
+    (3, "artifact", ArtifactError),
+    (4, "verify", VerifyError),
+    (5, "target", TargetError),
+    (6, "shape", ShapeError),
+    (7, "dtype", DtypeError),
+    (8, "kind", KindError),
+    (9, "index", IndexOutOfRange),
+    (10, "key", KeyMissing),
+    (11, "overflow", IntegerOverflow),
+    (12, "division", DivisionByZero),
+    (13, "guard", GuardError),
+    (14, "memory", OutOfMemory),
+    (15, "limit", LimitExceeded),
+    (16, "kernel", KernelError),
+    (17, "compile", CompileError),
+    (18, "extern", ExternError),
+    (19, "device", DeviceError),
+    (20, "internal", InternalError),
+)
+
+for _code, _name, _class in TABLE:
+    _class.code, _class.name = _code, _name
+
+#: code -> exception class.
+BY_CODE: Final[dict[int, type[Error]]] = {code: error for code, _, error in TABLE}

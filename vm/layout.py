@@ -1,0 +1,331 @@
+"""THE layout of an artifact's bytes: one `Record` per structure, one row per field.
+
+Everything else is derived from it: the reader and writer of vm/artifact.py, the C structures in
+runtime_c/isa.gen.h, and the tables of docs/artifact.md. All numbers are little-endian; every field is aligned to
+its own size, so the C structures have no padding.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAGIC: Final = b"\x89SVM\r\n\x1a\n"
+FORMAT_VERSION: Final = 1
+SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
+PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
+BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
+NO_SYMBOL: Final = -1
+NO_MAX: Final = -1
+
+#: Limits that the loader enforces, so that nothing hostile costs much.
+LIMITS: Final[dict[str, tuple[int, str]]] = {
+    "RANK": (16, "axes of a tensor"),
+    "DIMS": (32, "dims of a kernel"),
+    "BUFFERS": (64, "buffers of a kernel"),
+    "REGISTERS": (1 << 20, "registers of a function"),
+    "SYMBOLS": (1024, "symbols of a contract"),
+    "INPUTS": (65536, "inputs, and outputs, of a program"),
+    "TERMS": (64, "tiles, scratch terms, cost terms, bounds of a code object, each"),
+    "CALL_DEPTH": (200, "nested calls"),
+}
+
+#: section -> (id, hashed in the section table, what it holds).
+SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
+    "STRINGS": (1, True, "`count` + 1 u32 offsets, then the bytes; see Strings"),
+    "SYMBOLS": (2, True, "`count` records `symbol`"),
+    "INPUTS": (3, True, "`count` records `input`, each followed by `rank` records `axis`"),
+    "OUTPUTS": (4, True, "`count` records `output`"),
+    "CONSTANTS": (5, True, "`count` records `constant`, each followed by `rank` i64 sizes"),
+    "FUNCTIONS": (6, True, "`count` records `function`; function 0 is main"),
+    "CODE": (7, True, "`count` u32 words: the functions' instructions, in order, without gaps"),
+    "KERNELS": (8, True, "`count` records `kernel`, each followed by its buffers"),
+    "OBJECTS": (9, True, "`count` code objects, each a record `object` and what follows it"),
+    "BLOBS": (10, False, "machine code; each object's own hash covers its code. `count` is 0"),
+    "LINES": (11, True, "`count` records `line`"),
+    "META": (12, True, "JSON for hosts, a dict; C never parses it. `count` is 0"),
+    "WEIGHTS": (13, False, "tensor constants; mapped, never hashed. `count` is 0"),
+}  # fmt: skip
+
+_CODES: Final = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "char": "s"}
+_C_TYPES: Final = {
+    "u8": "uint8_t", "u32": "uint32_t", "i32": "int32_t", "u64": "uint64_t", "i64": "int64_t", "char": "char",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: `type` is u32, i32, u64, i64, or u8[n] / char[n] (bytes)."""
+
+    name: str
+    type: str
+    doc: str
+
+    @property
+    def length(self) -> int | None:
+        """Number of bytes of an array field, None for a number."""
+        return int(self.type.partition("[")[2][:-1]) if "[" in self.type else None
+
+    @property
+    def code(self) -> str:
+        """The field in `struct`'s notation."""
+        return _CODES[self.type] if self.length is None else f"{self.length}s"
+
+    @property
+    def c_declaration(self) -> str:
+        """The field as a member of a C structure."""
+        base = _C_TYPES[self.type.partition("[")[0]]
+        return f"{base} {self.name}" if self.length is None else f"{base} {self.name}[{self.length}]"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One structure of the file."""
+
+    name: str
+    doc: str
+    fields: tuple[Field, ...]
+
+    @property
+    def struct(self) -> struct.Struct:
+        """The structure as Python's `struct` packs it."""
+        return struct.Struct("<" + "".join(field.code for field in self.fields))
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.struct.size
+
+    def pack(self, **values: Any) -> bytes:
+        """Return the bytes; fields that are not given are zero. Raises struct.error for a value that does not fit."""
+        unknown = set(values) - {field.name for field in self.fields}
+        assert not unknown, f"{self.name} has no field {unknown}"
+        given = (values.get(field.name, 0 if field.length is None else b"") for field in self.fields)
+        return self.struct.pack(*given)
+
+    def unpack(self, data: bytes | memoryview, offset: int = 0) -> dict[str, Any]:
+        """Return the fields by name. Raises struct.error beyond the data's end."""
+        names = (field.name for field in self.fields)
+        return dict(zip(names, self.struct.unpack_from(data, offset), strict=True))
+
+
+def _record(name: str, doc: str, *rows: str) -> Record:
+    """Rows are "type name: what it is"."""
+    fields = []
+    for row in rows:
+        declaration, _, text = row.partition(":")
+        type_, field_name = declaration.split()
+        fields.append(Field(field_name, type_, text.strip()))
+    return Record(name, doc, tuple(fields))
+
+
+RECORDS: Final[tuple[Record, ...]] = (
+    _record(
+        "header", "The file's first bytes.",
+        "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
+        "u32 format_version: 1",
+        "u32 n_sections: 13: every section is there exactly once, in the order of the ids",
+        "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
+        "u64 file_size: bytes of the whole file",
+        "u8[32] table_sha256: of the section table",
+    ),
+    _record(
+        "section", "One row of the section table, which follows the header.",
+        "u32 id: see Sections",
+        "u32 reserved: 0",
+        "u64 offset: from the file's start; a multiple of 64, of 4096 for BLOBS and WEIGHTS",
+        "u64 size: bytes; may be 0",
+        "u64 count: number of records",
+        "u8[32] sha256: of the section's bytes; zeros for BLOBS and WEIGHTS",
+    ),
+    _record(
+        "symbol", "A size that the caller chooses.",
+        "u32 name: string",
+        "u32 why: string: the model's line that wants the bounds, \"\" if unknown",
+        "i64 min: smallest value, >= 0",
+        "i64 max: greatest value, -1: unbounded",
+        "i64 multiple_of: the value must be a multiple of it, >= 1",
+    ),
+    _record(
+        "input", "A parameter of the main function. Followed by `rank` axes.",
+        "u32 name: string",
+        "u32 kind: tag of a tensor, int, float, bool or str",
+        "u32 dtype: of a tensor, else 0",
+        "u32 rank: of a tensor, else 0",
+        "i32 symbol: that an int binds (its value is the symbol's), else -1",
+        "u32 reserved: 0",
+    ),
+    _record(
+        "axis", "What the size of one axis must be.",
+        "i32 symbol: size == scale * value(symbol) + offset; -1: size == offset",
+        "u32 reserved: 0",
+        "i64 scale: >= 1 with a symbol, else 0",
+        "i64 offset: >= 0 without a symbol",
+    ),
+    _record("output", "A result of the main function.", "u32 name: string", "u32 reserved: 0"),
+    _record(
+        "constant", "A constant. Followed by `rank` i64 sizes, each >= 0.",
+        "u32 tag: none, bool, int, float, str or tensor",
+        "u32 dtype: of a tensor, else 0",
+        "u32 rank: of a tensor, else 0",
+        "u32 name: string, for people",
+        "i64 value: bool 0 or 1, int, float as its IEEE bits, str as its string index, else 0",
+        "u64 offset: of a tensor's data in WEIGHTS, a multiple of 64, else 0",
+        "u64 size: bytes of a tensor's data == product(sizes) * bytes per element, else 0",
+    ),
+    _record(
+        "function", "A function. Its words are the next `n_words` of CODE, its lines the next `n_lines` of LINES.",
+        "u32 name: string, unique among the functions",
+        "u32 n_registers: registers; r0 .. r(n_params - 1) hold the arguments on entry, the others none",
+        "u32 n_params: <= n_registers; main: number of inputs + number of symbols",
+        "u32 n_results: of every `return`; main: number of outputs",
+        "u32 n_words: >= 1",
+        "u32 n_lines: may be 0",
+    ),
+    _record(
+        "line", "The source of the instructions from `pc` on, up to the function's next row.",
+        "u32 pc: word offset in the function, start of an instruction; ascending",
+        "u32 source: string, such as \"model.py:31\"",
+    ),
+    _record(
+        "kernel", "An entry of the kernel table. Followed by `n_buffers` buffers.",
+        "u32 label: string, for people",
+        "u32 source: string, the model's line, \"\" if unknown",
+        "u32 spec: string: the canonical JSON of the kernel spec",
+        "u32 n_dims: sizes that a launch passes",
+        "u32 n_buffers: tensors that a launch passes",
+        "u32 n_objects: its code objects are the next `n_objects` of OBJECTS; may be 0",
+    ),
+    _record(
+        "buffer", "A tensor that a kernel reads or writes. Followed by `rank` records `size`.",
+        "u32 dtype: code",
+        "u32 is_output: 1: the kernel writes all of it; 0: it only reads",
+        "u32 rank: may be 0",
+        "u32 reserved: 0",
+    ),
+    _record(
+        "size", "A number in a kernel's metadata.",
+        "u32 is_dim: 0: the number is `value`; 1: it is dims[value] of the launch",
+        "u32 reserved: 0",
+        "i64 value: a size is >= 0 (a bound's offset may be negative)",
+    ),
+    _record(
+        "object", "A code object: machine code of one kernel, with all that must be known to call it safely.",
+        "u8[32] sha256: of the record from `spec_hash` to its end, followed by the code",
+        "u64 code_offset: of the code in BLOBS, a multiple of 64; in a record by itself: 0",
+        "u32 record_size: bytes of this structure and all that follows it, code excluded",
+        "u32 reserved: 0",
+        "u8[32] spec_hash: SHA-256 of the kernel's spec string",
+        "char[16] target: x86-64-v3, x86-64-v4, aarch64; zero-padded",
+        "char[64] schedule: UTF-8, for people; zero-padded, at least one zero",
+        "u64 code_size: bytes, >= 1",
+        "u64 entry: offset of the entry point in the code, < code_size",
+        "u32 is_exact: 1: for these dims only; 0: generic",
+        "u32 n_dims: the kernel's",
+        "u32 n_buffers: the kernel's",
+        "u32 n_tiles: rows `tile`: number of tiles == product of ceil(size / divisor); no row: 1 tile",
+        "u32 n_scratch: terms: scratch bytes per thread == sum of factor * product(sizes)",
+        "u32 n_cost: terms: flops or bytes per tile, same form",
+        "u32 n_bounds: rows `bound`",
+        "u32 reserved2: 0",
+    ),
+    _record(
+        "tile", "A factor of the number of tiles.",
+        "u32 is_dim: as in `size`",
+        "u32 reserved: 0",
+        "i64 value: as in `size`",
+        "i64 divisor: >= 1",
+    ),
+    _record(
+        "term", "factor * product(sizes). Followed by `n_sizes` records `size`.",
+        "i64 factor: >= 0",
+        "u32 n_sizes: at most 64",
+        "u32 reserved: 0",
+    ),
+)  # fmt: skip
+
+BY_NAME: Final[dict[str, Record]] = {record.name: record for record in RECORDS}
+
+PROSE: Final = """\
+# The artifact
+
+One file holds a compiled program: its contract, bytecode, kernel specs, machine code and weights. This page is
+generated from `vm/layout.py` (`python -m shapevm.vm.isa`); `vm/artifact.py` reads and writes the format,
+`runtime_c/load.c` loads it. Instructions: `docs/opcodes.md`.
+
+All numbers are little-endian. Every field is aligned to its own size and every record's size is a multiple of 4 (of 8
+if it has 8-byte fields or precedes records which do), so the C structures in `runtime_c/isa.gen.h` are the bytes.
+"string" is an index into STRINGS. Reserved fields are zero and are checked.
+
+File: `header` at 0, the section table at 64, then the sections in the order of their ids, none overlapping, each
+offset + size <= `file_size`. Gaps between sections hold zeros (not checked). A section that
+holds records is exactly as long as its records. A reader checks, before the first instruction: the header, the hash of
+the section table, the ranges of the sections, the hashes of the sections (META when it is asked for), then every
+record, then the code. All arithmetic is checked in 64 bits.
+
+## Strings
+
+STRINGS starts with `count` + 1 u32 offsets relative to the first byte after them; offsets[0] is 0, they ascend
+strictly, the last one is the number of bytes. String i is bytes offsets[i] .. offsets[i + 1], the last of which is a
+zero byte that is not part of it; other zero bytes do not occur. Strings are valid UTF-8. String 0 is "".
+
+## Code objects
+
+An object is a record `object`, followed by, in this order:
+
+1. `n_dims` i64: the exact dims, each >= 0, if `is_exact`
+2. `n_buffers` buffers (`buffer` and its sizes), equal to the kernel's byte for byte
+3. `n_tiles` records `tile`
+4. `n_scratch` terms (`term` and its sizes)
+5. `n_cost` terms
+6. `n_bounds` bounds, 56 bytes each: `size` loop, i64 scale, `size` offset, `size` axis: demands
+   0 <= scale * i + offset < axis at i = 0 and i = loop - 1 if loop > 0
+
+`record_size` ends there. Objects follow each other in OBJECTS without gaps; their code is in BLOBS at `code_offset`,
+without overlaps. `svm_install_code` takes one object by itself: the record with `code_offset` 0, then the code's bytes.
+A kernel has at most one generic object per target, and at most one exact one per target and dims. Machine code
+must be position-independent; it is entered at `entry` with the ABI of `jit/abi.py`.
+
+## Rules of the verifier
+
+Bytecode is accepted when all of these hold; both verifiers (`vm/verify.py`, `runtime_c/verify.c`) check them in this order,
+instruction by instruction, and report the first that is broken. Tags of values are checked while running.
+
+1. the opcode exists
+2. all operands lie inside the function
+3. `d`, `s`, `D`, `S`: every register < n_registers
+4. `D`: no register twice
+5. `t`: a dtype code; `c`: < number of constants; `k`: < number of kernels; `f`: < number of functions; `n`: < number of strings
+6. `return`: as many values as the function has results
+7. `call`: as many args as the function has parameters, as many results as it has results
+8. `kernel`: as many dims and buffers as the kernel has
+9. `alloc`, `view`: at most 16 sizes; `dim`: 0 <= axis < 16
+10. `dict`: an even number of items
+11. (after all instructions) every label is the start of an instruction of the same function
+12. the last instruction has the flag `ends`
+13. every line's pc is the start of an instruction
+
+An instruction reads all its sources before it writes its destinations. A function is *static-flow* when neither it nor
+any function that it calls, directly or not, holds an instruction with the flag `data`.
+
+## Messages of the contract
+
+Both interpreters check inputs in order, axes in order, before anything runs; the first violation is reported. `EXPR` is how an axis reads:
+`length`, `2*length`, `2*length+1`, `length-1`, `384`. `WHY` is ` (model.py:31)` with the symbol's `why`, or nothing if that is "".
+
+| code | message |
+| --- | --- |
+| argument | `the program takes 2 inputs (input_ids, mask), 3 given` |
+| kind | `input "x" is a float; the program takes a tensor` |
+| dtype | `input "x" is f64; the program takes f32: convert it first` |
+| shape | `input "x" has rank 3, sizes [1, 2, 3]; the program takes rank 2: [batch, 384]` |
+| shape | `input "x": axis 1 has size 385; it must be 384` |
+| shape | `input "x": axis 1 has size 7; it must be 2*length+1 with a whole length >= 0` |
+| shape | `input "x": axis 1 has size 600, so length is 600; it must be at most 512 (model.py:31)` |
+| shape | `input "x": axis 1 has size 0, so length is 0; it must be at least 1WHY` |
+| shape | `input "x": axis 1 has size 9, so length is 9; it must be a multiple of 8WHY` |
+| shape | `input "x": axis 1 has size 9, so length is 9; but input "y": axis 0 has size 8, so length is 8WHY` |
+| shape | `input "n" is 600, so length is 600; it must be at most 512WHY` (an int that binds; likewise the others) |
+| shape | `symbol "length" is bound by no input` (cannot happen in a verified artifact: the loader demands that every symbol occurs) |
+"""
