@@ -1,0 +1,97 @@
+"""The disk cache of compiled kernels: content-addressed, atomic, capped, and never trusted.
+
+A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the sources of the
+code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does not match is deleted and
+counts as absent. Writers write aside and rename, so readers and other processes never see half an entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+_DIGEST_BYTES = 32
+_TRIM_EVERY = 64  # puts between two looks at the directory's size
+
+
+@functools.cache
+def generator_version() -> str:
+    """Return a hash of the code generator: its sources and llvmlite's version."""
+    digest = hashlib.sha256(version("llvmlite").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_key(spec_hash: str, dims: Sequence[int] | None, target: str, schedule: str | None = None) -> str:
+    """Return the key of one kernel; `dims` None: the generic one."""
+    sizes = "generic" if dims is None else ",".join(map(str, dims))
+    text = "\n".join([spec_hash, sizes, target, schedule or "", generator_version()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class DiskCache:
+    """Bytes by key under `directory` (made on first use), at most about `max_bytes`, the least recently used go first."""
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+        self._puts = 0
+
+    def _path(self, key: str) -> Path:
+        return self.directory / key[:2] / key[2:]
+
+    def get(self, key: str) -> bytes | None:
+        """Return the payload of `key`, None where there is no sound entry."""
+        path = self._path(key)
+        try:
+            entry = path.read_bytes()
+        except OSError:
+            return None
+        payload = entry[_DIGEST_BYTES:]
+        if hashlib.sha256(payload).digest() != entry[:_DIGEST_BYTES]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keep `payload`. A cache that cannot be written (full or read-only disk) is left as it is."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(payload).digest() + payload)
+                os.replace(temporary, path)
+            except OSError:
+                os.unlink(temporary)
+        except OSError:
+            return
+        self._puts += 1
+        if self._puts % _TRIM_EVERY == 1:
+            self.trim()
+
+    def trim(self) -> None:
+        """Delete the least recently used entries beyond `max_bytes`."""
+        entries = []
+        for path in self.directory.glob("??/*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= self.max_bytes:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size

@@ -1,0 +1,87 @@
+"""The disk cache: what is read back is what was written, or nothing."""
+
+import os
+import threading
+from pathlib import Path
+
+from shapevm.jit.cache import DiskCache, cache_key
+
+
+def entry_path(cache: DiskCache) -> Path:
+    (path,) = cache.directory.glob("??/*")
+    return path
+
+
+def test_round_trip_and_absence(tmp_path):
+    cache = DiskCache(tmp_path / "kernels", 1 << 20)
+    key = cache_key("a" * 64, (1, 2), "x86-64-v3")
+    assert cache.get(key) is None
+    cache.put(key, b"code")
+    assert cache.get(key) == b"code"
+    assert DiskCache(tmp_path / "kernels", 1 << 20).get(key) == b"code"
+
+
+def test_every_part_of_the_key_counts():
+    keys = {
+        cache_key(spec, dims, target, schedule)
+        for spec in ("a", "b")
+        for dims in (None, (), (1,), (1, 2), (12,))
+        for target in ("x86-64-v3", "x86-64-v4")
+        for schedule in (None, "wide")
+    }
+    assert len(keys) == 2 * 5 * 2 * 2
+
+
+def test_every_flipped_bit_and_every_truncation_is_refused(tmp_path):
+    payload = bytes(range(20))
+    for position in range((32 + len(payload)) * 8):
+        cache = DiskCache(tmp_path / str(position), 1 << 20)
+        cache.put("k" * 64, payload)
+        path = entry_path(cache)
+        damaged = bytearray(path.read_bytes())
+        damaged[position // 8] ^= 1 << (position % 8)
+        path.write_bytes(damaged)
+        assert cache.get("k" * 64) is None
+        assert not path.exists()
+    for length in range(32 + len(payload)):
+        cache = DiskCache(tmp_path / f"cut{length}", 1 << 20)
+        cache.put("k" * 64, payload)
+        path = entry_path(cache)
+        path.write_bytes(path.read_bytes()[:length])
+        assert cache.get("k" * 64) is None
+
+
+def test_least_recently_used_goes_first(tmp_path):
+    cache = DiskCache(tmp_path, 3 * 1032)
+    keys = [cache_key(str(i), None, "t") for i in range(5)]
+    for i, key in enumerate(keys):
+        cache.put(key, bytes(1000))
+        os.utime(cache._path(key), (i, i))
+    assert cache.get(keys[0]) is not None  # now the most recent
+    cache.trim()
+    assert [cache.get(key) is not None for key in keys] == [True, False, False, True, True]
+
+
+def test_unwritable_directory_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    cache = DiskCache(blocked / "kernels", 1 << 20)
+    cache.put("k" * 64, b"code")
+    assert cache.get("k" * 64) is None
+
+
+def test_many_writers_of_one_key(tmp_path):
+    cache = DiskCache(tmp_path, 1 << 20)
+    seen = []
+
+    def work(value):
+        for _ in range(50):
+            cache.put("k" * 64, value * 1000)
+            seen.append(cache.get("k" * 64))
+
+    threads = [threading.Thread(target=work, args=(bytes([i]),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(value is not None and len(set(value)) == 1 and len(value) == 1000 for value in seen)
