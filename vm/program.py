@@ -1,0 +1,200 @@
+"""A program as Python data: what the compiler hands over, the artifact stores, and the interpreters run.
+
+Indices are positions in the tuples: constants, kernels, functions and strings are named by the bytecode's operands.
+Function 0 is main; its registers on entry: the inputs in order, then one int per symbol in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from .isa import DTYPES
+
+#: (False, n): the number n; (True, i): dims[i] of the launch.
+Size = tuple[bool, int]
+
+#: dtype -> numpy dtype that holds it; bf16 travels as uint16.
+NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "bool": np.dtype("?"), "u8": np.dtype("u1"), "i8": np.dtype("i1"), "i16": np.dtype("<i2"), "i32": np.dtype("<i4"),
+    "i64": np.dtype("<i8"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2"), "f32": np.dtype("<f4"), "f64": np.dtype("<f8"),
+}  # fmt: skip
+
+DTYPE_NAMES: Final[tuple[str, ...]] = tuple(DTYPES)
+
+
+# The contract ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that the caller chooses: min <= value <= max (None: unbounded), a multiple of `multiple_of`.
+
+    `why`: the model's line that wants the bounds, "" if unknown.
+    """
+
+    name: str
+    min: int = 0
+    max: int | None = None
+    multiple_of: int = 1
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an input: size == scale * value(symbol) + offset; symbol None: size == offset."""
+
+    symbol: int | None = None
+    scale: int = 0
+    offset: int = 0
+
+    @classmethod
+    def const(cls, size: int) -> Axis:
+        """Return the axis of a fixed size."""
+        return cls(None, 0, size)
+
+    @classmethod
+    def of(cls, symbol: int, scale: int = 1, offset: int = 0) -> Axis:
+        """Return the axis of size scale * symbol + offset."""
+        return cls(symbol, scale, offset)
+
+    def text(self, symbols: tuple[Symbol, ...]) -> str:
+        """Return how messages write the axis: `length`, `2*length+1`, `384`."""
+        if self.symbol is None:
+            return str(self.offset)
+        name = symbols[self.symbol].name
+        scaled = name if self.scale == 1 else f"{self.scale}*{name}"
+        return scaled if self.offset == 0 else f"{scaled}{self.offset:+d}"
+
+
+@dataclass(frozen=True)
+class Input:
+    """A parameter of main. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds), float, bool or str."""
+
+    name: str
+    kind: str = "tensor"
+    dtype: str | None = None
+    axes: tuple[Axis, ...] = ()
+    symbol: int | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result of main."""
+
+    name: str
+
+
+# Kernels --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KernelBuffer:
+    """One tensor of a launch: exactly product(shape) elements of `dtype`; `is_output`: written whole, else only read."""
+
+    dtype: str
+    shape: tuple[Size, ...]
+    is_output: bool = False
+
+
+@dataclass(frozen=True)
+class KernelObject:
+    """Machine code of one kernel, and what must be known to call it: jit.abi.CodeObject with sizes as `Size`.
+
+    `spec_hash` in hex. `exact_dims` None: generic. The other fields are explained there.
+    """
+
+    spec_hash: str
+    target: str
+    n_dims: int
+    buffers: tuple[KernelBuffer, ...]
+    tiles: tuple[tuple[Size, int], ...]
+    scratch: tuple[tuple[int, tuple[Size, ...]], ...]
+    cost: tuple[tuple[int, tuple[Size, ...]], ...]
+    bounds: tuple[tuple[Size, int, Size, Size], ...]
+    code: bytes
+    entry: int = 0
+    exact_dims: tuple[int, ...] | None = None
+    schedule: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An entry of the kernel table: `spec` is its canonical JSON, `label` and `source` are for people."""
+
+    spec: str
+    n_dims: int
+    buffers: tuple[KernelBuffer, ...]
+    label: str = ""
+    source: str = ""
+    objects: tuple[KernelObject, ...] = ()
+
+    @property
+    def spec_hash(self) -> str:
+        """SHA-256 (hex) of the spec: what its code objects must carry."""
+        return hashlib.sha256(self.spec.encode()).hexdigest()
+
+
+# Code -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: `code` is its words (see isa), `lines` (pc, source) says where the code from pc on comes from."""
+
+    name: str
+    n_params: int
+    n_results: int
+    n_registers: int
+    code: tuple[int, ...]
+    lines: tuple[tuple[int, str], ...] = ()
+
+    def source(self, pc: int) -> str:
+        """Return the source of the instruction at `pc`, "" if unknown."""
+        found = ""
+        for start, source in self.lines:
+            if start > pc:
+                break
+            found = source
+        return found
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant: None, bool, int, float, str, or a tensor as a contiguous array of NUMPY_DTYPES[dtype]."""
+
+    value: Any
+    dtype: str | None = None
+    name: str = ""
+
+    @property
+    def tag(self) -> str:
+        """The constant's tag."""
+        if self.dtype is not None:
+            return "tensor"
+        return {type(None): "none", bool: "bool", int: "int", float: "float", str: "str"}[type(self.value)]
+
+    @classmethod
+    def tensor(cls, array: np.ndarray[Any, Any], dtype: str, name: str = "") -> Constant:
+        """Return a tensor constant. Raises ValueError where the array's dtype does not hold `dtype`."""
+        if array.dtype != NUMPY_DTYPES[dtype]:
+            raise ValueError(f"constant {name!r}: the array is {array.dtype}; {dtype} is kept as {NUMPY_DTYPES[dtype]}")
+        return cls(np.require(array, requirements="C"), dtype, name)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program. `strings[0]` is ""; `meta` is JSON data that only hosts read."""
+
+    functions: tuple[Function, ...]
+    constants: tuple[Constant, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    strings: tuple[str, ...] = ("",)
+    symbols: tuple[Symbol, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
