@@ -100,7 +100,8 @@ enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2 };
 typedef struct svm_options {
   int32_t strategy;        /* auto: exact code once a shape is hot; jit: before its first run; generic: never */
   int32_t hot_calls;       /* auto: executions of an entry before it is queued for compilation (default 2) */
-  int32_t native_code;     /* 0: ignore the artifact's machine code (a compiler must be attached) (default 1) */
+  int32_t native_code;     /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
+  int32_t has_compiler;    /* 1: one will be attached: a kernel without code is compiled, not refused (default 0) */
   int32_t perf_map;        /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
   int64_t code_bytes_max;  /* exact code kept mapped, beyond that evicted (default 64 MiB) */
   int64_t plans_max;       /* plans kept (default 256) */

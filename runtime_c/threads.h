@@ -1,0 +1,37 @@
+/* The process's pool of threads that share out the tiles of a launch. */
+#ifndef SVM_THREADS_H
+#define SVM_THREADS_H
+
+#include <stddef.h>
+
+#include "svm.h"
+
+/* What a kernel gets of its thread (jit/abi.py): the offsets of these fields are part of the kernel ABI. */
+typedef struct svm_rt {
+  void *scratch;       /* 64-byte aligned */
+  int64_t error;       /* 0, or what the kernel found: KERNEL_ERROR_INDEX */
+  int64_t error_value; /* the index, and the size that it should be below */
+  int64_t error_bound;
+  size_t scratch_bytes; /* of ours: how much `scratch` has */
+} svm_rt;
+
+enum { KERNEL_ERROR_INDEX = 1 };
+_Static_assert(offsetof(svm_rt, error) == 8 && offsetof(svm_rt, error_value) == 16 &&
+                   offsetof(svm_rt, error_bound) == 24, "the kernel ABI");
+
+typedef void svm_kernel_code(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin,
+                             int64_t tile_end);
+
+/* Make sure that rt has `scratch` bytes. 0, or -1 when there is no memory. */
+int rt_reserve(svm_rt *rt, size_t scratch);
+void rt_free(svm_rt *rt);
+
+/* Run tiles 0 <= t < n_tiles on the pool and the calling thread; on the latter alone while the pool is busy. An error
+ * that a kernel reports on any thread ends up in *rt. The caller's rt has `scratch` bytes. */
+void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t n_tiles,
+                 size_t scratch);
+
+/* Threads that threads_run would use at most. */
+int32_t threads_count(void);
+
+#endif

@@ -1,0 +1,123 @@
+/* Tagged values in registers, and the refcounted immutable objects that they hold.
+ *
+ * Counts are plain ints: an object belongs to one context until it is handed to the caller. Objects of a program
+ * (constants) are shared by all threads and immortal: their count is negative and never changes. */
+#ifndef SVM_VALUE_H
+#define SVM_VALUE_H
+
+#include <stddef.h>
+
+#include "svm.h"
+
+enum { IMMORTAL = -1, MAX_DEPTH = 64 };
+
+/* Bytes that one call holds on the heap, and how many it may hold (0: no limit). NULL where nobody counts. */
+typedef struct heap {
+  int64_t used, max;
+} heap;
+
+struct svm_object {
+  int32_t refs;
+  int32_t tag;
+};
+
+typedef struct text {
+  svm_object base;
+  int64_t length; /* bytes, without the zero at the end */
+  char bytes[];
+} text;
+
+/* Memory of one or several tensors (views). `origin`: SVM_ORIGIN_...; `origin_index`: which input, or the number of a
+ * traced storage, which has no memory yet (data NULL). Only storage of origin NEW may be written. */
+typedef struct storage {
+  int32_t refs;
+  int32_t origin;
+  int32_t origin_index;
+  int32_t is_caller_memory; /* the data is not part of this object */
+  int64_t n_bytes;
+  void *data;
+} storage;
+
+/* A contiguous tensor over all of its storage. */
+typedef struct tensor {
+  svm_object base;
+  int32_t dtype, rank;
+  int64_t n_elements;
+  storage *memory;
+  int64_t sizes[];
+} tensor;
+
+typedef struct value {
+  int32_t tag;
+  union {
+    int64_t integer; /* bool, int, function */
+    double number;
+    svm_object *object;
+    text *text;
+    tensor *tensor;
+    struct sequence *sequence;
+  };
+} value;
+
+/* A list or tuple of `length` values; a dict of `length` pairs, key before value. */
+typedef struct sequence {
+  svm_object base;
+  int64_t length, capacity; /* capacity in values */
+  int32_t depth;            /* of nesting: bounded, so that releasing one recurses no deeper */
+  value items[];
+} sequence;
+
+extern const int32_t DTYPE_BYTES[];
+extern const char *const DTYPE_NAMES[];
+extern const int32_t N_DTYPES;
+const char *tag_name(int32_t tag);
+
+/* Count bytes on the heap; SVM_OK or the error that its limit gives. */
+int32_t heap_count(heap *heap, int64_t bytes, svm_error *error);
+
+int value_is_object(value v);
+void object_release(heap *heap, svm_object *object);
+
+static inline void value_retain(value v) {
+  if (value_is_object(v) && v.object->refs >= 0) v.object->refs++;
+}
+
+static inline void value_drop(heap *heap, value *v) {
+  if (value_is_object(*v)) object_release(heap, v->object);
+  v->tag = SVM_TAG_NONE;
+}
+
+/* Product of sizes >= 0 and of an element's bytes; -1 when negative or over 2^62. */
+int64_t checked_elements(int32_t rank, const int64_t *sizes);
+int64_t checked_bytes(int32_t dtype, int64_t n_elements);
+
+int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error);
+
+/* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
+storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error);
+storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index, svm_error *error);
+void storage_release(heap *heap, storage *memory);
+
+/* A tensor over `memory`, whose reference it takes over (also when failing). The caller checked sizes and bytes. */
+int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory, value *result,
+                    svm_error *error);
+
+/* A list, tuple or dict of n values (dict: n = 2 * pairs), which it retains. */
+int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result, svm_error *error);
+
+/* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one. */
+int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error);
+
+/* Value of `key` in the sequence, borrowed. */
+int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error);
+
+/* Number of values that `items` holds. */
+static inline int64_t sequence_n_values(const sequence *s) {
+  return s->base.tag == SVM_TAG_DICT ? 2 * s->length : s->length;
+}
+
+/* For the API: describe `v` (the reference goes to out->owner if `owned`), and make a value from what came in. */
+void value_export(value v, int owned, svm_value *out);
+int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *error);
+
+#endif
