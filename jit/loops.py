@@ -148,6 +148,13 @@ def _product(f: Function, sizes: list[Int], a: Size, b: Size) -> Size:
     return Dim(len(sizes) - 1)
 
 
+def _joined(outer: tuple[Size, ...], inner: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Return the factors of a merged loop; neighbours that are ints become one."""
+    if isinstance(outer[-1], int) and isinstance(inner[0], int):
+        return (*outer[:-1], outer[-1] * inner[0], *inner[1:])
+    return outer + inner
+
+
 def _merge(f: Function, loops: Loops, loop: int) -> Loops:
     """Make one loop of `loop` and `loop` + 1."""
     sizes = list(loops.sizes)
@@ -173,7 +180,7 @@ def _merge(f: Function, loops: Loops, loop: int) -> Loops:
 
     return Loops(
         (*loops.domain[:loop], merged, *loops.domain[loop + 2 :]),
-        (*loops.factors[:loop], loops.factors[loop] + loops.factors[loop + 1], *loops.factors[loop + 2 :]),
+        (*loops.factors[:loop], _joined(*loops.factors[loop : loop + 2]), *loops.factors[loop + 2 :]),
         tuple(replace(b, shape=shape(n, b.shape)) for n, b in enumerate(loops.buffers)),
         tuple(map(instr, loops.body)),
         sizes,
