@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import sympy
 
-DimExpr = int | sympy.Expr
+DimExpr: TypeAlias = int | sympy.Expr
 
 
-class floordiv(sympy.Function):  # noqa: N801 (a function's name in expressions)
+class floordiv(sympy.Function):  # (a function's name in expressions)
     """floordiv(a, b) = floor(a / b), kept unevaluated unless it is exact or constant."""
 
     nargs = 2
