@@ -1,0 +1,96 @@
+"""Compiled kernels by (spec, sizes, target): from the disk cache, else from the compiler, which then fills the cache."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from ..vm.errors import ArtifactError
+from ..vm.objects import parse_object, serialise_object
+from ..vm.program import KernelBuffer, KernelObject, Size as EncodedSize
+from .abi import CodeObject
+from .cache import DiskCache, cache_key
+from .compiler import compile_kernel
+from .spec import Buffer, Dim, KernelSpec, Size, spec_hash
+from .target import host_target
+
+
+@dataclass
+class StoreStats:
+    """What a store did: kernels compiled and found on disk, and the seconds that each compilation took."""
+
+    compiled: int = 0
+    from_cache: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+class KernelStore:
+    """Makes code objects for one target. Safe to use from several threads."""
+
+    def __init__(self, cache: DiskCache | None = None, target: str | None = None) -> None:
+        self.cache = cache
+        self.target = target or host_target()
+        self.stats = StoreStats()
+        self._lock = threading.Lock()
+
+    def record(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> bytes:
+        """Return the serialised code object for `dims` (None: generic). Raises what `compile_kernel` raises."""
+        key = cache_key(spec_hash(spec), dims, self.target)
+        record = self._cached(key)
+        if record is None:
+            start = perf_counter()
+            record = serialise_object(kernel_object(compile_kernel(spec, dims, self.target)))
+            with self._lock:
+                self.stats.compiled += 1
+                self.stats.seconds.append(perf_counter() - start)
+            if self.cache is not None:
+                self.cache.put(key, record)
+        return record
+
+    def object(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> KernelObject:
+        """Return the code object itself."""
+        return parse_object(self.record(spec, dims))
+
+    def _cached(self, key: str) -> bytes | None:
+        record = self.cache.get(key) if self.cache is not None else None
+        if record is None:
+            return None
+        try:
+            parse_object(record)
+        except ArtifactError:  # written by another version of the format
+            return None
+        with self._lock:
+            self.stats.from_cache += 1
+        return record
+
+
+def kernel_object(code: CodeObject) -> KernelObject:
+    """Return a code object in the form that artifacts and the runtime take."""
+    return KernelObject(
+        spec_hash=code.spec_hash,
+        target=code.target,
+        n_dims=code.n_dims,
+        buffers=kernel_buffers(code.buffers),
+        tiles=tuple((_size(size), divisor) for size, divisor in code.tiles),
+        scratch=_terms(code.scratch),
+        cost=_terms(code.cost),
+        bounds=tuple((_size(loop), scale, _size(offset), _size(axis)) for loop, scale, offset, axis in code.bounds),
+        code=code.code,
+        entry=code.entry,
+        exact_dims=code.exact_dims,
+        schedule=code.schedule,
+    )
+
+
+def kernel_buffers(buffers: tuple[Buffer, ...]) -> tuple[KernelBuffer, ...]:
+    """Return a spec's buffers in the form of the kernel table."""
+    return tuple(KernelBuffer(b.dtype, tuple(map(_size, b.shape)), b.is_output) for b in buffers)
+
+
+def _size(size: Size) -> EncodedSize:
+    return (True, size.index) if isinstance(size, Dim) else (False, size)
+
+
+def _terms(terms: tuple[tuple[int, tuple[Size, ...]], ...]) -> tuple[tuple[int, tuple[EncodedSize, ...]], ...]:
+    return tuple((factor, tuple(map(_size, sizes))) for factor, sizes in terms)
