@@ -1,10 +1,10 @@
 """The graph IR: one data type from import to bytecode.
 
-A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name declared in
-`compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions, numpy arrays, tuples of
-these, kernel specs). Control flow is a node with regions: `if` (cond; blocks then, else), `while` (carried values;
-blocks cond, body). Every value has one definition (SSA) and a type. Passes change graphs in place through the methods
-here, which keep `Value.users` right.
+A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name declared
+in `compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions, numpy arrays, types,
+kernel specs, tuples of these). Control flow is a node with regions: `if` (cond; blocks then, else), `while` (carried
+values; blocks cond, body). Every value has one definition (SSA) and a type. Passes change graphs in place through
+the methods here, which keep `Value.users` right.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .types import Type
 
 
 class Value:
-    """An SSA value. `name` is unique in its graph (for text). `node` is its definition, None for a block parameter."""
+    """An SSA value. `name` is unique in its graph. `node` is its definition, None for a block parameter."""
 
     def __init__(self, name: str, type: Type, node: Node | None = None) -> None:
         self.name = name
@@ -82,7 +82,10 @@ class Block:
 
 @dataclass(frozen=True)
 class SymbolInfo:
-    """What the contract says of a size symbol: min <= value (<= max) and value % multiple_of == 0; `why`: a model line."""
+    """What the contract says of a size symbol: min <= value (<= max), a multiple of `multiple_of`.
+
+    `why`: the model's line that wants it.
+    """
 
     name: str
     min: int = 0
@@ -93,9 +96,9 @@ class SymbolInfo:
 
 @dataclass
 class Graph:
-    """A function: `inputs` name the body's parameters, `outputs` its results, `symbols` the sizes of its contract.
+    """A function: `inputs` name the body's parameters, `outputs` its results, `symbols` the contract's sizes.
 
-    `structure`: how flat inputs and outputs map to the caller's nested ones (pytree text), opaque to the compiler.
+    `structure`: how flat inputs and outputs map to the caller's nested ones (JSON data), opaque to the compiler.
     """
 
     name: str
@@ -105,15 +108,22 @@ class Graph:
     symbols: dict[str, SymbolInfo] = field(default_factory=dict)
     structure: dict[str, Any] = field(default_factory=dict)
     _n_values: int = 0
+    _names: set[str] = field(default_factory=set)
 
     def new_name(self, hint: str = "") -> str:
         """Return a fresh value name."""
         self._n_values += 1
-        return f"{hint or 'v'}{self._n_values}"
+        name = f"{hint or 'v'}{self._n_values}"
+        return name if name not in self._names else self.new_name(hint)
+
+    def take_name(self, name: str) -> str:
+        """Return `name`, which `new_name` will not give any more."""
+        self._names.add(name)
+        return name
 
     def input(self, name: str, type: Type) -> Value:
         """Append a parameter to the body."""
-        value = Value(name, type)
+        value = Value(self.take_name(name), type)
         self.body.params.append(value)
         self.inputs.append(name)
         return value
@@ -163,7 +173,8 @@ class Builder:
         """Append op(args, attrs) and return its results. Raises what the op's type rule raises."""
         from .ops import OPS  # ops import this module for their decompositions
 
-        return self.insert(Node(op, args, attrs), OPS[op].infer([a.type if a is not None else None for a in args], attrs))
+        types = [arg.type if arg is not None else None for arg in args]
+        return self.insert(Node(op, args, attrs), OPS[op].infer(types, attrs))
 
     def one(self, op: str, *args: Value | None, **attrs: Any) -> Value:
         """Append op(args, attrs) and return its only result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..vm.isa import DTYPES
-from .dims import DimExpr, format_dim
+from .dims import DimExpr, format_dim, parse_dim
 
 FLOAT_DTYPES = ("f64", "f32", "f16", "bf16")
 INT_DTYPES = ("i64", "i32", "i16", "i8", "u8")
@@ -33,7 +33,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class ScalarType:
-    """A plain value: `kind` is int, float, bool, str or none. An int's `expr` is its value in size symbols, if it has one."""
+    """A plain value: `kind` is int, float, bool, str or none; `expr`: an int's value in size symbols, if known."""
 
     kind: str
     expr: DimExpr | None = None
@@ -86,3 +86,51 @@ class OptionalType:
 Type = TensorType | ScalarType | ListType | TupleType | DictType | OptionalType
 
 INT, FLOAT, BOOL, STR, NONE = (ScalarType(kind) for kind in ("int", "float", "bool", "str", "none"))
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+_SCALARS = {str(scalar): scalar for scalar in (INT, FLOAT, BOOL, STR, NONE)}
+
+
+def parse_type(text: str) -> Type:
+    """Return the type that `str(type)` wrote, such as "f32[2, s0]". Raises ValueError naming the part."""
+    text = text.strip()
+    if text in _SCALARS:
+        return _SCALARS[text]
+    opener = _OPENERS.get(text[-1:], "")
+    head, _, inner = text[:-1].partition(opener) if opener else (text, "", "")
+    parts = split_commas(inner)
+    if opener == "[" and head in DTYPES:
+        return TensorType(head, tuple(parse_dim(part) for part in parts))
+    if opener == "(" and head in _SCALARS and len(parts) >= 1:
+        return ScalarType(head, parse_dim(inner))
+    if opener == "<" and head == "tuple":
+        return TupleType(tuple(parse_type(part) for part in parts))
+    if opener == "<" and head in _CONTAINERS and len(parts) == _CONTAINERS[head][1]:
+        return _CONTAINERS[head][0](*(parse_type(part) for part in parts))
+    scalars = ", ".join(_SCALARS)
+    raise ValueError(f"type {text!r} is not a tensor such as f32[2, s0], a scalar ({scalars}) or a container")
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts of `text` between commas outside of brackets and strings, stripped."""
+    parts, depth, quoted, escaped, start = [], 0, False, False, 0
+    for i, char in enumerate(text):
+        if quoted:
+            quoted, escaped = char != '"' or escaped, char == "\\" and not escaped
+        elif char == '"':
+            quoted = True
+        elif char == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+        else:
+            depth += (char in "([{<") - (char in ")]}>")
+    rest = text[start:].strip()
+    return [*parts, rest] if rest or parts else []
+
+
+_OPENERS = {"]": "[", ")": "(", ">": "<"}
+_CONTAINERS: dict[str, tuple[type, int]] = {
+    "list": (ListType, 1), "dict": (DictType, 2), "optional": (OptionalType, 1),
+}  # fmt: skip

@@ -1,0 +1,165 @@
+"""Kernel specs as text for people, exact both ways: `parse_spec(format_spec(spec)) == spec`.
+
+    matmul n_dims=1 batch=[] m=n0 n=384 k=384 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"
+      b0 f32[n0,384]
+      b1 f32[24,384,16]
+      b2 f32[n0,384] output
+      v0 = acc f32
+      v1 = relu f32 v0
+      v2 = store f32 v1 b2[i0,i1]
+
+n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value.
+An index is `scale * base + offset`, base a loop or a value (0: neither).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from .spec import FAMILIES, Buffer, Dim, Index, Instr, KernelSpec, Size
+
+
+def format_spec(spec: KernelSpec) -> str:
+    """Return the text of `spec`, several lines without a trailing newline."""
+    simple = [f for f in fields(spec) if f.type in _FIELDS]
+    head = " ".join(f"{f.name}={_FIELDS[str(f.type)][0](getattr(spec, f.name))}" for f in simple)
+    (body,) = (getattr(spec, f.name) for f in fields(spec) if f.type == "Body")
+    lines = [f"{spec.family} {head}"]
+    lines += [f"  b{i} {_format_buffer(buffer)}" for i, buffer in enumerate(spec.buffers)]
+    lines += [f"  v{i} = {_format_instr(instr)}" for i, instr in enumerate(body)]
+    return "\n".join(lines)
+
+
+def parse_spec(text: str) -> KernelSpec:
+    """Return the spec that `format_spec` wrote. Raises ValueError naming the line that is not understood."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    family, *pairs = lines[0].split()
+    if family not in FAMILIES:
+        raise ValueError(f"kernel spec: family {family!r} is not one of {', '.join(FAMILIES)}")
+    given = dict(pair.split("=", 1) for pair in pairs)
+    buffers = tuple(_parse_buffer(line) for line in lines[1:] if line.startswith("b"))
+    body = tuple(_parse_instr(line) for line in lines[1:] if line.startswith("v"))
+    values: dict[str, Any] = {}
+    for f in fields(FAMILIES[family]):
+        if f.name == "buffers":
+            values[f.name] = buffers
+        elif f.type == "Body":
+            values[f.name] = body
+        elif f.name not in given:
+            raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")
+        else:
+            values[f.name] = _FIELDS[str(f.type)][1](given[f.name])
+    return FAMILIES[family](**values)
+
+
+# Parts ---------------------------------------------------------------------------------------------
+
+
+def _parse_size(text: str) -> Size:
+    return Dim(int(text[1:])) if text.startswith("n") else int(text)
+
+
+def _format_sizes(sizes: tuple[Size, ...]) -> str:
+    return f"[{','.join(map(str, sizes))}]"
+
+
+def _items(text: str) -> list[str]:
+    inner = text.strip()[1:-1]
+    return [part.strip() for part in inner.split(",")] if inner.strip() else []
+
+
+def _parse_sizes(text: str) -> tuple[Size, ...]:
+    return tuple(_parse_size(item) for item in _items(text))
+
+
+_INDEX = re.compile(r"(?:(-?\d+)\*)?([iv]\d+|0(?=\+))(?:\+(n\d+|-?\d+))?|(n\d+|-?\d+)")
+
+
+def _format_index(index: Index) -> str:
+    base = f"i{index.loop}" if index.loop is not None else ""
+    base = f"v{index.value}" if index.value is not None else base
+    if not base and index.scale == 1:
+        return str(index.offset)
+    scaled = f"{index.scale}*{base or 0}" if index.scale != 1 else base
+    return f"{scaled}+{index.offset}" if index.offset != 0 or not base else scaled
+
+
+def _parse_index(text: str) -> Index:
+    match = _INDEX.fullmatch(text)
+    if match is None:
+        raise ValueError(f"kernel spec: index {text!r} is not of the form 2*i0+3, v1+n0 or 3")
+    scale, base, offset, constant = match.groups()
+    if constant is not None:
+        return Index(offset=_parse_size(constant))
+    kind = {"i": "loop", "v": "value", "0": ""}[base[0]]
+    which = {kind: int(base[1:])} if kind else {}
+    return Index(**which, scale=int(scale or 1), offset=_parse_size(offset or "0"))
+
+
+def _format_indices(indices: tuple[Index, ...]) -> str:
+    return f"[{','.join(map(_format_index, indices))}]"
+
+
+def _parse_indices(text: str) -> tuple[Index, ...]:
+    return tuple(_parse_index(item) for item in _items(text))
+
+
+def _format_buffer(buffer: Buffer) -> str:
+    return f"{buffer.dtype}{_format_sizes(buffer.shape)}{' output' if buffer.is_output else ''}"
+
+
+def _parse_buffer(line: str) -> Buffer:
+    match = re.fullmatch(r"b\d+ (\w+)(\[.*\])( output)?", line)
+    if match is None:
+        raise ValueError(f"kernel spec: {line!r} is not a buffer, such as b0 f32[n0,384] output")
+    return Buffer(match[1], _parse_sizes(match[2]), match[3] is not None)
+
+
+def _format_instr(instr: Instr) -> str:
+    parts = [instr.op, instr.dtype, *(f"v{arg}" for arg in instr.args)]
+    if instr.buffer is not None:
+        parts.append(f"b{instr.buffer}{_format_indices(instr.index)}")
+    if instr.value is not None:
+        parts.append(f"value={json.dumps(instr.value)}")
+    if instr.loop is not None:
+        parts.append(f"i{instr.loop}")
+    if instr.size is not None:
+        parts.append(f"size={instr.size}")
+    return " ".join(parts)
+
+
+def _parse_instr(line: str) -> Instr:
+    op, dtype, *parts = line.split(" = ", 1)[1].split()
+    values: dict[str, Any] = {}
+    args = []
+    for part in parts:
+        if re.fullmatch(r"v\d+", part):
+            args.append(int(part[1:]))
+        elif re.fullmatch(r"i\d+", part):
+            values["loop"] = int(part[1:])
+        elif part.startswith("b") and "[" in part:
+            buffer, _, index = part.partition("[")
+            values |= {"buffer": int(buffer[1:]), "index": _parse_indices("[" + index)}
+        elif part.startswith("value="):
+            values["value"] = json.loads(part[6:])
+        elif part.startswith("size="):
+            values["size"] = _parse_size(part[5:])
+        else:
+            raise ValueError(f"kernel spec: {part!r} in {line!r} is not understood")
+    return Instr(op, dtype, tuple(args), **values)
+
+
+#: Annotation of a spec's field -> (format, parse).
+_FIELDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    "int": (str, int),
+    "Size": (str, _parse_size),
+    "tuple[Size, ...]": (_format_sizes, _parse_sizes),
+    "tuple[Index, ...]": (_format_indices, _parse_indices),
+    "str": (json.dumps, json.loads),
+    "float": (json.dumps, json.loads),
+    "bool": (json.dumps, json.loads),
+}

@@ -1,0 +1,79 @@
+"""Specs written as text are the same specs when read back."""
+
+import pytest
+from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul, Nest
+from shapevm.jit.text import format_spec, parse_spec
+
+N = Dim(0)
+PLACES = (
+    Index(),
+    Index(loop=0),
+    Index(loop=1, scale=-1, offset=383),
+    Index(value=0, scale=2, offset=Dim(3)),
+    Index(scale=2, offset=-5),
+    Index(scale=3),
+    Index(offset=Dim(1)),
+)
+
+
+def nest() -> Nest:
+    body = (
+        Instr("load", "i64", buffer=0, index=PLACES),
+        Instr("const", "f32", value="-inf"),
+        Instr("const", "bool", value=False),
+        Instr("const", "f32", value=1.0),
+        Instr("dim", "i64", size=N),
+        Instr("dim", "i64", size=3),
+        Instr("iota", "i64", loop=0),
+        Instr("reduce.sum", "f32", args=(3,)),
+        Instr("store", "f32", args=(7,), buffer=1, index=(Index(loop=0),)),
+    )
+    return Nest(4, (Buffer("i64", (N, 384) * 3 + (1,)), Buffer("f32", (N,), is_output=True)), (N, 384), body)
+
+
+def matmul() -> Matmul:
+    rows, places = (Index(loop=0), Index(loop=2)), (Index(loop=0), Index(loop=1))
+    epilogue = (Instr("acc", "f32"), Instr("store", "f32", args=(0,), buffer=2, index=places))
+    buffers = (Buffer("f32", (N, 8)), Buffer("f32", (1, 8, 32)), Buffer("f32", (N, 32), True))
+    return Matmul(1, buffers, (), N, 32, 8, 0, rows, 1, (), "panels", epilogue)
+
+
+def attention() -> Attention:
+    place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
+    buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
+    fields = {"q": 0, "k": 1, "v": 2, "out": 3, "scale": 0.1, "safe_softmax": True, "body": ()}
+    indices = dict.fromkeys(("q_index", "k_index", "v_index", "out_index"), place)
+    return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
+
+
+@pytest.mark.parametrize("spec", [nest(), matmul(), attention()], ids=lambda s: s.family)
+def test_round_trip(spec):
+    text = format_spec(spec)
+    again = parse_spec(text)
+    assert again == spec and format_spec(again) == text
+    body = "epilogue" if spec.family == "matmul" else "body"
+    values = [[instr.value for instr in getattr(s, body)] for s in (spec, again)]
+    assert list(map(repr, values[0])) == list(map(repr, values[1]))
+
+
+def test_text_is_readable():
+    assert format_spec(matmul()) == (
+        'matmul n_dims=1 batch=[] m=n0 n=32 k=8 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"\n'
+        "  b0 f32[n0,8]\n  b1 f32[1,8,32]\n  b2 f32[n0,32] output\n"
+        "  v0 = acc f32\n  v1 = store f32 v0 b2[i0,i1]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conv n_dims=0", "family 'conv' is not one of nest, matmul, attention"),
+        ("nest n_dims=0", "lacks domain="),
+        ("nest n_dims=0 domain=[2]\n b0 f32(2)", "is not a buffer"),
+        ("nest n_dims=0 domain=[2]\n b0 f32[2]\n v0 = load f32 b0[x]", "index 'x' is not of the form"),
+        ("nest n_dims=0 domain=[2]\n v0 = add f32 v1 what", "'what' in .* is not understood"),
+    ],
+)
+def test_errors_name_the_text(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_spec(text)
