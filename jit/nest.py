@@ -57,7 +57,7 @@ def _traffic(loops: Loops, bodies: BodyEmitter) -> int:
 
 def _is_dear(instr: Instr) -> bool:
     """Whether computing `instr` costs more than reading it back: the operations made of polynomials."""
-    return instr.op in OPS and OPS[instr.op].ulp > 0.5
+    return instr.op in OPS and max(OPS[instr.op].ulp) > 0
 
 
 def _weight(instr: Instr) -> int:

@@ -11,44 +11,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bodies import LANES, splat
+from .conversion import round_to
 from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
 from .math import apply
+from .vector import Vec
 
 N_ACCUMULATORS = 4
 
-_LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -(2**7), "u8": 0}
-_HIGHEST = {"i64": 2**63 - 1, "i32": 2**31 - 1, "i16": 2**15 - 1, "i8": 2**7 - 1, "u8": 255}
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """How one `reduce.*` combines (an op of `math.OPS`, `bool_op` on bool) and from what it starts."""
+    """How one `reduce.*` combines (an op of `math.OPS`), and from what: a number, or "lowest" or "highest"."""
 
     op: str
-    bool_op: str
-    neutral: int | None = None  # None: `float_neutral`, or the integers' own limit
-    float_neutral: str = ""
+    neutral: int | str
 
-    def start(self, dtype: str) -> int | str | bool:
+    def start(self, dtype: str) -> int | float | str | bool:
         """Return the neutral element of `dtype`."""
-        if self.neutral is not None:
-            return bool(self.neutral) if dtype == "bool" else self.neutral
-        if DTYPES[dtype].kind == "float":
-            return self.float_neutral
-        if dtype == "bool":
-            return self.float_neutral == "inf"
-        return (_HIGHEST if self.float_neutral == "inf" else _LOWEST)[dtype]
+        row = DTYPES[dtype]
+        if isinstance(self.neutral, int):
+            return bool(self.neutral) if row.kind == "bool" else self.neutral
+        highest = self.neutral == "highest"
+        if row.kind == "float":
+            return "inf" if highest else "-inf"
+        if row.kind == "bool":
+            return highest
+        bits = 8 * row.bytes - (row.kind == "int")
+        return 2**bits - 1 if highest else -(2**bits) * (row.kind == "int")
 
 
 # max and min give NaN where an element is NaN, as torch.amax and amin do.
 REDUCTIONS: dict[str, Reduction] = {
-    "reduce.sum": Reduction("add", "logical_or", 0),
-    "reduce.prod": Reduction("mul", "logical_and", 1),
-    "reduce.max": Reduction("maximum", "logical_or", None, "-inf"),
-    "reduce.min": Reduction("minimum", "logical_and", None, "inf"),
-    "reduce.any": Reduction("logical_or", "logical_or", 0),
-    "reduce.all": Reduction("logical_and", "logical_and", 1),
+    "reduce.sum": Reduction("add", 0),
+    "reduce.prod": Reduction("mul", 1),
+    "reduce.max": Reduction("maximum", "lowest"),
+    "reduce.min": Reduction("minimum", "highest"),
+    "reduce.any": Reduction("or", 0),
+    "reduce.all": Reduction("and", 1),
 }
 
 
@@ -66,8 +67,7 @@ class Accumulators:
         self.start = [splat(f, self.dtype, self.reduction.start(dtype))] * N_ACCUMULATORS
 
     def _combine(self, a: Value, b: Value) -> Value:
-        name = self.reduction.bool_op if self.dtype == "bool" else self.reduction.op
-        return apply(self.f, name, self.dtype, a, b)
+        return apply(self.f, self.reduction.op, self.dtype, a, b)
 
     def add(self, state: Sequence[Value], value: Value, mask: Value | None) -> list[Value]:
         """Return the state after one more chunk; lanes outside `mask` stay."""
@@ -89,8 +89,7 @@ class Accumulators:
             half = lanes // 2
             low, high = (_lanes(f, total, first, half, lanes) for first in (0, half))
             total, lanes = self._combine(low, high), half
-        if self.result_dtype != self.dtype:
-            total = apply(f, "round", self.result_dtype, total)
+        total = round_to(Vec(f, total), self.result_dtype).value
         scalar = f.op(DTYPES[self.dtype].register, f"extractelement {total.type} {total.name}, i32 0")
         return f.splat(scalar, LANES)
 

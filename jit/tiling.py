@@ -15,6 +15,7 @@ from .loops import Loops
 from .spec import Dim, Size
 
 TILE_BYTES = 32 * 1024
+CROSS_TILE = (32, 128)  # iterations of the crossing loop and of the last loop in a tile (16 KB of f32 read)
 ROW_GUESS = 512  # iterations of a row whose length is known only at run time
 WHOLE = 0  # a divisor: all iterations are in each tile
 
@@ -57,7 +58,14 @@ def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Div
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must be.
+    Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each cache line
+    that it touches is used up before it leaves the cache.
     """
+    crossing = None if row else crossing_loop(loops)
+    if crossing is not None:
+        last = len(loops.domain) - 1
+        budgets = {crossing: CROSS_TILE[0], last: CROSS_TILE[1]}
+        return [divide(fs, budgets.get(i, 1), multiple if i == last else 1)[0] for i, fs in enumerate(loops.factors)]
     budget = max(TILE_BYTES // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
@@ -69,6 +77,17 @@ def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Div
         divisors, budget = divide(loops.factors[loop], budget, 1 if plans else multiple)
         plans.append(divisors)
     return plans[::-1]
+
+
+def crossing_loop(loops: Loops) -> int | None:
+    """Return a loop along which some buffer is contiguous that the last loop strides through; None: there is none."""
+    last = len(loops.domain) - 1
+    for instr in loops.body:
+        if len(instr.index) > 1 and any(x.loop == last for x in instr.index[:-1]):
+            loop = instr.index[-1].loop
+            if loop is not None and loop != last:
+                return loop
+    return None
 
 
 def tiles_of(loops: Loops, plans: Sequence[Divisors]) -> tuple[tuple[Size, int], ...]:
