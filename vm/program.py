@@ -163,9 +163,12 @@ class Function:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant: None, bool, int, float, str, or a tensor as a contiguous array of NUMPY_DTYPES[dtype]."""
+    """A constant: None, bool, int, float, str, or a tensor as a contiguous array of NUMPY_DTYPES[dtype].
+
+    Equality is of bits: NaN equals itself, 0.0 is not -0.0, 1 is not True.
+    """
 
     value: Any
     dtype: str | None = None
@@ -177,6 +180,16 @@ class Constant:
         if self.dtype is not None:
             return "tensor"
         return {type(None): "none", bool: "bool", int: "int", float: "float", str: "str"}[type(self.value)]
+
+    def _key(self) -> tuple[Any, ...]:
+        value = (self.value.shape, self.value.tobytes()) if self.dtype is not None else repr(self.value)
+        return (self.name, self.tag, self.dtype, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.tag, self.dtype))
 
     @classmethod
     def tensor(cls, array: np.ndarray[Any, Any], dtype: str, name: str = "") -> Constant:

@@ -1,0 +1,225 @@
+"""The bytes of kernel metadata and code objects, both ways: one form in artifacts and for code installed at run time."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+from .errors import ArtifactError
+from .isa import DTYPES
+from .layout import BY_NAME, LIMITS
+from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size
+
+HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, then the code
+_I64 = struct.Struct("<q")
+Terms = tuple[tuple[int, tuple[Size, ...]], ...]
+
+
+class Cursor:
+    """Reads records one after another out of `data`; all errors are ArtifactErrors that name `what`."""
+
+    def __init__(self, data: bytes | memoryview, what: str) -> None:
+        self.data, self.what, self.at = memoryview(data), what, 0
+
+    def fail(self, sentence: str) -> ArtifactError:
+        """Return the error about the bytes before the cursor."""
+        return ArtifactError(f"{self.what}, byte {self.at}: {sentence}")
+
+    def check(self, holds: bool, sentence: str) -> None:
+        """Raise ArtifactError with the sentence unless `holds`."""
+        if not holds:
+            raise self.fail(sentence)
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return the next record `name`. Raises ArtifactError beyond the end, or for reserved bytes that are not 0."""
+        record = BY_NAME[name]
+        self.check(record.size <= len(self.data) - self.at, f"record {name} reaches beyond the {len(self.data)} bytes")
+        fields = record.unpack(self.data, self.at)
+        self.at += record.size
+        self.check(not any(fields.get(f) for f in ("reserved", "reserved2")), f"record {name}: reserved bytes must be 0")
+        return fields
+
+    def i64(self) -> int:
+        """Return the next i64. Raises ArtifactError beyond the end."""
+        self.check(len(self.data) - self.at >= _I64.size, f"an i64 reaches beyond the {len(self.data)} bytes")
+        self.at += _I64.size
+        return int(_I64.unpack_from(self.data, self.at - _I64.size)[0])
+
+    def limited(self, count: int, limit: str) -> int:
+        """Return `count`. Raises ArtifactError when it is over the limit of that name."""
+        bound, what = LIMITS[limit]
+        self.check(count <= bound, f"{count} {what}: at most {bound} are allowed")
+        return count
+
+    def end(self) -> None:
+        """Raise ArtifactError unless all bytes were read."""
+        self.check(self.at == len(self.data), f"{len(self.data) - self.at} bytes follow the last record")
+
+
+# Sizes and buffers ----------------------------------------------------------------------------------
+
+
+def pack_size(size: Size) -> bytes:
+    """Return the record `size`."""
+    return BY_NAME["size"].pack(is_dim=int(size[0]), value=size[1])
+
+
+def _check_size(cursor: Cursor, is_dim: int, value: int, n_dims: int, signed: bool) -> Size:
+    cursor.check(is_dim in (0, 1), f"is_dim is {is_dim}; it must be 0 or 1")
+    if is_dim:
+        cursor.check(0 <= value < n_dims, f"dim {value} of a kernel with {n_dims} dims")
+    else:
+        cursor.check(signed or value >= 0, f"a size is {value}; it must be >= 0")
+    return bool(is_dim), value
+
+
+def read_size(cursor: Cursor, n_dims: int, signed: bool = False) -> Size:
+    """Return the next record `size`, checked."""
+    fields = cursor.record("size")
+    return _check_size(cursor, fields["is_dim"], fields["value"], n_dims, signed)
+
+
+def pack_buffers(buffers: tuple[KernelBuffer, ...]) -> bytes:
+    """Return the records `buffer`, each with its sizes."""
+    parts = []
+    for buffer in buffers:
+        code = DTYPES[buffer.dtype][0]
+        parts.append(BY_NAME["buffer"].pack(dtype=code, is_output=int(buffer.is_output), rank=len(buffer.shape)))
+        parts += map(pack_size, buffer.shape)
+    return b"".join(parts)
+
+
+def read_buffers(cursor: Cursor, n_buffers: int, n_dims: int) -> tuple[KernelBuffer, ...]:
+    """Return the next `n_buffers` buffers, checked."""
+    buffers = []
+    for _ in range(cursor.limited(n_buffers, "BUFFERS")):
+        fields = cursor.record("buffer")
+        dtype, is_output = fields["dtype"], fields["is_output"]
+        cursor.check(dtype < len(DTYPE_NAMES), f"dtype {dtype} is unknown")
+        cursor.check(is_output in (0, 1), f"is_output is {is_output}; it must be 0 or 1")
+        shape = tuple(read_size(cursor, n_dims) for _ in range(cursor.limited(fields["rank"], "RANK")))
+        buffers.append(KernelBuffer(DTYPE_NAMES[dtype], shape, bool(is_output)))
+    return tuple(buffers)
+
+
+def _pack_terms(terms: Terms) -> bytes:
+    parts = []
+    for factor, sizes in terms:
+        parts.append(BY_NAME["term"].pack(factor=factor, n_sizes=len(sizes)))
+        parts += map(pack_size, sizes)
+    return b"".join(parts)
+
+
+def _read_terms(cursor: Cursor, n_terms: int, n_dims: int) -> Terms:
+    terms = []
+    for _ in range(cursor.limited(n_terms, "TERMS")):
+        fields = cursor.record("term")
+        cursor.check(fields["factor"] >= 0, f"a factor is {fields['factor']}; it must be >= 0")
+        sizes = tuple(read_size(cursor, n_dims) for _ in range(cursor.limited(fields["n_sizes"], "TERMS")))
+        terms.append((fields["factor"], sizes))
+    return tuple(terms)
+
+
+# Code objects ---------------------------------------------------------------------------------------
+
+
+def _body(o: KernelObject) -> bytes:
+    """Return what follows the structure `object`."""
+    parts = [_I64.pack(dim) for dim in o.exact_dims or ()]
+    parts.append(pack_buffers(o.buffers))
+    for size, divisor in o.tiles:
+        parts.append(BY_NAME["tile"].pack(is_dim=int(size[0]), value=size[1], divisor=divisor))
+    parts += [_pack_terms(o.scratch), _pack_terms(o.cost)]
+    for loop, scale, offset, axis in o.bounds:
+        parts.append(pack_size(loop) + _I64.pack(scale) + pack_size(offset) + pack_size(axis))
+    return b"".join(parts)
+
+
+def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
+    """Return the record of a code object without its code, hash included. Raises ValueError for texts that are too long."""
+    target, schedule = o.target.encode(), o.schedule.encode()
+    if len(target) > 16 or len(schedule) > 63:
+        raise ValueError(f"code object: target {o.target!r} and schedule {o.schedule!r} have at most 16 and 63 bytes")
+    body = _body(o)
+    structure = BY_NAME["object"].pack(
+        code_offset=code_offset, record_size=BY_NAME["object"].size + len(body), spec_hash=bytes.fromhex(o.spec_hash),
+        target=target, schedule=schedule, code_size=len(o.code), entry=o.entry, is_exact=int(o.exact_dims is not None),
+        n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch), n_cost=len(o.cost),
+        n_bounds=len(o.bounds),
+    )  # fmt: skip
+    digest = hashlib.sha256(structure[HASHED_FROM:])
+    digest.update(body)
+    digest.update(o.code)
+    return digest.digest() + structure[32:] + body
+
+
+def serialise_object(o: KernelObject) -> bytes:
+    """Return a code object by itself: its record, then its code. The form that `svm_install_code` takes."""
+    return pack_object(o) + o.code
+
+
+def _text(cursor: Cursor, data: bytes, field: str) -> str:
+    text, _, rest = data.partition(b"\0")
+    cursor.check(not rest.strip(b"\0"), f"{field} is not padded with zeros")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise cursor.fail(f"{field} is not UTF-8") from None
+
+
+def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject, int]:
+    """Return the next code object, its code taken from `blobs`, and its code_offset. Checks everything, the hash included."""
+    start = cursor.at
+    fields = cursor.record("object")
+    n_dims, is_exact = cursor.limited(fields["n_dims"], "DIMS"), fields["is_exact"]
+    cursor.check(is_exact in (0, 1), f"is_exact is {is_exact}; it must be 0 or 1")
+    exact = tuple(cursor.i64() for _ in range(n_dims)) if is_exact else None
+    cursor.check(min(exact or (0,)) >= 0, f"exact dims {exact} must be >= 0")
+    buffers = read_buffers(cursor, fields["n_buffers"], n_dims)
+    tiles = tuple(_read_tile(cursor, n_dims) for _ in range(cursor.limited(fields["n_tiles"], "TERMS")))
+    scratch = _read_terms(cursor, fields["n_scratch"], n_dims)
+    cost = _read_terms(cursor, fields["n_cost"], n_dims)
+    bounds = tuple(_read_bound(cursor, n_dims) for _ in range(cursor.limited(fields["n_bounds"], "TERMS")))
+    size = cursor.at - start
+    cursor.check(fields["record_size"] == size, f"the code object has {size} bytes; its record_size is {fields['record_size']}")
+    offset, code_size, entry = fields["code_offset"], fields["code_size"], fields["entry"]
+    cursor.check(
+        1 <= code_size <= len(blobs) and offset <= len(blobs) - code_size, f"code {offset} + {code_size} is outside of BLOBS"
+    )
+    cursor.check(entry < code_size, f"entry {entry} is outside of the code's {code_size} bytes")
+    code = bytes(blobs[offset : offset + code_size])
+    digest = hashlib.sha256(cursor.data[start + HASHED_FROM : cursor.at])
+    digest.update(code)
+    cursor.check(digest.digest() == fields["sha256"], "the code object's SHA-256 differs: its bytes were changed")
+    target, schedule = _text(cursor, fields["target"], "target"), _text(cursor, fields["schedule"], "schedule")
+    cursor.check(len(schedule.encode()) < 64, "schedule is not zero-terminated")
+    made = KernelObject(
+        fields["spec_hash"].hex(), target, n_dims, buffers, tiles, scratch, cost, bounds, code, entry, exact, schedule
+    )
+    return made, offset
+
+
+def parse_object(data: bytes) -> KernelObject:
+    """Return the code object that `serialise_object` wrote. Raises ArtifactError for anything else."""
+    fields = BY_NAME["object"].unpack(data) if len(data) >= BY_NAME["object"].size else {"record_size": len(data) + 1}
+    size = fields["record_size"]
+    if not BY_NAME["object"].size <= size <= len(data) or fields["code_offset"] != 0:
+        raise ArtifactError(f"code object: {len(data)} bytes cannot hold a record of {size} bytes with code_offset 0")
+    cursor, code = Cursor(memoryview(data)[:size], "code object"), memoryview(data)[size:]
+    made, _ = read_object(cursor, code)
+    cursor.end()
+    cursor.check(len(code) == len(made.code), f"{len(code)} bytes of code follow; the record says {len(made.code)}")
+    return made
+
+
+def _read_tile(cursor: Cursor, n_dims: int) -> tuple[Size, int]:
+    fields = cursor.record("tile")
+    size = _check_size(cursor, fields["is_dim"], fields["value"], n_dims, signed=False)
+    cursor.check(fields["divisor"] >= 1, f"a tile's divisor is {fields['divisor']}; it must be >= 1")
+    return size, fields["divisor"]
+
+
+def _read_bound(cursor: Cursor, n_dims: int) -> tuple[Size, int, Size, Size]:
+    loop, scale = read_size(cursor, n_dims), cursor.i64()
+    return loop, scale, read_size(cursor, n_dims, signed=True), read_size(cursor, n_dims)

@@ -1,0 +1,325 @@
+"""Reading artifacts: every byte is checked before it means anything; weights are mapped, not read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .errors import ArtifactError
+from .isa import DTYPES, TAGS, isa_hash
+from .layout import BY_NAME, FORMAT_VERSION, LIMITS, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
+from .objects import Cursor, read_buffers, read_object
+from .program import (
+    DTYPE_NAMES,
+    NUMPY_DTYPES,
+    Axis,
+    Constant,
+    Function,
+    Input,
+    Kernel,
+    KernelObject,
+    Output,
+    Program,
+    Symbol,
+)
+from .writer import PAGED
+
+TAG_NAMES = {code: name for name, code in TAGS.items()}
+INPUT_KINDS = ("tensor", "int", "float", "bool", "str")
+CONSTANT_TAGS = ("none", "bool", "int", "float", "str", "tensor")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section's bytes and its number of records."""
+
+    data: memoryview
+    count: int
+
+
+def _check(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ArtifactError(sentence)
+
+
+# The container --------------------------------------------------------------------------------------
+
+
+def _header(data: memoryview) -> dict[str, Any]:
+    size = BY_NAME["header"].size
+    _check(len(data) >= size, f"artifact: {len(data)} bytes are fewer than the header's {size}")
+    header = BY_NAME["header"].unpack(data)
+    _check(header["magic"] == MAGIC, "artifact: the first 8 bytes are not an artifact's")
+    version = header["format_version"]
+    _check(version == FORMAT_VERSION, f"artifact: format version {version}; this build reads version {FORMAT_VERSION}")
+    _check(
+        header["isa_hash"] == isa_hash(),
+        f"artifact: instruction set {header['isa_hash']:016x}; this build runs {isa_hash():016x}: compile the model again",
+    )
+    _check(header["n_sections"] == len(SECTIONS), f"artifact: {header['n_sections']} sections; it must have {len(SECTIONS)}")
+    _check(header["file_size"] == len(data), f"artifact: {len(data)} bytes; its header says {header['file_size']}")
+    return header
+
+
+def _sections(data: memoryview) -> dict[str, Section]:
+    header = _header(data)
+    start, row_size = BY_NAME["header"].size, BY_NAME["section"].size
+    end = start + row_size * len(SECTIONS)
+    _check(end <= len(data), f"artifact: the section table reaches beyond the file's {len(data)} bytes")
+    _check(hashlib.sha256(data[start:end]).digest() == header["table_sha256"], "artifact: the section table was changed")
+    sections = {}
+    for index, (name, (number, hashed, _)) in enumerate(SECTIONS.items()):
+        row = BY_NAME["section"].unpack(data, start + index * row_size)
+        offset, size = row["offset"], row["size"]
+        _check(row["id"] == number and row["reserved"] == 0, f"section {name}: id {row['id']} stands in its place")
+        alignment = PAGE if name in PAGED else SECTION_ALIGN
+        _check(offset % alignment == 0, f"section {name}: offset {offset} is not a multiple of {alignment}")
+        _check(offset >= end and size <= len(data) - offset, f"section {name}: {offset} + {size} overlaps or leaves the file")
+        body = data[offset : offset + size]
+        digest = hashlib.sha256(body).digest() if hashed else bytes(32)
+        _check(row["sha256"] == digest, f"section {name}: its SHA-256 differs: its bytes were changed")
+        sections[name] = Section(body, row["count"])
+        end = offset + size
+    _check(end == len(data), f"artifact: {len(data) - end} bytes follow the last section")
+    return sections
+
+
+# Sections -------------------------------------------------------------------------------------------
+
+
+def _strings(section: Section) -> list[str]:
+    data, count = section.data, section.count
+    n_offsets = 4 * (count + 1)
+    _check(1 <= count and n_offsets <= len(data), f"section STRINGS: {len(data)} bytes cannot hold {count} strings")
+    offsets = struct.unpack_from(f"<{count + 1}I", data)
+    bytes_ = bytes(data[n_offsets:])
+    _check(offsets[0] == 0 and offsets[-1] == len(bytes_), "section STRINGS: the offsets do not span its bytes")
+    strings = []
+    for index, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+        _check(begin < end <= len(bytes_), f"string {index}: offsets {begin} .. {end} do not ascend")
+        text = bytes_[begin:end]
+        _check(text.find(b"\0") == len(text) - 1, f"string {index}: it must hold one zero byte, at its end")
+        try:
+            strings.append(text[:-1].decode())
+        except UnicodeDecodeError:
+            raise ArtifactError(f"string {index}: it is not UTF-8") from None
+    _check(strings[0] == "", 'string 0 must be ""')
+    return strings
+
+
+class _Reader:
+    """Reads the sections; `strings` comes first, for all the others refer to it."""
+
+    def __init__(self, sections: dict[str, Section]) -> None:
+        self.sections = sections
+        self.strings = _strings(sections["STRINGS"])
+        self.weights = sections["WEIGHTS"].data
+
+    def string(self, cursor: Cursor, index: int) -> str:
+        cursor.check(index < len(self.strings), f"string {index} of {len(self.strings)}")
+        return self.strings[index]
+
+    def all(self, name: str, read: Callable[[Cursor], T], limit: str | None = None) -> tuple[T, ...]:
+        """Read all records of a section with `read`; they must fill it exactly."""
+        section = self.sections[name]
+        cursor = Cursor(section.data, f"section {name}")
+        cursor.check(section.count <= len(section.data), f"{section.count} records do not fit into {len(section.data)} bytes")
+        if limit:
+            cursor.limited(section.count, limit)
+        records = tuple(read(cursor) for _ in range(section.count))
+        cursor.end()
+        return records
+
+    def symbol(self, cursor: Cursor) -> Symbol:
+        row = cursor.record("symbol")
+        low, high, step = row["min"], row["max"], row["multiple_of"]
+        cursor.check(low >= 0 and step >= 1, f"min {low} must be >= 0 and multiple_of {step} >= 1")
+        cursor.check(high == NO_MAX or high >= low, f"max {high} is below min {low}")
+        return Symbol(
+            self.string(cursor, row["name"]), low, None if high == NO_MAX else high, step, self.string(cursor, row["why"])
+        )
+
+    def axis(self, cursor: Cursor) -> Axis:
+        row, n_symbols = cursor.record("axis"), self.sections["SYMBOLS"].count
+        symbol, scale, offset = row["symbol"], row["scale"], row["offset"]
+        if symbol == NO_SYMBOL:
+            cursor.check(scale == 0 and offset >= 0, f"a fixed axis has scale {scale}, size {offset}; it must be 0, >= 0")
+            return Axis.const(offset)
+        cursor.check(0 <= symbol < n_symbols and scale >= 1, f"symbol {symbol} of {n_symbols}, scale {scale} (>= 1)")
+        return Axis.of(symbol, scale, offset)
+
+    def input(self, cursor: Cursor) -> Input:
+        row = cursor.record("input")
+        name, kind = self.string(cursor, row["name"]), TAG_NAMES.get(row["kind"], "?")
+        cursor.check(kind in INPUT_KINDS, f"input {name!r} has kind {row['kind']}")
+        rank, dtype, symbol = cursor.limited(row["rank"], "RANK"), row["dtype"], row["symbol"]
+        n_symbols = self.sections["SYMBOLS"].count
+        is_bound = symbol != NO_SYMBOL
+        cursor.check(not is_bound or (kind == "int" and 0 <= symbol < n_symbols), f"input {name!r} binds symbol {symbol}")
+        if kind == "tensor":
+            cursor.check(dtype < len(DTYPE_NAMES), f"input {name!r} has dtype {dtype}")
+            return Input(name, kind, DTYPE_NAMES[dtype], tuple(self.axis(cursor) for _ in range(rank)))
+        cursor.check(dtype == 0 and rank == 0, f"input {name!r}, a {kind}, has dtype {dtype} and rank {rank}; both must be 0")
+        return Input(name, kind, symbol=symbol if is_bound else None)
+
+    def output(self, cursor: Cursor) -> Output:
+        return Output(self.string(cursor, cursor.record("output")["name"]))
+
+    def constant(self, cursor: Cursor) -> Constant:
+        row = cursor.record("constant")
+        tag, name, value = TAG_NAMES.get(row["tag"], "?"), self.string(cursor, row["name"]), row["value"]
+        cursor.check(tag in CONSTANT_TAGS, f"constant {name!r} has tag {row['tag']}")
+        if tag == "tensor":
+            cursor.check(value == 0, f"constant {name!r}, a tensor, has value {value}")
+            return self.tensor(cursor, name, row)
+        zero = row["dtype"] == row["rank"] == row["offset"] == row["size"] == 0
+        cursor.check(zero, f"constant {name!r}, a {tag}, has a tensor's fields")
+        cursor.check(value in {"none": (0,), "bool": (0, 1)}.get(tag, (value,)), f"constant {name!r}: {tag} {value}")
+        if tag == "str":
+            cursor.check(value >= 0, f"constant {name!r}: string {value}")
+            return Constant(self.string(cursor, value), name=name)
+        decoded = {"none": None, "bool": bool(value), "int": value}
+        return Constant(decoded[tag] if tag in decoded else struct.unpack("<d", struct.pack("<q", value))[0], name=name)
+
+    def tensor(self, cursor: Cursor, name: str, row: dict[str, Any]) -> Constant:
+        cursor.check(row["dtype"] < len(DTYPE_NAMES), f"constant {name!r} has dtype {row['dtype']}")
+        dtype, offset, size = DTYPE_NAMES[row["dtype"]], row["offset"], row["size"]
+        shape = tuple(cursor.i64() for _ in range(cursor.limited(row["rank"], "RANK")))
+        cursor.check(min(shape, default=0) >= 0, f"constant {name!r} has sizes {list(shape)}")
+        wanted = math.prod(shape) * DTYPES[dtype][1]
+        cursor.check(size == wanted, f"constant {name!r}: {size} bytes; {dtype}{list(shape)} has {wanted}")
+        cursor.check(offset % SECTION_ALIGN == 0, f"constant {name!r}: offset {offset} is not a multiple of {SECTION_ALIGN}")
+        outside = f"constant {name!r}: {offset} + {size} is outside of WEIGHTS, {len(self.weights)} bytes"
+        cursor.check(size <= len(self.weights) and offset <= len(self.weights) - size, outside)
+        array = np.frombuffer(self.weights[offset : offset + size], NUMPY_DTYPES[dtype]).reshape(shape)
+        array.flags.writeable = False
+        return Constant(array, dtype, name)
+
+    def functions(self) -> tuple[Function, ...]:
+        rows = self.all("FUNCTIONS", lambda cursor: cursor.record("function"))
+        code, lines = self.sections["CODE"], self.sections["LINES"]
+        _check(len(code.data) == 4 * code.count, f"section CODE: {len(code.data)} bytes are not {code.count} words")
+        words = memoryview(code.data).cast("I") if len(code.data) else memoryview(b"")
+        all_lines = iter(self.all("LINES", lambda cursor: self.line(cursor)))
+        n_words, n_lines = sum(row["n_words"] for row in rows), sum(row["n_lines"] for row in rows)
+        _check(n_words == code.count, f"section CODE: {code.count} words; the functions have {n_words}")
+        _check(n_lines == lines.count, f"section LINES: {lines.count} records; the functions have {n_lines}")
+        made, at = [], 0
+        for row in rows:
+            made.append(self.function(row, tuple(words[at : at + row["n_words"]]), all_lines))
+            at += row["n_words"]
+        names = {function.name for function in made}
+        _check(len(names) == len(made) >= 1, f"section FUNCTIONS: {len(made)} functions with {len(names)} names")
+        return tuple(made)
+
+    def line(self, cursor: Cursor) -> tuple[int, str]:
+        row = cursor.record("line")
+        return row["pc"], self.string(cursor, row["source"])
+
+    def function(self, row: dict[str, Any], code: tuple[int, ...], lines: Iterator[tuple[int, str]]) -> Function:
+        _check(row["name"] < len(self.strings), f"section FUNCTIONS: string {row['name']} of {len(self.strings)}")
+        name = self.strings[row["name"]]
+        bound = LIMITS["REGISTERS"][0]
+        _check(row["n_registers"] <= bound, f"function {name!r}: {row['n_registers']} registers; at most {bound} are allowed")
+        _check(row["n_params"] <= row["n_registers"], f"function {name!r}: more parameters than registers")
+        _check(row["n_words"] >= 1, f"function {name!r} has no code")
+        own = tuple(next(lines) for _ in range(row["n_lines"]))
+        ascending = all(a[0] < b[0] for a, b in zip(own, own[1:], strict=False))
+        _check(ascending, f"function {name!r}: its lines do not ascend")
+        return Function(name, row["n_params"], row["n_results"], row["n_registers"], code, own)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        counts: list[int] = []
+
+        def read(cursor: Cursor) -> Kernel:
+            row = cursor.record("kernel")
+            counts.append(row["n_objects"])
+            n_dims = cursor.limited(row["n_dims"], "DIMS")
+            label, source, spec = (self.string(cursor, row[field]) for field in ("label", "source", "spec"))
+            return Kernel(spec, n_dims, read_buffers(cursor, row["n_buffers"], n_dims), label, source)
+
+        kernels = self.all("KERNELS", read)
+        blobs = self.sections["BLOBS"].data
+        objects = self.all("OBJECTS", lambda cursor: read_object(cursor, blobs))
+        _check(sum(counts) == len(objects), f"section OBJECTS: {len(objects)} records; the kernels have {sum(counts)}")
+        _check_blobs([(offset, len(o.code)) for o, offset in objects])
+        made, at = [], 0
+        for kernel, count in zip(kernels, counts, strict=True):
+            own = tuple(o for o, _ in objects[at : at + count])
+            at += count
+            _check_objects(kernel, own)
+            made.append(Kernel(kernel.spec, kernel.n_dims, kernel.buffers, kernel.label, kernel.source, own))
+        return tuple(made)
+
+    def meta(self) -> dict[str, Any]:
+        try:
+            data = json.loads(bytes(self.sections["META"].data))
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(f"section META: it is not JSON: {error}") from None
+        _check(isinstance(data, dict), "section META: it must be a JSON object")
+        return dict(data)
+
+
+def _check_blobs(ranges: list[tuple[int, int]]) -> None:
+    end = 0
+    for offset, size in sorted(ranges):
+        _check(offset % SECTION_ALIGN == 0, f"section BLOBS: code at {offset} is not at a multiple of {SECTION_ALIGN}")
+        _check(offset >= end, f"section BLOBS: code at {offset} overlaps the code that ends at {end}")
+        end = offset + size
+
+
+def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
+    seen = set()
+    for o in objects:
+        what = f"kernel {kernel.label!r}: a code object for {o.target}"
+        _check(o.spec_hash == kernel.spec_hash, f"{what} belongs to another kernel spec")
+        _check(o.n_dims == kernel.n_dims and o.buffers == kernel.buffers, f"{what} has other dims or buffers than the kernel")
+        _check((o.target, o.exact_dims) not in seen, f"{what} and dims {o.exact_dims} is there twice")
+        seen.add((o.target, o.exact_dims))
+
+
+def _check_contract(p: Program) -> None:
+    main = p.functions[0]
+    n = len(p.inputs) + len(p.symbols)
+    _check(main.n_params == n, f"main has {main.n_params} parameters; {len(p.inputs)} inputs and {len(p.symbols)} symbols make {n}")
+    _check(main.n_results == len(p.outputs), f"main has {main.n_results} results for {len(p.outputs)} outputs")
+    bound = {axis.symbol for i in p.inputs for axis in i.axes} | {i.symbol for i in p.inputs}
+    for index, symbol in enumerate(p.symbols):
+        _check(index in bound, f'symbol "{symbol.name}" is bound by no input')
+
+
+# Entry points ---------------------------------------------------------------------------------------
+
+
+def from_bytes(data: bytes | memoryview) -> Program:
+    """Return the program in `data`, whose memory its weights use. Raises ArtifactError; the code itself: see verify."""
+    sections = _sections(memoryview(data))
+    reader = _Reader(sections)
+    program = Program(
+        functions=reader.functions(),
+        constants=reader.all("CONSTANTS", reader.constant),
+        kernels=reader.kernels(),
+        strings=tuple(reader.strings),
+        symbols=reader.all("SYMBOLS", reader.symbol, "SYMBOLS"),
+        inputs=reader.all("INPUTS", reader.input, "INPUTS"),
+        outputs=reader.all("OUTPUTS", reader.output, "INPUTS"),
+        meta=reader.meta(),
+    )
+    _check_contract(program)
+    return program
+
+
+def read(path: str | os.PathLike[str]) -> Program:
+    """Return the program in a file; its weights are mapped from it. Raises ArtifactError, OSError."""
+    if os.path.getsize(path) == 0:
+        raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
+    return from_bytes(memoryview(np.memmap(path, np.uint8, "r")))

@@ -1,0 +1,226 @@
+"""Writing artifacts: sections out of a Program, weights streamed after them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from .isa import DTYPES, TAGS, isa_hash
+from .layout import BIG_CONSTANT, BY_NAME, FORMAT_VERSION, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
+from .objects import pack_buffers, pack_object
+from .program import Axis, Constant, Function, Input, Kernel, Program, Symbol
+
+Array = np.ndarray[Any, Any]
+PAGED = ("BLOBS", "WEIGHTS")
+
+
+def aligned(offset: int, alignment: int) -> int:
+    """Return the smallest multiple of `alignment` that is >= offset."""
+    return -(-offset // alignment) * alignment
+
+
+class Strings:
+    """The string table while it grows. A program's own strings come first, so that its code's operands stay."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self.table = list(strings)
+        if not self.table or self.table[0] != "":
+            raise ValueError('program: strings[0] must be ""')
+        self._index = {text: index for index, text in reversed(list(enumerate(self.table)))}
+
+    def __call__(self, text: str) -> int:
+        """Return the index of `text`."""
+        if text not in self._index:
+            self._index[text] = len(self.table)
+            self.table.append(text)
+        return self._index[text]
+
+    def pack(self) -> bytes:
+        """Return the section. Raises ValueError for a string with a zero character."""
+        for text in self.table:
+            if "\0" in text:
+                raise ValueError(f"string {text!r} holds a zero character, which the format does not")
+        data = [text.encode() + b"\0" for text in self.table]
+        offsets = np.cumsum([0, *map(len, data)]).astype("<u4")
+        return offsets.tobytes() + b"".join(data)
+
+
+def _symbol(s: Symbol, string: Strings) -> bytes:
+    top = NO_MAX if s.max is None else s.max
+    return BY_NAME["symbol"].pack(name=string(s.name), why=string(s.why), min=s.min, max=top, multiple_of=s.multiple_of)
+
+
+def _axis(axis: Axis) -> bytes:
+    symbol = NO_SYMBOL if axis.symbol is None else axis.symbol
+    return BY_NAME["axis"].pack(symbol=symbol, scale=axis.scale, offset=axis.offset)
+
+
+def _input(i: Input, string: Strings) -> bytes:
+    row = BY_NAME["input"].pack(
+        name=string(i.name), kind=TAGS[i.kind], dtype=DTYPES[i.dtype][0] if i.dtype else 0, rank=len(i.axes),
+        symbol=NO_SYMBOL if i.symbol is None else i.symbol,
+    )  # fmt: skip
+    return row + b"".join(map(_axis, i.axes))
+
+
+def _scalar(c: Constant, string: Strings) -> int:
+    if isinstance(c.value, float):
+        return int(struct.unpack("<q", struct.pack("<d", c.value))[0])
+    return string(c.value) if isinstance(c.value, str) else int(c.value or 0)
+
+
+def _constants(constants: tuple[Constant, ...], string: Strings, place: Callable[[Array], int]) -> bytes:
+    parts = []
+    for c in constants:
+        fields: dict[str, Any] = {"tag": TAGS[c.tag], "name": string(c.name)}
+        shape: tuple[int, ...] = ()
+        if c.dtype is not None:
+            shape = c.value.shape
+            fields |= {"dtype": DTYPES[c.dtype][0], "rank": len(shape), "offset": place(c.value), "size": c.value.nbytes}
+        else:
+            fields["value"] = _scalar(c, string)
+        parts.append(BY_NAME["constant"].pack(**fields) + struct.pack(f"<{len(shape)}q", *shape))
+    return b"".join(parts)
+
+
+def _function(f: Function, string: Strings) -> bytes:
+    return BY_NAME["function"].pack(
+        name=string(f.name), n_registers=f.n_registers, n_params=f.n_params, n_results=f.n_results,
+        n_words=len(f.code), n_lines=len(f.lines),
+    )  # fmt: skip
+
+
+def _kernel(k: Kernel, string: Strings) -> bytes:
+    row = BY_NAME["kernel"].pack(
+        label=string(k.label), source=string(k.source), spec=string(k.spec), n_dims=k.n_dims,
+        n_buffers=len(k.buffers), n_objects=len(k.objects),
+    )  # fmt: skip
+    return row + pack_buffers(k.buffers)
+
+
+class _Weights:
+    """Places of tensors in WEIGHTS; the same array given twice is stored once."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[int, Array]] = []
+        self.size = 0
+        self._known: dict[int, int] = {}
+
+    def place(self, array: Array) -> int:
+        """Return the offset of an array's data."""
+        if id(array) in self._known:
+            return self._known[id(array)]
+        offset = aligned(self.size, PAGE if array.nbytes >= BIG_CONSTANT else SECTION_ALIGN)
+        self.placed.append((offset, array))
+        self.size = offset + array.nbytes
+        self._known[id(array)] = offset
+        return offset
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the section where the file stands."""
+        at = 0
+        for offset, array in self.placed:
+            file.write(bytes(offset - at))
+            data = np.ascontiguousarray(array)
+            if data.size:
+                file.write(memoryview(data.reshape(-1).view(np.uint8)))
+            at = offset + array.nbytes
+
+
+def _objects(kernels: tuple[Kernel, ...]) -> tuple[bytes, bytes]:
+    """Return the sections OBJECTS and BLOBS."""
+    records, blobs = [], bytearray()
+    for kernel in kernels:
+        for o in kernel.objects:
+            blobs += bytes(-len(blobs) % SECTION_ALIGN)
+            records.append(pack_object(o, len(blobs)))
+            blobs += o.code
+    return b"".join(records), bytes(blobs)
+
+
+@dataclass
+class _Section:
+    data: bytes  # b"" for WEIGHTS, which is streamed
+    count: int
+    size: int
+
+
+def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
+    string = Strings(p.strings)
+    lines = [(pc, string(source)) for f in p.functions for pc, source in f.lines]
+    code = np.concatenate([np.asarray(f.code, "<u4") for f in p.functions]) if p.functions else np.empty(0, "<u4")
+    objects, blobs = _objects(p.kernels)
+    meta = json.dumps(dict(p.meta), ensure_ascii=False, separators=(",", ":")).encode()
+    made: dict[str, tuple[bytes, int]] = {
+        "SYMBOLS": (b"".join(_symbol(s, string) for s in p.symbols), len(p.symbols)),
+        "INPUTS": (b"".join(_input(i, string) for i in p.inputs), len(p.inputs)),
+        "OUTPUTS": (b"".join(BY_NAME["output"].pack(name=string(o.name)) for o in p.outputs), len(p.outputs)),
+        "CONSTANTS": (_constants(p.constants, string, weights.place), len(p.constants)),
+        "FUNCTIONS": (b"".join(_function(f, string) for f in p.functions), len(p.functions)),
+        "CODE": (code.tobytes(), len(code)),
+        "KERNELS": (b"".join(_kernel(k, string) for k in p.kernels), len(p.kernels)),
+        "OBJECTS": (objects, sum(len(k.objects) for k in p.kernels)),
+        "BLOBS": (blobs, 0),
+        "LINES": (b"".join(BY_NAME["line"].pack(pc=pc, source=source) for pc, source in lines), len(lines)),
+        "META": (meta, 0),
+        "WEIGHTS": (b"", 0),
+    }
+    made["STRINGS"] = (string.pack(), len(string.table))
+    return {name: _Section(made[name][0], made[name][1], len(made[name][0])) for name in SECTIONS}
+
+
+def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
+    """Yield (offset, bytes) of all parts of the file in order, the header first."""
+    weights = _Weights()
+    sections = _sections(p, weights)
+    sections["WEIGHTS"].size = weights.size
+    rows, placed = [], []
+    end = BY_NAME["header"].size + BY_NAME["section"].size * len(sections)
+    for name, section in sections.items():
+        number, hashed, _ = SECTIONS[name]
+        offset = aligned(end, PAGE if name in PAGED else SECTION_ALIGN)
+        digest = hashlib.sha256(section.data).digest() if hashed else bytes(32)
+        rows.append(BY_NAME["section"].pack(id=number, offset=offset, size=section.size, count=section.count, sha256=digest))
+        placed.append((offset, weights if name == "WEIGHTS" else section.data))
+        end = offset + section.size
+    table = b"".join(rows)
+    header = BY_NAME["header"].pack(
+        magic=MAGIC, format_version=FORMAT_VERSION, n_sections=len(sections), isa_hash=isa_hash(), file_size=end,
+        table_sha256=hashlib.sha256(table).digest(),
+    )  # fmt: skip
+    yield 0, header + table
+    yield from placed
+
+
+def write_to(program: Program, file: IO[bytes]) -> None:
+    """Write the artifact into a file that stands at 0. Raises ValueError for a program that the format cannot hold."""
+    at = 0
+    for offset, part in _chunks(program):
+        file.write(bytes(offset - at))
+        if isinstance(part, _Weights):
+            part.write(file)
+        else:
+            file.write(part)
+            at = offset + len(part)
+
+
+def write(program: Program, path: str | os.PathLike[str]) -> None:
+    """Write the artifact to `path`, which is replaced at the end in one step: readers never see half of it."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        with open(temporary, "xb") as file:
+            write_to(program, file)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
