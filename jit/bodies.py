@@ -15,10 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .abi import resolve
+from .access import Access, Accessor
+from .constants import LANES, splat, splat_int, tail_mask
+from .conversion import cast
 from .llvm import Function, Int, Value
-from .spec import Body, Buffer
+from .math import OPS, apply, find
+from .spec import Body, Buffer, Instr
+from .vector import Vec, select
 
-LANES = 16
+__all__ = ["LANES", "BodyEmitter", "Position", "splat", "tail_mask"]
 
 
 @dataclass(frozen=True)
@@ -33,21 +39,16 @@ class Position:
     mask: Value | None = None
 
 
-def tail_mask(f: Function, remaining: Int) -> Value:
-    """Return the mask of the lanes l < remaining, for remaining >= 0 (all lanes at remaining >= LANES)."""
-    raise NotImplementedError
-
-
-def splat(f: Function, dtype: str, value: int | float | bool | str) -> Value:
-    """Return the constant `value` ("inf", "-inf", "nan" allowed) of `dtype` in every lane; emits nothing."""
-    raise NotImplementedError
+def _is_reduction(instr: Instr) -> bool:
+    return instr.op.startswith("reduce.")
 
 
 class BodyEmitter:
     """Emits one body. Construct it in the entry block (it loads the buffers' addresses there).
 
     `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a store
-    writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i depends.
+    writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i depends
+    (a reduction's value not on the vector loop).
     """
 
     def __init__(
@@ -59,12 +60,38 @@ class BodyEmitter:
         self.sizes = sizes
         self.vector_loop = vector_loop
         self.ids: tuple[int, ...] = tuple(range(len(body)))
-        self.depends: tuple[frozenset[int], ...] = ()
-        self.addresses: list[Value] = []  # of each buffer's first element
+        self.addresses = [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(len(buffers))]
+        self.depends = self._find_depends()
+
+    # what depends on what
+    @staticmethod
+    def sources(instr: Instr) -> tuple[int, ...]:
+        """Return the ids that `instr` reads: its arguments and its gather indices."""
+        return (*instr.args, *(place.value for place in instr.index if place.value is not None))
+
+    def _find_depends(self) -> tuple[frozenset[int], ...]:
+        found: list[frozenset[int]] = []
+        for instr in self.body:
+            loops = {place.loop for place in instr.index if place.loop is not None}
+            loops |= {loop for source in self.sources(instr) for loop in found[source]}
+            if instr.op == "iota" and instr.loop is not None:
+                loops.add(instr.loop)
+            if instr.op == "acc" and self.vector_loop is not None:
+                loops.add(self.vector_loop)
+            if _is_reduction(instr):
+                loops.discard(self.vector_loop)  # type: ignore[arg-type]
+            found.append(frozenset(loops))
+        return tuple(found)
 
     def needed(self, roots: Iterable[int], given: Iterable[int] = ()) -> tuple[int, ...]:
         """Return `roots` and all that they need (arguments, gather indices), ascending, stopping at `given`."""
-        raise NotImplementedError
+        known, found, pending = set(given), set(), list(roots)
+        while pending:
+            i = pending.pop()
+            if i not in found and i not in known:
+                found.add(i)
+                pending.extend(self.sources(self.body[i]))
+        return tuple(sorted(found))
 
     def hoistable(self, loop: int, ids: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return those of `ids` (default: all) that can be emitted once before `loop` starts.
@@ -72,8 +99,14 @@ class BodyEmitter:
         These are the instructions that do not depend on `loop`, without stores, `acc`, reductions and what needs
         the latter two. Loads are included, so it must hold that the kernel does not write what they read.
         """
-        raise NotImplementedError
+        fixed: set[int] = set()
+        for i, instr in enumerate(self.body):
+            late = instr.op in ("store", "acc") or _is_reduction(instr) or loop in self.depends[i]
+            if not late and all(source in fixed for source in self.sources(instr)):
+                fixed.add(i)
+        return tuple(i for i in (self.ids if ids is None else ids) if i in fixed)
 
+    # emission
     def emit(
         self,
         ids: Iterable[int],
@@ -85,7 +118,96 @@ class BodyEmitter:
 
         `given`: values known already: hoisted ones, and the family's results of reduce instructions (vectors of
         LANES equal elements). `acc`: the value of every `acc` instruction (a vector). A gather out of range sets
-        rt->error, error_value and error_bound (the parameter `rt` of the kernel) and goes on in safe memory.
+        rt->error, error_value and error_bound (the parameter `rt` of the kernel) and goes on in safe memory: it
+        reads some element of the axis or, where the axis may be empty, 0; a store out of range may not happen.
         Raises ValueError for an unknown op, an operand dtype that the op does not take, or a missing `given`.
         """
-        raise NotImplementedError
+        values = dict(given or {})
+        for i in sorted(ids):
+            if i not in values:
+                value = self._instr(i, at, values, acc)
+                if value is not None:
+                    values[i] = value
+        return values
+
+    def _instr(self, i: int, at: Position, values: dict[int, Value], acc: Value | None) -> Value | None:
+        instr, f = self.body[i], self.f
+        for source in self.sources(instr):
+            if source not in values:
+                raise ValueError(f"body: instruction {i} ({instr.op}) needs the value of {source}, which is not there")
+        args = [values[a] for a in instr.args]
+        if instr.op == "load":
+            return self._load(instr, at, values)
+        if instr.op == "store":
+            return self._store(instr, at, values)
+        if instr.op == "const":
+            return splat(f, instr.dtype, instr.value)
+        if instr.op == "iota":
+            assert instr.loop is not None
+            return splat_int(f, at.loops[instr.loop], step=int(instr.loop == self.vector_loop))
+        if instr.op == "dim":
+            assert instr.size is not None
+            return splat_int(f, resolve(instr.size, self.sizes))
+        if instr.op == "acc" and acc is not None:
+            return acc
+        if instr.op == "cast":
+            return cast(Vec(f, args[0]), self.body[instr.args[0]].dtype, instr.dtype).value
+        if instr.op == "select":
+            return self._select(i, args)
+        if instr.op in OPS:
+            return self._math(i, args)
+        given = instr.op == "acc" or _is_reduction(instr)
+        raise ValueError(f"body: instruction {i}: {instr.op!r} {'must be given' if given else 'is no operation'}")
+
+    def _select(self, i: int, args: list[Value]) -> Value:
+        dtypes = [self.body[a].dtype for a in self.body[i].args]
+        if dtypes != ["bool", self.body[i].dtype, self.body[i].dtype]:
+            raise ValueError(f"body: instruction {i}: select of {', '.join(dtypes)} is no {self.body[i].dtype}")
+        return select(*(Vec(self.f, a) for a in args)).value
+
+    def _math(self, i: int, args: list[Value]) -> Value:
+        instr = self.body[i]
+        dtypes = {self.body[a].dtype for a in instr.args}
+        if len(dtypes) != 1:
+            raise ValueError(f"body: instruction {i}: {instr.op} takes operands of one dtype, not {sorted(dtypes)}")
+        dtype = dtypes.pop()
+        result = "bool" if find(instr.op, dtype).result == "bool" else dtype
+        if instr.dtype != result:
+            raise ValueError(f"body: instruction {i}: {instr.op} of {dtype} gives {result}, not {instr.dtype}")
+        return apply(self.f, instr.op, dtype, *args)
+
+    # memory
+    def _access(self, instr: Instr, at: Position, values: Mapping[int, Value]) -> tuple[Accessor, Access]:
+        assert instr.buffer is not None
+        buffer = self.buffers[instr.buffer]
+        if len(instr.index) != len(buffer.shape):
+            raise ValueError(f"body: buffer {instr.buffer} has {len(buffer.shape)} axes, not {len(instr.index)}")
+        accessor = Accessor(self.f, self.addresses[instr.buffer], buffer.dtype, at.mask)
+        shape = [resolve(size, self.sizes) for size in buffer.shape]
+        access = Access()
+        stride: Int = 1
+        for place, size in reversed(list(zip(instr.index, shape, strict=True))):
+            offset = resolve(place.offset, self.sizes)
+            if place.value is not None:
+                uniform = self.vector_loop is None or self.vector_loop not in self.depends[place.value]
+                index = values[place.value], self.body[place.value].dtype
+                accessor.add_gather(access, index, uniform, place.scale, offset, size, stride)
+            else:
+                loop = 0 if place.loop is None else at.loops[place.loop]
+                along = place.loop is not None and place.loop == self.vector_loop
+                accessor.add_axis(access, loop, along, place.scale, offset, stride)
+            stride = self.f.mul(stride, size)
+        return accessor, access
+
+    def _load(self, instr: Instr, at: Position, values: Mapping[int, Value]) -> Value:
+        accessor, access = self._access(instr, at, values)
+        if accessor.dtype != instr.dtype:
+            raise ValueError(f"body: load of {instr.dtype} from buffer {instr.buffer} of {accessor.dtype}")
+        return accessor.load(access).value
+
+    def _store(self, instr: Instr, at: Position, values: Mapping[int, Value]) -> None:
+        accessor, access = self._access(instr, at, values)
+        if self.body[instr.args[0]].dtype != accessor.dtype:
+            found = self.body[instr.args[0]].dtype
+            raise ValueError(f"body: store of {found} to buffer {instr.buffer} of {accessor.dtype}; cast it first")
+        accessor.store(access, Vec(self.f, values[instr.args[0]]))
