@@ -175,7 +175,9 @@ class Function:
         In the body `loop.index` is i and `loop.carried` the carried values; finish with `loop.next(...)` if any
         are carried. After the `with`, `loop.results` holds their final values (the initial ones for no trip).
         A loop known not to be empty (int bounds say so too) has its test at the end only: fewer blocks, which is
-        what the back end's time goes by.
+        what the back end's time goes by. `loop.index` is the counter behind llvm.expect, which costs nothing and
+        keeps LLVM's loop strength reduction from seeing the addresses: on addresses of the form base + index it
+        gains no speed and takes a third of the back end's time (layer norm: 5.9 -> 4.1 ms).
         """
         ints = isinstance(begin, int) and isinstance(end, int)
         test_first = not (nonempty or ints and begin < end)  # type: ignore[operator]
@@ -187,11 +189,11 @@ class Function:
         index = self._fresh("i64", "i")
         phis = [self._fresh(c.type, "c") for c in carried]
         state = Loop(list(phis))
-        state.index = index
         if test_first:
             body = self.label("body")
             self.do(f"br i1 {self.less(index, end).name}, label %{body}, label %{after}")
             self.start(body)
+        state.index = self.call("i64", "llvm.expect.i64", index, Value("i64", "0"))
         yield state
         values = state._next if state._next is not None else []
         if len(values) != len(phis):
