@@ -45,13 +45,14 @@ class CodeObject:
 
     `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
     sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
-    for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype and
-    exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact kernel
-    was compiled for (None: generic, any sizes >= 0).
-    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and i = loop - 1
-    whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not follow from the
-    shapes alone; checked at a launch as well.
-    `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations left.
+    for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype
+    and exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact
+    kernel was compiled for (None: generic, any sizes >= 0).
+    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
+    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
+    follow from the shapes alone; checked at a launch as well.
+    `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations
+    left.
     """
 
     spec_hash: str
@@ -86,12 +87,12 @@ class Generated:
 class Generator(Protocol):
     """`emit` of a family's module (`jit.nest`, `jit.matmul`, `jit.attention`).
 
-    `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body (the
-    final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an exact kernel,
-    in a generic one an i64 Value loaded from `dims` already; `resolve` reads a Size with it. In an exact kernel
-    `Generated`'s sizes may be ints or the spec's Dims. Constant data: `f.declarations["name"] = "@name = private
-    unnamed_addr constant ..."`. `schedule`: the generator's own name of a variant, None for its choice.
-    Raises ValueError for a schedule that it does not know.
+    `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body
+    (the final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an
+    exact kernel, in a generic one an i64 Value loaded from `dims` already; `resolve` reads a Size with it. In
+    an exact kernel `Generated`'s sizes may be ints or the spec's Dims. Constant data: `f.declarations["name"]
+    = "@name = private unnamed_addr constant ..."`. `schedule`: the generator's own name of a variant, None
+    for its choice. Raises ValueError for a schedule that it does not know.
     """
 
     def __call__(self, f: Function, spec: Any, sizes: Sequence[Int], schedule: str | None) -> Generated:

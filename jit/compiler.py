@@ -1,9 +1,9 @@
 """The compiler of kernels: (spec, sizes or none, target, schedule) -> CodeObject.
 
-One path for every tier and family: a family's generator writes LLVM text, LLVM's back end turns it into an object,
-`link` into a blob. No mid-level pass runs (a ModulePassManager costs 10-40 ms and leaks 88 KB per run), so the
-generators write what they mean. Each kernel gets an LLVM context of its own, freed with it: the global context
-would keep every constant of every kernel for ever.
+One path for every tier and family: a family's generator writes LLVM text, LLVM's back end turns it into an
+object, `link` into a blob. No mid-level pass runs (a ModulePassManager costs 10-40 ms and leaks 88 KB per
+run), so the generators write what they mean. Each kernel gets an LLVM context of its own, freed with it: the
+global context would keep every constant of every kernel for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from .spec import Attention, Body, Dim, Index, KernelSpec, Matmul, Nest, Size, s
 from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
-FAMILIES = {Nest.family: "nest", Matmul.family: "matmul", Attention.family: "attention"}  # modules with `emit`
+FAMILIES = {
+    Nest.family: "nest",
+    Matmul.family: "matmul",
+    Attention.family: "attention",
+}  # modules with `emit`
 
 
 @cache
@@ -62,8 +66,9 @@ def compile_kernel(
 ) -> CodeObject:
     """Compile `spec` for the sizes `dims` (exact) or for any sizes (`dims` None: generic).
 
-    `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code object.
-    Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its bounds.
+    `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code
+    object. Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its
+    bounds.
     """
     _check_dims(spec, dims)
     target = target or host_target()
@@ -156,7 +161,9 @@ def bounds(spec: KernelSpec, dims: Sequence[int] | None = None) -> tuple[tuple[S
     for buffer, index, loops in _accesses(spec):
         shape = spec.buffers[buffer].shape
         if len(index) != len(shape):
-            raise ValueError(f"{spec.family} kernel: buffer {buffer} has {len(shape)} axes, indexed by {len(index)}")
+            raise ValueError(
+                f"{spec.family} kernel: buffer {buffer} has {len(shape)} axes, indexed by {len(index)}"
+            )
         for axis, (place, size) in enumerate(zip(index, shape, strict=True)):
             if place.value is not None:
                 continue  # a gather checks itself
@@ -172,9 +179,12 @@ def bounds(spec: KernelSpec, dims: Sequence[int] | None = None) -> tuple[tuple[S
     return tuple(found)
 
 
-def _check_bound(spec: KernelSpec, buffer: int, axis: int, loop: int, scale: int, offset: int, size: int) -> None:
+def _check_bound(
+    spec: KernelSpec, buffer: int, axis: int, loop: int, scale: int, offset: int, size: int
+) -> None:
     for place in (offset, scale * (loop - 1) + offset):
         if loop > 0 and not 0 <= place < size:
             raise ValueError(
-                f"{spec.family} kernel: buffer {buffer} is read or written at {place} along axis {axis} of size {size}"
+                f"{spec.family} kernel: buffer {buffer} is read or written at {place} along axis {axis} "
+                f"of size {size}"
             )

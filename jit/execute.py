@@ -1,4 +1,5 @@
-"""Running a code object inside this process: the reference caller of the kernel ABI, for tests and for plain Python.
+"""Running a code object inside this process: the reference caller of the kernel ABI, for tests and for plain
+Python.
 
 The blob is mapped writable, filled, then made read+execute: never both.
 """
@@ -46,7 +47,7 @@ def _map(code: bytes) -> tuple[mmap.mmap, int]:
 
 
 def product_terms(terms: Iterable[tuple[int, tuple[Size, ...]]], dims: Sequence[int]) -> int:
-    """Return the sum of factor * product(sizes) over `terms` (the form of a code object's scratch and cost)."""
+    """Return the sum of factor * product(sizes) over `terms` (a code object's scratch or cost)."""
     total = 0
     for factor, sizes in terms:
         for size in sizes:
@@ -81,8 +82,8 @@ class Kernel:
         """Run the kernel on `buffers` (contiguous arrays, in the spec's order) at the sizes `dims`.
 
         `tile_ranges`: the parts (begin, end) in which the tiles are done, in this order; None: all at once.
-        bf16 is passed as uint16. Raises ValueError for buffers or sizes that the kernel is not for, IndexError
-        where a gather's index is out of range.
+        bf16 is passed as uint16. Raises ValueError for buffers or sizes that the kernel is not for,
+        IndexError where a gather's index is out of range.
         """
         self._check(buffers, dims)
         rt = _Rt(0, 0, 0, 0)
@@ -107,10 +108,14 @@ class Kernel:
             raise ValueError(f"kernel: {len(buffers)} buffers given, it takes {len(code.buffers)}")
         for i, (array, buffer) in enumerate(zip(buffers, code.buffers, strict=True)):
             n_bytes = product_terms([(DTYPES[buffer.dtype].bytes, buffer.shape)], dims)
-            if not array.flags.c_contiguous or array.nbytes != n_bytes or array.itemsize != DTYPES[buffer.dtype].bytes:
+            if (
+                not array.flags.c_contiguous
+                or array.nbytes != n_bytes
+                or array.itemsize != DTYPES[buffer.dtype].bytes
+            ):
                 raise ValueError(
-                    f"kernel: buffer {i} is {array.dtype}{list(array.shape)}, {array.nbytes} bytes; it must be a contiguous"
-                    f" {buffer.dtype} array of {n_bytes} bytes"
+                    f"kernel: buffer {i} is {array.dtype}{list(array.shape)}, {array.nbytes} bytes; "
+                    f"it must be a contiguous {buffer.dtype} array of {n_bytes} bytes"
                 )
         for loop, scale, offset, axis in code.bounds:
             n, o, a = (int(resolve(s, dims)) for s in (loop, offset, axis))  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
 """The linker: one ELF object of one kernel -> one position-independent blob without relocations.
 
-An object of LLVM's `emit_object` holds `.text`, `.rodata*` and a few relocation kinds. The blob is `.text` followed
-by the read-only data, each at its alignment; it runs wherever a page boundary puts it. The ELF structures are read
-with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02 ms
-(tests/jit/test_link.py reads the same objects with pyelftools and compares).
-References: System V ABI gABI chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.7.
+An object of LLVM's `emit_object` holds `.text`, `.rodata*` and a few relocation kinds. The blob is `.text`
+followed by the read-only data, each at its alignment; it runs wherever a page boundary puts it. The ELF
+structures are read with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02 ms
+(tests/jit/test_link.py reads the same objects with pyelftools and compares). References: System V ABI gABI
+chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.7.
 """
 
 from __future__ import annotations
@@ -75,7 +75,15 @@ def read_sections(elf: bytes) -> tuple[int, list[Section]]:
     view = memoryview(elf)
     names = view[rows[names_index][4] :]
     return machine, [
-        Section(_text(names, name), type, flags, link, info, align, view[start : start + (0 if type == SHT_NOBITS else n)])
+        Section(
+            _text(names, name),
+            type,
+            flags,
+            link,
+            info,
+            align,
+            view[start : start + (0 if type == SHT_NOBITS else n)],
+        )
         for name, type, flags, _, start, n, link, info, align, _ in rows
     ]
 
@@ -88,7 +96,9 @@ def read_symbols(sections: list[Section]) -> list[Symbol]:
             symbols = []
             for name, info, _, section, value, _ in _SYMBOL.iter_unpack(table.body):
                 of_section = info & 15 == STT_SECTION
-                symbols.append(Symbol(sections[section].name if of_section else _text(names, name), section, value))
+                symbols.append(
+                    Symbol(sections[section].name if of_section else _text(names, name), section, value)
+                )
             return symbols
     return []
 
@@ -179,10 +189,15 @@ def link(elf: bytes, entry: str) -> Blob:
             for offset, info, addend in _RELA.iter_unpack(table.body):
                 symbol = symbols[info >> 32]
                 if symbol.section not in places:
-                    raise LinkError(f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline")
+                    raise LinkError(
+                        f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline"
+                    )
                 apply = RELOCATIONS.get((machine, info & 0xFFFFFFFF))
                 if apply is None:
-                    raise LinkError(f"relocation {info & 0xFFFFFFFF} of machine {machine} against {symbol.name!r} is unknown")
+                    raise LinkError(
+                        f"relocation {info & 0xFFFFFFFF} of machine {machine} against {symbol.name!r} "
+                        "is unknown"
+                    )
                 apply(blob, base + offset, places[symbol.section] + symbol.value + addend)
     for symbol in symbols:
         if symbol.name == entry and symbol.section in places:

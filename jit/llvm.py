@@ -1,8 +1,8 @@
 """LLVM IR as text, written instruction by instruction in SSA form.
 
 `Function` appends instructions and hands out `Value`s. Integer arithmetic folds Python ints, so one generator
-serves every tier: a size is an `int` (exact) or an i64 `Value` (generic), and the exact kernel's code falls out
-constant. No LLVM mid-level pass runs afterwards: what is written here is what the back end sees.
+serves every tier: a size is an `int` (exact) or an i64 `Value` (generic), and the exact kernel's code falls
+out constant. No LLVM mid-level pass runs afterwards: what is written here is what the back end sees.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ class Function:
         """Return the address of `base[index]` for elements of LLVM type `element`."""
         if index == 0:
             return base
-        return self.op("ptr", f"getelementptr inbounds {element}, ptr {base.name}, i64 {self.i64(index).name}")
+        return self.op(
+            "ptr", f"getelementptr inbounds {element}, ptr {base.name}, i64 {self.i64(index).name}"
+        )
 
     def load(self, type: str, address: Value, align: int = 1) -> Value:
         """Load a `type` from `address`."""
@@ -163,7 +165,9 @@ class Function:
         """Return the vector with `value` in every lane."""
         vector = f"<{lanes} x {value.type}>"
         one = self.op(vector, f"insertelement {vector} poison, {value.type} {value.name}, i32 0")
-        return self.op(vector, f"shufflevector {vector} {one.name}, {vector} poison, <{lanes} x i32> zeroinitializer")
+        return self.op(
+            vector, f"shufflevector {vector} {one.name}, {vector} poison, <{lanes} x i32> zeroinitializer"
+        )
 
     # control flow
     @contextmanager
@@ -172,12 +176,13 @@ class Function:
     ) -> Iterator[Loop]:
         """for (i = begin; i < end; i += step), carrying values; `nonempty`: begin < end is known.
 
-        In the body `loop.index` is i and `loop.carried` the carried values; finish with `loop.next(...)` if any
-        are carried. After the `with`, `loop.results` holds their final values (the initial ones for no trip).
-        A loop known not to be empty (int bounds say so too) has its test at the end only: fewer blocks, which is
-        what the back end's time goes by. `loop.index` is the counter behind llvm.expect, which costs nothing and
-        keeps LLVM's loop strength reduction from seeing the addresses: on addresses of the form base + index it
-        gains no speed and takes a third of the back end's time (layer norm: 5.9 -> 4.1 ms).
+        In the body `loop.index` is i and `loop.carried` the carried values; finish with `loop.next(...)` if
+        any are carried. After the `with`, `loop.results` holds their final values (the initial ones for no
+        trip). A loop known not to be empty (int bounds say so too) has its test at the end only: fewer
+        blocks, which is what the back end's time goes by. `loop.index` is the counter behind llvm.expect,
+        which costs nothing and keeps LLVM's loop strength reduction from seeing the addresses: on addresses
+        of the form base + index it gains no speed and takes a third of the back end's time (layer norm: 5.9
+        -> 4.1 ms).
         """
         ints = isinstance(begin, int) and isinstance(end, int)
         test_first = not (nonempty or ints and begin < end)  # type: ignore[operator]

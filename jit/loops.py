@@ -72,7 +72,9 @@ def _bind(spec: Nest, sizes: list[Int]) -> Loops:
 def _renumber(index: Index, dropped: int) -> Index:
     if index.loop is None or index.loop < dropped:
         return index
-    return replace(index, loop=None, scale=1) if index.loop == dropped else replace(index, loop=index.loop - 1)
+    return (
+        replace(index, loop=None, scale=1) if index.loop == dropped else replace(index, loop=index.loop - 1)
+    )
 
 
 def _drop(loops: Loops, loop: int) -> Loops:
@@ -103,7 +105,9 @@ def _drop_unit_axes(loops: Loops) -> Loops:
     kept = []
     for b, buffer in enumerate(loops.buffers):
         rows = _accesses(loops, b)
-        kept.append([a for a, size in enumerate(buffer.shape) if size != 1 or any(x[a] != zero for x in rows)])
+        kept.append(
+            [a for a, size in enumerate(buffer.shape) if size != 1 or any(x[a] != zero for x in rows)]
+        )
     buffers = tuple(
         replace(b, shape=tuple(b.shape[a] for a in axes)) for b, axes in zip(loops.buffers, kept, strict=True)
     )
@@ -160,7 +164,11 @@ def _merge(f: Function, loops: Loops, loop: int) -> Loops:
     sizes = list(loops.sizes)
     outer, inner = loops.domain[loop : loop + 2]
     merged = _product(f, sizes, outer, inner)
-    axes = {b: _pair_axis(loops, rows[0], loop) for b in range(len(loops.buffers)) if (rows := _accesses(loops, b))}
+    axes = {
+        b: _pair_axis(loops, rows[0], loop)
+        for b in range(len(loops.buffers))
+        if (rows := _accesses(loops, b))
+    }
 
     def shape(b: int, old: tuple[Size, ...]) -> tuple[Size, ...]:
         a = axes.get(b, -1)

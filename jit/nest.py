@@ -1,10 +1,10 @@
 """The Nest family: pointwise chains, gathers and row reductions.
 
-Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last loop
-in vectors of LANES (`strip`). A nest with reductions processes each row in passes over the row loop: pass p
-computes the reductions whose argument needs p reductions one after the other (softmax: max, then the sum of
-exp, then the quotient), the last pass stores. What is dear to compute and needed in a later pass is kept in
-scratch memory, the rest is computed again.
+Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last
+loop in vectors of LANES (`strip`). A nest with reductions processes each row in passes over the row loop:
+pass p computes the reductions whose argument needs p reductions one after the other (softmax: max, then the
+sum of exp, then the quotient), the last pass stores. What is dear to compute and needed in a later pass is
+kept in scratch memory, the rest is computed again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .spec import Instr, Nest, Size
 from .strip import State, strip
 from .tiling import Range, plan, ranges, tile_cost, tiles_of
 
-# A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in cache);
-# other innermost loops gain nothing from it, and each copy of a body costs compile time.
+# A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
+# cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
 SHORT_PASS = 6
 SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple of this
 
@@ -103,7 +103,7 @@ def _pointwise(f: Function, bodies: BodyEmitter, outer: tuple[Int, ...], part: R
 
 @dataclass
 class Pass:
-    """One run over the row: the reductions and stores it does, and what it writes to and reads from scratch."""
+    """One run over the row: its reductions and stores, what it writes to and reads from scratch."""
 
     reduces: list[int] = field(default_factory=list)
     stores: list[int] = field(default_factory=list)
@@ -135,7 +135,9 @@ class Rows:
         self.hoisted = bodies.hoistable(self.row)
         self.passes = self._passes()
         self.accumulators = {
-            i: Accumulators(f, instr.op, instr.dtype) for i, instr in enumerate(self.body) if instr.op in REDUCTIONS
+            i: Accumulators(f, instr.op, instr.dtype)
+            for i, instr in enumerate(self.body)
+            if instr.op in REDUCTIONS
         }
         self.places: dict[int, Value] = {}
         self.scratch = self._scratch(loops.domain[self.row])
@@ -160,7 +162,7 @@ class Rows:
         return passes
 
     def _scratch(self, length: Size) -> tuple[tuple[int, tuple[Size, ...]], ...]:
-        """Place each kept value's row in scratch, padded to whole vectors; return the code object's `scratch`."""
+        """Place each kept value's row in scratch, in whole vectors; return the code object's `scratch`."""
         f = self.f
         kept = [i for p in self.passes for i in p.kept]
         if not kept:
@@ -184,7 +186,11 @@ class Rows:
         done = set(given)
         for n, p in enumerate(self.passes):
             given = given | self._run(p, outer, given)
-            fixed = [i for i in self.bodies.ids if self._is_row_value(i) and self.levels[i] <= n + 1 and i not in done]
+            fixed = [
+                i
+                for i in self.bodies.ids
+                if self._is_row_value(i) and self.levels[i] <= n + 1 and i not in done
+            ]
             given = self.bodies.emit(fixed, at, given)
             done |= {*fixed, *p.reduces}
         stores = [i for i, instr in enumerate(self.body) if instr.op == "store" and not self.varying[i]]
@@ -212,7 +218,9 @@ class Rows:
         is_short = sum(_weight(self.body[i]) // 2 for i in p.ids) <= SHORT_PASS
         end = strip(self.f, Range(0, self.length), 2 if is_short else 1, chunk, start)
         chunks = self.f.ceildiv(self.length, LANES)
-        return {i: self.accumulators[i].finish(end[k * n : k * n + n], chunks) for k, i in enumerate(p.reduces)}
+        return {
+            i: self.accumulators[i].finish(end[k * n : k * n + n], chunks) for k, i in enumerate(p.reduces)
+        }
 
     def _place(self, i: int, index: Int) -> Value:
         return self.f.at(self.places[i], DTYPES[self.body[i].dtype].register, index)

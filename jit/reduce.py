@@ -1,8 +1,8 @@
 """Reductions over a row, in one order for every tier.
 
 Element j goes to lane j % 16 of accumulator (j // 16) % 4, in ascending order from the neutral element; the
-accumulators combine as (a0 + a1) + (a2 + a3), their lanes by halves (l + (l + 8), + 4, + 2, + 1). f16 and bf16
-accumulate in f32 and round once. The number of threads, of tiles or the unrolling has no part in it.
+accumulators combine as (a0 + a1) + (a2 + a3), their lanes by halves (l + (l + 8), + 4, + 2, + 1). f16 and
+bf16 accumulate in f32 and round once. The number of threads, of tiles or the unrolling has no part in it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from .vector import Vec
 N_ACCUMULATORS = 4
 
 
-
 @dataclass(frozen=True)
 class Reduction:
-    """How one `reduce.*` combines (an op of `math.OPS`), and from what: a number, or "lowest" or "highest"."""
+    """How one `reduce.*` combines (an op of `math.OPS`), and from what: a number, "lowest" or "highest"."""
 
     op: str
     neutral: int | str

@@ -109,14 +109,14 @@ class Nest:
 
 @dataclass(frozen=True)
 class Matmul:
-    """acc[batch.., i, j] = sum over k, in ascending order by fused multiply-add from 0, of A[.., i, k] * B[.., k, j].
+    """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k ascending.
 
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
     `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
     batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
     `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
-    "panels": b is a constant packed by `jit.matmul.pack_panels` as [ceil(N/PANEL), K, PANEL] zero-padded in the
-    last panel; then `b_index` is () and there is no batch over b.
+    "panels": b is a constant packed by `jit.matmul.pack_panels` as [ceil(N/PANEL), K, PANEL] zero-padded in
+    the last panel; then `b_index` is () and there is no batch over b.
     A's k axis must be last (stride 1).
     dtype of a and b: f32 (f64, bf16, f16 later); accumulation in f32 (f64 for f64).
     """
@@ -140,12 +140,14 @@ class Matmul:
 class Attention:
     """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
 
-    `batch`: the loops that head and batch make, e.g. (B, H). Loops: batch.., i (len(batch)), j (len(batch)+1).
-    `q_index`, `k_index`, `v_index`, `out_index`: one Index per axis of that buffer; the head dimension is loop
-    len(batch)+2 and must be the last axis (stride 1) of each buffer. Any axis order otherwise ([B, L, H, D] in place).
-    `body`: domain (batch.., i, j), `acc` (f32) is the scaled score; its last instruction's value is the masked
-    score (add a bias, select -inf ...); no stores. An empty body is the identity.
-    A row whose scores are all -inf gives NaN where PyTorch's softmax does (safe_softmax=True: 0, as SDPA does).
+    `batch`: the loops that head and batch make, e.g. (B, H).
+    Loops: batch.., i (len(batch)), j (len(batch)+1).
+    `q_index`, `k_index`, `v_index`, `out_index`: one Index per axis of that buffer; the head dimension is
+    loop len(batch)+2 and must be the last axis (stride 1) of each buffer. Any axis order otherwise
+    ([B, L, H, D] in place).
+    `body`: domain (batch.., i, j), `acc` (f32) is the scaled score; its last instruction's value is the
+    masked score (add a bias, select -inf ...); no stores. An empty body is the identity.
+    A row whose scores are all -inf gives NaN where PyTorch's softmax does (safe_softmax=True: 0, as SDPA).
     """
 
     family: ClassVar[str] = "attention"
@@ -184,7 +186,11 @@ def _encode(value: Any) -> Any:
         return [_encode(item) for item in value]
     if is_dataclass(value):
         pairs = [(f, getattr(value, f.name)) for f in fields(value)]
-        return {f.name: _encode(v) for f, v in pairs if f.default != v or isinstance(v, bool) != isinstance(f.default, bool)}
+        return {
+            f.name: _encode(v)
+            for f, v in pairs
+            if f.default != v or isinstance(v, bool) != isinstance(f.default, bool)
+        }
     return value
 
 
@@ -218,8 +224,8 @@ def _buffers(data: Any) -> tuple[Buffer, ...]:
 
 
 _DECODERS = {"buffers": _buffers, "domain": _sizes, "batch": _sizes, "body": _body, "epilogue": _body}
-_DECODERS |= {name: _index for name in ("a_index", "b_index", "q_index", "k_index", "v_index", "out_index")}
-_DECODERS |= {name: _size for name in ("m", "n", "k_len", "q_len", "head_dim", "v_dim")}
+_DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
+_DECODERS |= dict.fromkeys(("m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
 
 
 def to_json(spec: KernelSpec) -> str:
@@ -233,9 +239,14 @@ def from_json(text: str) -> KernelSpec:
     data = json.loads(text)
     family, version = data.pop("family"), data.pop("version")
     if family not in FAMILIES or version != SPEC_VERSION:
-        raise ValueError(f"kernel spec: family {family!r} version {version} is unknown; this build reads version {SPEC_VERSION}")
+        raise ValueError(
+            f"kernel spec: family {family!r} version {version} is unknown; "
+            f"this build reads version {SPEC_VERSION}"
+        )
     decoders = dict(_DECODERS, k=_size) if family == "matmul" else _DECODERS
-    return FAMILIES[family](**{name: decoders[name](value) if name in decoders else value for name, value in data.items()})
+    return FAMILIES[family](
+        **{name: decoders[name](value) if name in decoders else value for name, value in data.items()}
+    )
 
 
 def spec_hash(spec: KernelSpec) -> str:

@@ -1,7 +1,8 @@
 """The innermost loop: a range of one loop in steps of LANES, unrolled, with a masked tail.
 
-`chunk(index, mask, state)` emits the work of the lanes index .. index + LANES - 1 (those in `mask`, None: all)
-and returns the next carried state. With an int count the trips are known and no test for empty parts remains.
+`chunk(index, mask, state)` emits the work of the lanes index .. index + LANES - 1 (those in `mask`, None:
+all) and returns the next carried state. With an int count the trips are known and no test for empty parts
+remains.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Chunk = Callable[[Int, Value | None, State], State]
 
 
 def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[Value] = ()) -> State:
-    """Emit `chunk` over the iterations of `part`, `unroll` chunks per trip of the main loop; return the state."""
+    """Emit `chunk` over `part`, `unroll` chunks per trip of the main loop; return the state."""
     whole = f.mul(f.udiv(part.count, LANES), LANES)
     main = f.mul(f.udiv(part.count, LANES * unroll), LANES * unroll)
     after_main, after_whole = f.add(part.begin, main), f.add(part.begin, whole)

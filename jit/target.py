@@ -1,8 +1,9 @@
 """Targets: the instruction sets that kernels are compiled for, and the LLVM target machines that emit them.
 
-A target is a row of `TARGETS`. Its code runs on every machine with its features, so artifacts travel; the host's
-best target is found from the CPU's features. llvmlite serialises all calls into LLVM with one lock and ctypes
-releases the GIL for them: compiling in background threads is safe, needs no lock here, and never stops Python.
+A target is a row of `TARGETS`. Its code runs on every machine with its features, so artifacts travel; the
+host's best target is found from the CPU's features. llvmlite serialises all calls into LLVM with one lock and
+ctypes releases the GIL for them: compiling in background threads is safe, needs no lock here, and never stops
+Python.
 """
 
 from __future__ import annotations
@@ -64,20 +65,23 @@ def find_target(name: str) -> Target:
 
 @cache
 def host_target() -> str:
-    """Return the name of the best target whose code runs on this machine. Raises RuntimeError if there is none."""
+    """Return the name of the best target that runs on this machine. Raises RuntimeError if there is none."""
     arch = llvm.get_process_triple().split("-")[0]
     has = llvm.get_host_cpu_features()
     for target in TARGETS.values():
         if target.triple.split("-")[0] == arch and all(has.get(name) for name in target.needs):
             return target.name
-    raise RuntimeError(f"this {arch} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 and FMA")
+    raise RuntimeError(
+        f"this {arch} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 and FMA"
+    )
 
 
 @cache
 def target_machine(name: str) -> llvm.TargetMachine:
     """Return LLVM's code emitter for a target (one for the whole process: llvmlite serialises its use).
 
-    Position-independent code, small code model: kernels reach their constants relative to the program counter.
+    Position-independent code, small code model: kernels reach their constants relative to the program
+    counter.
     """
     target = find_target(name)
     llvm.initialize_all_targets()

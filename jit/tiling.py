@@ -1,7 +1,7 @@
 """Sharing a nest's iterations out to tiles, and finding a tile's part of every loop from its number.
 
-A tile moves about TILE_BYTES: enough to hide the cost of starting it, little enough to share among threads and
-to stay in the first-level cache. Tiles depend on sizes only, never on the machine.
+A tile moves about TILE_BYTES: enough to hide the cost of starting it, little enough to share among threads
+and to stay in the first-level cache. Tiles depend on sizes only, never on the machine.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class Range:
 
 
 def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Divisors, int]:
-    """Return divisors that put at most about `budget` (>= 1) iterations of a loop into a tile, and what is left.
+    """Return divisors that put at most about `budget` (>= 1) iterations of a loop into a tile, and what is
+    left.
 
-    Inner factors are whole as long as they fit, one is split (evenly, into multiples of `multiple` if it is the
-    innermost), the outer ones have a tile for each value. Nothing is left (1) once a factor was split.
+    Inner factors are whole as long as they fit, one is split (evenly, into multiples of `multiple` if it is
+    the innermost), the outer ones have a tile for each value. Nothing is left (1) once a factor was split.
     """
     divisors: list[int] = []
     for i, size in enumerate(reversed(factors)):
@@ -57,15 +58,18 @@ def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Div
 def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Divisors]:
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
-    `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must be.
-    Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each cache line
-    that it touches is used up before it leaves the cache.
+    `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
+    be. Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each
+    cache line that it touches is used up before it leaves the cache.
     """
     crossing = None if row else crossing_loop(loops)
     if crossing is not None:
         last = len(loops.domain) - 1
         budgets = {crossing: CROSS_TILE[0], last: CROSS_TILE[1]}
-        return [divide(fs, budgets.get(i, 1), multiple if i == last else 1)[0] for i, fs in enumerate(loops.factors)]
+        return [
+            divide(fs, budgets.get(i, 1), multiple if i == last else 1)[0]
+            for i, fs in enumerate(loops.factors)
+        ]
     budget = max(TILE_BYTES // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
@@ -80,7 +84,7 @@ def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Div
 
 
 def crossing_loop(loops: Loops) -> int | None:
-    """Return a loop along which some buffer is contiguous that the last loop strides through; None: there is none."""
+    """Return the loop along which a buffer lies that the last loop strides through, or None."""
     last = len(loops.domain) - 1
     for instr in loops.body:
         if len(instr.index) > 1 and any(x.loop == last for x in instr.index[:-1]):
@@ -101,7 +105,9 @@ def tiles_of(loops: Loops, plans: Sequence[Divisors]) -> tuple[tuple[Size, int],
     return tuple(pairs)
 
 
-def tile_cost(loops: Loops, plans: Sequence[Divisors], weight: int) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def tile_cost(
+    loops: Loops, plans: Sequence[Divisors], weight: int
+) -> tuple[tuple[int, tuple[Size, ...]], ...]:
     """Return the code object's `cost` for `weight` per iteration of the innermost loop."""
     dims: list[Size] = []
     for factors, divisors in zip(loops.factors, plans, strict=True):
