@@ -1,0 +1,85 @@
+"""The cffi module shapevm.vm._runtime: all of svm.h, and the prepared call that vm/hot_call.py makes.
+
+`python -m cffi.gen_src exec-python cffi_build.py _runtime.c` writes its C source.
+"""
+
+from pathlib import Path
+
+from cffi import FFI
+
+HEADER = Path(__file__).with_name("svm.h")
+BEGIN, END = "/* --- cffi begin --- */", "/* --- cffi end --- */"
+
+# A call whose outputs' sizes are known from an earlier one: everything is filled in except addresses.
+FRAME = """
+typedef struct svm_frame {
+  svm_program *program;
+  int32_t function, n_inputs, n_outputs;
+  svm_value *inputs;
+  svm_value *outputs;
+  const svm_tensor *expected; /* per output: dtype, rank, sizes */
+  const uint64_t *expected_bytes;
+  uintptr_t *input_data;      /* per input: address of a tensor's data, unused for others */
+  const uint64_t *input_align; /* per input: bytes per element, 0 for anything but a tensor */
+  uintptr_t *output_data;
+  svm_error *error;
+} svm_frame;
+
+/* -1: the call was not made (an address is misaligned) or its outputs are not the expected ones; else svm_call's code.
+ * Either way outputs are released. */
+int32_t svm_frame_call(svm_frame *frame);
+"""
+
+CALLBACKS = """
+extern "Python" void *svm_py_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
+extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args, svm_value *results,
+                                      int32_t n_results, svm_error *error);
+"""
+
+SOURCE = r"""
+#include <string.h>
+#include "svm.h"
+""" + FRAME + r"""
+static int is_like(const svm_tensor *a, const svm_tensor *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->rank) == 0;
+}
+
+static void *frame_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes) {
+  svm_frame *frame = context;
+  if (leaf < 0 || leaf >= frame->n_outputs) return NULL;
+  if (n_bytes != frame->expected_bytes[leaf] || !is_like(like, &frame->expected[leaf])) return NULL;
+  return (void *)frame->output_data[leaf];
+}
+
+int32_t svm_frame_call(svm_frame *frame) {
+  for (int32_t i = 0; i < frame->n_inputs; i++) {
+    if (frame->input_align[i] == 0) continue;
+    if (frame->input_data[i] % frame->input_align[i] != 0) return -1;
+    frame->inputs[i].tensor.data = (void *)frame->input_data[i];
+  }
+  svm_allocator allocator = {frame, frame_allocate, NULL};
+  int32_t code = svm_call(frame->program, frame->function, frame->inputs, frame->n_inputs, &allocator, frame->outputs,
+                          frame->n_outputs, frame->error);
+  if (code == SVM_ERROR_MEMORY) return -1; /* perhaps frame_allocate's refusal: the general call tells */
+  if (code != SVM_OK) return code;
+  for (int32_t i = 0; i < frame->n_outputs; i++) {
+    svm_value *value = &frame->outputs[i];
+    if (value->tag != SVM_TAG_TENSOR || value->origin != SVM_ORIGIN_NEW ||
+        (uintptr_t)value->tensor.data != frame->output_data[i] || !is_like(&value->tensor, &frame->expected[i]))
+      code = -1;
+    svm_value_release(value);
+  }
+  return code;
+}
+"""
+
+
+def declarations() -> str:
+    """Return svm.h's part for cffi, without preprocessor lines."""
+    text = HEADER.read_text().split(BEGIN)[1].split(END)[0]
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+ffibuilder = FFI()
+ffibuilder.cdef(declarations() + FRAME + CALLBACKS)
+ffibuilder.set_source("shapevm.vm._runtime", SOURCE)
