@@ -1,0 +1,247 @@
+"""The Matmul family: panels of B against row tiles of A, with the epilogue applied before the only store.
+
+A tile of the kernel is a block of rows times one panel of PANEL columns. Inside it the rows are split evenly into
+row tiles of at most `Schedule.rows`; a micro-kernel leaves a row tile's sums in scratch (first-level cache), the
+epilogue reads them from there, once for the code's sake: its instructions appear once per kernel and not once per
+accumulator. While a panel is used, the next one is prefetched: weights come from memory, not from cache, in a
+model of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .abi import RT_SCRATCH, Generated, resolve
+from .affine import Affine, affine
+from .bodies import LANES, BodyEmitter, Position, tail_mask
+from .llvm import Function, Int, Value
+from .microkernel import LINE, PANEL, VECTOR, MicroKernels, Strides, dispatch, each_tile, shares
+from .spec import Matmul, Size
+
+A_BYTES = 768 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
+MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
+NEAR = 32  # rows of B that a lone row tile reads ahead
+L1_SETS_BYTES = 4096  # rows that many bytes apart share a set of the first-level cache
+FEW_ROWS = 10  # as many such rows as its ways hold beside B
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A register tile: at most `rows` rows of `vectors` vectors."""
+
+    rows: int
+    vectors: int
+
+
+# 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of 16).
+SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
+
+
+def pack_panels(weight: np.ndarray) -> np.ndarray:
+    """Return a [K, N] weight as [ceil(N / PANEL), K, PANEL], the last panel padded with zeros."""
+    k, n = weight.shape
+    n_panels = -(-n // PANEL)
+    padded = np.zeros((k, n_panels * PANEL), weight.dtype)
+    padded[:, :n] = weight
+    return np.ascontiguousarray(padded.reshape(k, n_panels, PANEL).transpose(1, 0, 2))
+
+
+def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: "14x32" (the default), "6x16"."""
+    name = schedule or "14x32"
+    if name not in SCHEDULES:
+        raise ValueError(f"matmul kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
+    _check(spec)
+    return _Matmul(f, spec, sizes, SCHEDULES[name]).emit(name)
+
+
+def _check(spec: Matmul) -> None:
+    for role, buffer in (("a", spec.a), ("b", spec.b)):
+        if spec.buffers[buffer].dtype != "f32":
+            raise ValueError(f"matmul kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)")
+    if spec.b_layout not in ("rows", "panels"):
+        raise ValueError(f"matmul kernel: b_layout is {spec.b_layout!r}; it must be 'rows' or 'panels'")
+
+
+class _Matmul:
+    """The state of one emission; constructed in the entry block."""
+
+    def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
+        self.f = f
+        self.spec = spec
+        self.m, self.n, self.k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
+        self.batch = [resolve(size, sizes) for size in spec.batch]
+        self.m_loop = len(spec.batch)
+        self.n_loop, self.k_loop = self.m_loop + 1, self.m_loop + 2
+        self.bodies = BodyEmitter(f, spec.epilogue, spec.buffers, sizes, vector_loop=self.n_loop)
+        self.a = affine(f, spec.buffers[spec.a], spec.a_index, sizes)
+        if self.a.stride(self.k_loop) != 1:
+            raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
+        self.b: Affine | None = None
+        if spec.b_layout == "rows":
+            self.b = affine(f, spec.buffers[spec.b], spec.b_index, sizes)
+            if self.b.stride(self.n_loop) != 1:
+                raise ValueError("matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first")
+        lda = self.a.stride(self.m_loop)
+        crowded = isinstance(lda, int) and lda > 0 and lda * 4 % L1_SETS_BYTES == 0
+        self.most = min(schedule.rows, FEW_ROWS) if crowded else schedule.rows
+        self.vectors = schedule.vectors
+        self.block = self._block()
+        self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
+        self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
+        self.packed = f.at(self.sums, "float", self.most * PANEL)
+
+    def _block(self) -> int:
+        """Return the rows of a tile, from the sizes alone: evenly split where M is known."""
+        k = self.k if isinstance(self.k, int) else 512
+        fit = A_BYTES // (4 * max(k, 1)) // self.most * self.most
+        limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // self.most * self.most
+        if not isinstance(self.m, int):
+            return limit
+        return -(-self.m // max(-(-self.m // limit), 1)) or 1
+
+    def emit(self, name: str) -> Generated:
+        f, spec = self.f, self.spec
+        with f.loop(f.params[3], f.params[4]) as tile:
+            *batch, m_block, panel = self._decode(tile.index)
+            m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
+            rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
+            self._columns(batch, m0, rows, panel, n0)
+        tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.m, self.block), (spec.n, PANEL)]
+        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
+        if self.b is not None:
+            scratch.append((PANEL * 4, (spec.k,)))
+        cost = ((2 * self.block * PANEL, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
+        return Generated(tuple(tiles), tuple(scratch), cost, name)
+
+    def _one_block(self) -> bool:
+        return isinstance(self.m, int) and self.m <= self.block
+
+    def _decode(self, tile: Value) -> list[Int]:
+        """Return each batch loop's value, the block of rows and the panel of tile number `tile`."""
+        f = self.f
+        counts = [*self.batch, f.ceildiv(self.m, self.block), f.ceildiv(self.n, PANEL)]
+        found: list[Int] = []
+        rest: Int = tile
+        for i, count in enumerate(reversed(counts)):
+            last = i == len(counts) - 1
+            found.append(rest if last else f.urem(rest, count))
+            rest = 0 if last else f.udiv(rest, count)
+        return found[::-1]
+
+    def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int) -> None:
+        """Emit a tile, by whole vectors where its panel is full and masked where it is the last, partial one."""
+        f, n = self.f, self.n
+        if isinstance(n, int) and n % PANEL == 0:
+            self._tile(batch, m0, rows, panel, n0, None)
+        elif isinstance(n, int) and n < PANEL:
+            self._tile(batch, m0, rows, panel, n0, n)
+        else:
+            left = f.sub(n, n0)
+            partial = f.less(left, PANEL)
+            with f.when(f.op("i1", f"xor i1 {partial.name}, true")):
+                self._tile(batch, m0, rows, panel, n0, None)
+            with f.when(partial):
+                self._tile(batch, m0, rows, panel, n0, left)
+
+    def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+        """Emit one tile of `rows` x `columns` (None: PANEL)."""
+        f = self.f
+        outer = dict(enumerate(batch))
+        b = self._panel(outer, panel, n0, columns)
+        a = f.at(self.bodies.addresses[self.spec.a], "float", self.a.offset(f, {**outer, self.m_loop: m0}))
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, self.a.stride(self.m_loop)))
+            dispatch(f, count, self._row_counts(), lambda r: self._multiply(r, left, b, number))
+            self._epilogue(batch, f.add(m0, begin), count, n0, columns)
+
+        each_tile(f, rows, self.most, row_tile)
+
+    def _row_counts(self) -> list[int]:
+        """Return the numbers of rows that a row tile may have."""
+        if not isinstance(self.m, int):
+            return list(range(1, self.most + 1))
+        last = self.m - self.m // self.block * self.block
+        whole = shares(self.block, self.most) if self.m >= self.block else set()
+        return sorted(whole | shares(last, self.most))
+
+    def _multiply(self, rows: int, a: Value, b: Value, number: Int) -> None:
+        """Call the micro-kernel for one row tile.
+
+        The first two row tiles ask for the lines of the next panel (it follows in memory), half each. A lone row
+        tile of few rows is fed straight from memory: it reads ahead in its own panel.
+        """
+        f = self.f
+        lone = rows <= self.most // 2
+        if lone:
+            ahead, lines = f.at(b, "float", NEAR * PANEL), 2
+        else:
+            half = f.mul(f.minimum(number, PANEL // LINE - 1), f.mul(self.k, LINE))
+            ahead, lines = f.at(f.at(b, "float", f.mul(self.k, PANEL)), "float", half), 1
+        if self.b is not None:
+            ahead, lines = b, 0
+        for first in range(0, PANEL, LANES * self.vectors):
+            self.micro.call(rows, a, f.at(b, "float", first), f.at(self.sums, "float", first), ahead, lines)
+
+    # B
+    def _panel(self, outer: dict[int, Int], panel: Int, n0: Int, columns: Int | None) -> Value:
+        """Return the address of the tile's panel of B; in layout "rows" it is copied to scratch first."""
+        f = self.f
+        base = self.bodies.addresses[self.spec.b]
+        if self.b is None:
+            return f.at(base, "float", f.mul(panel, f.mul(self.k, PANEL)))
+        source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
+        step = self.b.stride(self.k_loop)
+        masks = [None, None] if columns is None else [_lanes_mask(f, f.sub(columns, LANES * v)) for v in range(2)]
+        with f.loop(0, self.k) as k:
+            row = f.at(source, "float", f.mul(k.index, step))
+            place = f.at(self.packed, "float", f.mul(k.index, PANEL))
+            for v, mask in enumerate(masks):
+                value = _load(f, f.at(row, "float", LANES * v), mask)
+                f.store(value, f.at(place, "float", LANES * v), align=4)
+        return self.packed
+
+    # epilogue
+    def _epilogue(self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None) -> None:
+        """Emit the epilogue on the row tile in scratch."""
+        f = self.f
+        if columns is None:
+            self._epilogue_rows(batch, m0, rows, [(n0, 0, None)] + [(f.add(n0, LANES), LANES, None)])
+            return
+        with f.loop(0, columns, LANES) as v:
+            mask = tail_mask(f, f.sub(columns, v.index))
+            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)])
+
+    def _epilogue_rows(
+        self, batch: list[Int], m0: Int, rows: Int, vectors: list[tuple[Int, Int, Value | None]]
+    ) -> None:
+        """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the panel, mask)."""
+        f, bodies = self.f, self.bodies
+        hoisted = bodies.hoistable(self.m_loop)
+        given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
+        with f.loop(0, rows) as r:
+            sums = f.at(self.sums, "float", f.mul(r.index, PANEL))
+            for (n, place, mask), known in zip(vectors, given, strict=True):
+                acc = f.load(VECTOR, f.at(sums, "float", place), align=4)
+                at = Position((*batch, f.add(m0, r.index), n), mask)
+                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+
+
+def _lanes_mask(f: Function, remaining: Int) -> Value:
+    """Return the mask of the lanes l < remaining, for any `remaining`."""
+    zero = f.i64(0)
+    if isinstance(remaining, int):
+        return tail_mask(f, max(remaining, 0))
+    return tail_mask(f, f.call("i64", "llvm.smax.i64", remaining, zero))
+
+
+def _load(f: Function, address: Value, mask: Value | None) -> Value:
+    """Load a vector; lanes outside `mask` are 0 and not read."""
+    if mask is None:
+        return f.load(VECTOR, address, align=4)
+    nothing = Value(VECTOR, "zeroinitializer")
+    return f.call(VECTOR, f"llvm.masked.load.v{LANES}f32.p0", address, Value("i32", "4"), mask, nothing)

@@ -1,0 +1,159 @@
+"""The register-tiled inner kernel of matmul and attention: C[r, :] = sum over k of A[r, k] * B[k, :].
+
+`rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B and
+broadcasts `rows` elements of A in place. k ascends, one fused multiply-add per step from 0, so a sum's bits depend
+neither on the tile nor on who calls. A micro-kernel is an internal function of the kernel's module: one for each
+number of rows, called from everywhere; what is an int is compiled in, what is a Value is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .bodies import LANES
+from .dtypes import vector
+from .llvm import Function, Int, Value
+
+VECTOR = vector("float", LANES)
+PANEL = 32  # columns of a packed panel of B: the width of the widest micro-kernel
+LINE = 16  # f32 in a cache line
+UNROLL = 4  # steps of k in one trip
+_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`."""
+
+    lda: Int
+    ldb: Int
+    ldc: Int
+    k: Int
+
+    def values(self) -> list[Value]:
+        """Return those known only at run time, which a micro-kernel takes as arguments."""
+        return [x for x in (self.lda, self.ldb, self.ldc, self.k) if isinstance(x, Value)]
+
+    def bound(self, params: Sequence[Value]) -> Strides:
+        """Return these strides with a micro-kernel's parameters in place of its caller's values."""
+        given = iter(params)
+        return Strides(*(next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k)))
+
+
+class MicroKernels:
+    """The micro-kernels of one module that share strides; each is emitted when first called.
+
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `prefetch`: how
+    many cache lines of `ahead` each step of k asks for, and into which level (3: first, 2: second).
+    """
+
+    def __init__(self, f: Function, name: str, strides: Strides, vectors: int) -> None:
+        self.f = f
+        self.name = name
+        self.strides = strides
+        self.vectors = vectors
+
+    def call(self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int) -> None:
+        """Compute `rows` rows from a, b into c; read ahead `lines` (0, 1 or 2) cache lines for each k at `ahead`."""
+        name = f"{self.name}_{rows}x{self.vectors}_{lines}"
+        arguments = [a, b, c, ahead, *self.strides.values()]
+        if name not in self.f.declarations:
+            params = [(x.type, f"p{i}") for i, x in enumerate(arguments)]
+            self._define(Function(name, params), rows, lines)
+        passed = ", ".join(f"{x.type} {x.name}" for x in arguments)
+        self.f.do(f"call void @{name}({passed})")
+
+    def _define(self, g: Function, rows: int, lines: int) -> None:
+        a, b, c, ahead, *params = g.params
+        strides = self.strides.bound(params)
+        whole = g.mul(g.udiv(strides.k, UNROLL), UNROLL)
+        sums = [Value(VECTOR, "zeroinitializer")] * (rows * self.vectors)
+        for begin, end, steps in ((0, whole, UNROLL), (whole, strides.k, 1)):
+            if begin == end:
+                continue
+            with g.loop(begin, end, steps, sums) as k:
+                sums = list(k.carried)
+                left, right = g.at(a, "float", k.index), g.at(b, "float", g.mul(k.index, strides.ldb))
+                near = _address(g, ahead, g.mul(k.index, LINE * lines)) if lines else ahead
+                for step in range(steps):
+                    self._step(g, strides, sums, g.at(left, "float", step), g.at(right, "float", g.mul(step, strides.ldb)))
+                    for line in range(lines):
+                        _prefetch(g, _address(g, near, LINE * (step * lines + line)), 3 if lines > 1 else 2)
+                k.next(*sums)
+            sums = k.results
+        for r in range(rows):
+            row = g.at(c, "float", g.mul(r, strides.ldc))
+            for v in range(self.vectors):
+                g.store(sums[r * self.vectors + v], g.at(row, "float", LANES * v), align=4)
+        rest = g.text().partition(f"define void @{g.name}")[2]
+        self.f.declarations |= g.declarations
+        self.f.declarations[g.name] = f"define internal void @{g.name}{rest}"
+
+    def _step(self, g: Function, strides: Strides, sums: list[Value], a: Value, b: Value) -> None:
+        """One k: sums[r, v] += a[r] * b[v]."""
+        right = [g.load(VECTOR, g.at(b, "float", LANES * v), align=4) for v in range(self.vectors)]
+        for r in range(len(sums) // self.vectors):
+            left = g.splat(g.load("float", g.at(a, "float", g.mul(r, strides.lda)), align=4), LANES)
+            for v in range(self.vectors):
+                i = r * self.vectors + v
+                sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
+
+
+def _address(g: Function, base: Value, index: Int) -> Value:
+    """Return an address that may lie outside the buffer: it is only prefetched."""
+    if index == 0:
+        return base
+    return g.op("ptr", f"getelementptr float, ptr {base.name}, i64 {g.i64(index).name}")
+
+
+def _prefetch(g: Function, address: Value, level: int) -> None:
+    g.declarations["llvm.prefetch.p0"] = _PREFETCH
+    g.do(f"call void @llvm.prefetch.p0(ptr {address.name}, i32 0, i32 {level}, i32 1)")
+
+
+# Rows shared out to micro-kernels ---------------------------------------------------------------------
+
+
+def shares(count: int, most: int) -> set[int]:
+    """Return the numbers of rows of the tiles that `each_tile` makes of `count` rows."""
+    if count == 0:
+        return set()
+    n = -(-count // most)
+    return {count // n, -(-count // n)}
+
+
+def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int], None]) -> None:
+    """Emit a loop over `count` > 0 rows in ceil(count / most) tiles of sizes as even as can be.
+
+    `tile(number, begin, rows)` emits the work of one tile.
+    """
+    n = f.ceildiv(count, most)
+    base, extra = f.udiv(count, n), f.urem(count, n)
+    if n == 1:
+        tile(0, 0, base)
+        return
+    with f.loop(0, n, carried=[f.i64(0)]) as loop:
+        begin = loop.carried[0]
+        rows = base
+        if extra != 0:
+            larger = f.less(loop.index, extra)
+            rows = f.add(base, f.op("i64", f"zext i1 {larger.name} to i64"))
+        tile(loop.index, begin, rows)
+        loop.next(f.i64(f.add(begin, rows)))
+
+
+def dispatch(f: Function, value: Int, cases: Sequence[int], emit: Callable[[int], None]) -> None:
+    """Emit `emit(case)` for the one of `cases` that equals `value`; no other value may occur."""
+    if len(cases) == 1 or isinstance(value, int):
+        emit(value if isinstance(value, int) else cases[0])
+        return
+    labels = [f.label("case") for _ in cases]
+    after = f.label("after")
+    table = " ".join(f"i64 {case}, label %{label}" for case, label in zip(cases[1:], labels[1:], strict=True))
+    f.do(f"switch i64 {value.name}, label %{labels[0]} [ {table} ]")
+    for case, label in zip(cases, labels, strict=True):
+        f.start(label)
+        emit(case)
+        f.do(f"br label %{after}")
+    f.start(after)
