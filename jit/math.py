@@ -171,10 +171,10 @@ ROWS = (
     # exponentials and logarithms
     _function("exp", exponentials.exp, R.exp, (1.0, 1.0)),
     _function("exp2", widened(exponentials.exp2_f64), R.exp2, (0.51, 1.0)),
-    _function("expm1", widened(exponentials.expm1_f64), R.expm1, (0.51, 1.5)),
+    _function("expm1", widened(exponentials.expm1_f64), R.expm1, (0.51, 2.0)),
     _function("log", exponentials.log, R.log, (1.5, 1.5)),
-    _function("log2", widened(exponentials.log2_f64), R.log2, (0.51, 1.0)),
-    _function("log10", widened(exponentials.log10_f64), R.log10, (0.51, 1.0)),
+    _function("log2", widened(exponentials.log2_f64), R.log2, (0.51, 0.6)),
+    _function("log10", widened(exponentials.log10_f64), R.log10, (0.51, 0.6)),
     _function("log1p", widened(exponentials.log1p_f64), R.log1p, (0.51, 2.0)),
     _function("sigmoid", exponentials.sigmoid, R.sigmoid, (2.0, 2.0)),
     _function("tanh", exponentials.tanh, R.tanh, (2.0, 2.0)),
@@ -185,13 +185,13 @@ ROWS = (
     _function("atanh", widened(exponentials.atanh_f64), R.atanh, (0.51, 3.0)),
     _function("erf", exponentials.erf, R.erf, (1.5, 1.5)),
     # trigonometry
-    _function("sin", trigonometry.sin, R.sin, (1.5, 1.5)),
-    _function("cos", trigonometry.cos, R.cos, (1.5, 1.5)),
-    _function("tan", widened(trigonometry.tan_f64), R.tan, (0.51, 2.0)),
+    _function("sin", trigonometry.sin, R.sin, (1.6, 1.6)),
+    _function("cos", trigonometry.cos, R.cos, (1.6, 1.6)),
+    _function("tan", widened(trigonometry.tan_f64), R.tan, (0.51, 3.5)),
     _function("asin", widened(trigonometry.asin_f64), R.asin, (0.51, 3.0)),
     _function("acos", widened(trigonometry.acos_f64), R.acos, (0.51, 3.0)),
     _function("atan", widened(trigonometry.atan_f64), R.atan, (0.51, 2.0)),
-    _function("atan2", widened(trigonometry.atan2_f64), R.atan2, (0.51, 2.0)),
+    _function("atan2", widened(trigonometry.atan2_f64), R.atan2, (0.51, 2.5)),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
 

@@ -73,16 +73,28 @@ def _reduce(a: Vec) -> tuple[Vec, Vec]:
     r = a
     for part in circle.half_pi:
         r = fma(n, -part, r)
-    q = shifted.bits()
-    large = ~a.le(circle.limit)
-    f = a.f
-    trips = f.op("i64", f"zext i1 {large.any().name} to i64")
+    return _replace_large(a, ~a.le(circle.limit), shifted.bits(), r)
+
+
+def _replace_large(a: Vec, large: Vec, q: Vec, r: Vec) -> tuple[Vec, Vec]:
+    """Return q and r, in the lanes `large` reduced exactly: one lane after the other, for that is small code."""
+    f, circle, lanes = a.f, CIRCLES[a.element], a.lanes
+    trips = f.op("i64", f"select i1 {large.any().name}, i64 {lanes}, i64 0")
+    numbers = Value(f"<{lanes} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>")
     with f.loop(0, trips, carried=[q.value, r.value]) as loop:
-        old_q, old_r = (Vec(f, v) for v in loop.carried)
-        exact_q, exact_r = _reduce_exactly(a, circle)
-        loop.next(select(large, exact_q, old_q).value, select(large, exact_r, old_r).value)
-    q, r = (Vec(f, v) for v in loop.results)
-    return q, r
+        at = loop.index.name
+        scalar = f.op(a.element, f"extractelement {a.value.type} {a.value.name}, i64 {at}")
+        one_q, one_r = _reduce_exactly(Vec(f, f.splat(scalar, 1)), circle)
+        here = Vec(f, numbers).compare("eq", Vec(f, f.splat(loop.index, lanes))) & large
+        loop.next(*(_put(here, one, Vec(f, old)) for one, old in zip((one_q, one_r), loop.carried, strict=True)))
+    return Vec(f, loop.results[0]), Vec(f, loop.results[1])
+
+
+def _put(here: Vec, one: Vec, old: Vec) -> Value:
+    """Return `old` with the single element of `one` in the lanes `here`."""
+    f = old.f
+    scalar = f.op(one.element, f"extractelement {one.value.type} {one.value.name}, i64 0")
+    return select(here, Vec(f, f.splat(scalar, old.lanes)), old).value
 
 
 @cache
@@ -119,7 +131,7 @@ def _window(a: Vec, power: Vec, words: int) -> list[Vec]:
     first, shift = power >> 5, (power & 31).convert("trunc", "i32")
     loaded = []
     for i in range(words + 1):
-        index = first + (i + 1)
+        index = first + i
         at = f.op(f"<{lanes} x ptr>", f"getelementptr i32, ptr {table.name}, {index.value.type} {index.value.name}")
         every, none = (Value(f"<{lanes} x {t}>", n) for t, n in (("i1", "splat (i1 true)"), ("i32", "zeroinitializer")))
         loaded.append(_gather(f, at, every, none))
