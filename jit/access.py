@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .abi import ERROR_INDEX, RT_ERROR, RT_ERROR_BOUND, RT_ERROR_VALUE
-from .constants import LANES, splat_int
+from .constants import LANES, splat_int, tail_mask
 from .conversion import from_memory, to_memory
 from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
@@ -92,7 +92,10 @@ class Accessor:
         any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
         with f.when(any_bad):
             lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
-            self._report(f.op("i64", f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"), size)
+            self._report(
+                f.op("i64", f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"),
+                size,
+            )
         offsets = select(good, place, 0)
         if stride != 1:
             offsets = offsets * Vec(f, splat_int(f, stride))
@@ -143,7 +146,11 @@ class Accessor:
             raw = self._intrinsic("gather", kind, self._pointers(access), mask)
         else:
             start, mask = f.at(self.base, self.element, access.offset), self._lanes(access)
-            raw = f.load(kind, start, self.align) if mask is None else self._intrinsic("load", kind, start, mask)
+            raw = (
+                f.load(kind, start, self.align)
+                if mask is None
+                else self._intrinsic("load", kind, start, mask)
+            )
         loaded = Vec(f, raw)
         if DTYPES[self.dtype].memory == "half":
             loaded = loaded.convert("bitcast", "half")
@@ -157,7 +164,9 @@ class Accessor:
         return f.load(self.element, start, self.align)
 
     def _intrinsic(self, name: str, kind: str, place: Value, mask: Value) -> Value:
-        mangled = f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{'v16p0' if name == 'gather' else 'p0'}"
+        mangled = (
+            f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{'v16p0' if name == 'gather' else 'p0'}"
+        )
         zero = Value(kind, "zeroinitializer")
         return self.f.call(kind, mangled, place, Value("i32", str(self.align)), mask, zero)
 
@@ -176,6 +185,13 @@ class Accessor:
             start, lanes = f.at(self.base, self.element, access.offset), self._lanes(access)
             if lanes is None:
                 f.store(raw.value, start, self.align)
+            elif lanes == tail_mask(f, 1):
+                # LLVM 22 stores a truncated vector's one constant lane at the width before truncation.
+                f.store(
+                    f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0"),
+                    start,
+                    self.align,
+                )
             else:
                 self._masked_store("store", "p0", raw.value, start, lanes)
 

@@ -109,7 +109,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class Matmul:
-    """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k ascending.
+    """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
 
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
     `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
