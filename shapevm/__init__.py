@@ -1,7 +1,72 @@
 """shapevm: compile a PyTorch program once, run it at any shape.
 
+    exe = shapevm.compile(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1)}})
+    y = exe(x)
+    exe.save("model.svm")
+    exe = shapevm.load("model.svm")     # needs neither torch nor llvmlite
+
 The packages `shapevm.compiler`, `shapevm.jit` and `shapevm.vm` live in the
 top-level folders of the same names; the build maps them into this package.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .executable import Executable, Stats, executable_of, open_executable
+from .runner import runner_path
+from .settings import settings
+from .vm.errors import DtypeError, Error, ShapeError
+from .vm.machine import get_threads, set_threads
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "DtypeError", "Error", "Executable", "ShapeError", "Stats", "compile", "get_threads", "load", "runner_path", "set_threads",
+    "settings",
+]  # fmt: skip
+
+
+def compile(
+    model: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strategy: str | None = None,
+    sizes: Sequence[Mapping[str, int]] = (),
+    target: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Executable:
+    """Compile a PyTorch program for every shape its contract allows.
+
+    `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
+    torch.export.export takes them), a torch.export.ExportedProgram, or the path of a .pt2 file.
+    `strategy`: "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run) or
+    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which exact
+    kernels are compiled now and travel in the artifact. `target`: the machine to compile for, None: this one.
+    `progress(stage, done, total)` is called as work goes on.
+
+    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines.
+    """
+    from .build import build_program, import_model, run_passes
+    from .specialise import open_store
+
+    notify = progress or (lambda stage, done, total: None)
+    graph = import_model(model, args, kwargs, dynamic_shapes, notify)
+    run_passes(graph, notify)
+    store = open_store(target)
+    program = build_program(graph, store, sizes, notify)
+    notify("load", 0, 1)
+    return executable_of(program, strategy, store)
+
+
+def load(path: str | Path, *, strategy: str | None = None) -> Executable:
+    """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then no new
+    exact kernels are compiled).
+
+    Raises ArtifactError or VerifyError for a file that is not sound, TargetError where it holds no code for this CPU.
+    """
+    return open_executable(Path(path), strategy)

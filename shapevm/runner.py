@@ -1,26 +1,24 @@
-"""The standalone C runner `shapevm-run`: where it is installed, and a console entry that becomes it."""
+"""The standalone runner's place in an installation, and the console command that becomes it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import distribution
 from pathlib import Path
 
 
 def runner_path() -> Path:
-    """The runner's path inside the installed distribution.
+    """Return the path of `shapevm-run`, the C program. Raises FileNotFoundError where the installation lacks it."""
+    import shapevm
 
-    Raises:
-        FileNotFoundError: the installation has no runner.
-    """
-    path = Path(str(distribution("shapevm").locate_file("shapevm/bin/shapevm-run")))
-    if not path.is_file():
-        raise FileNotFoundError(f"shapevm-run: {path} does not exist; reinstall shapevm to build it")
-    return path
+    for folder in shapevm.__path__:
+        path = Path(folder, "bin", "shapevm-run")
+        if path.exists():
+            return path
+    raise FileNotFoundError("shapevm-run is not in this installation; install shapevm again from its wheel or checkout")
 
 
 def main() -> None:
-    """Replace this process by the runner, handing over the arguments."""
-    path = str(runner_path())
-    os.execv(path, [path, *sys.argv[1:]])
+    """Become the runner."""
+    path = runner_path()
+    os.execv(path, [str(path), *sys.argv[1:]])

@@ -1,0 +1,112 @@
+"""From a model to a program: the stages of compilation in order, each announced to whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .compiler.dims import evaluate
+from .compiler.emit import emit
+from .compiler.ir import Graph, Node
+from .compiler.passes.pipeline import PASSES, run_pass
+from .settings import settings
+
+if TYPE_CHECKING:
+    from .jit.spec import KernelSpec
+    from .jit.store import KernelStore
+    from .vm.program import KernelObject, Program
+
+#: Called as work goes on: (stage, steps done, steps in all).
+Progress = Callable[[str, int, int], None]
+#: Called with every stage's name and graph.
+Watch = Callable[[str, Graph], None]
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass
+class BuildStats:
+    """Seconds by stage, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def import_model(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, progress: Progress = _silent
+) -> Graph:
+    """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path."""
+    from .compiler.frontends.exported_program import export_model, import_exported_program, load_exported_program
+
+    progress("export", 0, 1)
+    if isinstance(model, str):
+        model = load_exported_program(model)
+    exported = model if hasattr(model, "graph_signature") else export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    progress("import", 0, 1)
+    return import_exported_program(exported)
+
+
+def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:
+    """Run the pipeline on `graph` in place."""
+    for i, each in enumerate(PASSES):
+        progress(each.name, i, len(PASSES))
+        run_pass(each, graph, verify=settings.verify)
+        if watch is not None:
+            watch(each.name, graph)
+
+
+def build_program(
+    graph: Graph, store: KernelStore, sizes: Sequence[Mapping[str, int]] = (), progress: Progress = _silent
+) -> Program:
+    """Compile the kernels of a lowered graph and emit its program.
+
+    Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code.
+    """
+    wanted = _exact_dims(graph, sizes)
+    n_kernels, done = len(wanted), 0
+
+    def compile_spec(spec: KernelSpec) -> list[KernelObject]:
+        nonlocal done
+        progress("kernels", done, n_kernels)
+        done += 1
+        return [store.object(spec, None), *(store.object(spec, dims) for dims in wanted[spec])]
+
+    return emit(graph, compile=compile_spec)
+
+
+def _exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
+    """Return, for every spec, the distinct dims that it has at `sizes`. Raises ValueError for sizes that name no symbol."""
+    for values in sizes:
+        if set(values) != set(graph.symbols):
+            raise ValueError(f"sizes: {dict(values)} must give a value for each of {', '.join(graph.symbols) or 'no symbols'}")
+    wanted: dict[KernelSpec, list[tuple[int, ...]]] = {}
+    for node in _kernels(graph):
+        found = wanted.setdefault(node.attrs["spec"], [])
+        for values in sizes:
+            dims = tuple(evaluate(dim, values) for dim in node.attrs["dims"])
+            if dims and dims not in found:
+                found.append(dims)
+    return wanted
+
+
+def _kernels(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes() if node.op == "kernel"]
+
+
+class Clock:
+    """A Progress that also notes how long each stage took, passing calls on to `inner`."""
+
+    def __init__(self, inner: Progress | None) -> None:
+        self.inner = inner or _silent
+        self.stats = BuildStats()
+        self._stage, self._since = "", perf_counter()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = perf_counter()
+        if self._stage:
+            self.stats.seconds[self._stage] = self.stats.seconds.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = stage, now
+        self.inner(stage, done, total)
