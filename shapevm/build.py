@@ -65,7 +65,7 @@ def build_program(
 
     Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code.
     """
-    wanted = _exact_dims(graph, sizes)
+    wanted = exact_dims(graph, sizes)
     n_kernels, done = len(wanted), 0
 
     def compile_spec(spec: KernelSpec) -> list[KernelObject]:
@@ -77,7 +77,7 @@ def build_program(
     return emit(graph, compile=compile_spec)
 
 
-def _exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
+def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
     """Return, for every spec, the distinct dims that it has at `sizes`. Raises ValueError for sizes that name no symbol."""
     for values in sizes:
         if set(values) != set(graph.symbols):
