@@ -1,0 +1,132 @@
+"""Arrays of other libraries: recognising them without importing torch, their addresses, and making new ones.
+
+torch tensors are known by their class's module; numpy arrays are themselves; anything else comes in through DLPack.
+bf16 is torch.bfloat16 there, uint16 in numpy (an array whose dtype is called bfloat16 is read as well).
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from .errors import DeviceError, DtypeError, KindError
+from .program import NUMPY_DTYPES
+
+TORCH_DTYPES: Final[dict[str, str]] = {
+    "bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+}  # fmt: skip
+
+
+class Library(Protocol):
+    """What one array library must do for calls."""
+
+    def array(self, value: Any, what: str) -> tuple[Any, str]:
+        """Return `value` as a contiguous, aligned array in the CPU's memory that the caller keeps alive, and its dtype.
+
+        Raises DeviceError, DtypeError or KindError, naming `what`.
+        """
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new contiguous array, contents undefined."""
+        ...
+
+    def address(self, array: Any) -> int:
+        """Return the address of a contiguous array's data."""
+        ...
+
+
+class NumpyLibrary:
+    """numpy, and everything that speaks DLPack."""
+
+    def array(self, value: Any, what: str) -> tuple[np.ndarray[Any, Any], str]:
+        """See Library."""
+        if not isinstance(value, (np.ndarray, np.generic)):
+            value = _from_dlpack(value, what)
+        array = np.asarray(value)
+        name = "bf16" if array.dtype.name == "bfloat16" else NUMPY_NAMES.get(array.dtype.newbyteorder("="))
+        if name is None:
+            raise DtypeError(f"{what} is {array.dtype}; no program takes that: use one of {', '.join(NUMPY_DTYPES)}")
+        return np.require(array, array.dtype.newbyteorder("<"), ("C", "A")), name
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+        """See Library."""
+        return np.empty(shape, NUMPY_DTYPES[dtype])
+
+    def address(self, array: np.ndarray[Any, Any]) -> int:
+        """See Library."""
+        return int(array.__array_interface__["data"][0])
+
+
+#: numpy dtype -> dtype. uint16 is what bf16 travels as.
+NUMPY_NAMES: Final[dict[np.dtype[Any], str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
+NUMPY: Final = NumpyLibrary()
+
+
+def _from_dlpack(value: Any, what: str) -> np.ndarray[Any, Any]:
+    if not hasattr(value, "__dlpack__"):
+        raise KindError(f"{what} is a {type(value).__name__}; pass a torch tensor, a numpy array or another DLPack array")
+    device = value.__dlpack_device__()
+    if device[0] != 1:  # kDLCPU
+        raise DeviceError(f"{what} is on DLPack device {tuple(map(int, device))}; the program runs on the CPU: copy it there first")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise KindError(f"{what} cannot be read through DLPack: {error}") from None
+
+
+class TorchLibrary:
+    """torch, as the caller imported it."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._dtypes = {name: getattr(torch, full) for name, full in TORCH_DTYPES.items()}
+        self._names = {dtype: name for name, dtype in self._dtypes.items()}
+
+    def array(self, value: Any, what: str) -> tuple[Any, str]:
+        """See Library."""
+        if value.device.type != "cpu":
+            raise DeviceError(f"{what} is on {value.device}; the program runs on the CPU: pass .cpu()")
+        if value.layout != self._torch.strided:
+            raise KindError(f"{what} has layout {value.layout}; pass .to_dense()")
+        if value.dtype not in self._names:
+            raise DtypeError(f"{what} is {value.dtype}; no program takes that: use one of {', '.join(self._dtypes)}")
+        plain = value.detach().resolve_neg().contiguous()
+        try:
+            misaligned = plain.data_ptr() % value.element_size() != 0
+        except RuntimeError as error:
+            raise KindError(f"{what} is a {type(value).__name__} without memory: {error}") from None
+        return plain.clone() if misaligned else plain, self._names[value.dtype]
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """See Library."""
+        return self._torch.empty(shape, dtype=self._dtypes[dtype], device="cpu")
+
+    def address(self, array: Any) -> int:
+        """See Library."""
+        return int(array.data_ptr())
+
+
+@cache
+def _torch_library() -> TorchLibrary:
+    return TorchLibrary(sys.modules["torch"])
+
+
+def is_torch(value: Any) -> bool:
+    """Return whether `value` is a torch tensor (or of a subclass of it)."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def is_array(value: Any) -> bool:
+    """Return whether `value` is an array of any library (numpy's scalars count)."""
+    return isinstance(value, (np.ndarray, np.generic)) or is_torch(value) or hasattr(value, "__dlpack__")
+
+
+def library_of(value: Any) -> Library:
+    """Return the library that an array belongs to; numpy for anything but torch."""
+    return _torch_library() if is_torch(value) else NUMPY

@@ -1,0 +1,172 @@
+"""Programs as text, which the assembler reads back.
+
+Every line is a declaration or an instruction with its operands by name; after `;` stands a comment: what the
+instruction does, in the table's notation with the operands filled in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from .instruction import Instruction, decode_all
+from .isa import LIST_KINDS
+from .objects import serialise_object
+from .program import DTYPE_NAMES, Constant, Function, Input, Kernel, KernelBuffer, Program, Size, Symbol
+
+COMMENT_COLUMN = 56
+MAX_INLINE = 16  # elements of a constant that are written out
+
+
+def quote(text: str) -> str:
+    """Return a string literal of the text form."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _size(size: Size) -> str:
+    return f"n{size[1]}" if size[0] else str(size[1])
+
+
+def buffer_text(buffer: KernelBuffer) -> str:
+    """Return a buffer as text: `out f32[n0, 384]`."""
+    return f"{'out ' if buffer.is_output else ''}{buffer.dtype}[{', '.join(map(_size, buffer.shape))}]"
+
+
+# Declarations ---------------------------------------------------------------------------------------
+
+
+def symbol_text(s: Symbol) -> str:
+    """Return the declaration of a symbol."""
+    top = "" if s.max is None else f" {s.max}"
+    step = f" step {s.multiple_of}" if s.multiple_of != 1 else ""
+    why = f" why {quote(s.why)}" if s.why else ""
+    return f"symbol {quote(s.name)} {s.min} ..{top}{step}{why}"
+
+
+def input_text(i: Input) -> str:
+    """Return the declaration of an input; axes name symbols by index: `2*s0+1`."""
+    if i.kind != "tensor":
+        return f"input {quote(i.name)}: {i.kind}" + (f" = s{i.symbol}" if i.symbol is not None else "")
+    parts = []
+    for axis in i.axes:
+        scale = f"{axis.scale}*" if axis.scale != 1 else ""
+        offset = f"{axis.offset:+d}" if axis.offset else ""
+        parts.append(str(axis.offset) if axis.symbol is None else f"{scale}s{axis.symbol}{offset}")
+    return f"input {quote(i.name)}: {i.dtype}[{', '.join(parts)}]"
+
+
+def _array(constant: Constant, data: bool) -> str:
+    array = np.ascontiguousarray(constant.value)
+    if data:
+        return f'base64 "{base64.b64encode(array.tobytes()).decode()}"'
+    if array.size <= MAX_INLINE:
+        return "[" + ", ".join(map(repr, array.ravel().tolist())) + "]"
+    return f"<{array.nbytes} bytes>"
+
+
+def constant_text(c: Constant, data: bool = False) -> str:
+    """Return a constant's value; `data`: tensors as base64, which reads back exactly."""
+    name = f"{quote(c.name)} " if c.name else ""
+    if c.dtype is not None:
+        return f"{name}{c.dtype}[{', '.join(map(str, c.value.shape))}] = {_array(c, data)}"
+    value = quote(c.value) if isinstance(c.value, str) else repr(c.value)
+    return f"{name}{c.tag} = {value}"
+
+
+def _kernel(index: int, k: Kernel, data: bool) -> Iterator[str]:
+    source = f" source {quote(k.source)}" if k.source else ""
+    parts = ", ".join([f"{k.n_dims} dims", *map(buffer_text, k.buffers)])
+    yield f"kernel k{index} {quote(k.label)} ({parts}){source} = {quote(k.spec)}"
+    for o in k.objects:
+        if data:
+            yield f'object k{index} base64 "{base64.b64encode(serialise_object(o)).decode()}"'
+        else:
+            dims = "generic" if o.exact_dims is None else f"dims {list(o.exact_dims)}"
+            yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code)} bytes"
+
+
+# Code -----------------------------------------------------------------------------------------------
+
+
+class _Names:
+    """How operands are written in one program."""
+
+    def __init__(self, program: Program, function: Function) -> None:
+        self.program = program
+        self.labels = {target for i in decode_all(function.code) for target in i.of_kind("L")}
+
+    def operand(self, kind: str, value: int) -> str:
+        if kind in "dsDS":
+            return f"r{value}"
+        if kind in "ck":
+            return f"{kind}{value}"
+        if kind == "t":
+            return DTYPE_NAMES[value]
+        if kind == "n":
+            return quote(self.program.strings[value])
+        if kind == "f":
+            return quote(self.program.functions[value].name)
+        return f"L{value}" if kind == "L" else str(value)
+
+    def instruction(self, i: Instruction) -> str:
+        parts = [i.op.name]
+        for operand, value in zip(i.op.operands, i.values, strict=True):
+            if operand.kind in LIST_KINDS and isinstance(value, tuple):
+                text = "(" + ", ".join(self.operand(operand.kind, item) for item in value) + ")"
+            else:
+                text = self.operand(operand.kind, value)  # type: ignore[arg-type]
+            parts.append(f"{operand.name}={text}")
+        return " ".join(parts)
+
+    def synopsis(self, i: Instruction) -> str:
+        """Return the row's effect with this instruction's operands in it."""
+        kinds = {operand.name: operand.kind for operand in i.op.operands}
+
+        def value(name: str) -> str:
+            kind, at = kinds[name], i[name]
+            if kind in LIST_KINDS:
+                return ", ".join(f"r{item}" for item in at)
+            if kind == "c":
+                return constant_text(self.program.constants[at])
+            if kind == "k":
+                return f"{quote(self.program.kernels[at].label)}"
+            return self.operand(kind, at)
+
+        words = "|".join(name for name, kind in kinds.items() if kind in "tikfL")
+        pattern = r'[RK]\[(\w+)(?:\.\.\.)?\]|"(\w+)"' + (rf"|\b({words})\b" if words else "")
+        return re.sub(pattern, lambda m: value(m[m.lastindex or 0]), i.op.effect)
+
+
+def function_text(program: Program, function: Function) -> Iterator[str]:
+    """Yield the lines of a function. Raises VerifyError or IndexError for code that is not sound."""
+    names = _Names(program, function)
+    yield f"function {quote(function.name)} ({function.n_params} params, {function.n_results} results, {function.n_registers} registers)"
+    lines = dict(function.lines)
+    for i in decode_all(function.code):
+        if i.pc in names.labels:
+            yield f"L{i.pc}:"
+        if i.pc in lines:
+            yield f"  line {quote(lines[i.pc])}"
+        yield f"  {names.instruction(i)}".ljust(COMMENT_COLUMN) + f" ; {i.pc:4} {names.synopsis(i)}"
+
+
+def disassemble(program: Program, data: bool = False) -> str:
+    """Return the text of a program. `data`: with all weights and machine code, so that it assembles to the same program.
+
+    Raises VerifyError or IndexError for code that is not sound.
+    """
+    lines = [symbol_text(s) for s in program.symbols]
+    lines += [input_text(i) for i in program.inputs]
+    lines += [f"output {quote(o.name)}" for o in program.outputs]
+    if program.meta and data:
+        lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
+    lines += [f"constant c{i} {constant_text(c, data)}" for i, c in enumerate(program.constants)]
+    for index, kernel in enumerate(program.kernels):
+        lines += _kernel(index, kernel, data)
+    for function in program.functions:
+        lines += ["", *function_text(program, function)]
+    return "\n".join(lines) + "\n"

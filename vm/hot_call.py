@@ -1,0 +1,149 @@
+"""The quick way in: a Python function written for one key (classes, shapes and dtypes of the inputs, values of ints).
+
+A first, general call at a key has told the outputs' sizes. From then on a call only checks what the key does not
+hold (contiguous, in the CPU's memory), makes the results, writes addresses into a prepared `svm_frame` and enters C.
+The function returns None when its checks fail: the general call then says why, or copies what must be copied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ._runtime import ffi, lib
+from .arrays import TORCH_DTYPES
+from .isa import DTYPES, TAGS
+from .program import NUMPY_DTYPES, Input
+from .values import check, fill_tensor, n_bytes
+
+Form = tuple[tuple[int, ...], str]  # shape, dtype
+
+#: How a class of inputs is checked and read: (condition, statement); {i} is the input's position.
+_READ = {
+    "torch": ("x{i}.is_contiguous() and x{i}.is_cpu", "input_data[{i}] = x{i}.data_ptr()"),
+    "torch1": ("x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()", "input_data[{i}] = x{i}.data_ptr()"),
+    "numpy": ("x{i}.flags.c_contiguous", "input_pointers[{i}] = from_buffer(x{i})"),
+    "int": ("", ""),  # its value is part of the key, so it is filled in already
+    "float": ("", "inputs[{i}].number = x{i}"),
+}
+_MAKE = {
+    "torch": ("y{i} = empty_like(like{i})", "output_data[{i}] = y{i}.data_ptr()"),
+    "numpy": ("y{i} = empty(*like{i})", "output_pointers[{i}] = from_buffer(y{i})"),
+}
+
+
+def key_function(inputs: Sequence[Input]) -> Callable[..., Any]:
+    """Return the function from a call's inputs to its key. It raises AttributeError or TypeError for odd ones."""
+    parts = {
+        "tensor": "x{i}.__class__, x{i}.shape, x{i}.dtype",
+        "int": "x{i}.__class__, x{i}",
+        "bool": "x{i}.__class__, x{i}",
+        "float": "x{i}.__class__",
+        "str": "x{i}.__class__, x{i}",
+    }
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
+    fields = "".join(parts[row.kind].format(i=i) + ", " for i, row in enumerate(inputs))
+    made: Callable[..., Any] = eval(compile(f"lambda {names}: ({fields})", "<key of a call>", "eval"))
+    return made
+
+
+@lru_cache(maxsize=256)
+def _code(kinds: tuple[str, ...], library: str, n_outputs: int) -> CodeType:
+    """Return the code of `run` for inputs of these kinds and outputs of one library."""
+    names = ", ".join(f"x{i}" for i in range(len(kinds)))
+    conditions = [_READ[kind][0].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][0]]
+    reads = [_READ[kind][1].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][1]]
+    makes = [line.format(i=i) for i in range(n_outputs) for line in _MAKE[library]]
+    results = ", ".join(f"y{i}" for i in range(n_outputs))
+    text = f"""
+def run({names}):
+    if not ({" and ".join(conditions) or "True"}):
+        return None
+    try:
+        frame = frames.pop()
+    except IndexError:
+        frame = new_frame()
+    cdata, inputs, input_data, input_pointers, output_data, output_pointers, error, _ = frame
+    {"; ".join(reads + makes) or "pass"}
+    code = svm_frame_call(cdata)
+    frames.append(frame)
+    if code:
+        return failed(code, error)
+    return [{results}]
+"""
+    return compile(text, "<a warm call>", "exec")
+
+
+def _kind(x: Any, row: Input) -> str | None:
+    """Return the kind of `_READ` that reads an input; None if only the general call can."""
+    torch = sys.modules.get("torch")
+    if torch is not None and x.__class__ in (torch.Tensor, torch.nn.Parameter):
+        return "torch" if x.numel() > 1 else "torch1"  # with one element a lazily negated view can be contiguous
+    if x.__class__ is np.ndarray:
+        return "numpy" if x.dtype in NUMPY_DTYPES.values() else None
+    if row.kind in ("int", "bool") and x.__class__ in (int, bool):
+        return "int"
+    return "float" if row.kind == "float" and x.__class__ is float else None
+
+
+def _frame(program: Any, function: int, inputs: Any, outputs: Sequence[Form]) -> tuple[Any, ...]:
+    """Return a frame: its C structure, what `run` writes into, and what must stay alive with it."""
+    n_inputs, n_outputs = len(inputs), len(outputs)
+    own = ffi.new("svm_value[]", max(n_inputs, 1))
+    ffi.memmove(own, inputs, ffi.sizeof("svm_value") * n_inputs)
+    values, expected = ffi.new("svm_value[]", max(n_outputs, 1)), ffi.new("svm_tensor[]", max(n_outputs, 1))
+    sizes, aligns = ffi.new("uint64_t[]", max(n_outputs, 1)), ffi.new("uint64_t[]", max(n_inputs, 1))
+    input_data, output_data = ffi.new("uintptr_t[]", max(n_inputs, 1)), ffi.new("uintptr_t[]", max(n_outputs, 1))
+    item_bytes = {code: size for code, size in DTYPES.values()}
+    for i in range(n_inputs):
+        aligns[i] = item_bytes[own[i].tensor.dtype] if own[i].tag == TAGS["tensor"] else 0
+    for i, (shape, dtype) in enumerate(outputs):
+        fill_tensor(expected[i], 0, dtype, shape, "output")
+        sizes[i] = n_bytes(shape, dtype)
+    error = ffi.new("svm_error *")
+    cdata = ffi.new("svm_frame *", (
+        program, function, n_inputs, n_outputs, own, values, expected, sizes, input_data, aligns, output_data, error,
+    ))  # fmt: skip
+    pointers = (ffi.cast("void **", input_data), ffi.cast("void **", output_data))
+    keep = (values, expected, sizes, aligns)
+    return cdata, own, input_data, pointers[0], output_data, pointers[1], error, keep
+
+
+def _torch_like(shape: tuple[int, ...], dtype: str) -> Any:
+    """Return a tensor of that form, with one element's memory, for `empty_like`: quicker than `empty`."""
+    torch = sys.modules["torch"]
+    return torch.empty(1, dtype=getattr(torch, TORCH_DTYPES[dtype]), device="cpu").expand(shape)
+
+
+def _failed(code: int, error: Any) -> None:
+    """Raise the exception of a failed call; -1 asks for the general call."""
+    if code != -1:
+        check(code, error)
+
+
+def make(
+    program: Any, function: int, rows: Sequence[Input], xs: Sequence[Any], inputs: Any, outputs: Sequence[Form]
+) -> Callable[..., list[Any] | None] | None:
+    """Return the quick function for calls like this one; None where only the general call can do it.
+
+    `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new tensors.
+    """
+    kinds = [_kind(x, row) for x, row in zip(xs, rows, strict=True)]
+    empty = any(0 in shape for shape, _ in outputs) or any(0 in getattr(x, "shape", ()) for x in xs)
+    if None in kinds or empty:  # empty arrays may have no address
+        return None
+    is_torch = any(kind is not None and kind.startswith("torch") for kind in kinds)
+    names: dict[str, Any] = {"frames": [], "svm_frame_call": lib.svm_frame_call, "failed": _failed, "from_buffer": ffi.from_buffer}
+    names["new_frame"] = lambda: _frame(program, function, inputs, outputs)
+    for i, (shape, dtype) in enumerate(outputs):
+        names[f"like{i}"] = _torch_like(shape, dtype) if is_torch else (shape, NUMPY_DTYPES[dtype])
+    names["empty"] = np.empty
+    names["empty_like"] = sys.modules["torch"].empty_like if is_torch else None
+    exec(_code(tuple(str(kind) for kind in kinds), "torch" if is_torch else "numpy", len(outputs)), names)
+    run: Callable[..., list[Any] | None] = names["run"]
+    return run

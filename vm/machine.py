@@ -1,0 +1,438 @@
+"""The machine: an artifact loaded into the C runtime, called from Python with torch tensors, numpy or DLPack arrays.
+
+>>> machine = Machine.open("model.svm")
+>>> (y,) = machine.call([x])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from . import hot_call
+from ._runtime import ffi, lib
+from .arrays import NUMPY, Library, is_array, library_of
+from .errors import ArgumentError, ArtifactError, KernelError
+from .objects import serialise_object
+from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
+from .values import TAG_NAMES, Allocation, check, fill, fill_error, shape_of, to_python
+
+STRATEGIES = {"auto": 0, "jit": 1, "generic": 2}
+MAX_KEYS = 4096  # quick functions kept per machine; beyond that the oldest goes
+SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
+TIERS = ("none", "generic", "exact")
+ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default."""
+
+    strategy: str = "auto"
+    hot_calls: int | None = None
+    native_code: bool = True
+    perf_map: bool = False
+    code_bytes_max: int | None = None
+    plans_max: int | None = None
+    plan_bytes_max: int | None = None
+    fuel: int | None = None
+    memory_max: int | None = None
+
+    def c(self) -> Any:
+        """Return the `svm_options`. Raises ArgumentError for an unknown strategy."""
+        made = ffi.new("svm_options *")
+        lib.svm_options_init(made)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                setattr(made, field.name, strategy_code(value) if field.name == "strategy" else int(value))
+        return made
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish for exact code: kernel-table index, its dims, how often the entry has run."""
+
+    kernel: int
+    dims: tuple[int, ...]
+    hits: int
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """An entry of the kernel table: `spec` is JSON, `n_objects` counts code objects that this CPU runs."""
+
+    label: str
+    source: str
+    spec: str
+    n_dims: int
+    n_buffers: int
+    n_objects: int
+    code_bytes: int
+
+
+@dataclass(frozen=True)
+class FunctionInfo:
+    """A function; `is_static_flow`: its calls are planned once per shape and replayed."""
+
+    name: str
+    n_params: int
+    n_results: int
+    n_registers: int
+    is_static_flow: bool
+
+
+@dataclass(frozen=True)
+class EntryStats:
+    """An entry of a call site. `new_dims`: positions whose value no earlier entry had."""
+
+    dims: tuple[int, ...]
+    tier: str
+    state: str
+    hits: int
+    n_tiles: int
+    code_bytes: int
+    new_dims: tuple[int, ...]
+    schedule: str
+    failure: str
+
+
+@dataclass(frozen=True)
+class SiteStats:
+    """A call site: one per kernel-table entry."""
+
+    state: str
+    hits: int
+    misses: int
+    entries: tuple[EntryStats, ...]
+
+
+def strategy_code(name: str) -> int:
+    """Return a strategy's code in C. Raises ArgumentError for an unknown one."""
+    if name not in STRATEGIES:
+        raise ArgumentError(f"strategy {name!r} is unknown; known are {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+def set_threads(n: int) -> None:
+    """Set the number of threads that run kernels in this process, the caller included; 0: one per available CPU."""
+    error = ffi.new("svm_error *")
+    check(lib.svm_set_threads(n, error), error)
+
+
+def get_threads() -> int:
+    """Return the number of threads that run kernels in this process."""
+    return int(lib.svm_get_threads())
+
+
+def host_target() -> str:
+    """Return the name of the best target that this CPU runs, "" if none."""
+    return _text(lib.svm_host_target())
+
+
+def _text(pointer: Any) -> str:
+    return "" if pointer == ffi.NULL else ffi.string(pointer).decode(errors="replace")
+
+
+class Machine:
+    """One loaded program. Any number of threads may call it; `close` only when none does.
+
+    `inputs`, `outputs`, `symbols`: the contract, which every call checks.
+    """
+
+    def __init__(self, program: Any, keep: Any = None) -> None:
+        """Take over an `svm_program *`; `open` and `from_bytes` make machines."""
+        self._program, self._keep = program, keep
+        self._main = lib.svm_main_function(program)
+        self._externs: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
+        self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
+        self.outputs = tuple(Output(_text(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program)))
+        self._key = hot_call.key_function(self.inputs)
+        self._hot: dict[Any, Callable[..., list[Any] | None]] = {}
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], options: Options | None = None) -> Machine:
+        """Load an artifact; its weights are mapped. Raises ArtifactError, VerifyError, TargetError, FileError."""
+        program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
+        check(lib.svm_open_path(os.fsencode(path), (options or Options()).c(), program, error), error)
+        return cls(program[0])
+
+    @classmethod
+    def from_bytes(cls, data: bytes, options: Options | None = None) -> Machine:
+        """Load an artifact that is in memory. Raises as `open` does."""
+        copy = ffi.new("char[]", len(data) + 64)
+        start = -int(ffi.cast("uintptr_t", copy)) % 64
+        ffi.memmove(copy + start, data, len(data))
+        program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
+        check(lib.svm_open_memory(copy + start, len(data), (options or Options()).c(), program, error), error)
+        return cls(program[0], copy)
+
+    def close(self) -> None:
+        """Free the program. Nothing else of the machine may be used afterwards; closing twice is fine."""
+        with self._lock:
+            program, self._program = self._program, None
+            self._hot.clear()
+        if program is not None:
+            lib.svm_close(program)
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_program", None) is not None:
+            self.close()
+
+    # The contract -----------------------------------------------------------------------------------
+
+    def _symbol(self, index: int) -> Symbol:
+        row = lib.svm_symbol(self._program, index)
+        top = None if row.max < 0 else row.max
+        return Symbol(_text(row.name), row.min, top, row.multiple_of, _text(row.why))
+
+    def _input(self, index: int) -> Input:
+        row = lib.svm_input(self._program, index)
+        kind = TAG_NAMES[row.kind]
+        if kind != "tensor":
+            return Input(_text(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
+        rows = [row.axes[i] for i in range(row.rank)]
+        axes = tuple(Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset) for a in rows)
+        return Input(_text(row.name), kind, DTYPE_NAMES[row.dtype], axes)
+
+    @cached_property
+    def meta(self) -> Mapping[str, Any]:
+        """The artifact's JSON for hosts. Raises ArtifactError if it was changed."""
+        text, size, error = ffi.new("const char **"), ffi.new("size_t *"), ffi.new("svm_error *")
+        check(lib.svm_meta(self._program, text, size, error), error)
+        try:
+            return dict(json.loads(ffi.unpack(text[0], size[0]).decode()))
+        except (ValueError, RecursionError, TypeError) as problem:
+            raise ArtifactError(f"section META: it is not a JSON object: {problem}") from None
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """The kernel table."""
+        rows = [lib.svm_kernel(self._program, i) for i in range(lib.svm_n_kernels(self._program))]
+        return tuple(
+            KernelInfo(_text(r.label), _text(r.source), _text(r.spec), r.n_dims, r.n_buffers, r.n_objects, r.code_bytes)
+            for r in rows
+        )
+
+    @property
+    def functions(self) -> tuple[FunctionInfo, ...]:
+        """The functions; the first is main."""
+        rows = [lib.svm_function(self._program, i) for i in range(lib.svm_n_functions(self._program))]
+        return tuple(
+            FunctionInfo(_text(r.name), r.n_params, r.n_results, r.n_registers, bool(r.is_static_flow)) for r in rows
+        )
+
+    @property
+    def externs(self) -> tuple[str, ...]:
+        """Names of the host functions that the program calls."""
+        return tuple(_text(lib.svm_extern_name(self._program, i)) for i in range(lib.svm_n_externs(self._program)))
+
+    # Calls ------------------------------------------------------------------------------------------
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call main and return its results; arrays are torch tensors if an input is one, else numpy arrays.
+
+        Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors), before
+        anything has run, when the inputs break the contract.
+        """
+        try:
+            run = self._hot.get(self._key(*inputs))
+        except (AttributeError, TypeError):
+            run = None  # a wrong number, or values without shapes: the general call says what is wrong
+        if run is not None:
+            results = run(*inputs)
+            if results is not None:
+                return results
+        return self._call(inputs, self._main)
+
+    def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
+        """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
+        index = lib.svm_find_function(self._program, name.encode())
+        if index < 0:
+            raise ArgumentError(f"the program has no function {name!r}; it has {', '.join(f.name for f in self.functions)}")
+        return self._call(args, index)
+
+    def _check_open(self) -> None:
+        if self._program is None:
+            raise ArgumentError("the machine is closed; load the artifact again")
+
+    def _fill(self, xs: Sequence[Any], is_main: bool, keep: list[Any]) -> Any:
+        values = ffi.new("svm_value[]", max(len(xs), 1))
+        for index, x in enumerate(xs):
+            row = self.inputs[index] if is_main and index < len(self.inputs) else None
+            what = f'input "{row.name}"' if row else f"argument {index}"
+            if row and row.kind == "float" and type(x) is int:
+                x = float(x)
+            fill(values[index], x, keep, what)
+        return values
+
+    def _call(self, xs: Sequence[Any], function: int) -> list[Any]:
+        self._check_open()
+        info, is_main = lib.svm_function(self._program, function), function == self._main
+        keep: list[Any] = []
+        values = self._fill(xs, is_main, keep)
+        outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
+        allocation = Allocation(_library(xs))
+        try:
+            code = lib.svm_call(
+                self._program, function, values, len(xs), allocation.allocator, outputs, info.n_results, error
+            )
+            if allocation.raised is not None:
+                raise allocation.raised
+            check(code, error)
+            made = len(allocation.leaves)
+            is_new = all(_is_new(outputs[i]) for i in range(info.n_results)) and made == info.n_results
+            results = [to_python(outputs[i], allocation) for i in range(info.n_results)]
+            if is_main and is_new and not allocation.leaves and info.is_static_flow:
+                self._remember(xs, values, outputs, info.n_results)
+            return results
+        finally:
+            for i in range(len(xs)):
+                lib.svm_value_release(ffi.addressof(values, i))
+            for i in range(info.n_results):
+                lib.svm_value_release(ffi.addressof(outputs, i))
+
+    def _remember(self, xs: Sequence[Any], values: Any, outputs: Any, n_outputs: int) -> None:
+        """Make the quick function for calls like this one, if there can be one."""
+        copy = ffi.new("svm_value[]", max(len(xs), 1))
+        ffi.memmove(copy, values, ffi.sizeof("svm_value") * len(xs))
+        forms = [(shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)]
+        run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms)
+        if run is None:
+            return
+        with self._lock:
+            if len(self._hot) >= MAX_KEYS:
+                del self._hot[next(iter(self._hot))]
+            self._hot[self._key(*xs)] = run
+
+    def bind(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """Check the inputs against the contract; return the symbols' values by name. Runs nothing."""
+        self._check_open()
+        keep: list[Any] = []
+        values, error = self._fill(inputs, True, keep), ffi.new("svm_error *")
+        symbols = ffi.new("int64_t[]", max(len(self.symbols), 1))
+        try:
+            check(lib.svm_bind(self._program, values, len(inputs), symbols, error), error)
+        finally:
+            for i in range(len(inputs)):
+                lib.svm_value_release(ffi.addressof(values, i))
+        return {symbol.name: symbols[i] for i, symbol in enumerate(self.symbols)}
+
+    def register_extern(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+        """Register the host function `name`: it takes the arguments and returns a sequence of the results.
+
+        Tensor arguments are numpy arrays of its own. Raises ArgumentError if the program calls no `name`.
+        """
+        handle, error = ffi.new_handle(function), ffi.new("svm_error *")
+        check(lib.svm_register_extern(self._program, name.encode(), lib.svm_py_extern, handle, error), error)
+        self._externs[name] = handle
+
+    # Compilation ------------------------------------------------------------------------------------
+
+    def attach_compiler(self, attached: bool = True) -> None:
+        """Say that somebody answers requests (or no longer does: waiters are woken, requests dropped)."""
+        lib.svm_attach_compiler(self._program, int(attached))
+
+    def wait_request(self, timeout: float) -> Request | None:
+        """Wait up to `timeout` seconds for a wish for exact code; None without one.
+
+        Every request must be answered by `install` or `compile_failed`. Raises ArgumentError when no compiler is
+        attached (any more).
+        """
+        request = ffi.new("svm_request *")
+        got = lib.svm_request_wait(self._program, max(int(timeout * 1000), 0), request)
+        if got < 0:
+            raise ArgumentError("no compiler is attached to this machine (any more)")
+        return Request(request.kernel, tuple(request.dims[0 : request.n_dims]), request.hits) if got else None
+
+    def install(self, kernel: int, code: KernelObject | bytes) -> None:
+        """Install machine code for a kernel-table entry; exact code takes effect at once for its dims.
+
+        Raises ArtifactError for a record that is not sound, KernelError or TargetError for code that is not for it.
+        """
+        record = code if isinstance(code, bytes) else serialise_object(code)
+        error = ffi.new("svm_error *")
+        check(lib.svm_install_code(self._program, kernel, ffi.from_buffer(record), len(record), error), error)
+
+    def compile_failed(self, kernel: int, dims: Sequence[int], message: str) -> None:
+        """Answer a request with a failure; callers that wait get the message."""
+        values, error = ffi.new("int64_t[]", list(dims) or [0]), ffi.new("svm_error *")
+        code = lib.svm_compile_failed(self._program, kernel, values, len(dims), message.encode(), error)
+        check(code, error)
+
+    def set_strategy(self, name: str) -> None:
+        """Change the strategy, for entries and plans made from now on. Raises ArgumentError for an unknown one."""
+        error = ffi.new("svm_error *")
+        check(lib.svm_set_strategy(self._program, strategy_code(name), error), error)
+
+    # Statistics -------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of `svm_stats` by name."""
+        stats = ffi.new("svm_stats *")
+        lib.svm_get_stats(self._program, stats)
+        return {name: getattr(stats, name) for name, _ in ffi.typeof("svm_stats").fields}
+
+    def site(self, kernel: int) -> SiteStats:
+        """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
+        stats = ffi.new("svm_site_stats *")
+        if lib.svm_get_site(self._program, kernel, stats) != lib.SVM_OK:
+            raise KernelError(f"kernel {kernel} does not exist; the program has {lib.svm_n_kernels(self._program)}")
+        entries, row = [], ffi.new("svm_entry_stats *")
+        for index in range(stats.n_entries):
+            if lib.svm_get_entry(self._program, kernel, index, row) == lib.SVM_OK:
+                entries.append(_entry(row))
+        return SiteStats(SITE_STATES[stats.state], stats.hits, stats.misses, tuple(entries))
+
+
+def _entry(row: Any) -> EntryStats:
+    new = tuple(i for i in range(row.n_dims) if row.new_dims >> i & 1)
+    return EntryStats(
+        tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles, row.code_bytes,
+        new, _text(row.schedule), _text(row.failure),
+    )  # fmt: skip
+
+
+def _library(xs: Sequence[Any]) -> Library:
+    """Return the library that a call's results are made in: torch if any input is a torch tensor, else numpy."""
+    libraries = [library_of(x) for x in xs if is_array(x)]
+    return next((library for library in libraries if library is not NUMPY), NUMPY)
+
+
+def _is_new(value: Any) -> bool:
+    return bool(value.tag == lib.SVM_TAG_TENSOR and value.origin == lib.SVM_ORIGIN_NEW)
+
+
+#: What a host function's results point to: the runtime copies them after the callback has returned.
+_extern_results = threading.local()
+
+
+@ffi.def_extern(name="svm_py_extern")
+def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, error: Any) -> int:
+    """Call a registered Python function; its exceptions become errors of the program."""
+    keep: list[Any] = []
+    try:
+        allocation = Allocation(NUMPY)
+        made = list(ffi.from_handle(context)(*(to_python(args[i], allocation) for i in range(n_args))))
+        if len(made) != n_results:
+            raise ArgumentError(f"a host function gave {len(made)} results; the program takes {n_results}")
+        for i, value in enumerate(made):
+            fill(results[i], value, keep, f"result {i} of a host function")
+        _extern_results.keep = keep
+        return int(lib.SVM_OK)
+    except BaseException as raised:  # cannot pass through C
+        return fill_error(error, raised)
+

@@ -1,0 +1,182 @@
+"""Python values to `svm_value`s and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._runtime import ffi, lib
+from .arrays import Library, is_array, library_of
+from .errors import BY_CODE, Error, InternalError, IntegerOverflow, KindError
+from .isa import DTYPES, TAGS
+from .program import DTYPE_NAMES
+
+INT64 = range(-(1 << 63), 1 << 63)
+TAG_NAMES = {code: name for name, code in TAGS.items()}
+_NO_MEMORY = 64  # the address of an empty array whose library gives 0: NULL would refuse it
+_CONTAINERS = {list: "list", tuple: "tuple", dict: "dict"}
+
+
+def check(code: int, error: Any) -> None:
+    """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place."""
+    if code == lib.SVM_OK:
+        return
+    message = ffi.string(error.message).decode(errors="replace")
+    source = "" if error.source == ffi.NULL else ffi.string(error.source).decode(errors="replace")
+    raise BY_CODE.get(code, InternalError)(message, function=error.function, pc=error.pc, source=source)
+
+
+def fill_error(error: Any, raised: BaseException) -> int:
+    """Write an exception into an `svm_error`; return its code (extern for exceptions that are not the VM's)."""
+    code = raised.code if isinstance(raised, Error) else lib.SVM_ERROR_EXTERN
+    text = str(raised) if isinstance(raised, Error) else f"{type(raised).__name__}: {raised}"
+    encoded = text.encode(errors="replace")[: lib.SVM_MESSAGE_BYTES - 1].decode(errors="ignore").encode()
+    ffi.memmove(error.message, encoded + b"\0", len(encoded) + 1)
+    error.code = code
+    return int(code)
+
+
+def fill_tensor(tensor: Any, address: int, dtype: str, shape: tuple[int, ...], what: str) -> None:
+    """Fill an `svm_tensor` (contiguous). Raises KindError for a rank over the runtime's limit."""
+    if len(shape) > lib.SVM_MAX_RANK:
+        raise KindError(f"{what} has rank {len(shape)}; at most {lib.SVM_MAX_RANK} is possible")
+    tensor.data = ffi.cast("void *", address)
+    tensor.dtype = DTYPES[dtype][0]
+    tensor.rank = len(shape)
+    for axis, size in enumerate(shape):
+        tensor.sizes[axis] = size
+    tensor.strides = ffi.NULL
+
+
+def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
+    """Fill an `svm_value` with a Python value; what must stay alive during its use is appended to `keep`.
+
+    Raises KindError for a value that registers cannot hold, IntegerOverflow for an int beyond int64, and
+    Library.array's errors.
+    """
+    if x is None:
+        value.tag = lib.SVM_TAG_NONE
+    elif is_array(x):
+        library = library_of(x)
+        array, dtype = library.array(x, what)
+        keep.append(array)
+        value.tag = lib.SVM_TAG_TENSOR
+        fill_tensor(value.tensor, library.address(array), dtype, tuple(array.shape), what)
+    elif isinstance(x, bool):
+        value.tag, value.integer = lib.SVM_TAG_BOOL, x
+    elif isinstance(x, int):
+        if x not in INT64:
+            raise IntegerOverflow(f"{what} is {x}; it must fit 64 bits")
+        value.tag, value.integer = lib.SVM_TAG_INT, x
+    elif isinstance(x, float):
+        value.tag, value.number = lib.SVM_TAG_FLOAT, x
+    elif isinstance(x, str):
+        text = x.encode()
+        keep.append(ffi.new("char[]", text))
+        value.tag, value.text, value.length = lib.SVM_TAG_STR, keep[-1], len(text)
+    elif type(x) in _CONTAINERS:
+        _fill_container(value, x, keep, what)
+    else:
+        raise KindError(f"{what} is a {type(x).__name__}; pass an array, int, float, bool, str, list, tuple, dict or None")
+
+
+def _fill_container(value: Any, x: Any, keep: list[Any], what: str) -> None:
+    items = [item for pair in x.items() for item in pair] if isinstance(x, dict) else list(x)
+    values, own = ffi.new("svm_value[]", max(len(items), 1)), list[Any]()
+    try:
+        for index, item in enumerate(items):
+            fill(values[index], item, own, f"{what}[{index}]")
+        error = ffi.new("svm_error *")
+        tag = TAGS[_CONTAINERS[type(x)]]
+        check(lib.svm_value_make(tag, values, len(items), ffi.addressof(value), error), error)
+    finally:
+        for index in range(len(items)):
+            lib.svm_value_release(ffi.addressof(values, index))
+    keep.append(own)
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of an `svm_tensor`."""
+    return tuple(tensor.sizes[0 : tensor.rank])
+
+
+def n_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the number of bytes of a contiguous tensor."""
+    count = DTYPES[dtype][1]
+    for size in shape:
+        count *= size
+    return count
+
+
+class Allocation:
+    """The allocator of one call: makes the results' arrays in one library and finds them again by their address."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.leaves: dict[int, tuple[int, tuple[int, ...], str, Any]] = {}  # leaf: address, shape, dtype, array
+        self.raised: BaseException | None = None
+        self.handle = ffi.new_handle(self)
+        self.allocator = ffi.new("svm_allocator *", (self.handle, lib.svm_py_allocate, ffi.NULL))
+
+    def allocate(self, leaf: int, like: Any) -> int:
+        """Return the address of a new array for a leaf of the outputs."""
+        shape, dtype = shape_of(like), DTYPE_NAMES[like.dtype]
+        array = self.library.empty(shape, dtype)
+        address = self.library.address(array) or _NO_MEMORY
+        self.leaves[leaf] = (address, shape, dtype, array)
+        return address
+
+    def take(self, tensor: Any) -> Any:
+        """Return the array of a tensor that the call returned: the one made for it, or else a copy."""
+        shape, dtype, address = shape_of(tensor), DTYPE_NAMES[tensor.dtype], int(ffi.cast("uintptr_t", tensor.data))
+        for leaf, (known, *form, array) in self.leaves.items():
+            if known == address and form == [shape, dtype]:
+                del self.leaves[leaf]  # a second result at this address gets a copy
+                return array
+        array, size = self.library.empty(shape, dtype), n_bytes(shape, dtype)
+        if size:
+            ffi.memmove(ffi.cast("void *", self.library.address(array)), tensor.data, size)
+        return array
+
+
+@ffi.def_extern(name="svm_py_allocate", onerror=lambda *_: None, error=ffi.NULL)
+def _allocate(context: Any, leaf: int, like: Any, size: int) -> Any:
+    allocation = ffi.from_handle(context)
+    try:
+        return ffi.cast("void *", allocation.allocate(leaf, like))
+    except BaseException as raised:  # cannot pass through C: the caller raises it again
+        allocation.raised = raised
+        return ffi.NULL
+
+
+def to_python(value: Any, allocation: Allocation) -> Any:
+    """Return an `svm_value` as a Python value; tensors become arrays of the allocation's library."""
+    tag = TAG_NAMES.get(value.tag, "?")
+    if tag == "tensor":
+        return allocation.take(value.tensor)
+    if tag in ("list", "tuple", "dict"):
+        return _container(tag, value, allocation)
+    if tag == "none":
+        return None
+    if tag == "bool":
+        return bool(value.integer)
+    if tag == "int":
+        return value.integer
+    if tag == "float":
+        return value.number
+    if tag == "str":
+        return ffi.unpack(value.text, value.length).decode() if value.length else ""
+    raise KindError(f"a result is a {tag}, which has no Python value")
+
+
+def _container(tag: str, value: Any, allocation: Allocation) -> Any:
+    pairs, scratch = [], ffi.new("svm_value[2]")
+    for index in range(value.length):
+        key, item = ffi.addressof(scratch, 0), ffi.addressof(scratch, 1)
+        if lib.svm_value_item(ffi.addressof(value), index, key, item) != lib.SVM_OK:
+            raise InternalError(f"element {index} of a {tag} with {value.length} elements is missing")
+        pairs.append((to_python(key, allocation) if tag == "dict" else None, to_python(item, allocation)))
+    if tag == "dict":
+        return dict(pairs)
+    items = [item for _, item in pairs]
+    return items if tag == "list" else tuple(items)
+
