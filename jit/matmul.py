@@ -10,7 +10,6 @@ model of any size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,20 @@ from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .llvm import Function, Int, Value
-from .microkernel import LINE, PANEL, VECTOR, MicroKernels, Strides, dispatch, each_tile, shares
+from .microkernel import (
+    LINE,
+    PANEL,
+    SCHEDULES,
+    VECTOR,
+    MicroKernels,
+    Schedule,
+    Strides,
+    dispatch,
+    each_tile,
+    load,
+    shares,
+    tail,
+)
 from .spec import Matmul, Size
 
 A_BYTES = 768 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
@@ -26,18 +38,6 @@ MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
 NEAR = 32  # rows of B that a lone row tile reads ahead
 L1_SETS_BYTES = 4096  # rows that many bytes apart share a set of the first-level cache
 FEW_ROWS = 10  # as many such rows as its ways hold beside B
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A register tile: at most `rows` rows of `vectors` vectors."""
-
-    rows: int
-    vectors: int
-
-
-# 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of 16).
-SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -196,12 +196,12 @@ class _Matmul:
             return f.at(base, "float", f.mul(panel, f.mul(self.k, PANEL)))
         source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
-        masks = [None, None] if columns is None else [_lanes_mask(f, f.sub(columns, LANES * v)) for v in range(2)]
+        masks = [None, None] if columns is None else [tail(f, f.sub(columns, LANES * v)) for v in range(2)]
         with f.loop(0, self.k) as k:
             row = f.at(source, "float", f.mul(k.index, step))
             place = f.at(self.packed, "float", f.mul(k.index, PANEL))
             for v, mask in enumerate(masks):
-                value = _load(f, f.at(row, "float", LANES * v), mask)
+                value = load(f, f.at(row, "float", LANES * v), mask)
                 f.store(value, f.at(place, "float", LANES * v), align=4)
         return self.packed
 
@@ -229,19 +229,3 @@ class _Matmul:
                 acc = f.load(VECTOR, f.at(sums, "float", place), align=4)
                 at = Position((*batch, f.add(m0, r.index), n), mask)
                 bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
-
-
-def _lanes_mask(f: Function, remaining: Int) -> Value:
-    """Return the mask of the lanes l < remaining, for any `remaining`."""
-    zero = f.i64(0)
-    if isinstance(remaining, int):
-        return tail_mask(f, max(remaining, 0))
-    return tail_mask(f, f.call("i64", "llvm.smax.i64", remaining, zero))
-
-
-def _load(f: Function, address: Value, mask: Value | None) -> Value:
-    """Load a vector; lanes outside `mask` are 0 and not read."""
-    if mask is None:
-        return f.load(VECTOR, address, align=4)
-    nothing = Value(VECTOR, "zeroinitializer")
-    return f.call(VECTOR, f"llvm.masked.load.v{LANES}f32.p0", address, Value("i32", "4"), mask, nothing)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .bodies import LANES
+from .bodies import LANES, tail_mask
 from .dtypes import vector
 from .llvm import Function, Int, Value
 
@@ -20,6 +20,18 @@ PANEL = 32  # columns of a packed panel of B: the width of the widest micro-kern
 LINE = 16  # f32 in a cache line
 UNROLL = 4  # steps of k in one trip
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A register tile: at most `rows` rows of `vectors` vectors."""
+
+    rows: int
+    vectors: int
+
+
+# 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of 16).
+SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
 
 
 @dataclass(frozen=True)
@@ -157,3 +169,29 @@ def dispatch(f: Function, value: Int, cases: Sequence[int], emit: Callable[[int]
         emit(case)
         f.do(f"br label %{after}")
     f.start(after)
+
+
+# Vectors with some lanes missing ------------------------------------------------------------------------
+
+
+def tail(f: Function, remaining: Int) -> Value:
+    """Return the mask of the lanes l < remaining, for any `remaining`."""
+    if isinstance(remaining, int):
+        return tail_mask(f, max(remaining, 0))
+    return tail_mask(f, f.call("i64", "llvm.smax.i64", remaining, f.i64(0)))
+
+
+def load(f: Function, address: Value, mask: Value | None) -> Value:
+    """Load a vector; lanes outside `mask` are 0 and not read."""
+    if mask is None:
+        return f.load(VECTOR, address, align=4)
+    nothing = Value(VECTOR, "zeroinitializer")
+    return f.call(VECTOR, f"llvm.masked.load.v{LANES}f32.p0", address, Value("i32", "4"), mask, nothing)
+
+
+def store(f: Function, value: Value, address: Value, mask: Value | None) -> None:
+    """Store a vector; lanes outside `mask` are not written."""
+    if mask is None:
+        f.store(value, address, align=4)
+    else:
+        f.call("void", f"llvm.masked.store.v{LANES}f32.p0", value, address, Value("i32", "4"), mask)

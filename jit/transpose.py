@@ -1,0 +1,28 @@
+"""A 16 x 16 block of f32 transposed in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .bodies import LANES
+from .llvm import Function, Value
+
+
+def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """Return the 16 columns of 16 vectors: log2(16) rounds of exchanging off-diagonal blocks between two rows."""
+    block = list(rows)
+    step = LANES // 2
+    while step:
+        for i in range(LANES):
+            if not i & step:
+                a, b = block[i], block[i + step]
+                lower = [lane if not lane & step else LANES + lane - step for lane in range(LANES)]
+                upper = [lane + step if not lane & step else LANES + lane for lane in range(LANES)]
+                block[i], block[i + step] = _shuffle(f, a, b, lower), _shuffle(f, a, b, upper)
+        step //= 2
+    return block
+
+
+def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int]) -> Value:
+    lanes = ", ".join(f"i32 {pick}" for pick in picks)
+    return f.op(a.type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{LANES} x i32> <{lanes}>")
