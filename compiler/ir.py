@@ -1,10 +1,10 @@
 """The graph IR: one data type from import to bytecode.
 
-A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name declared
-in `compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions, numpy arrays, types,
-kernel specs, tuples of these). Control flow is a node with regions: `if` (cond; blocks then, else), `while` (carried
-values; blocks cond, body). Every value has one definition (SSA) and a type. Passes change graphs in place through
-the methods here, which keep `Value.users` right.
+A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name
+declared in `compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions,
+numpy arrays, types, kernel specs, tuples of these). Control flow is a node with regions: `if` (cond; blocks
+then, else), `while` (carried values; blocks cond, body). Every value has one definition (SSA) and a type.
+Passes change graphs in place through the methods here, which keep `Value.users` right.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ class SymbolInfo:
 
 @dataclass
 class Graph:
-    """A function: `inputs` name the body's parameters, `outputs` its results, `symbols` the contract's sizes.
+    """A function: `inputs` and `outputs` name the body's parameters and results.
 
-    `structure`: how flat inputs and outputs map to the caller's nested ones (JSON data), opaque to the compiler.
+    `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
+    ones (JSON data), opaque to the compiler.
     """
 
     name: str
@@ -191,6 +192,9 @@ class Builder:
 
 
 def erase(block: Block, node: Node) -> None:
-    """Remove `node` from `block`; its results must be unused."""
+    """Remove `node`, its regions included, from `block`; its results must be unused."""
+    for region in node.regions:
+        for inner in list(region.nodes):
+            erase(region, inner)
     node.set_args([])
     block.nodes.remove(node)

@@ -12,8 +12,9 @@
           yield %x
       output %v3 as "y"
 
-Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs follow
-the graph, each once: `spec @HASH` and the lines of `jit.text`. Indentation and blank lines mean nothing.
+Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs
+follow the graph, each once: `spec @HASH` and the lines of `jit.text`. Indentation and blank lines mean
+nothing.
 """
 
 from __future__ import annotations

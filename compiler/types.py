@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..vm.isa import DTYPES
-from .dims import DimExpr, format_dim, parse_dim
+from .dims import DimExpr, format_dim, parse_dim, shapes_equal
 
 FLOAT_DTYPES = ("f64", "f32", "f16", "bf16")
 INT_DTYPES = ("i64", "i32", "i16", "i8", "u8")
@@ -33,7 +33,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class ScalarType:
-    """A plain value: `kind` is int, float, bool, str or none; `expr`: an int's value in size symbols, if known."""
+    """A plain value: `kind` is int, float, bool, str or none; `expr`: an int in size symbols, if known."""
 
     kind: str
     expr: DimExpr | None = None
@@ -86,6 +86,29 @@ class OptionalType:
 Type = TensorType | ScalarType | ListType | TupleType | DictType | OptionalType
 
 INT, FLOAT, BOOL, STR, NONE = (ScalarType(kind) for kind in ("int", "float", "bool", "str", "none"))
+
+
+def types_equal(a: Type, b: Type) -> bool:
+    """Return True where both types hold the same values; what is known of an int's value does not count."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return a.dtype == b.dtype and shapes_equal(a.shape, b.shape)
+    if isinstance(a, ScalarType) and isinstance(b, ScalarType):
+        return a.kind == b.kind
+    parts_a, parts_b = parts(a), parts(b)
+    same_form = type(a) is type(b) and len(parts_a) == len(parts_b)
+    return same_form and all(types_equal(x, y) for x, y in zip(parts_a, parts_b, strict=True))
+
+
+def parts(type: Type) -> tuple[Type, ...]:
+    """Return the types that a container type is made of, () for tensors and scalars."""
+    match type:
+        case ListType(element) | OptionalType(element):
+            return (element,)
+        case TupleType(elements):
+            return elements
+        case DictType(key, value):
+            return key, value
+    return ()
 
 
 # Text ---------------------------------------------------------------------------------------------

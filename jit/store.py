@@ -8,11 +8,11 @@ from time import perf_counter
 
 from ..vm.errors import ArtifactError
 from ..vm.objects import parse_object, serialise_object
-from ..vm.program import KernelBuffer, KernelObject, Size as EncodedSize
-from .abi import CodeObject
+from ..vm.program import KernelObject
 from .cache import DiskCache, cache_key
 from .compiler import compile_kernel
-from .spec import Buffer, Dim, KernelSpec, Size, spec_hash
+from .records import kernel_object
+from .spec import KernelSpec, spec_hash
 from .target import host_target
 
 
@@ -63,34 +63,3 @@ class KernelStore:
         with self._lock:
             self.stats.from_cache += 1
         return record
-
-
-def kernel_object(code: CodeObject) -> KernelObject:
-    """Return a code object in the form that artifacts and the runtime take."""
-    return KernelObject(
-        spec_hash=code.spec_hash,
-        target=code.target,
-        n_dims=code.n_dims,
-        buffers=kernel_buffers(code.buffers),
-        tiles=tuple((_size(size), divisor) for size, divisor in code.tiles),
-        scratch=_terms(code.scratch),
-        cost=_terms(code.cost),
-        bounds=tuple((_size(loop), scale, _size(offset), _size(axis)) for loop, scale, offset, axis in code.bounds),
-        code=code.code,
-        entry=code.entry,
-        exact_dims=code.exact_dims,
-        schedule=code.schedule,
-    )
-
-
-def kernel_buffers(buffers: tuple[Buffer, ...]) -> tuple[KernelBuffer, ...]:
-    """Return a spec's buffers in the form of the kernel table."""
-    return tuple(KernelBuffer(b.dtype, tuple(map(_size, b.shape)), b.is_output) for b in buffers)
-
-
-def _size(size: Size) -> EncodedSize:
-    return (True, size.index) if isinstance(size, Dim) else (False, size)
-
-
-def _terms(terms: tuple[tuple[int, tuple[Size, ...]], ...]) -> tuple[tuple[int, tuple[EncodedSize, ...]], ...]:
-    return tuple((factor, tuple(map(_size, sizes))) for factor, sizes in terms)

@@ -1,0 +1,371 @@
+"""Emission: a lowered graph becomes a VM program (`vm.program`).
+
+Sizes are ints in registers: a dimension expression is computed by instructions where it is first needed and
+kept. Tensor constants are fetched where they are used. Every result of the program is fresh: one that may
+share memory with an input, a constant or another result is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import sympy
+
+from ..jit.records import kernel_buffers
+from ..jit.spec import Buffer, Dim, Index, Instr, KernelSpec, Nest, to_json
+from ..vm.builder import FunctionBuilder, Label, ProgramBuilder
+from ..vm.program import Constant, Kernel, KernelObject, Output, Program
+from .aliases import fresh_results
+from .contract import Contract, contract_of
+from .dims import DimExpr, floordiv, product, simplify, symbol
+from .errors import UnsupportedOp, VerifyError
+from .ir import Block, Graph, Node, Value
+from .registers import Code
+from .types import ScalarType, TensorType
+
+Compile = Callable[[KernelSpec], Sequence[KernelObject]]
+IMMEDIATE = 1 << 31  # ints below it (in size) are operands of `int`, others constants
+
+
+def emit(
+    graph: Graph, compile: Compile | None = None, functions: Mapping[str, Graph] | None = None
+) -> Program:
+    """Return the program of a lowered graph. `compile` gives the code objects of a spec (None: the program
+    has none).
+
+    `functions` are what `call` nodes name. Raises ShapeError and UnsupportedOp as `contract_of` does,
+    UnsupportedOp for ops that are no instruction.
+    """
+    builder = ProgramBuilder()
+    graphs = {"main": graph, **(functions or {})}
+    contracts = {name: contract_of(each) for name, each in graphs.items()}
+    writers = {
+        name: builder.function(name, len(c.inputs) + len(c.symbols), len(graphs[name].outputs))
+        for name, c in contracts.items()
+    }
+    tables = _Tables(builder, compile)
+    for name, each in graphs.items():
+        emitter = FunctionEmitter(each, contracts[name], tables, writers)
+        emitter.function().write(writers[name])
+    main = contracts["main"]
+    meta = {"name": graph.name, "structure": graph.structure}
+    return builder.finish(main.symbols, main.inputs, tuple(map(Output, graph.outputs)), meta)
+
+
+class _Tables:
+    """The program's kernels and tensor constants; each spec is compiled once."""
+
+    def __init__(self, program: ProgramBuilder, compile: Compile | None) -> None:
+        self.program, self.compile = program, compile
+        self._kernels: dict[KernelSpec, int] = {}
+        self._constants: dict[Value, int] = {}
+
+    def kernel(self, spec: KernelSpec, label: str, source: str) -> int:
+        """Return the index of the kernel of `spec`."""
+        if spec not in self._kernels:
+            objects = tuple(self.compile(spec)) if self.compile is not None else ()
+            row = Kernel(to_json(spec), spec.n_dims, kernel_buffers(spec.buffers), label, source, objects)
+            self._kernels[spec] = self.program.kernel(row)
+        return self._kernels[spec]
+
+    def constant(self, value: Value) -> int:
+        """Return the index of the tensor that a constant node defines."""
+        if value not in self._constants:
+            attrs = cast(Node, value.node).attrs
+            constant = Constant.tensor(attrs["array"], attrs["dtype"], attrs.get("name", ""))
+            self._constants[value] = self.program.constant(constant)
+        return self._constants[value]
+
+
+class FunctionEmitter:
+    """Writes one function. `self.sizes` holds the registers of the dimension expressions computed so far."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        contract: Contract,
+        tables: _Tables,
+        functions: Mapping[str, FunctionBuilder],
+    ) -> None:
+        self.graph, self.contract, self.tables, self.functions = graph, contract, tables, functions
+        n_inputs = len(contract.inputs)
+        self.code = Code(n_inputs + len(contract.symbols))
+        self.values: dict[Value, int] = {value: i for i, value in enumerate(graph.body.params)}
+        self.sizes: dict[DimExpr, int] = {
+            symbol(row.name): n_inputs + i for i, row in enumerate(contract.symbols)
+        }
+
+    def function(self) -> Code:
+        """Return the function's code."""
+        for guard in self.contract.guards:
+            equal = self.code.result("eq", a=self.size(guard.left), b=self.size(guard.right))
+            self.code.op("guard", cond=equal, message=guard.message)
+        self._nodes(self.graph.body)
+        fresh = fresh_results(self.graph)
+        results = [
+            self.register(value) if is_fresh else self._copy(value)
+            for value, is_fresh in zip(self.graph.body.results, fresh, strict=True)
+        ]
+        self.code.op("return", values=tuple(results))
+        return self.code
+
+    def _nodes(self, block: Block) -> None:
+        for node in block.nodes:
+            self.code.source = node.source
+            rule = _RULES.get(node.op)
+            if rule is None:
+                raise UnsupportedOp(
+                    f"{node.op}: no instruction does this; lower the graph first", source=node.source
+                )
+            rule(self, node)
+            self._remember_sizes(node)
+        self.code.source = ""
+
+    def _remember_sizes(self, node: Node) -> None:
+        """A result that is a size under a name, such as u0, is where that name's value is from here on."""
+        for result in node.results:
+            if isinstance(result.type, ScalarType) and result.type.expr is not None and result in self.values:
+                self.sizes.setdefault(result.type.expr, self.values[result])
+
+    # values and sizes
+
+    def register(self, value: Value) -> int:
+        """Return the register that holds `value`; a constant is fetched into a new one."""
+        if value not in self.values:
+            node = cast(Node, value.node)
+            if node.op == "size":
+                return self.size(node.attrs["dim"])
+            return self.code.result("const", value=self.tables.constant(value))
+        return self.values[value]
+
+    def size(self, dim: DimExpr) -> int:
+        """Return the register that holds the value of `dim`."""
+        if dim not in self.sizes:
+            simple = simplify(dim)
+            self.sizes[dim] = self._compute_size(simple) if simple not in self.sizes else self.sizes[simple]
+            self.sizes[simple] = self.sizes[dim]
+        return self.sizes[dim]
+
+    def _compute_size(self, dim: DimExpr) -> int:
+        if isinstance(dim, int):
+            if -IMMEDIATE <= dim < IMMEDIATE:
+                return self.code.result("int", value=dim)
+            return self.code.result("const", value=self.tables.program.constant(Constant(dim)))
+        numerator, denominator = dim.as_numer_denom()
+        if denominator != 1:
+            return self._fold("floordiv", (numerator, denominator))
+        if isinstance(dim, sympy.Pow):
+            return self._fold("mul", (dim.base,) * int(dim.exp))
+        if isinstance(dim, sympy.Add):
+            return self._sum(dim)
+        opcode = _FUNCTIONS.get(dim.func)
+        if opcode is None:
+            raise VerifyError(f"size {dim}: {dim.func} has no instruction, or {dim} is not defined here")
+        return self._fold(opcode, dim.args)
+
+    def _fold(self, opcode: str, args: Sequence[Any]) -> int:
+        first, *rest = (self.size(arg) for arg in args)
+        for register in rest:
+            first = self.code.result(opcode, a=first, b=register)
+        return first
+
+    def _sum(self, dim: sympy.Add) -> int:
+        """Add the positive terms, then subtract the others."""
+        plus = [term for term in dim.args if not term.could_extract_minus_sign()]
+        minus = [-term for term in dim.args if term.could_extract_minus_sign()]
+        total = self._fold("add", plus) if plus else self.size(0)
+        for term in minus:
+            total = self.code.result("sub", a=total, b=self.size(term))
+        return total
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """Return the registers of a tensor's sizes."""
+        return tuple(map(self.size, cast(TensorType, value.type).shape))
+
+    # kernels and memory
+
+    def kernel(self, node: Node) -> None:
+        """Allocate the results and launch."""
+        spec = node.attrs["spec"]
+        args, results = iter(node.args), iter(node.results)
+        inputs = [self.register(cast(Value, next(args))) for buffer in spec.buffers if not buffer.is_output]
+        dims = tuple(map(self.size, node.attrs["dims"]))
+        outputs = [self._allocate(next(results)) for buffer in spec.buffers if buffer.is_output]
+        self._launch(spec, node.attrs.get("label", ""), node.source, dims, inputs, outputs)
+
+    def _launch(
+        self,
+        spec: KernelSpec,
+        label: str,
+        source: str,
+        dims: tuple[int, ...],
+        inputs: list[int],
+        outputs: list[int],
+    ) -> None:
+        reads, writes = iter(inputs), iter(outputs)
+        buffers = tuple(next(writes) if buffer.is_output else next(reads) for buffer in spec.buffers)
+        self.code.op("kernel", kernel=self.tables.kernel(spec, label, source), dims=dims, buffers=buffers)
+
+    def _allocate(self, value: Value) -> int:
+        sizes = self.shape(value)
+        self.values[value] = self.code.result("alloc", dtype=cast(TensorType, value.type).dtype, sizes=sizes)
+        return self.values[value]
+
+    def _copy(self, value: Value) -> int:
+        """Return the register of a copy of a tensor."""
+        type = cast(TensorType, value.type)
+        n = product(type.shape)
+        length, dims = (n, ()) if isinstance(n, int) else (Dim(0), (self.size(n),))
+        place = (Index(loop=0),)
+        body = (Instr("load", type.dtype, buffer=0, index=place), Instr("store", type.dtype, (0,), 1, place))
+        buffers = (Buffer(type.dtype, (length,)), Buffer(type.dtype, (length,), is_output=True))
+        spec = Nest(len(dims), buffers, (length,), body)
+        source = self.register(value)
+        fresh = self.code.result("alloc", dtype=type.dtype, sizes=self.shape(value))
+        self._launch(spec, "copy", "", dims, [source], [fresh])
+        return fresh
+
+    def view(self, node: Node) -> None:
+        """A reshape: the same storage under other sizes."""
+        a = self.register(cast(Value, node.args[0]))
+        self.values[node.result] = self.code.result("view", a=a, sizes=self.shape(node.result))
+
+    def free(self, node: Node) -> None:
+        """Give storage back."""
+        self.code.op("free", values=tuple(self.register(value) for value in node.args if value is not None))
+
+    def skip(self, node: Node) -> None:
+        """Constants and sizes become instructions where they are used."""
+
+    # control
+
+    def branch(self, node: Node) -> None:
+        """if: both blocks move their results to the same registers."""
+        otherwise, end = Label(), Label()
+        self.code.op("branch", cond=self.register(cast(Value, node.args[0])), otherwise=otherwise)
+        results = tuple(self.code.register() for _ in node.results)
+        then, other = node.regions
+        self._move(results, self._region(then))
+        self.code.op("jump", target=end)
+        self.code.place(otherwise)
+        self._move(results, self._region(other))
+        self.code.place(end)
+        self.values.update(zip(node.results, results, strict=True))
+
+    def loop(self, node: Node) -> None:
+        """while: the carried values stay in registers of their own."""
+        start, end = Label(), Label()
+        carried = tuple(self.code.register() for _ in node.results)
+        self._move(carried, [self.register(cast(Value, arg)) for arg in node.args])
+        cond, body = node.regions
+        self.code.place(start)
+        self.values.update(zip(cond.params, carried, strict=True))
+        (proceed,) = self._region(cond)
+        self.code.op("branch", cond=proceed, otherwise=end)
+        self.values.update(zip(body.params, carried, strict=True))
+        self._move(carried, self._region(body))
+        self.code.op("jump", target=start)
+        self.code.place(end)
+        self.values.update(zip(node.results, carried, strict=True))
+
+    def _region(self, block: Block) -> list[int]:
+        """Write a block; return its results' registers. Sizes computed inside are forgotten again."""
+        outer = dict(self.sizes)
+        for value in block.params:
+            if isinstance(value.type, ScalarType) and value.type.expr is not None:
+                self.sizes[value.type.expr] = self.values[value]
+        self._nodes(block)
+        results = [self.register(value) for value in block.results]
+        self.sizes = outer
+        return results
+
+    def _move(self, targets: Sequence[int], sources: Sequence[int]) -> None:
+        """Move all at once: a source that is a target of another move is saved first."""
+        moves = [(t, s) for t, s in zip(targets, sources, strict=True) if t != s]
+        overwritten = {t for t, _ in moves}
+        saved = {
+            s: self.code.result("move", a=s) for s in dict.fromkeys(s for _, s in moves) if s in overwritten
+        }
+        for target, source in moves:
+            self.code.op("move", d=target, a=saved.get(source, source))
+
+    def call(self, node: Node) -> None:
+        """Call another function with the args, then the values of its symbols."""
+        name = node.attrs["function"]
+        if name not in self.functions:
+            raise UnsupportedOp(
+                f"call of {name!r}: functions are {', '.join(self.functions)}", source=node.source
+            )
+        args = [self.register(cast(Value, arg)) for arg in node.args]
+        args += map(self.size, node.attrs.get("symbols", ()))
+        index = self.tables.program.function_index(self.functions[name])
+        self.code.op("call", function=index, results=self._define(node), args=tuple(args))
+
+    def extern(self, node: Node) -> None:
+        """Call a function of the host."""
+        args = tuple(self.register(cast(Value, arg)) for arg in node.args)
+        self.code.op("extern", name=node.attrs["name"], results=self._define(node), args=args)
+
+    def _define(self, node: Node) -> tuple[int, ...]:
+        results = tuple(self.code.register() for _ in node.results)
+        self.values.update(zip(node.results, results, strict=True))
+        return results
+
+    def guard(self, node: Node) -> None:
+        """Stop with a message unless a bool holds."""
+        self.code.op("guard", cond=self.register(cast(Value, node.args[0])), message=node.attrs["message"])
+
+    # plain values
+
+    def simple(self, node: Node) -> None:
+        """An op that is one instruction: its arguments and attrs are the instruction's operands."""
+        opcode, names = _INSTRUCTIONS[node.op]
+        args = [self.register(cast(Value, arg)) for arg in node.args]
+        if names in ("values", "items"):
+            operands: dict[str, Any] = {names: tuple(args)}
+        else:
+            operands = dict(zip(names.split(), args, strict=True))
+        attrs = {name: node.attrs[name] for name in ("dtype", "axis") if name in node.attrs}
+        self.values[node.result] = self.code.result(opcode, **operands, **attrs)
+
+
+#: Graph op -> (opcode, names of the operands that its args are; "values", "items": one list of all).
+_INSTRUCTIONS: dict[str, tuple[str, str]] = {
+    **{
+        f"int_{name}": (name, "a b")
+        for name in ["add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "lt", "le"]
+    },
+    **{f"float_{name}": (f"f{name}", "a b") for name in ["add", "sub", "mul", "div"]},
+    "to_float": ("to_float", "a"),
+    "to_int": ("to_int", "a"),
+    "and": ("and", "a b"),
+    "or": ("or", "a b"),
+    "not": ("not", "a"),
+    "item": ("item", "a"),
+    "scalar": ("scalar", "a"),
+    "tuple": ("tuple", "values"),
+    "list": ("list", "values"),
+    "dict": ("dict", "items"),
+    "get": ("get", "a key"),
+    "len": ("len", "a"),
+    "append": ("append", "a value"),
+}
+
+_RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
+    "kernel": FunctionEmitter.kernel,
+    "reshape": FunctionEmitter.view,
+    "free": FunctionEmitter.free,
+    "constant": FunctionEmitter.skip,
+    "size": FunctionEmitter.skip,
+    "if": FunctionEmitter.branch,
+    "while": FunctionEmitter.loop,
+    "call": FunctionEmitter.call,
+    "extern": FunctionEmitter.extern,
+    "guard": FunctionEmitter.guard,
+    **dict.fromkeys(_INSTRUCTIONS, FunctionEmitter.simple),
+}
+
+_FUNCTIONS: dict[Any, str] = {
+    sympy.Mul: "mul", floordiv: "floordiv", sympy.Mod: "mod", sympy.Min: "min", sympy.Max: "max",
+}  # fmt: skip

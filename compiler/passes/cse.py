@@ -1,0 +1,62 @@
+"""Common subexpression elimination: of nodes that compute the same, the first one stays.
+
+Nodes are the same when op, arguments and attributes are. Constants are the same when they share memory, or
+are small and hold the same bits. A node in a region may be replaced by one outside of it, never the other way
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ..ir import Block, Graph, Node, erase
+
+#: Ops whose equal applications are not interchangeable: `item` names a new size, the others act.
+DISTINCT = frozenset(("item", "extern", "call", "if", "while", "guard", "fail", "free", "kernel"))
+SMALL_BYTES = 1024  # constants up to this size are compared by their bits
+
+
+def cse(graph: Graph) -> None:
+    """Remove repeated nodes."""
+    _merge(graph, graph.body, {})
+
+
+def _merge(graph: Graph, block: Block, outer: dict[Hashable, Node]) -> None:
+    seen = dict(outer)
+    for node in list(block.nodes):
+        for region in node.regions:
+            _merge(graph, region, seen)
+        if node.op in DISTINCT or node.regions:
+            continue
+        first = seen.setdefault(key(node), node)
+        if first is not node:
+            for old, new in zip(node.results, first.results, strict=True):
+                graph.replace(old, new)
+            erase(block, node)
+
+
+def key(node: Node) -> Hashable:
+    """Return what two interchangeable nodes have in common."""
+    attrs = tuple(
+        sorted((name, _frozen(value)) for name, value in node.attrs.items() if not _is_label(node, name))
+    )
+    return node.op, tuple(map(id, node.args)), attrs
+
+
+def _is_label(node: Node, name: str) -> bool:
+    return node.op == "constant" and name == "name"
+
+
+def _frozen(value: Any) -> Hashable:
+    """Return `value` in a hashable form in which 1, True and 1.0, and 0.0 and -0.0, differ."""
+    if isinstance(value, tuple):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, np.ndarray):
+        header = (str(value.dtype), value.shape)
+        if value.nbytes <= SMALL_BYTES:
+            return (*header, value.tobytes())
+        return (*header, value.strides, value.__array_interface__["data"][0])
+    return type(value).__name__, repr(value)

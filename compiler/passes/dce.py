@@ -1,0 +1,27 @@
+"""Dead code elimination: nodes without effect whose results nobody uses are removed."""
+
+from __future__ import annotations
+
+from ..ir import Block, Graph, Node, Value, erase
+
+#: Ops that act on something besides their results: they stay.
+EFFECTS = frozenset(("extern", "guard", "fail", "free", "call"))
+
+
+def dce(graph: Graph) -> None:
+    """Remove dead nodes, regions included, in one backward walk."""
+    _clean(graph.body, {value for block in graph.blocks() for value in block.results})
+
+
+def has_effect(node: Node) -> bool:
+    """Return True where running `node`, or a node of its regions, does more than making its results."""
+    return node.op in EFFECTS or any(has_effect(inner) for region in node.regions for inner in region.nodes)
+
+
+def _clean(block: Block, yielded: set[Value]) -> None:
+    for node in reversed(list(block.nodes)):
+        if not has_effect(node) and not any(result.users or result in yielded for result in node.results):
+            erase(block, node)
+            continue
+        for region in node.regions:
+            _clean(region, yielded)

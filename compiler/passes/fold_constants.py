@@ -1,0 +1,119 @@
+"""Constant folding: nodes whose arguments are all constant are computed when compiling.
+
+Weights' transpositions always fold, however large: they move data once, here, instead of at every call. Other
+nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
+folds; it is looked through where something smaller is computed from it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from ...vm.program import NUMPY_DTYPES
+from ..dims import symbols_of
+from ..ir import Block, Builder, Graph, Node, Value, erase
+from ..ops import OPS
+from ..types import ScalarType, TensorType
+
+SMALL = 4096  # elements
+MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype
+COMPUTES = ("pointwise", "reduce", "gather", "matmul")  # kinds that fold when small
+LOOKED_THROUGH = ("full", "iota", "expand")  # no constants by themselves, but computable
+HALF = ("f16", "bf16")  # their rounding is the kernels' affair
+
+
+def fold_constants(graph: Graph) -> None:
+    """Make constant tensors `constant` nodes, and ints that are known in size symbols `size` nodes."""
+    _fold_block(graph, graph.body)
+
+
+def _fold_block(graph: Graph, block: Block) -> None:
+    for node in list(block.nodes):
+        for region in node.regions:
+            _fold_block(graph, region)
+        if node.op not in OPS or len(node.results) != 1:
+            continue
+        builder = Builder(graph, block, block.nodes.index(node))
+        builder.source = node.source
+        new = _known_int(builder, node) or _folded(builder, node)
+        if new is not None:
+            graph.replace(node.result, new)
+            erase(block, node)
+
+
+def _known_int(builder: Builder, node: Node) -> Value | None:
+    type = node.result.type
+    if OPS[node.op].kind != "value" or node.op in ("size", "item") or not isinstance(type, ScalarType):
+        return None
+    if type.expr is None or not symbols_of(type.expr) <= set(builder.graph.symbols):
+        return None
+    return builder.size(type.expr)
+
+
+def _folded(builder: Builder, node: Node) -> Value | None:
+    type = node.result.type
+    if not isinstance(type, TensorType) or not node.args or not _may_fold(node, type):
+        return None
+    array = _computed(node)
+    if array is None:
+        return None
+    return builder.constant(np.require(array, NUMPY_DTYPES[type.dtype], "C"), type.dtype, _name(node))
+
+
+def _may_fold(node: Node, type: TensorType) -> bool:
+    if node.op in MOVES:
+        return True
+    kind = OPS[node.op].kind
+    return kind in COMPUTES and n_elements(type) <= SMALL
+
+
+def n_elements(type: TensorType) -> float:
+    """Return the number of elements, infinite where it is not constant."""
+    return float(np.prod(type.shape)) if all(isinstance(d, int) for d in type.shape) else float("inf")
+
+
+def _constant(value: Value) -> np.ndarray | None:
+    """Return the array that `value` always is, if it is known and not made large by an expand."""
+    node = value.node
+    if node is None or not isinstance(value.type, TensorType):
+        return None
+    if node.op == "constant":
+        return cast(np.ndarray, node.attrs["array"])
+    if node.op in LOOKED_THROUGH and n_elements(value.type) <= SMALL:
+        return _computed(node)
+    return None
+
+
+def _computed(node: Node) -> np.ndarray | None:
+    """Return the node's result, None where an argument or attribute is not constant or a dtype not numpy's."""
+    arrays = [_constant(arg) if arg is not None else None for arg in node.args]
+    types = [value.type for value in (*node.args, *node.results) if value is not None]
+    is_half = any(isinstance(type, TensorType) and type.dtype in HALF for type in types)
+    if any(array is None for array in arrays) or (is_half and node.op not in MOVES):
+        return None
+    if any(map(symbols_of, _dims(list(node.attrs.values())))):
+        return None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # numpy warns of overflow in casts, PyTorch does not
+        return np.asarray(OPS[node.op].reference(arrays, node.attrs))
+
+
+def _dims(items: Sequence[object]) -> list:
+    """Return the dimension expressions among attributes."""
+    found: list = []
+    for item in items:
+        if isinstance(item, tuple):
+            found += _dims(item)
+        elif hasattr(item, "free_symbols"):
+            found.append(item)
+    return found
+
+
+def _name(node: Node) -> str:
+    """Return the name of the first argument that has one: a folded weight keeps its name."""
+    names = (arg.node.attrs.get("name", "") for arg in node.args if arg is not None and arg.node is not None)
+    return next((name for name in names if name), "")

@@ -1,0 +1,41 @@
+"""The order of the passes, each with what must hold before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ir import Graph
+from ..lower import lower
+from ..verify import verify
+from .cse import cse
+from .dce import dce
+from .decompose import decompose
+from .fold_constants import fold_constants
+from .place_memory import place_memory
+
+#: (pass, the stage of `compiler.verify` that the graph is in after it).
+PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
+    (decompose, "core"),  # an imported graph: every op is declared
+    (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
+    (cse, "core"),  # folded: equal constants are equal nodes
+    (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
+    (lower, "core"),  # live canonical ops; every node it lowers gets a kernel
+    (dce, "lowered"),  # the lowered nodes have no users left
+    (place_memory, "lowered"),  # kernels are in their final order
+)
+
+
+def run(graph: Graph, check: bool = True, watch: Callable[[str, Graph], None] | None = None) -> None:
+    """Run all passes on `graph` in place. `check`: verify between them; `watch(name, graph)` is called after
+    each.
+
+    Raises VerifyError, or what a pass raises about the program.
+    """
+    if check:
+        verify(graph, "imported", "import")
+    for step, stage in PASSES:
+        step(graph)
+        if check:
+            verify(graph, stage, step.__name__)
+        if watch is not None:
+            watch(step.__name__, graph)

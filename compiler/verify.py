@@ -1,0 +1,322 @@
+"""Well-formedness of graphs, as a table of rules per stage. A broken rule is a defect of a frontend or a
+pass.
+
+Stages: "imported" (any declared op), "core" (after decompose: no composites), "lowered" (kernels, views,
+plain values and control flow: what `emit` takes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import sympy
+
+from ..jit.spec import Dim, KernelSpec
+from .dims import DimExpr, equal, format_dim, product, simplify, symbols_of
+from .errors import Error, VerifyError
+from .ir import Block, Graph, Node, Value
+from .ops import OPS
+from .text import RESERVED_NAMES
+from .types import BOOL, ScalarType, TensorType, Type, parts, types_equal
+
+STAGES = ("imported", "core", "lowered")
+UNDECLARED = frozenset(("kernel", "free"))  # made by lowering and placement, not by operators' declarations
+LOWERED = frozenset(("kernel", "free", "constant", "reshape"))
+Found = Iterator[tuple[Node | None, str]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`check` yields (node, sentence) for everything that breaks the rule, in a graph of one of `stages`."""
+
+    name: str
+    check: Callable[[Graph], Found]
+    stages: tuple[str, ...] = STAGES
+
+
+def verify(graph: Graph, stage: str, after: str = "") -> None:
+    """Check every rule of `stage`. Raises VerifyError for the first broken one; `after` names the last pass."""
+    for rule in RULES:
+        if stage in rule.stages:
+            for node, sentence in rule.check(graph):
+                where = f"after {after}, {rule.name}" if after else rule.name
+                shown = f", in {node}" if node is not None else ""
+                raise VerifyError(
+                    f"{where}: {sentence}{shown}", source=node.source if node is not None else ""
+                )
+
+
+# Structure -----------------------------------------------------------------------------------------
+
+
+def check_interface(graph: Graph) -> Found:
+    """Inputs and outputs have one name each."""
+    for what, names, values in (
+        ("inputs", graph.inputs, graph.body.params),
+        ("outputs", graph.outputs, graph.body.results),
+    ):
+        if len(names) != len(values):
+            yield None, f"{len(names)} names for {len(values)} {what} of graph {graph.name!r}"
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            yield None, f"the name {repeated[0]!r} is used for several {what} of graph {graph.name!r}"
+
+
+def check_names(graph: Graph) -> Found:
+    """No two values share a name."""
+    seen: dict[str, Value] = {}
+    for value, node in definitions(graph):
+        if seen.setdefault(value.name, value) is not value:
+            yield node, f"%{value.name} is the name of two values"
+
+
+def definitions(graph: Graph) -> Iterator[tuple[Value, Node | None]]:
+    """Yield every value that is defined, with its node (None: a parameter)."""
+    for block in graph.blocks():
+        for param in block.params:
+            yield param, None
+        for node in block.nodes:
+            for result in node.results:
+                yield result, node
+
+
+def check_dominance(graph: Graph) -> Found:
+    """Every value is defined once, by the node that it names, before its uses."""
+    yield from _dominance(graph.body, set())
+
+
+def _dominance(block: Block, outer: set[Value]) -> Found:
+    known = set(outer)
+    for param in block.params:
+        if param.node is not None:
+            yield param.node, f"%{param.name} is a block's parameter and a node's result"
+        known.add(param)
+    for node in block.nodes:
+        for arg in node.args:
+            if arg is not None and arg not in known:
+                yield node, f"%{arg.name} is used before its definition, or outside of its region"
+        for region in node.regions:
+            yield from _dominance(region, known)
+        for result in node.results:
+            if result.node is not node or result in known:
+                yield node, f"%{result.name} has another definition"
+            known.add(result)
+    for value in block.results:
+        if value not in known:
+            yield None, f"a block yields %{value.name}, which is not defined there"
+
+
+def check_users(graph: Graph) -> Found:
+    """`Value.users` has one entry per use as an argument."""
+    uses: Counter[tuple[Value, Node]] = Counter()
+    for node in graph.nodes():
+        uses.update((arg, node) for arg in node.args if arg is not None)
+    listed: Counter[tuple[Value, Node]] = Counter()
+    for value, _ in definitions(graph):
+        listed.update((value, user) for user in value.users)
+    for value, user in (uses - listed) + (listed - uses):
+        yield user, f"the users of %{value.name} do not agree with the arguments of {user.op}"
+
+
+# Types and attributes ------------------------------------------------------------------------------
+
+
+def check_types(graph: Graph) -> Found:
+    """Results have the types that their operator's declaration infers."""
+    for node in graph.nodes():
+        if node.op not in OPS or node.regions:
+            continue
+        try:
+            types = OPS[node.op].infer(
+                [arg.type if arg is not None else None for arg in node.args], node.attrs
+            )
+        except Error as error:
+            yield node, str(error)
+            continue
+        yield from _same_types(node, "has type", [r.type for r in node.results], "its operator gives", types)
+
+
+def _same_types(node: Node, what: str, types: Iterable[Type], other: str, expected: Iterable[Type]) -> Found:
+    given, wanted = list(types), list(expected)
+    if len(given) != len(wanted):
+        yield node, f"{len(given)} values where {other} {len(wanted)}"
+        return
+    for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
+        if not types_equal(a, b):
+            yield node, f"value {i} {what} {a}; {other} {b}"
+
+
+def check_symbols(graph: Graph) -> Found:
+    """Size symbols in types and attrs are the contract's, or were named by a value before."""
+    for name, info in graph.symbols.items():
+        if name != info.name or not name.isidentifier() or name in RESERVED_NAMES:
+            yield None, f"{name!r} cannot be the name of a size"
+        if info.max is not None and info.max < info.min:
+            yield None, f"size {name!r} has min {info.min} over max {info.max}"
+    yield from _symbols(graph.body, set(graph.symbols))
+
+
+def _symbols(block: Block, outer: set[str]) -> Found:
+    known = set(outer)
+    for param in block.params:
+        known |= named_by(param)
+        yield from _unknown(None, f"%{param.name}", type_symbols(param.type), known)
+    for node in block.nodes:
+        for region in node.regions:
+            yield from _symbols(region, known)
+        yield from _unknown(node, "an attribute", attribute_symbols(node.attrs.values()), known)
+        for result in node.results:
+            known |= named_by(result)
+            yield from _unknown(node, f"%{result.name}", type_symbols(result.type), known)
+
+
+def _unknown(node: Node | None, what: str, names: Iterable[str], known: set[str]) -> Found:
+    for name in names:
+        if name not in known:
+            yield node, f"{what} has the size {name!r}, which is neither the contract's nor known here"
+
+
+def named_by(value: Value) -> set[str]:
+    """Return the symbol that an int value gives its value to."""
+    expr = value.type.expr if isinstance(value.type, ScalarType) else None
+    return {str(expr)} if isinstance(expr, sympy.Symbol) else set()
+
+
+def type_symbols(type: Type) -> set[str]:
+    """Return the names of the sizes in a type."""
+    if isinstance(type, TensorType):
+        return {name for dim in type.shape for name in symbols_of(dim)}
+    if isinstance(type, ScalarType):
+        return set() if type.expr is None else set(symbols_of(type.expr))
+    return {name for part in parts(type) for name in type_symbols(part)}
+
+
+def attribute_symbols(values: Iterable[Any]) -> set[str]:
+    """Return the names of the sizes in attributes."""
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, sympy.Expr):
+            found |= symbols_of(value)
+        elif isinstance(value, tuple):
+            found |= attribute_symbols(value)
+    return found
+
+
+def check_control(graph: Graph) -> Found:
+    """Regions take and give what their node carries."""
+    for node in graph.nodes():
+        results = [result.type for result in node.results]
+        if node.op == "if":
+            yield from _check_condition(node, node.args[0].type if node.args and node.args[0] else None)
+            for region in node.regions:
+                yield from _same_types(
+                    node, "of a region has type", types_of(region.results), "the result is", results
+                )
+        elif node.op == "while":
+            cond, body = node.regions
+            yield from _check_condition(node, cond.results[0].type if len(cond.results) == 1 else None)
+            args = types_of(cast(list[Value], node.args))
+            for what, types in (("argument", args), ("yielded", types_of(body.results))):
+                yield from _same_types(node, f"({what}) has type", types, "the result is", results)
+            for region in node.regions:
+                yield from _same_types(
+                    node, "(parameter) has type", types_of(region.params), "the result is", results
+                )
+
+
+def types_of(values: Iterable[Value]) -> list[Type]:
+    """Return the values' types."""
+    return [value.type for value in values]
+
+
+def _check_condition(node: Node, type: Type | None) -> Found:
+    if type != BOOL:
+        yield node, f"the condition is {type}; it must be one bool"
+
+
+# Stages --------------------------------------------------------------------------------------------
+
+
+def check_declared(graph: Graph) -> Found:
+    """Every op is declared."""
+    for node in graph.nodes():
+        if node.op not in OPS and node.op not in UNDECLARED:
+            yield node, f"operator {node.op!r} is not declared"
+
+
+def check_core(graph: Graph) -> Found:
+    """No composite is left."""
+    for node in graph.nodes():
+        if node.op in OPS and OPS[node.op].kind == "composite":
+            yield node, f"{node.op} must be decomposed"
+
+
+def check_lowered(graph: Graph) -> Found:
+    """Nothing is left but what `emit` takes."""
+    for node in graph.nodes():
+        if node.op not in LOWERED and not (node.op in OPS and OPS[node.op].kind in ("value", "control")):
+            yield node, f"{node.op} must be lowered to a kernel"
+
+
+def check_kernels(graph: Graph) -> Found:
+    """A kernel's arguments and results are its spec's buffers, in order; it has a value for every Dim."""
+    for node in graph.nodes():
+        if node.op == "kernel":
+            spec, dims = cast(KernelSpec, node.attrs["spec"]), node.attrs["dims"]
+            if len(dims) != spec.n_dims:
+                yield node, f"{len(dims)} dims are given; the spec has {spec.n_dims}"
+                continue
+            for values, is_output in ((node.args, False), (node.results, True)):
+                buffers = [buffer for buffer in spec.buffers if buffer.is_output == is_output]
+                if len(values) != len(buffers):
+                    kind = "output" if is_output else "input"
+                    yield node, f"{len(values)} values for {len(buffers)} {kind} buffers"
+                    continue
+                for value, buffer in zip(values, buffers, strict=True):
+                    yield from _fits(node, value, buffer.dtype, _bound(buffer.shape, dims))
+
+
+def _bound(shape: tuple[int | Dim, ...], dims: tuple[DimExpr, ...]) -> DimExpr:
+    return product(dims[size.index] if isinstance(size, Dim) else size for size in shape)
+
+
+def _fits(node: Node, value: Value | None, dtype: str, n_elements: DimExpr) -> Found:
+    type = value.type if value is not None else None
+    if not isinstance(type, TensorType) or type.dtype != dtype:
+        yield node, f"{type} is given for a buffer of {dtype}"
+    elif not equal(product(type.shape), n_elements):
+        n, wanted = format_dim(product(type.shape)), format_dim(simplify(n_elements))
+        yield node, f"%{cast(Value, value).name} has {n} elements; its buffer has {wanted}"
+
+
+def check_constants(graph: Graph) -> Found:
+    """A constant's array has its type's shape."""
+    for node in graph.nodes():
+        if node.op == "constant":
+            array, type = node.attrs["array"], node.result.type
+            if (
+                not isinstance(array, np.ndarray)
+                or not isinstance(type, TensorType)
+                or array.shape != type.shape
+            ):
+                yield node, f"the array has shape {getattr(array, 'shape', None)}; the type is {type}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("interface", check_interface),
+    Rule("declared", check_declared),
+    Rule("names", check_names),
+    Rule("dominance", check_dominance),
+    Rule("users", check_users),
+    Rule("constants", check_constants),
+    Rule("types", check_types),
+    Rule("symbols", check_symbols),
+    Rule("control", check_control),
+    Rule("core", check_core, ("core", "lowered")),
+    Rule("lowered", check_lowered, ("lowered",)),
+    Rule("kernels", check_kernels),
+)

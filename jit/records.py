@@ -1,0 +1,43 @@
+"""Specs' buffers and code objects in the form that artifacts and the runtime take. Needs no compiler."""
+
+from __future__ import annotations
+
+from ..vm.program import KernelBuffer, KernelObject
+from ..vm.program import Size as EncodedSize
+from .abi import CodeObject
+from .spec import Buffer, Dim, Size
+
+
+def kernel_object(code: CodeObject) -> KernelObject:
+    """Return a code object in the form that artifacts and the runtime take."""
+    return KernelObject(
+        spec_hash=code.spec_hash,
+        target=code.target,
+        n_dims=code.n_dims,
+        buffers=kernel_buffers(code.buffers),
+        tiles=tuple((_size(size), divisor) for size, divisor in code.tiles),
+        scratch=_terms(code.scratch),
+        cost=_terms(code.cost),
+        bounds=tuple(
+            (_size(loop), scale, _size(offset), _size(axis)) for loop, scale, offset, axis in code.bounds
+        ),
+        code=code.code,
+        entry=code.entry,
+        exact_dims=code.exact_dims,
+        schedule=code.schedule,
+    )
+
+
+def kernel_buffers(buffers: tuple[Buffer, ...]) -> tuple[KernelBuffer, ...]:
+    """Return a spec's buffers in the form of the kernel table."""
+    return tuple(KernelBuffer(b.dtype, tuple(map(_size, b.shape)), b.is_output) for b in buffers)
+
+
+def _size(size: Size) -> EncodedSize:
+    return (True, size.index) if isinstance(size, Dim) else (False, size)
+
+
+def _terms(
+    terms: tuple[tuple[int, tuple[Size, ...]], ...],
+) -> tuple[tuple[int, tuple[EncodedSize, ...]], ...]:
+    return tuple((factor, tuple(map(_size, sizes))) for factor, sizes in terms)
