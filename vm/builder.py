@@ -49,7 +49,7 @@ class FunctionBuilder:
             raise ValueError(f"function {self.name}: a label is placed at {label.pc} and again at {len(self._code)}")
         label.pc = len(self._code)
 
-    def op(self, name: str, **operands: Value | Label | str) -> None:
+    def op(self, name: str, /, **operands: Value | Label | str) -> None:
         """Append an instruction, operands by name.
 
         Registers, constants and kernels are numbers, register lists tuples, dtypes and strings str, labels Labels.
