@@ -12,21 +12,39 @@ top-level folders of the same names; the build maps them into this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .executable import Executable, Stats, executable_of, open_executable
-from .runner import runner_path
 from .settings import settings
-from .vm.errors import DtypeError, Error, ShapeError
-from .vm.machine import get_threads, set_threads
+
+if TYPE_CHECKING:
+    from .executable import Executable, Stats
+    from .runner import runner_path
+    from .vm.errors import DtypeError, Error, ShapeError
+    from .vm.machine import get_threads, set_threads
 
 __version__ = "0.1.0"
 
+#: Public names that are imported when first used, and where they live.
+_LAZY = {
+    "Executable": ".executable", "Stats": ".executable", "runner_path": ".runner", "DtypeError": ".vm.errors",
+    "Error": ".vm.errors", "ShapeError": ".vm.errors", "get_threads": ".vm.machine", "set_threads": ".vm.machine",
+}  # fmt: skip
+
 __all__ = [
-    "DtypeError", "Error", "Executable", "ShapeError", "Stats", "compile", "get_threads", "load", "runner_path", "set_threads",
-    "settings",
+    "DtypeError", "Error", "Executable", "ShapeError", "Stats", "compile", "get_threads", "load", "runner_path",
+    "set_threads", "settings",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: the front door opens at once."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'shapevm' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name], __name__), name)
+    globals()[name] = value
+    return value
 
 
 def compile(
@@ -52,6 +70,7 @@ def compile(
     Raises UnsupportedOp naming every operator that has no lowering, with the model's lines.
     """
     from .build import build_program, import_model, run_passes
+    from .executable import executable_of
     from .specialise import open_store
 
     notify = progress or (lambda stage, done, total: None)
@@ -69,4 +88,6 @@ def load(path: str | Path, *, strategy: str | None = None) -> Executable:
 
     Raises ArtifactError or VerifyError for a file that is not sound, TargetError where it holds no code for this CPU.
     """
+    from .executable import open_executable
+
     return open_executable(Path(path), strategy)
