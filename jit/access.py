@@ -1,7 +1,8 @@
 """Loads and stores of LANES elements of one buffer: contiguous, broadcast, strided or gathered, with a mask.
 
-`Access` collects the address axis by axis; `Accessor` then takes the cheapest instruction for it. Addresses that
-a gather makes are checked at run time; an index out of range is reported in svm_rt, and memory stays safe.
+`Access` collects the address axis by axis; `Accessor` then takes the cheapest instruction for it. Addresses
+that a gather makes are checked at run time; an index out of range is reported in svm_rt, and memory stays
+safe.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .vector import Vec, select
 
 @dataclass
 class Access:
-    """Lane l reads element `offset` + l * `stride` + `lane_offsets`[l], where `allowed` and `lanes_allowed` hold."""
+    """Lane l is element `offset` + l * `stride` + `lane_offsets`[l], if all of `..allowed` hold."""
 
     offset: Int = 0
     stride: Int = 0
@@ -58,7 +59,7 @@ class Accessor:
         size: Int,
         stride: Int,
     ) -> None:
-        """Add (scale * index + offset) * stride, checked against the axis size; `index`: (vector, its dtype)."""
+        """Add (scale * index + offset) * stride, checked against the size; `index`: (vector, its dtype)."""
         wide = _as_i64(Vec(self.f, index[0]), index[1])
         if uniform:
             self._add_scalar_gather(access, wide, scale, offset, size, stride)
@@ -132,8 +133,8 @@ class Accessor:
             ramp = lanes * Vec(f, splat_int(f, access.stride))
             offsets = ramp if offsets is None else offsets + ramp
         assert offsets is not None
-        text = f"getelementptr inbounds {self.element}, ptr {start.name}, {offsets.value.type} {offsets.value.name}"
-        return f.op(vector("ptr", LANES), text)
+        text = f"getelementptr inbounds {self.element}, ptr {start.name}, "
+        return f.op(vector("ptr", LANES), f"{text}{offsets.value.type} {offsets.value.name}")
 
     def load(self, access: Access) -> Vec:
         """Emit the load; return registers. Lanes not allowed or masked are 0."""
@@ -142,15 +143,14 @@ class Accessor:
         if not scattered and access.stride == 0:
             raw = f.splat(self._load_scalar(access), LANES)
         elif scattered:
-            mask = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
-            raw = self._intrinsic("gather", kind, self._pointers(access), mask)
+            lanes = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
+            raw = self._intrinsic("gather", kind, self._pointers(access), lanes)
         else:
             start, mask = f.at(self.base, self.element, access.offset), self._lanes(access)
-            raw = (
-                f.load(kind, start, self.align)
-                if mask is None
-                else self._intrinsic("load", kind, start, mask)
-            )
+            if mask is None:
+                raw = f.load(kind, start, self.align)
+            else:
+                raw = self._intrinsic("load", kind, start, mask)
         loaded = Vec(f, raw)
         if DTYPES[self.dtype].memory == "half":
             loaded = loaded.convert("bitcast", "half")

@@ -46,13 +46,18 @@ def _is_reduction(instr: Instr) -> bool:
 class BodyEmitter:
     """Emits one body. Construct it in the entry block (it loads the buffers' addresses there).
 
-    `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a store
-    writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i depends
-    (a reduction's value not on the vector loop).
+    `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a
+    store writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i
+    depends (a reduction's value not on the vector loop).
     """
 
     def __init__(
-        self, f: Function, body: Body, buffers: Sequence[Buffer], sizes: Sequence[Int], vector_loop: int | None
+        self,
+        f: Function,
+        body: Body,
+        buffers: Sequence[Buffer],
+        sizes: Sequence[Int],
+        vector_loop: int | None,
     ) -> None:
         self.f = f
         self.body = body
@@ -79,12 +84,12 @@ class BodyEmitter:
             if instr.op == "acc" and self.vector_loop is not None:
                 loops.add(self.vector_loop)
             if _is_reduction(instr):
-                loops.discard(self.vector_loop)  # type: ignore[arg-type]
+                loops -= {self.vector_loop}
             found.append(frozenset(loops))
         return tuple(found)
 
     def needed(self, roots: Iterable[int], given: Iterable[int] = ()) -> tuple[int, ...]:
-        """Return `roots` and all that they need (arguments, gather indices), ascending, stopping at `given`."""
+        """Return `roots` and what they need (arguments, gather indices), ascending, stopping at `given`."""
         known, found, pending = set(given), set(), list(roots)
         while pending:
             i = pending.pop()
@@ -96,8 +101,9 @@ class BodyEmitter:
     def hoistable(self, loop: int, ids: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return those of `ids` (default: all) that can be emitted once before `loop` starts.
 
-        These are the instructions that do not depend on `loop`, without stores, `acc`, reductions and what needs
-        the latter two. Loads are included, so it must hold that the kernel does not write what they read.
+        These are the instructions that do not depend on `loop`, without stores, `acc`, reductions and what
+        needs the latter two. Loads are included, so it must hold that the kernel does not write what they
+        read.
         """
         fixed: set[int] = set()
         for i, instr in enumerate(self.body):
@@ -116,11 +122,12 @@ class BodyEmitter:
     ) -> dict[int, Value]:
         """Emit the instructions `ids` that are not in `given`; return `given` and all new values, by id.
 
-        `given`: values known already: hoisted ones, and the family's results of reduce instructions (vectors of
-        LANES equal elements). `acc`: the value of every `acc` instruction (a vector). A gather out of range sets
-        rt->error, error_value and error_bound (the parameter `rt` of the kernel) and goes on in safe memory: it
-        reads some element of the axis or, where the axis may be empty, 0; a store out of range may not happen.
-        Raises ValueError for an unknown op, an operand dtype that the op does not take, or a missing `given`.
+        `given`: values known already: hoisted ones, and the family's results of reduce instructions (vectors
+        of LANES equal elements). `acc`: the value of every `acc` instruction (a vector). A gather out of
+        range sets rt->error, error_value and error_bound (the parameter `rt` of the kernel) and goes on in
+        safe memory: it reads some element of the axis or, where the axis may be empty, 0; a store out of
+        range may not happen. Raises ValueError for an unknown op, an operand dtype that the op does not take,
+        or a missing `given`.
         """
         values = dict(given or {})
         for i in sorted(ids):
@@ -134,12 +141,15 @@ class BodyEmitter:
         instr, f = self.body[i], self.f
         for source in self.sources(instr):
             if source not in values:
-                raise ValueError(f"body: instruction {i} ({instr.op}) needs the value of {source}, which is not there")
+                raise ValueError(
+                    f"body: instruction {i} ({instr.op}) needs the value of {source}, which is not there"
+                )
         args = [values[a] for a in instr.args]
         if instr.op == "load":
             return self._load(instr, at, values)
         if instr.op == "store":
-            return self._store(instr, at, values)
+            self._store(instr, at, values)
+            return None
         if instr.op == "const":
             return splat(f, instr.dtype, instr.value)
         if instr.op == "iota":
@@ -157,23 +167,31 @@ class BodyEmitter:
         if instr.op in OPS:
             return self._math(i, args)
         given = instr.op == "acc" or _is_reduction(instr)
-        raise ValueError(f"body: instruction {i}: {instr.op!r} {'must be given' if given else 'is no operation'}")
+        raise ValueError(
+            f"body: instruction {i}: {instr.op!r} {'must be given' if given else 'is no operation'}"
+        )
 
     def _select(self, i: int, args: list[Value]) -> Value:
         dtypes = [self.body[a].dtype for a in self.body[i].args]
         if dtypes != ["bool", self.body[i].dtype, self.body[i].dtype]:
-            raise ValueError(f"body: instruction {i}: select of {', '.join(dtypes)} is no {self.body[i].dtype}")
+            raise ValueError(
+                f"body: instruction {i}: select of {', '.join(dtypes)} is no {self.body[i].dtype}"
+            )
         return select(*(Vec(self.f, a) for a in args)).value
 
     def _math(self, i: int, args: list[Value]) -> Value:
         instr = self.body[i]
         dtypes = {self.body[a].dtype for a in instr.args}
         if len(dtypes) != 1:
-            raise ValueError(f"body: instruction {i}: {instr.op} takes operands of one dtype, not {sorted(dtypes)}")
+            raise ValueError(
+                f"body: instruction {i}: {instr.op} takes operands of one dtype, not {sorted(dtypes)}"
+            )
         dtype = dtypes.pop()
         result = "bool" if find(instr.op, dtype).result == "bool" else dtype
         if instr.dtype != result:
-            raise ValueError(f"body: instruction {i}: {instr.op} of {dtype} gives {result}, not {instr.dtype}")
+            raise ValueError(
+                f"body: instruction {i}: {instr.op} of {dtype} gives {result}, not {instr.dtype}"
+            )
         return apply(self.f, instr.op, dtype, *args)
 
     # memory
@@ -181,7 +199,9 @@ class BodyEmitter:
         assert instr.buffer is not None
         buffer = self.buffers[instr.buffer]
         if len(instr.index) != len(buffer.shape):
-            raise ValueError(f"body: buffer {instr.buffer} has {len(buffer.shape)} axes, not {len(instr.index)}")
+            raise ValueError(
+                f"body: buffer {instr.buffer} has {len(buffer.shape)} axes, not {len(instr.index)}"
+            )
         accessor = Accessor(self.f, self.addresses[instr.buffer], buffer.dtype, at.mask)
         shape = [resolve(size, self.sizes) for size in buffer.shape]
         access = Access()
@@ -209,5 +229,7 @@ class BodyEmitter:
         accessor, access = self._access(instr, at, values)
         if self.body[instr.args[0]].dtype != accessor.dtype:
             found = self.body[instr.args[0]].dtype
-            raise ValueError(f"body: store of {found} to buffer {instr.buffer} of {accessor.dtype}; cast it first")
+            raise ValueError(
+                f"body: store of {found} to buffer {instr.buffer} of {accessor.dtype}; cast it first"
+            )
         accessor.store(access, Vec(self.f, values[instr.args[0]]))

@@ -1,9 +1,9 @@
 """Conversions among dtypes, in registers and between registers and memory: PyTorch's rules on an x86 CPU.
 
-Float to integer truncates; a value out of range gives what the machine's conversion gives (the smallest i32 / i64,
-of which narrower types keep the low bits), NaN as well: PyTorch leaves these open. u8 goes through i64 for f64 and
-i32 otherwise, so that -1.0 is 255. Integer to integer keeps the low bits. To bool: x != 0, so NaN is true. f16 and
-bf16 are reached through f32, from f64 and i64 too.
+Float to integer truncates; a value out of range gives what the machine's conversion gives (the smallest i32 /
+i64, of which narrower types keep the low bits), NaN as well: PyTorch leaves these open. u8 goes through i64
+for f64 and i32 otherwise, so that -1.0 is 255. Integer to integer keeps the low bits. To bool: x != 0, so NaN
+is true. f16 and bf16 are reached through f32, from f64 and i64 too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Division with remainder of vectors, integer and float, and integer powers.
 
-No lane traps: an integer division by zero gives 0 (PyTorch raises an error; vectors cannot stop), and the most
-negative integer divided by -1 wraps. Rounding and signs are PyTorch's: floordiv and mod follow the divisor's sign
-(Python's rule), fmod the dividend's (C's rule).
+No lane traps: an integer division by zero gives 0 (PyTorch raises an error; vectors cannot stop), and the
+most negative integer divided by -1 wraps. Rounding and signs are PyTorch's: floordiv and mod follow the
+divisor's sign (Python's rule), fmod the dividend's (C's rule).
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ def quotient(a: Vec, b: Vec, signed: bool) -> Vec:
 
 
 def _quotient(a: Vec, b: Vec, widen: str) -> Vec:
-    """Quotient for b not 0 or -1; up to 32 bits through f64, whose rounding is too fine to reach an integer."""
+    """Quotient for b not 0 or -1; up to 32 bits by f64, whose rounding is too fine to reach an integer."""
     if a.element == "i64":
         return a.binary("sdiv", b)
-    x, y = ((v if v.element == "i32" else v.convert(widen, "i32")).convert("sitofp", "double") for v in (a, b))
+    x, y = (
+        (v if v.element == "i32" else v.convert(widen, "i32")).convert("sitofp", "double") for v in (a, b)
+    )
     ratio = (x / y).convert("fptosi", "i32")
     return ratio if a.element == "i32" else ratio.convert("trunc", a.element)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class Dtype:
     """One element type.
 
-    `memory` is its LLVM type in a buffer. `register` is its LLVM type in a body: f16 and bf16 live in registers
-    as `float` holding a value that f16 / bf16 can represent (each operation computes in f32 and rounds once, as
-    PyTorch does on CPU); bool is `i1`. `numpy`: the type of its arrays (bf16: its bits as uint16).
+    `memory` is its LLVM type in a buffer. `register` is its LLVM type in a body: f16 and bf16 live in
+    registers as `float` holding a value that f16 / bf16 can represent (each operation computes in f32 and
+    rounds once, as PyTorch does on CPU); bool is `i1`. `numpy`: the type of its arrays (bf16: its bits as
+    uint16).
     """
 
     name: str

@@ -1,10 +1,11 @@
 """Exponentials, logarithms, hyperbolic functions and erf of vectors, as straight-line code.
 
-Method: additive argument reduction in the way of Cody and Waite (Software Manual for the Elementary Functions,
-1980) with fused multiply-adds, then a polynomial. Coefficients: weighted least squares on Chebyshev points,
-reweighted towards minimax (Lawson), rounded to the format one at a time with the rest fitted again. Powers of
-two are made and applied in two factors, so that results round once also among the subnormals. Functions that are
-rarely hot exist in f64 only; f32 goes through them (`widened`) and is then rounded correctly but for ties.
+Method: additive argument reduction in the way of Cody and Waite (Software Manual for the Elementary
+Functions, 1980) with fused multiply-adds, then a polynomial. Coefficients: weighted least squares on
+Chebyshev points, reweighted towards minimax (Lawson), rounded to the format one at a time with the rest
+fitted again. Powers of two are made and applied in two factors, so that results round once also among the
+subnormals. Functions that are rarely hot exist in f64 only; f32 goes through them (`widened`) and is then
+rounded correctly but for ties.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from .vector import Vec, at_least, at_most, fma, polynomial, select
 class Format:
     """Constants of one float format.
 
-    `shifter` = 1.5 * 2^mantissa: adding it rounds to an integer, in the low bits of the sum. `exp`: coefficients
-    of e^r, `expm1`: of (e^r - 1 - r) / r^2, |r| <= ln(2) / 2; `tanh`: of (tanh x - x) / x^3 in x^2, |x| <= 0.625. `exp_range`: beyond, e^x is 0 or infinite.
+    `shifter` = 1.5 * 2^mantissa: adding it rounds to an integer, in the low bits of the sum. `exp`:
+    coefficients of e^r, `expm1`: of (e^r - 1 - r) / r^2, |r| <= ln(2) / 2; `tanh`: of (tanh x - x) / x^3 in
+    x^2, |x| <= 0.625. `exp_range`: beyond, e^x is 0 or infinite.
     `tanh_limit`: beyond, tanh is 1.
     """
 
@@ -81,9 +83,10 @@ FORMATS = {"float": F32, "double": F64}
 # (log1p(f) - f) / f^2 for f32, f in [-1/3, 1/3]
 LOG1P_F32 = (-0.5, 0.3333321511745453, -0.24999821186065674, 0.20010441541671753, -0.16679468750953674,
              0.14005409181118011, -0.12197917699813843, 0.1398632526397705, -0.12833860516548157)  # fmt: skip
-# (2 atanh(s) / s - 2) / s^2 in s^2, |s| <= 0.1717: seven terms to 2^-59; nine to 2^-73, the first in two parts
-ATANH = (0.6666666666666735, 0.3999999999941064, 0.28571428743169375, 0.22222198499723825, 0.18183567983704668,
-         0.15313957977965717, 0.14796892171318418)  # fmt: skip
+# (2 atanh(s) / s - 2) / s^2 in s^2, |s| <= 0.1717: seven terms to 2^-59; nine to 2^-73, the first in two
+# parts
+ATANH = (0.6666666666666735, 0.3999999999941064, 0.28571428743169375, 0.22222198499723825,
+         0.18183567983704668, 0.15313957977965717, 0.14796892171318418)  # fmt: skip
 ATANH_LONG = (0.39999999999999936, 0.28571428571458687, 0.22222222215323043, 0.1818181907512039,
               0.15384545635221844, 0.13336679449468697, 0.11668488433579531, 0.12035365761141448)  # fmt: skip
 TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
@@ -146,7 +149,7 @@ def _shifter_bits(form: Format) -> int:
 
 
 def _power_of_two(shifted: Vec) -> Vec:
-    """Return 2^n for the bits of n + shifter, n in the range of normal numbers (the shifter's bits shift out)."""
+    """Return 2^n for the bits of n + shifter and normal 2^n (the shifter's bits shift out)."""
     form = FORMATS[{"i32": "float", "i64": "double"}[shifted.element]]
     return ((shifted << form.mantissa) + (form.bias << form.mantissa)).floats()
 
@@ -200,7 +203,7 @@ def tanh(x: Vec) -> Vec:
 
 
 def sigmoid(x: Vec) -> Vec:
-    """1 / (1 + e^-x): with e = e^-|x|, which cannot overflow, and w = e / (1 + e), it is 1 - w, or e - e w."""
+    """1 / (1 + e^-x); with e = e^-|x|, which cannot overflow, and w = e / (1 + e): 1 - w, or e - e w."""
     e = _exp_clamped(at_least(-x.abs(), FORMATS[x.element].exp_range[0]))
     w = e / (e + 1.0)
     first = select(x.lt(0.0), e, 1.0)

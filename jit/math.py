@@ -1,8 +1,8 @@
 """THE table of scalar operations that a body's Instr may name, with their vector code and their definition.
 
-f16 and bf16 (floats in registers, see `dtypes`): the operation is done in f32 and rounded once, here in `apply`
-and nowhere else. A comparison with a NaN is false, but for `ne`. Integers wrap. No result depends on the number
-of lanes, the target, or on which instructions stand beside it.
+f16 and bf16 (floats in registers, see `dtypes`): the operation is done in f32 and rounded once, here in
+`apply` and nowhere else. A comparison with a NaN is false, but for `ne`. Integers wrap. No result depends on
+the number of lanes, the target, or on which instructions stand beside it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ ANY = NUMBERS | BITS
 class MathOp:
     """One operation on `arity` operands of one dtype.
 
-    `result`: "same" (as the operands) or "bool". `dtypes`: the dtypes that it takes. `generate(dtype, *operands)`:
-    its code on vectors. `reference`: the same on numpy arrays (f16 and bf16 as float32, rounded by the caller).
+    `result`: "same" (as the operands) or "bool". `dtypes`: the dtypes that it takes. `generate(dtype,
+    *operands)`: its code on vectors. `reference`: the same on numpy arrays (f16 and bf16 as float32, rounded
+    by the caller).
     `ulp`: its largest error for f32 and for f64, in units of the last place (0: exact or correctly rounded).
     """
 
@@ -71,7 +72,9 @@ def _extremum(ordered: str, signed: str, unsigned: str) -> Callable[..., Vec]:
     return generate
 
 
-def _by_kind(on_floats: Callable[[Vec, Vec], Vec], on_ints: Callable[[Vec, Vec, bool], Vec]) -> Callable[..., Vec]:
+def _by_kind(
+    on_floats: Callable[[Vec, Vec], Vec], on_ints: Callable[[Vec, Vec, bool], Vec]
+) -> Callable[..., Vec]:
     def generate(dtype: str, a: Vec, b: Vec) -> Vec:
         return on_floats(a, b) if a.is_float else on_ints(a, b, is_signed(dtype))
 
@@ -112,11 +115,15 @@ def _fma(dtype: str, a: Vec, b: Vec, c: Vec) -> Vec:
 # The table ----------------------------------------------------------------------------------------------
 
 
-def _row(name: str, arity: int, dtypes: frozenset[str], generate: Callable[..., Vec], reference: Any) -> MathOp:
+def _row(
+    name: str, arity: int, dtypes: frozenset[str], generate: Callable[..., Vec], reference: Any
+) -> MathOp:
     return MathOp(name, arity, "same", dtypes, generate, reference)
 
 
-def _test(name: str, arity: int, dtypes: frozenset[str], generate: Callable[..., Vec], reference: Any) -> MathOp:
+def _test(
+    name: str, arity: int, dtypes: frozenset[str], generate: Callable[..., Vec], reference: Any
+) -> MathOp:
     return MathOp(name, arity, "bool", dtypes, generate, reference)
 
 

@@ -2,8 +2,8 @@
 
 Method: reduction to |r| <= pi/4 by three parts of pi/2 with fused multiply-adds (Cody and Waite, 1980) up to
 `limit`; beyond it, exactly, by multiplying the integer mantissa with the bits of 2/pi that matter (Payne and
-Hanek, Radian Reduction for Trigonometric Functions, SIGNUM 1983). That second way is a loop of no trip unless a
-lane needs it. Coefficients as in `exponentials`.
+Hanek, Radian Reduction for Trigonometric Functions, SIGNUM 1983). That second way is a loop of no trip unless
+a lane needs it. Coefficients as in `exponentials`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf, nan
 
+from .dtypes import vector
 from .exponentials import F32, F64
 from .llvm import Function, Value
 from .vector import Vec, fma, polynomial, select
@@ -22,7 +23,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Circle:
-    """Constants of one format: pi/2 in three parts, (sin r - r) / r^3 and (cos r - 1 + r^2/2) / r^4 in r^2."""
+    """Constants of one format; pi/2 in three parts, (sin r - r) / r^3, (cos r - 1 + r^2/2) / r^4 in r^2."""
 
     shifter: float
     half_pi: tuple[float, float, float]
@@ -56,9 +57,9 @@ CIRCLES = {
     ),
 }  # fmt: skip
 # (atan t - t) / t^3 in t^2, |t| <= tan(pi / 8)
-ATAN = (-0.333333333333332, 0.19999999999953758, -0.1428571428021155, 0.11111110784166493, -0.09090897777718428,
-        0.07692060572832356, -0.06663108187606827, 0.058479200595547134, -0.050394464719294034,
-        0.038068248563411414, -0.01791134527951568)  # fmt: skip
+ATAN = (-0.333333333333332, 0.19999999999953758, -0.1428571428021155, 0.11111110784166493,
+        -0.09090897777718428, 0.07692060572832356, -0.06663108187606827, 0.058479200595547134,
+        -0.050394464719294034, 0.038068248563411414, -0.01791134527951568)  # fmt: skip
 TAN_EIGHTH = 0.41421356237309503
 
 
@@ -77,7 +78,7 @@ def _reduce(a: Vec) -> tuple[Vec, Vec]:
 
 
 def _replace_large(a: Vec, large: Vec, q: Vec, r: Vec) -> tuple[Vec, Vec]:
-    """Return q and r, in the lanes `large` reduced exactly: one lane after the other, for that is small code."""
+    """Return q and r, exact in the lanes `large`: one lane after the other, for that is small code."""
     f, circle, lanes = a.f, CIRCLES[a.element], a.lanes
     trips = f.op("i64", f"select i1 {large.any().name}, i64 {lanes}, i64 0")
     numbers = Value(f"<{lanes} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>")
@@ -86,7 +87,9 @@ def _replace_large(a: Vec, large: Vec, q: Vec, r: Vec) -> tuple[Vec, Vec]:
         scalar = f.op(a.element, f"extractelement {a.value.type} {a.value.name}, i64 {at}")
         one_q, one_r = _reduce_exactly(Vec(f, f.splat(scalar, 1)), circle)
         here = Vec(f, numbers).compare("eq", Vec(f, f.splat(loop.index, lanes))) & large
-        loop.next(*(_put(here, one, Vec(f, old)) for one, old in zip((one_q, one_r), loop.carried, strict=True)))
+        loop.next(
+            *(_put(here, one, Vec(f, old)) for one, old in zip((one_q, one_r), loop.carried, strict=True))
+        )
     return Vec(f, loop.results[0]), Vec(f, loop.results[1])
 
 
@@ -99,7 +102,7 @@ def _put(here: Vec, one: Vec, old: Vec) -> Value:
 
 @cache
 def _two_over_pi_words(count: int) -> tuple[int, ...]:
-    """Return the first `count` 32-bit words of 2/pi (Machin's formula in integers), behind two words of zeros."""
+    """Return two words of zeros and the first `count` 32-bit words of 2/pi (by Machin's formula)."""
     bits = 32 * count
     one = 1 << bits + 64
 
@@ -119,8 +122,9 @@ def _two_over_pi_words(count: int) -> tuple[int, ...]:
 
 def _table(f: Function) -> Value:
     words = _two_over_pi_words(42)
-    text = ", ".join(f"i32 {w}" for w in words)
-    f.declarations["two_over_pi"] = f"@two_over_pi = private unnamed_addr constant [{len(words)} x i32] [{text}]"
+    values = ", ".join(f"i32 {w}" for w in words)
+    array = f"private unnamed_addr constant [{len(words)} x i32] [{values}]"
+    f.declarations["two_over_pi"] = f"@two_over_pi = {array}"
     return Value("ptr", "@two_over_pi")
 
 
@@ -130,10 +134,11 @@ def _window(a: Vec, power: Vec, words: int) -> list[Vec]:
     table = _table(f)
     first, shift = power >> 5, (power & 31).convert("trunc", "i32")
     loaded = []
+    every = Value(vector("i1", lanes), "splat (i1 true)")
+    none = Value(vector("i32", lanes), "zeroinitializer")
     for i in range(words + 1):
-        index = first + i
-        at = f.op(f"<{lanes} x ptr>", f"getelementptr i32, ptr {table.name}, {index.value.type} {index.value.name}")
-        every, none = (Value(f"<{lanes} x {t}>", n) for t, n in (("i1", "splat (i1 true)"), ("i32", "zeroinitializer")))
+        index = (first + i).value
+        at = f.op(vector("ptr", lanes), f"getelementptr i32, ptr {table.name}, {index.type} {index.name}")
         loaded.append(_gather(f, at, every, none))
     return [
         hi.intrinsic("fshl", lo, shift).convert("zext", "i64")
@@ -198,7 +203,7 @@ def _multiply(limbs: list[Vec], words: list[Vec]) -> list[Vec]:
 
 
 def _fraction_times_half_pi(words: list[Vec]) -> Vec:
-    """Return (0.words) * pi/2 in f64, the words of 32 bits high first: all terms are positive, none cancels."""
+    """Return (0.words) * pi/2 in f64, words of 32 bits, high first: the terms are positive, none cancels."""
     terms = [w.convert("uitofp", "double") * 2.0 ** (-32 * (i + 1)) for i, w in enumerate(words)]
     tail = terms[-1]
     for term in reversed(terms[2:-1]):

@@ -1,8 +1,8 @@
 """Vectors with operators, so that a formula in LLVM text reads like the formula.
 
-`Vec` wraps an SSA vector; `x * y + 1.5` appends the instructions. Python numbers become splat constants of the
-other operand's type (LLVM's `splat (float 0x...)`, which the back end reads as a broadcast from .rodata). No
-fast-math flag is ever set and nothing is contracted: a fused multiply-add is written `fma`.
+`Vec` wraps an SSA vector; `x * y + 1.5` appends the instructions. Python numbers become splat constants of
+the other operand's type (LLVM's `splat (float 0x...)`, which the back end reads as a broadcast from .rodata).
+No fast-math flag is ever set and nothing is contracted: a fused multiply-add is written `fma`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,17 @@ class Vec:
     def binary(self, opcode: str, other: Vec | float) -> Vec:
         """Append `opcode self, other` (a result of this type)."""
         b = self._vec(other)
-        return Vec(self.f, self.f.op(self.value.type, f"{opcode} {self.value.type} {self.value.name}, {b.value.name}"))
+        return Vec(
+            self.f,
+            self.f.op(self.value.type, f"{opcode} {self.value.type} {self.value.name}, {b.value.name}"),
+        )
 
     def intrinsic(self, name: str, *others: Vec | float) -> Vec:
         """Call llvm.`name` on this vector and others of its type."""
         mangled = f"llvm.{name}.v{self.lanes}{_MANGLED.get(self.element, self.element)}"
-        return Vec(self.f, self.f.call(self.value.type, mangled, self.value, *(self._vec(x).value for x in others)))
+        return Vec(
+            self.f, self.f.call(self.value.type, mangled, self.value, *(self._vec(x).value for x in others))
+        )
 
     def convert(self, opcode: str, element: str) -> Vec:
         """Append the conversion `opcode` (fpext, sext, fptosi, bitcast ...) to elements of type `element`."""
@@ -195,9 +200,11 @@ def fma(a: Vec, b: Vec | float, c: Vec | float) -> Vec:
 
 def select(condition: Vec, a: Vec | float, b: Vec | float) -> Vec:
     """Per lane: `a` where `condition` (i1) holds, else `b`; one of both must be a Vec."""
-    a, b = (a, a._vec(b)) if isinstance(a, Vec) else (b._vec(a), b)  # type: ignore[union-attr]
-    text = f"select {condition.value.type} {condition.value.name}, {a.value.type} {a.value.name}, "
-    return Vec(a.f, a.f.op(a.value.type, f"{text}{b.value.type} {b.value.name}"))
+    kind = a if isinstance(a, Vec) else b
+    assert isinstance(kind, Vec)
+    x, y = kind._vec(a).value, kind._vec(b).value
+    text = f"select {condition.value.type} {condition.value.name}, {x.type} {x.name}, {y.type} {y.name}"
+    return Vec(kind.f, kind.f.op(x.type, text))
 
 
 def at_most(x: Vec, bound: float) -> Vec:
