@@ -51,7 +51,9 @@ def product_terms(terms: Iterable[tuple[int, tuple[Size, ...]]], dims: Sequence[
     total = 0
     for factor, sizes in terms:
         for size in sizes:
-            factor *= resolve(size, dims)  # type: ignore[assignment]
+            value = resolve(size, dims)
+            assert isinstance(value, int)
+            factor *= value
         total += factor
     return total
 

@@ -21,7 +21,7 @@ from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
 from .spec import Instr, Nest, Size
 from .strip import State, strip
-from .tiling import Range, plan, ranges, tile_cost, tiles_of
+from .tiling import Range, plan, shared, tile_cost, tiles_of
 
 # A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
 # cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
@@ -39,8 +39,7 @@ def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) ->
     bodies = BodyEmitter(f, loops.body, loops.buffers, loops.sizes, vector_loop=last)
     plans = plan(loops, _traffic(loops, bodies), SHARE_MULTIPLE, row)
     rows = Rows(f, loops, bodies) if row else None
-    with f.loop(f.params[3], f.params[4]) as tile:
-        parts = ranges(f, loops, plans, tile.index)
+    with shared(f, loops, plans) as parts:
         if rows is not None:
             _each(f, parts[:-1], rows.emit)
         else:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -223,7 +224,13 @@ def _buffers(data: Any) -> tuple[Buffer, ...]:
     return tuple(Buffer(b["dtype"], _sizes(b["shape"]), b.get("is_output", False)) for b in data)
 
 
-_DECODERS = {"buffers": _buffers, "domain": _sizes, "batch": _sizes, "body": _body, "epilogue": _body}
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "buffers": _buffers,
+    "domain": _sizes,
+    "batch": _sizes,
+    "body": _body,
+    "epilogue": _body,
+}
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
 _DECODERS |= dict.fromkeys(("m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
 

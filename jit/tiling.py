@@ -6,8 +6,10 @@ and to stay in the first-level cache. Tiles depend on sizes only, never on the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import gcd
 
 from .abi import resolve
 from .llvm import Function, Int, Value
@@ -24,10 +26,11 @@ Divisors = tuple[int, ...]  # of the factors of one loop
 
 @dataclass(frozen=True)
 class Range:
-    """The iterations begin .. begin + count - 1 of one loop."""
+    """The iterations begin .. begin + count - 1 of one loop; a count unknown now is a multiple of `multiple`."""
 
     begin: Int
     count: Int
+    multiple: int = 1
 
     def end(self, f: Function) -> Int:
         """Return begin + count."""
@@ -121,26 +124,40 @@ def tile_cost(
     return ((weight, tuple(dims)),)
 
 
-def ranges(f: Function, loops: Loops, plans: Sequence[Divisors], tile: Value) -> list[Range]:
-    """Emit the decoding of tile number `tile`: its range of every loop."""
+@contextmanager
+def shared(f: Function, loops: Loops, plans: Sequence[Divisors]) -> Iterator[list[Range]]:
+    """Emit what finds the kernel's share, tiles tile_begin .. tile_end - 1; yield its range of every loop.
+
+    Where only one factor is split, the tiles of a share lie side by side: they are done as one. Otherwise the
+    code inside runs once for each tile.
+    """
+    begin, end = f.params[3:5]
     pairs = tiles_of(loops, plans)
-    numbers: list[Int] = []
+    if not pairs:
+        with f.when(f.less(begin, end)):
+            yield _ranges(f, loops, plans, [])
+    elif len(pairs) == 1:
+        extent, divisor = resolve(pairs[0][0], loops.sizes), pairs[0][1]
+        first = f.mul(begin, divisor)
+        count = f.sub(f.minimum(f.mul(end, divisor), extent), first)
+        multiple = gcd(divisor, extent) if isinstance(extent, int) else 1
+        yield _ranges(f, loops, plans, [Range(first, count, multiple)])
+    else:
+        with f.loop(begin, end) as tile:
+            yield _ranges(f, loops, plans, _decoded(f, loops, pairs, tile.index))
+
+
+def _decoded(f: Function, loops: Loops, pairs: Sequence[tuple[Size, int]], tile: Value) -> list[Range]:
+    """Return each split factor's range in tile number `tile`."""
+    shares: list[Range] = []
     rest: Int = tile
     for i, (size, divisor) in enumerate(reversed(pairs)):
-        count = f.ceildiv(resolve(size, loops.sizes), divisor)
-        last = i == len(pairs) - 1
-        numbers.append(rest if last else f.urem(rest, count))
-        rest = 0 if last else f.udiv(rest, count)
-    found = iter(reversed(numbers))
-    result = []
-    for factors, divisors in zip(loops.factors, plans, strict=True):
-        part = Range(0, 1)
-        for size, divisor in zip(factors, divisors, strict=True):
-            extent = resolve(size, loops.sizes)
-            inner = Range(0, extent) if divisor == WHOLE else _share(f, next(found), extent, divisor)
-            part = Range(f.add(f.mul(part.begin, extent), inner.begin), f.mul(part.count, inner.count))
-        result.append(part)
-    return result
+        extent = resolve(size, loops.sizes)
+        count = f.ceildiv(extent, divisor)
+        is_first = i == len(pairs) - 1
+        shares.append(_share(f, rest if is_first else f.urem(rest, count), extent, divisor))
+        rest = 0 if is_first else f.udiv(rest, count)
+    return shares[::-1]
 
 
 def _share(f: Function, number: Int, extent: Int, divisor: int) -> Range:
@@ -149,3 +166,19 @@ def _share(f: Function, number: Int, extent: Int, divisor: int) -> Range:
     if divisor == 1 or isinstance(extent, int) and extent % divisor == 0:
         return Range(begin, divisor)
     return Range(begin, f.minimum(divisor, f.sub(extent, begin)))
+
+
+def _ranges(f: Function, loops: Loops, plans: Sequence[Divisors], shares: Sequence[Range]) -> list[Range]:
+    """Return every loop's range, `shares` being those of the split factors."""
+    found = iter(shares)
+    result = []
+    for factors, divisors in zip(loops.factors, plans, strict=True):
+        part = Range(0, 1)
+        for size, divisor in zip(factors, divisors, strict=True):
+            extent = resolve(size, loops.sizes)
+            inner = Range(0, extent) if divisor == WHOLE else next(found)
+            begin, count = f.add(f.mul(part.begin, extent), inner.begin), f.mul(part.count, inner.count)
+            known = inner.count if isinstance(inner.count, int) else inner.multiple
+            part = Range(begin, count, part.multiple * known)
+        result.append(part)
+    return result
