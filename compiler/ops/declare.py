@@ -30,7 +30,10 @@ Infer = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A test input: tensor types as text ("f32[2,s0]"), attrs, how to fill ("normal", "positive", "unit", "index:N")."""
+    """A test input: types as text ("f32[2,s0]", "" for an absent argument), attrs, how to fill the tensors.
+
+    `fill`: "normal", "positive" (0.1 ..), "unit" (-1 .. 1), "above_one", "index:N" (integers below N).
+    """
 
     args: tuple[str, ...]
     attrs: dict[str, Any]
@@ -43,7 +46,9 @@ class Op:
 
     `schema` is its signature in PyTorch's notation. `infer(types, attrs)` returns the result types or raises
     `ShapeError`/`DtypeError` with a full sentence. `torch` names overloads whose arguments match the schema one to one.
-    `reference(arrays, attrs)` is the numpy definition. `decompose(builder, node)` returns the replacing values.
+    `reference(args, attrs)` is the numpy definition on one array or plain value per argument: f16 and bf16 tensors are
+    float32 arrays, rounded by the caller (`compiler.reference`); dimensions in attrs are ints.
+    `decompose(builder, node)` returns the replacing values.
     """
 
     name: str
@@ -61,8 +66,12 @@ class Op:
 
 @dataclass(frozen=True)
 class Composite:
-    """torch overloads imported as a few other ops: `expand(importer, *args, **kwargs)` gets graph values and Python
-    data as the overload's schema orders them (defaults filled in) and returns a Value or a tuple of them."""
+    """torch overloads imported as a few other ops.
+
+    `expand(builder, *args, **kwargs)` gets the overload's arguments in the order of its schema, defaults filled in,
+    those after the `*` by name: graph values for tensors; ints or dimension expressions for sizes; dtypes by name;
+    lists and numbers as they are. It returns a Value, a tuple of them, or None where nothing is left to do.
+    """
 
     torch: tuple[str, ...]
     expand: Callable[..., Any]

@@ -1,0 +1,125 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ..dims import equal, format_dim
+from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..types import FLOAT_DTYPES, TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .rules import Attrs, Types, check_dtype, equal_shapes, same_dtype, show, tensor
+
+
+def _infer_attention(types: Types, attrs: Attrs) -> Sequence[Type]:
+    q, k, v = (tensor("attention", types, i) for i in range(3))
+    dtype = same_dtype("attention", [q, k, v])
+    check_dtype("attention", dtype, FLOAT_DTYPES)
+    batch, shapes = q.shape[:-2], f"q {show(q.shape)}, k {show(k.shape)}, v {show(v.shape)}"
+    if min(q.rank, k.rank, v.rank) < 2 or not all(equal_shapes(batch, t.shape[:-2]) for t in (k, v)):
+        raise ShapeError(f"attention: {shapes} must be [batch.., length, width] with equal batch sizes")
+    if not equal(q.shape[-1], k.shape[-1]):
+        raise ShapeError(f"attention: the width differs, {format_dim(q.shape[-1])} and {format_dim(k.shape[-1])} in {shapes}")
+    if not equal(k.shape[-2], v.shape[-2]):
+        raise ShapeError(f"attention: k and v differ in length, {format_dim(k.shape[-2])} and {format_dim(v.shape[-2])} in {shapes}")
+    if len(types) > 3 and types[3] is not None:
+        _check_mask(tensor("attention", types, 3), (*batch, q.shape[-2], k.shape[-2]), dtype)
+    return (TensorType(dtype, (*q.shape[:-1], v.shape[-1])),)
+
+
+def _check_mask(mask: TensorType, wanted: tuple[Any, ...], dtype: str) -> None:
+    if mask.dtype not in ("bool", dtype):
+        raise DtypeError(f"attention: the mask is {mask.dtype}; it must be bool or {dtype}")
+    if not equal_shapes(mask.shape, wanted):
+        raise ShapeError(f"attention: the mask has shape {show(mask.shape)}; it must be {show(wanted)}")
+
+
+def _attention(args: Sequence[Any], attrs: Attrs) -> Any:
+    """softmax(scale * q k^T, masked) v; a row that is masked whole gives 0."""
+    q, k, v, mask = args
+    with np.errstate(all="ignore"):
+        scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(attrs["scale"])
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+        highest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+        total = np.sum(weights, axis=-1, keepdims=True, dtype=np.float64).astype(q.dtype)
+        return np.matmul(weights / np.where(total == 0, 1, total), v).astype(q.dtype)
+
+
+_SAMPLES = (
+    (("f32[2, s0, 8]", "f32[2, s1, 8]", "f32[2, s1, 4]", ""), 0.5),
+    (("f32[2, 3, s0, 8]", "f32[2, 3, s0, 8]", "f32[2, 3, s0, 8]", "bool[2, 3, s0, s0]"), 0.35),
+    (("f32[s0, 8]", "f32[5, 8]", "f32[5, 8]", "f32[s0, 5]"), 1.0),
+    (("f32[1, 1, 4]", "f32[1, 1, 4]", "f32[1, 1, 4]", ""), 0.5),
+    (("f32[0, s0, 4]", "f32[0, s0, 4]", "f32[0, s0, 4]", ""), 0.5),
+    (("f32[2, s0, 4]", "f32[2, 0, 4]", "f32[2, 0, 4]", ""), 0.5),
+)
+OPS: tuple[Op, ...] = (
+    Op(
+        "attention", "attention", "attention(Tensor q, Tensor k, Tensor v, Tensor? mask; scale) -> Tensor",
+        "softmax(scale * q k^T) v with q [batch.., Lq, D], k [batch.., Lk, D], v [batch.., Lk, Dv]. The mask "
+        "[batch.., Lq, Lk] is bool (True keeps) or is added; a row that is masked whole gives 0.",
+        _infer_attention, _attention, samples=tuple(Sample(args, {"scale": scale}) for args, scale in _SAMPLES),
+        errors=(
+            (
+                Sample(("f32[2, 8]", "f32[3, 7]", "f32[3, 8]", ""), {"scale": 1.0}),
+                "attention: the width differs, 8 and 7 in q [2, 8], k [3, 7], v [3, 8]",
+            ),
+            (
+                Sample(("f32[2, 8]", "f32[3, 8]", "f32[3, 8]", "bool[3, 3]"), {"scale": 1.0}),
+                "attention: the mask has shape [3, 3]; it must be [2, 3]",
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+# torch's overload ---------------------------------------------------------------------------------
+
+
+def sdpa(
+    b: Builder, q: Value, k: Value, v: Value, mask: Value | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Value:  # fmt: skip
+    """torch's scaled_dot_product_attention without dropout; `is_causal` lets position i see positions 0 .. i."""
+    if dropout_p:
+        raise UnsupportedOp(f"scaled_dot_product_attention: dropout_p is {dropout_p}; export the model in eval mode")
+    if enable_gqa:
+        k, v = (_repeat_heads(b, x, B.shape_of(q)[-3]) for x in (k, v))
+    shapes = [B.shape_of(x) for x in (q, k, v)]
+    batch = B.broadcast_shape("attention", [shape[:-2] for shape in shapes])
+    q, k, v = (B.expand(b, x, (*batch, *shape[-2:])) for x, shape in zip((q, k, v), shapes, strict=True))
+    (length, width), keys = shapes[0][-2:], shapes[1][-2]
+    if is_causal:
+        mask = _causal(b, length, keys)
+    if mask is not None:
+        mask = mask if B.dtype_of(mask) == "bool" else B.cast_to(b, mask, B.dtype_of(q))
+        mask = B.expand(b, mask, (*batch, length, keys))
+    if scale is None and not isinstance(width, int):
+        raise UnsupportedOp(f"scaled_dot_product_attention: the width is {format_dim(width)}; give `scale`, or a constant width")
+    return b.one("attention", q, k, v, mask, scale=float(scale if scale is not None else 1 / sqrt(width)))
+
+
+def _causal(b: Builder, length: Any, keys: Any) -> Value:
+    """True at [i, j] where j <= i: bool [length, keys]."""
+    rows = b.one("iota", start=0, step=1, length=length, dtype="i64")
+    columns = b.one("iota", start=0, step=1, length=keys, dtype="i64")
+    return B.pointwise(b, "le", columns, B.add_axis(b, rows, 1))
+
+
+def _repeat_heads(b: Builder, x: Value, n_heads: Any) -> Value:
+    """x [.., heads, length, width] with every head repeated to `n_heads`."""
+    *batch, heads, length, width = B.shape_of(x)
+    groups = B.divide(n_heads, heads)
+    x = B.expand(b, B.add_axis(b, x, len(batch) + 1), (*batch, heads, groups, length, width))
+    return B.reshape(b, x, (*batch, n_heads, length, width))
+
+
+COMPOSITES: tuple[Composite, ...] = (Composite(("aten.scaled_dot_product_attention.default",), sdpa),)

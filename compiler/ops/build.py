@@ -1,0 +1,218 @@
+"""Graph values made with PyTorch's conventions: broadcasting, promotion, negative axes, sizes of -1.
+
+Composites and decompositions are written in these. Every function takes an `ir.Builder` first and leaves out nodes
+that would change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import sympy
+
+from ..dims import DimExpr, equal, floordiv, product, simplify
+from ..errors import DtypeError, ShapeError
+from ..ir import Builder, Value
+from ..promotion import SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
+from ..ranges import bounds
+from ..types import TensorType
+from .rules import Shape, equal_shapes, show
+
+Number = bool | int | float | sympy.Expr
+Tensorlike = Value | Number
+
+
+def shape_of(x: Value) -> Shape:
+    """Return the shape of a tensor value."""
+    return type_of(x).shape
+
+
+def dtype_of(x: Value) -> str:
+    """Return the dtype of a tensor value."""
+    return type_of(x).dtype
+
+
+def type_of(x: Value) -> TensorType:
+    """Return the type of a tensor value. Raises DtypeError for another kind of value."""
+    if not isinstance(x, Value) or not isinstance(x.type, TensorType):
+        raise DtypeError(f"{x!r} is given where a tensor is needed")
+    return x.type
+
+
+def is_one(dim: DimExpr) -> bool:
+    """Return True where `dim` is the constant 1."""
+    return isinstance(dim, int | sympy.Integer) and int(dim) == 1
+
+
+# Sources and conversions --------------------------------------------------------------------------
+
+
+def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
+    """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`, everywhere."""
+    return b.one("full", value=convert_number(value, dtype), dtype=dtype, shape=tuple(shape))
+
+
+def convert_number(value: Number, dtype: str) -> Number:
+    """Return `value` as the Python type that holds a `dtype`; size expressions stay."""
+    if isinstance(value, sympy.Expr) and not value.is_number:
+        return value
+    if dtype == "bool":
+        return bool(value)
+    return float(value) if dtype in ("f64", "f32", "f16", "bf16") else int(value)
+
+
+def cast_to(b: Builder, x: Value, dtype: str) -> Value:
+    """Return `x` as `dtype`."""
+    return x if dtype_of(x) == dtype else b.one("cast", x, dtype=dtype)
+
+
+def tensor_of(b: Builder, x: Tensorlike, dtype: str | None = None) -> Value:
+    """Return `x` as a tensor: a number becomes 0-d, of its promotion dtype or `dtype`."""
+    if isinstance(x, Value):
+        return x if dtype is None else cast_to(b, x, dtype)
+    return full(b, x, dtype or scalar_dtype(x))
+
+
+def operand(x: Tensorlike) -> Operand:
+    """Return what type promotion looks at."""
+    if isinstance(x, Value):
+        return Operand(dtype_of(x), TENSOR if shape_of(x) else ZERO_DIM)
+    return Operand(scalar_dtype(x), SCALAR)
+
+
+def common_dtype(*args: Tensorlike) -> str:
+    """Return PyTorch's common dtype of the operands."""
+    return result_dtype(map(operand, args))
+
+
+# Shapes -------------------------------------------------------------------------------------------
+
+
+def axis_of(op: str, axis: int, rank: int) -> int:
+    """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError where it is out of range."""
+    limit = max(rank, 1)
+    if not -limit <= axis < limit:
+        raise ShapeError(f"{op}: dim is {axis}; a tensor of rank {rank} takes -{limit} to {limit - 1}")
+    return axis % limit
+
+
+def axes_of(op: str, axes: int | Sequence[int] | None, rank: int) -> list[int]:
+    """Return axes counted from the front in ascending order; None or [] are all axes."""
+    if axes is None or (not isinstance(axes, int) and not axes):
+        return list(range(rank))
+    if isinstance(axes, int):
+        axes = [axes]
+    found = sorted(axis_of(op, axis, rank) for axis in axes)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"{op}: dims are {list(axes)}; each may be named once")
+    return found if rank else []
+
+
+def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """Return `x` in `shape`; one -1 takes the rest."""
+    shape = tuple(shape)
+    unknown = [i for i, size in enumerate(shape) if isinstance(size, int | sympy.Integer) and int(size) == -1]
+    if unknown:
+        (at,) = unknown
+        rest = product(size for i, size in enumerate(shape) if i != at)
+        shape = (*shape[:at], divide(product(shape_of(x)), rest), *shape[at + 1 :])
+    shape = tuple(simplify(size) for size in shape)
+    return x if equal_shapes(shape, shape_of(x)) else b.one("reshape", x, shape=shape)
+
+
+def divide(a: DimExpr, by: DimExpr) -> DimExpr:
+    """Return floor(a / by)."""
+    if by == 0:
+        raise ShapeError("reshape: a size of -1 cannot be found beside a size of 0; write the size out")
+    return simplify(cast(DimExpr, floordiv(sympy.sympify(a), sympy.sympify(by))))
+
+
+def permute(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """Return `x` with its axes in the order `axes`."""
+    return x if list(axes) == sorted(axes) else b.one("permute", x, axes=tuple(axes))
+
+
+def expand(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """Return `x` repeated along axes of size 1 and new leading axes to `shape`."""
+    shape = tuple(simplify(size) for size in shape)
+    return x if equal_shapes(shape, shape_of(x)) else b.one("expand", x, shape=shape)
+
+
+def take(b: Builder, x: Value, axis: int, start: DimExpr, length: DimExpr, step: int = 1) -> Value:
+    """Return the slice start, start + step, ... (`length` positions) of one axis; all of it is `x` itself."""
+    if step == 1 and equal(start, 0) and equal(length, shape_of(x)[axis]):
+        return x
+    return b.one("slice", x, axis=axis, start=simplify(start), length=simplify(length), step=step)
+
+
+def drop_axis(b: Builder, x: Value, axis: int) -> Value:
+    """Return `x` without `axis`, whose size is 1."""
+    shape = shape_of(x)
+    return reshape(b, x, shape[:axis] + shape[axis + 1 :])
+
+
+def add_axis(b: Builder, x: Value, axis: int) -> Value:
+    """Return `x` with a new axis of size 1 before position `axis`."""
+    shape = shape_of(x)
+    return reshape(b, x, (*shape[:axis], 1, *shape[axis:]))
+
+
+def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that `shapes` broadcast to. Raises ShapeError where two sizes neither agree nor are 1."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[DimExpr] = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if is_one(size):
+                continue
+            if not is_one(result[axis]) and not equal(result[axis], size):
+                raise ShapeError(f"{op}: shapes {' and '.join(map(show, shapes))} do not broadcast to one shape")
+            result[axis] = size
+    return tuple(result)
+
+
+def broadcast(b: Builder, op: str, args: Sequence[Value]) -> list[Value]:
+    """Return all `args` expanded to one shape."""
+    shape = broadcast_shape(op, [shape_of(x) for x in args])
+    return [expand(b, x, shape) for x in args]
+
+
+def bounds_of(b: Builder, dim: DimExpr) -> tuple[int | None, int | None]:
+    """Return the lowest and highest value of a size expression under the graph's contract."""
+    return bounds(dim, b.graph.symbols)
+
+
+# Computing ----------------------------------------------------------------------------------------
+
+
+def pointwise(b: Builder, op: str, *args: Tensorlike, dtype: str | None = None, **attrs: Any) -> Value:
+    """Apply a pointwise op to operands converted to one dtype (theirs in common, or `dtype`) and one shape."""
+    dtype = dtype or common_dtype(*args)
+    values = broadcast(b, op, [tensor_of(b, x, dtype) for x in args])
+    return b.one(op, *values, **attrs)
+
+
+def where(b: Builder, condition: Value, x: Tensorlike, y: Tensorlike) -> Value:
+    """Return x where `condition` holds, else y, in their common dtype."""
+    dtype = common_dtype(x, y)
+    return b.one("where", *broadcast(b, "where", [cast_to(b, condition, "bool"), tensor_of(b, x, dtype), tensor_of(b, y, dtype)]))
+
+
+def in_f32(b: Builder, compute: Callable[..., Value], *args: Value | None) -> Value:
+    """Return compute(*args) with f16 and bf16 arguments as f32 and the result rounded back once."""
+    dtype = dtype_of(cast(Value, args[0]))
+    if dtype not in ("f16", "bf16"):
+        return compute(*args)
+    return cast_to(b, compute(*(None if x is None else cast_to(b, x, "f32") for x in args)), dtype)
+
+
+def reduce(b: Builder, op: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
+    """Reduce `x` over `axes` (ascending, from the front): they go last, become one axis, and leave or stay as 1."""
+    shape, rank = shape_of(x), len(shape_of(x))
+    kept = [axis for axis in range(rank) if axis not in axes]
+    x = permute(b, x, [*kept, *axes])
+    x = reshape(b, x, [*(shape[axis] for axis in kept), product(shape[axis] for axis in axes)])
+    result = b.one(op, x)
+    wanted = [1 if axis in axes else size for axis, size in enumerate(shape)] if keepdim else [shape[axis] for axis in kept]
+    return reshape(b, result, wanted)

@@ -1,0 +1,248 @@
+"""Choosing elements by index tensors: `gather` and torch's overloads.
+
+Indices that are known to be 0, 1, 2, ... (aranges, position ids) become views: transformers index masks and position
+tables with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..dims import DimExpr, simplify
+from ..errors import ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..ranges import always_at_most
+from ..types import TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .rules import Attrs, Types, check_axis, check_dtype, tensors
+
+
+def _infer_gather(types: Types, attrs: Attrs) -> Sequence[Type]:
+    table, index = tensors("gather", types, 2)
+    check_axis("gather", attrs["axis"], table.rank)
+    check_dtype("gather", index.dtype, ["i64", "i32"])
+    axis = attrs["axis"]
+    return (TensorType(table.dtype, (*table.shape[:axis], *index.shape, *table.shape[axis + 1 :])),)
+
+
+def _gather(args: Sequence[Any], attrs: Attrs) -> Any:
+    table, index = args
+    size = table.shape[attrs["axis"]]
+    wrong = index[(index < 0) | (index >= size)]
+    if wrong.size:
+        raise ShapeError(f"gather: index {wrong[0]} is outside of an axis of size {size}")
+    return np.take(table, index, axis=attrs["axis"])
+
+
+def _example(table: str, index: str, axis: int, size: int) -> Sample:
+    return Sample((table, index), {"axis": axis}, f"index:{size}")
+
+
+OPS: tuple[Op, ...] = (
+    Op(
+        "gather", "gather", "gather(Tensor table, Tensor index; axis) -> Tensor",
+        "table[.., index, ..] along one axis: shape table.shape[:axis] + index.shape + table.shape[axis+1:]. "
+        "Indices are not negative; one that is out of range is an error when it runs.",
+        _infer_gather, _gather,
+        samples=(
+            _example("f32[9, 4]", "i64[s0, 3]", 0, 9), _example("f32[2, 5, s0]", "i32[s1]", 1, 5), _example("f32[7]", "i64[]", 0, 7),
+            _example("f32[3, 1]", "i64[0]", 0, 3), _example("i64[1, s0]", "i64[1]", 0, 1),
+        ),
+        errors=(
+            (_example("f32[3]", "i64[2]", 1, 3), "gather: axis is 1; a tensor of rank 1 has axes 0 to 0"),
+            (_example("f32[3]", "f32[2]", 0, 3), "gather: the dtype is f32; it takes i32, i64"),
+        ),
+    ),
+)  # fmt: skip
+
+
+# Known indices ------------------------------------------------------------------------------------
+
+
+class Counting(NamedTuple):
+    """An index tensor that is start + position along `axis` and the same along all others; `axis` None: start."""
+
+    axis: int | None
+    start: DimExpr
+
+
+def counting(x: Value) -> Counting | None:
+    """Return how `x` counts up, where its definition tells, else None."""
+    node = x.node
+    if node is None:
+        return None
+    if node.op == "full":
+        return Counting(None, node.attrs["value"])
+    if node.op == "iota":
+        return Counting(0, node.attrs["start"]) if node.attrs["step"] == 1 else None
+    if node.op not in ("reshape", "expand", "slice", "permute", "cast"):
+        return None
+    inner = cast(Value, node.args[0])
+    found = counting(inner)
+    if found is None or found.axis is None or node.op == "cast":
+        return found
+    return _through(node.op, node.attrs, B.shape_of(inner), B.shape_of(x), found)
+
+
+def _through(op: str, attrs: dict[str, Any], old: Sequence[DimExpr], new: Sequence[DimExpr], found: Counting) -> Counting | None:
+    axis = cast(int, found.axis)
+    if op == "permute":
+        return Counting(attrs["axes"].index(axis), found.start)
+    if op == "expand":
+        return Counting(axis + len(new) - len(old), found.start)
+    if op == "slice":
+        if attrs["axis"] != axis:
+            return found
+        return Counting(axis, simplify(found.start + attrs["start"])) if attrs["step"] == 1 else None
+    kept = [i for i, size in enumerate(old) if not B.is_one(size)]
+    placed = [i for i, size in enumerate(new) if not B.is_one(size)]
+    if [old[i] for i in kept] != [new[i] for i in placed]:
+        return None
+    return Counting(placed[kept.index(axis)], found.start) if axis in kept else Counting(None, found.start)
+
+
+def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
+    """Return how `index` counts where that proves every index to be in 0 .. size - 1."""
+    found = counting(index)
+    if found is None:
+        return None
+    length = 1 if found.axis is None else B.shape_of(index)[found.axis]
+    low, _ = B.bounds_of(b, found.start)
+    fits = low is not None and low >= 0 and always_at_most(simplify(found.start + length), size, b.graph.symbols)
+    return found if fits else None
+
+
+def gather(b: Builder, table: Value, index: Value, axis: int) -> Value:
+    """The op `gather`, or a view where the indices are known to count up."""
+    shape, places = B.shape_of(table), B.shape_of(index)
+    found = _in_range(b, index, shape[axis])
+    if found is None:
+        index = index if B.dtype_of(index) in ("i64", "i32") else B.cast_to(b, index, "i64")
+        return b.one("gather", table, index, axis=axis)
+    length = 1 if found.axis is None else places[found.axis]
+    part = B.take(b, table, axis, found.start, length)
+    block = [length if i == found.axis else 1 for i in range(len(places))]
+    part = B.reshape(b, part, (*shape[:axis], *block, *shape[axis + 1 :]))
+    return B.expand(b, part, (*shape[:axis], *places, *shape[axis + 1 :]))
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def embedding(b: Builder, weight: Value, indices: Value, *_: Any) -> Value:
+    """Rows of the weight; negative indices are errors, as in PyTorch."""
+    return gather(b, weight, indices, 0)
+
+
+def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
+    """The chosen positions of an axis; negative indices are errors, as in PyTorch."""
+    if not B.shape_of(x):
+        return x
+    index = index if B.shape_of(index) else B.reshape(b, index, [1])
+    return gather(b, x, index, B.axis_of("index_select", dim, len(B.shape_of(x))))
+
+
+def torch_gather(b: Builder, x: Value, dim: int, index: Value, *_: Any, **__: Any) -> Value:
+    """out[i, j, ..] = x[.., index[i, j, ..] at `dim`, ..]; other axes of the index may be shorter than x's."""
+    shape, places = B.shape_of(x), B.shape_of(index)
+    if not shape or not places:
+        return B.reshape(b, gather(b, B.reshape(b, x, [B.product(shape)]), B.reshape(b, index, [B.product(places)]), 0), places)
+    axis = B.axis_of("gather", dim, len(shape))
+    others = [i for i in range(len(shape)) if i != axis]
+    if all(B.is_one(places[i]) for i in others):
+        for i in others:
+            x = B.take(b, x, i, 0, 1)
+        line, rows = (B.reshape(b, t, [B.shape_of(t)[axis]]) for t in (x, index))
+        return B.reshape(b, gather(b, line, rows, 0), places)
+    indices = [index if i == axis else _positions(b, places, i) for i in range(len(shape))]
+    return _gather_points(b, x, indices, places)
+
+
+def _positions(b: Builder, shape: Sequence[DimExpr], axis: int) -> Value:
+    """i64 of `shape`: every element's position along `axis`."""
+    line = b.one("iota", start=0, step=1, length=shape[axis], dtype="i64")
+    return B.expand(b, B.reshape(b, line, [shape[axis] if i == axis else 1 for i in range(len(shape))]), shape)
+
+
+def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]) -> Value:
+    """x at (indices[0], indices[1], ..), which index its first axes: one gather on their merged axis.
+
+    An index out of range must not become a legal one by merging, so it makes the merged index -1.
+    """
+    shape = B.shape_of(x)
+    n = len(indices)
+    merged: Value | None = None
+    for size, index in zip(shape, indices, strict=False):
+        index = B.expand(b, B.cast_to(b, index, "i64"), places)
+        known = _in_range(b, index, size) is not None
+        merged = index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
+        if not known:
+            inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
+            merged = B.where(b, inside, merged, _NEVER)
+    line = B.reshape(b, x, [B.product(shape[:n]), *shape[n:]])
+    return gather(b, line, cast(Value, merged), 0)
+
+
+_NEVER = -(2**40)  # stays negative through later steps of merging
+
+
+def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
+    """x[i, j, ..] with integer index tensors (they broadcast; negative ones count from the end) and None for whole axes."""
+    shape = B.shape_of(x)
+    named = {axis: i for axis, i in enumerate(indices) if i is not None}
+    for i in named.values():
+        if B.dtype_of(i) in ("bool", "u8"):
+            raise UnsupportedOp("index: a bool mask gives a size that depends on the data; use torch.where with a value instead")
+    axes = list(named)
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    position = axes[0] if together else 0
+    places = B.broadcast_shape("index", [B.shape_of(i) for i in named.values()])
+    wrapped = [_wrapped(b, i, shape[axis]) for axis, i in named.items()]
+    rest = [axis for axis in range(len(shape)) if axis not in axes]
+    if len(axes) == 1:
+        return gather(b, x, wrapped[0], axes[0])
+    x = B.permute(b, x, [*axes, *rest])
+    result = _view_of_points(b, x, wrapped, places)
+    if result is None:
+        result = _gather_points(b, x, wrapped, places)
+    n = len(places)
+    order = [*range(n, n + position), *range(n), *range(n + position, n + len(rest))]
+    return B.permute(b, result, order)
+
+
+def _wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
+    """Return `index` with negative ones counted from the end."""
+    if _in_range(b, index, size) is not None:
+        return index
+    index = B.cast_to(b, index, "i64")
+    return B.where(b, B.pointwise(b, "lt", index, 0), B.pointwise(b, "add", index, size), index)
+
+
+def _view_of_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]) -> Value | None:
+    """Return x at `indices` as a view, where every index counts up along another axis of the result."""
+    shape, n = B.shape_of(x), len(indices)
+    found = [_in_range(b, i, size) for i, size in zip(indices, shape, strict=False)]
+    axes = [
+        None if f is None or f.axis is None else f.axis + len(places) - len(B.shape_of(i))
+        for f, i in zip(found, indices, strict=True)
+    ]
+    if None in found or len({axis for axis in axes if axis is not None}) != sum(axis is not None for axis in axes):
+        return None
+    for i, (f, axis) in enumerate(zip(cast(Sequence[Counting], found), axes, strict=True)):
+        x = B.take(b, x, i, f.start, 1 if axis is None else places[axis])
+    order = sorted(range(n), key=lambda i: -1 if axes[i] is None else cast(int, axes[i]))
+    x = B.permute(b, x, [*order, *range(n, len(shape))])
+    block = [places[i] if i in axes else 1 for i in range(len(places))]
+    return B.expand(b, B.reshape(b, x, [*block, *shape[n:]]), [*places, *shape[n:]])
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.embedding.default",), embedding),
+    Composite(("aten.index_select.default",), index_select),
+    Composite(("aten.gather.default",), torch_gather),
+    Composite(("aten.index.Tensor",), index),
+)

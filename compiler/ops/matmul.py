@@ -1,0 +1,144 @@
+"""Matrix products: `matmul`, the composite `linear`, and torch's overloads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ..dims import equal, format_dim
+from ..errors import ShapeError
+from ..ir import Builder, Node, Value
+from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .pointwise import add, mul
+from .rules import Attrs, Types, check_dtype, equal_shapes, same_dtype, show, tensor, tensors
+
+# The operators ------------------------------------------------------------------------------------
+
+
+def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
+    a, b = tensors("matmul", types, 2)
+    dtype = same_dtype("matmul", [a, b])
+    check_dtype("matmul", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
+    if a.rank < 2 or b.rank < 2 or (b.rank > 2 and not equal_shapes(a.shape[:-2], b.shape[:-2])):
+        raise ShapeError(
+            f"matmul: arguments have shapes {show(a.shape)} and {show(b.shape)}; they must be [batch.., M, K] and "
+            "[K, N] or [batch.., K, N] with equal batch sizes"
+        )
+    if not equal(a.shape[-1], b.shape[-2]):
+        raise ShapeError(
+            f"matmul: K differs, {format_dim(a.shape[-1])} in {show(a.shape)} and {format_dim(b.shape[-2])} in {show(b.shape)}"
+        )
+    return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)
+
+
+def _infer_linear(types: Types, attrs: Attrs) -> Sequence[Type]:
+    x, weight = tensor("linear", types, 0), tensor("linear", types, 1)
+    bias = tensor("linear", types, 2) if len(types) > 2 and types[2] is not None else None
+    dtype = same_dtype("linear", [x, weight, *([bias] if bias else [])])
+    if x.rank < 1 or weight.rank != 2 or not equal(x.shape[-1], weight.shape[1]):
+        raise ShapeError(f"linear: input {show(x.shape)} and weight {show(weight.shape)} must be [.., K] and [N, K]")
+    if bias is not None and bias.shape and not equal_shapes(bias.shape, weight.shape[:1]):
+        raise ShapeError(f"linear: bias {show(bias.shape)} must be [{format_dim(weight.shape[0])}]")
+    return (TensorType(dtype, (*x.shape[:-1], weight.shape[0])),)
+
+
+def _linear(args: Sequence[Any], attrs: Attrs) -> Any:
+    x, weight, bias = args
+    result = np.matmul(x, weight.T)
+    return result if bias is None else result + bias
+
+
+def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
+    """x [.., K] becomes rows [M, K], times the transposed weight [K, N], plus the bias."""
+    x, weight = cast(Value, node.args[0]), cast(Value, node.args[1])
+    bias = node.args[2] if len(node.args) > 2 else None
+    shape = B.shape_of(x)
+    rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
+    result = b.one("matmul", rows, B.permute(b, weight, (1, 0)))
+    if bias is not None:
+        result = B.pointwise(b, "add", result, bias)
+    return [B.reshape(b, result, (*shape[:-1], B.shape_of(weight)[0]))]
+
+
+OPS: tuple[Op, ...] = (
+    Op(
+        "matmul", "matmul", "matmul(Tensor a, Tensor b) -> Tensor",
+        "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32.",
+        _infer_matmul, lambda args, attrs: np.matmul(*args),
+        samples=(
+            Sample(("f32[s0, 5]", "f32[5, 3]"), {}), Sample(("f32[2, s0, 4]", "f32[4, 3]"), {}),
+            Sample(("f32[2, s0, 4]", "f32[2, 4, s1]"), {}), Sample(("f32[1, 1]", "f32[1, 1]"), {}),
+            Sample(("f32[s0, 0]", "f32[0, 3]"), {}), Sample(("f32[0, 4]", "f32[4, s0]"), {}),
+        ),
+        errors=((Sample(("f32[4, 8]", "f32[7, 3]"), {}), "matmul: K differs, 8 in [4, 8] and 7 in [7, 3]"),),
+    ),
+    Op(
+        "linear", "composite", "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+        "x [.., K] times the transposed weight [N, K], plus bias [N].",
+        _infer_linear, _linear, decompose=_decompose_linear,
+        samples=(
+            Sample(("f32[s0, 5]", "f32[3, 5]", "f32[3]"), {}), Sample(("f32[2, s0, 5]", "f32[3, 5]", ""), {}),
+            Sample(("f32[5]", "f32[3, 5]", "f32[3]"), {}), Sample(("f32[0, 5]", "f32[1, 5]", "f32[1]"), {}),
+        ),
+        errors=(
+            (Sample(("f32[2, 4]", "f32[3, 5]", ""), {}), "linear: input [2, 4] and weight [3, 5] must be [.., K] and [N, K]"),
+        ),
+    ),
+)  # fmt: skip
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def matmul(b: Builder, x: Value, y: Value) -> Value:
+    """torch.matmul: vectors get an axis that is dropped again, batch axes broadcast."""
+    x_rank, y_rank = len(B.shape_of(x)), len(B.shape_of(y))
+    left = B.add_axis(b, x, 0) if x_rank == 1 else x
+    right = B.add_axis(b, y, 1) if y_rank == 1 else y
+    result = _batched(b, left, right)
+    if x_rank == 1:
+        result = B.drop_axis(b, result, len(B.shape_of(result)) - 2)
+    return B.drop_axis(b, result, len(B.shape_of(result)) - 1) if y_rank == 1 else result
+
+
+def _batched(b: Builder, x: Value, y: Value) -> Value:
+    x_shape, y_shape = B.shape_of(x), B.shape_of(y)
+    if len(y_shape) == 2:
+        return b.one("matmul", x, y)
+    batch = B.broadcast_shape("matmul", [x_shape[:-2], y_shape[:-2]])
+    return b.one("matmul", B.expand(b, x, (*batch, *x_shape[-2:])), B.expand(b, y, (*batch, *y_shape[-2:])))
+
+
+def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """x times the transposed weight, plus bias."""
+    if len(B.shape_of(weight)) == 1:
+        result = matmul(b, x, weight)
+        return result if bias is None else add(b, result, bias)
+    return b.one("linear", x, weight, bias)
+
+
+def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
+    """beta * x + alpha * (m1 @ m2)."""
+    product = b.one("matmul", m1, m2)
+    if alpha != 1:
+        product = mul(b, product, alpha)
+    if beta == 0:
+        return product
+    return add(b, product, x if beta == 1 else mul(b, x, beta))
+
+
+def dot(b: Builder, x: Value, y: Value) -> Value:
+    """The scalar product of two vectors."""
+    return matmul(b, x, y)
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default"), matmul),
+    Composite(("aten.linear.default",), linear),
+    Composite(("aten.addmm.default", "aten.baddbmm.default"), addmm),
+    Composite(("aten.dot.default",), dot),
+)

@@ -1,0 +1,262 @@
+"""Reductions over the last axis, which stays with size 1, and torch's reductions over any axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir import Builder, Node, Value
+from ..promotion import to_float, to_sum
+from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
+from . import build as B
+from .declare import Composite, Infer, Op, Sample
+from .rules import Attrs, Types, check_axis, check_dtype, tensors
+
+_NUMBERS = (*FLOAT_DTYPES, *INT_DTYPES)
+_ANY = (*_NUMBERS, "bool")
+
+# The operators ------------------------------------------------------------------------------------
+
+
+def _infer(op: str, allowed: Sequence[str]) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        (x,) = tensors(op, types, 1)
+        check_dtype(op, x.dtype, allowed)
+        check_axis(op, x.rank - 1, x.rank)
+        if x.shape[-1] == 0 and op in ("reduce_max", "reduce_min"):
+            raise ShapeError(f"{op}: the last axis has size 0; it needs at least 1 element")
+        return (TensorType(x.dtype, (*x.shape[:-1], 1)),)
+
+    return infer
+
+
+def _op(name: str, doc: str, allowed: Sequence[str], function: Callable[..., Any], empty: bool = True) -> Op:
+    dtype = "bool" if allowed == ("bool",) else "f32"
+    samples = [Sample((f"{dtype}{shape}",), {}) for shape in ("[2, s0]", "[1]", "[0, 3]", "[2, s0, 17]")]
+    samples += [Sample(("i64[3, 4]",), {}, "positive")] if "i64" in allowed else []
+    samples += [Sample((f"{dtype}[3, 0]",), {})] if empty else []
+    return Op(
+        f"reduce_{name}", "reduce", f"reduce_{name}(Tensor x) -> Tensor", f"{doc} of the last axis, which is kept with size 1.",
+        _infer(f"reduce_{name}", allowed), lambda args, attrs: function(args[0]), scalar=f"reduce.{name}", samples=tuple(samples),
+        errors=((Sample((f"{dtype}[]",), {}), f"reduce_{name}: axis is -1; a tensor of rank 0 has axes 0 to -1"),),
+    )  # fmt: skip
+
+
+def _accumulate(function: Any) -> Callable[[Any], Any]:
+    """Float sums and products in f64, rounded once; integers wrap in their own dtype."""
+
+    def evaluate(x: Any) -> Any:
+        wide = np.float64 if x.dtype.kind == "f" else x.dtype
+        with np.errstate(all="ignore"):
+            return function.reduce(x, axis=-1, keepdims=True, dtype=wide).astype(x.dtype)
+
+    return evaluate
+
+
+OPS: tuple[Op, ...] = (
+    _op("sum", "The sum", _NUMBERS, _accumulate(np.add)),
+    _op("prod", "The product", _NUMBERS, _accumulate(np.multiply)),
+    _op("max", "The maximum (NaN wins)", _ANY, lambda x: np.max(x, axis=-1, keepdims=True), empty=False),
+    _op("min", "The minimum (NaN wins)", _ANY, lambda x: np.min(x, axis=-1, keepdims=True), empty=False),
+    _op("any", "Whether any element is True", ("bool",), lambda x: np.any(x, axis=-1, keepdims=True)),
+    _op("all", "Whether all elements are True", ("bool",), lambda x: np.all(x, axis=-1, keepdims=True)),
+)  # fmt: skip
+
+
+# Composite operators ------------------------------------------------------------------------------
+
+
+def _infer_over_axes(op: str) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        (x,) = tensors(op, types, 1)
+        check_dtype(op, x.dtype, FLOAT_DTYPES)
+        for axis in attrs["axes"]:
+            check_axis(op, axis, x.rank)
+        sizes = enumerate(x.shape)
+        if attrs["keepdim"]:
+            return (TensorType(x.dtype, tuple(1 if axis in attrs["axes"] else size for axis, size in sizes)),)
+        return (TensorType(x.dtype, tuple(size for axis, size in sizes if axis not in attrs["axes"])),)
+
+    return infer
+
+
+def _mean(args: Sequence[Any], attrs: Attrs) -> Any:
+    with np.errstate(all="ignore"):
+        return np.mean(args[0], axis=attrs["axes"], keepdims=attrs["keepdim"], dtype=np.float64).astype(args[0].dtype)
+
+
+def _variance(args: Sequence[Any], attrs: Attrs) -> Any:
+    x, axes = args[0], attrs["axes"]
+    n = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+    with np.errstate(all="ignore"):
+        squares = np.square(x - np.mean(x, axis=axes, keepdims=True, dtype=np.float64))
+        total = np.sum(squares, axis=axes, keepdims=attrs["keepdim"])
+        return (total / np.float64(max(n - attrs["correction"], 0))).astype(x.dtype)
+
+
+def mean_of(b: Builder, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
+    """Return the mean of a float tensor over `axes`; f16 and bf16 are added in f32."""
+
+    def compute(v: Value) -> Value:
+        count = B.product(B.shape_of(v)[axis] for axis in axes)
+        return B.pointwise(b, "div", B.reduce(b, "reduce_sum", v, axes, keepdim), B.full(b, count, B.dtype_of(v)))
+
+    return B.in_f32(b, compute, x)
+
+
+def variance_of(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> Value:
+    """Return sum((x - mean)^2) / max(n - correction, 0) over `axes`, in two passes."""
+
+    def compute(v: Value) -> Value:
+        dtype = B.dtype_of(v)
+        centred = B.pointwise(b, "sub", v, mean_of(b, v, axes, True))
+        total = B.reduce(b, "reduce_sum", b.one("mul", centred, centred), axes, keepdim)
+        count = B.full(b, B.product(B.shape_of(v)[axis] for axis in axes), dtype)
+        left = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype)
+        return B.pointwise(b, "div", total, left)
+
+    return B.in_f32(b, compute, x)
+
+
+def _arg(node: Node) -> Value:
+    return cast(Value, node.args[0])
+
+
+def _over(shape: str, axes: tuple[int, ...], keepdim: bool = False, **attrs: Any) -> Sample:
+    return Sample((shape,), {"axes": axes, "keepdim": keepdim, **attrs})
+
+
+_CASES = (("f32[2, s0, 3]", (1,)), ("f32[2, s0, 3]", (0, 2)), ("f32[s0]", (0,)), ("f32[0, 3]", (1,)), ("f32[1, 4]", (0,)))
+OPS += (
+    Op(
+        "mean", "composite", "mean(Tensor x; axes, keepdim) -> Tensor", "The mean over `axes` (ascending, from the front).",
+        _infer_over_axes("mean"), _mean,
+        decompose=lambda b, node: [mean_of(b, _arg(node), node.attrs["axes"], node.attrs["keepdim"])],
+        samples=(*(_over(shape, axes) for shape, axes in _CASES), _over("f16[2, 3]", (1,), True)),
+    ),
+    Op(
+        "var", "composite", "var(Tensor x; axes, correction, keepdim) -> Tensor",
+        "The variance over `axes`: squared distances to the mean over n - correction.",
+        _infer_over_axes("var"), _variance,
+        decompose=lambda b, node: [
+            variance_of(b, _arg(node), node.attrs["axes"], node.attrs["correction"], node.attrs["keepdim"])
+        ],
+        samples=(*(_over(shape, axes, correction=1) for shape, axes in _CASES), _over("f32[2, 3]", (1,), True, correction=0)),
+    ),
+)  # fmt: skip
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+Axes = int | Sequence[int] | None
+
+
+def _summing(op: str) -> Callable[..., Value]:
+    def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Value:
+        axes = B.axes_of(op, dim, len(B.shape_of(x)))
+        x = B.cast_to(b, x, dtype or to_sum(B.dtype_of(x)))
+        return B.in_f32(b, lambda v: B.reduce(b, f"reduce_{op}", v, axes, keepdim), x)
+
+    expand.__doc__ = f"The {op} over the named axes (all for none); integers and bool in i64."
+    return expand
+
+
+def _extremum(op: str) -> Callable[..., Value]:
+    def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
+        return B.reduce(b, f"reduce_{op}", x, B.axes_of(op, dim, len(B.shape_of(x))), keepdim)
+
+    expand.__doc__ = f"The {op} over the named axes (all for none)."
+    return expand
+
+
+def _logical(op: str) -> Callable[..., Value]:
+    def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
+        axes = B.axes_of(op, dim, len(B.shape_of(x)))
+        result = B.reduce(b, f"reduce_{op}", B.cast_to(b, x, "bool"), axes, keepdim)
+        return B.cast_to(b, result, "u8") if B.dtype_of(x) == "u8" else result
+
+    expand.__doc__ = f"Whether {op} elements along the named axes are not 0."
+    return expand
+
+
+def mean(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Value:
+    """The mean over the named axes (all for none)."""
+    axes = tuple(B.axes_of("mean", dim, len(B.shape_of(x))))
+    return b.one("mean", B.cast_to(b, x, dtype or B.dtype_of(x)), axes=axes, keepdim=keepdim)
+
+
+def whole_mean(b: Builder, x: Value, *, dtype: str | None = None) -> Value:
+    """The mean of all elements."""
+    return mean(b, x, dtype=dtype)
+
+
+def variance(
+    b: Builder, x: Value, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    """The variance over the named axes (all for none); correction 1 unless given."""
+    axes = tuple(B.axes_of("var", dim, len(B.shape_of(x))))
+    return b.one("var", x, axes=axes, correction=1 if correction is None else correction, keepdim=keepdim)
+
+
+def _var_dim(b: Builder, x: Value, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Value:
+    return variance(b, x, dim, correction=int(unbiased), keepdim=keepdim)
+
+
+def _var_all(b: Builder, x: Value, unbiased: bool = True) -> Value:
+    return variance(b, x, correction=int(unbiased))
+
+
+def _root_of(function: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda b, *args, **kwargs: b.one("sqrt", function(b, *args, **kwargs))
+
+
+def vector_norm(
+    b: Builder, x: Value, order: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Value:
+    """(sum |x|^order)^(1/order) over the named axes; order inf, -inf, 0, 1, 2 in their short forms."""
+    axes = B.axes_of("vector_norm", dim, len(B.shape_of(x)))
+    x = B.cast_to(b, x, dtype or to_float(B.dtype_of(x)))
+
+    def compute(v: Value) -> Value:
+        if order == 0:
+            return B.reduce(b, "reduce_sum", B.cast_to(b, B.pointwise(b, "ne", v, 0.0), B.dtype_of(v)), axes, keepdim)
+        if order == 2:
+            return b.one("sqrt", B.reduce(b, "reduce_sum", b.one("mul", v, v), axes, keepdim))
+        v = b.one("abs", v)
+        if abs(order) == np.inf:
+            return B.reduce(b, "reduce_max" if order > 0 else "reduce_min", v, axes, keepdim)
+        if order == 1:
+            return B.reduce(b, "reduce_sum", v, axes, keepdim)
+        total = B.reduce(b, "reduce_sum", B.pointwise(b, "pow", v, float(order)), axes, keepdim)
+        return B.pointwise(b, "pow", total, 1.0 / order)
+
+    return B.in_f32(b, compute, x)
+
+
+def _cast_then_reduce(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Overloads without dims but with a dtype."""
+    return lambda b, x, *, dtype=None: function(b, x, dtype=dtype)
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.sum.dim_IntList",), _summing("sum")),
+    Composite(("aten.sum.default",), _cast_then_reduce(_summing("sum"))),
+    Composite(("aten.prod.dim_int",), _summing("prod")),
+    Composite(("aten.prod.default",), _cast_then_reduce(_summing("prod"))),
+    Composite(("aten.amax.default", "aten.max.default"), _extremum("max")),
+    Composite(("aten.amin.default", "aten.min.default"), _extremum("min")),
+    Composite(("aten.any.default", "aten.any.dim", "aten.any.dims"), _logical("any")),
+    Composite(("aten.all.default", "aten.all.dim", "aten.all.dims"), _logical("all")),
+    Composite(("aten.mean.dim",), mean),
+    Composite(("aten.mean.default",), whole_mean),
+    Composite(("aten.var.correction",), variance),
+    Composite(("aten.var.dim",), _var_dim),
+    Composite(("aten.var.default",), _var_all),
+    Composite(("aten.std.correction",), _root_of(variance)),
+    Composite(("aten.std.dim",), _root_of(_var_dim)),
+    Composite(("aten.std.default",), _root_of(_var_all)),
+    Composite(("aten.linalg_vector_norm.default",), vector_norm),
+)

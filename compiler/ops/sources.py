@@ -1,0 +1,216 @@
+"""Sources: constant, full, iota; torch's factories of tensors; conversions of dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any, cast
+
+import numpy as np
+import sympy
+
+from ..dims import DimExpr
+from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..promotion import DEFAULT_FLOAT, scalar_dtype
+from ..types import TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .rules import COMPUTE, Attrs, Types, check_dtype, tensors
+
+#: numpy's dtype of the stored elements; bf16 is stored as its bits.
+STORED: dict[str, np.dtype] = COMPUTE | {"f16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
+
+# The operators ------------------------------------------------------------------------------------
+
+
+def _infer_constant(types: Types, attrs: Attrs) -> Sequence[Type]:
+    tensors("constant", types, 0)
+    array, dtype = attrs["array"], attrs["dtype"]
+    check_dtype("constant", dtype, list(STORED))
+    if array.dtype != STORED[dtype]:
+        raise DtypeError(f"constant: the array is {array.dtype}; a {dtype} constant is stored as {STORED[dtype]}")
+    return (TensorType(dtype, array.shape),)
+
+
+def _constant(args: Sequence[Any], attrs: Attrs) -> Any:
+    array = attrs["array"]
+    if attrs["dtype"] == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(COMPUTE[attrs["dtype"]], copy=False)
+
+
+def _infer_full(types: Types, attrs: Attrs) -> Sequence[Type]:
+    tensors("full", types, 0)
+    check_dtype("full", attrs["dtype"], list(COMPUTE))
+    return (TensorType(attrs["dtype"], tuple(attrs["shape"])),)
+
+
+def _infer_iota(types: Types, attrs: Attrs) -> Sequence[Type]:
+    tensors("iota", types, 0)
+    check_dtype("iota", attrs["dtype"], [dtype for dtype in COMPUTE if dtype != "bool"])
+    return (TensorType(attrs["dtype"], (attrs["length"],)),)
+
+
+def _iota(args: Sequence[Any], attrs: Attrs) -> Any:
+    dtype = COMPUTE[attrs["dtype"]]
+    steps = np.arange(attrs["length"])
+    if dtype.kind == "f":
+        return steps.astype(dtype) * dtype.type(attrs["step"]) + dtype.type(attrs["start"])
+    return (steps * attrs["step"] + attrs["start"]).astype(dtype)
+
+
+_S0 = sympy.Symbol("s0", integer=True, nonnegative=True)
+OPS: tuple[Op, ...] = (
+    Op(
+        "constant", "source", "constant(; array, dtype, name) -> Tensor",
+        "A tensor known when compiling: `array` holds its elements (bf16 as uint16 bits), `name` is the model's for it.",
+        _infer_constant, _constant,
+        samples=(
+            Sample((), {"array": np.arange(6, dtype=np.float32).reshape(2, 3), "dtype": "f32", "name": "w"}),
+            Sample((), {"array": np.array(3, dtype=np.int64), "dtype": "i64", "name": "n"}),
+            Sample((), {"array": np.array([[0x3F80]], dtype=np.uint16), "dtype": "bf16", "name": "one"}),
+            Sample((), {"array": np.zeros((0, 2), dtype=np.bool_), "dtype": "bool", "name": "none"}),
+        ),
+    ),
+    Op(
+        "full", "source", "full(; value, dtype, shape) -> Tensor", "`value` (a number or a size) in every element.",
+        _infer_full, lambda args, attrs: np.full(attrs["shape"], attrs["value"], COMPUTE[attrs["dtype"]]),
+        samples=(
+            Sample((), {"value": 0.5, "dtype": "f32", "shape": (2, _S0)}), Sample((), {"value": True, "dtype": "bool", "shape": ()}),
+            Sample((), {"value": _S0, "dtype": "i64", "shape": (1,)}), Sample((), {"value": 7, "dtype": "u8", "shape": (0, _S0)}),
+        ),
+    ),
+    Op(
+        "iota", "source", "iota(; start, step, length, dtype) -> Tensor", "start, start + step, ...: `length` numbers.",
+        _infer_iota, _iota,
+        samples=(
+            Sample((), {"start": 0, "step": 1, "length": _S0, "dtype": "i64"}), Sample((), {"start": 5, "step": -2, "length": 3, "dtype": "i32"}),
+            Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": "f32"}), Sample((), {"start": _S0, "step": 1, "length": 0, "dtype": "i64"}),
+        ),
+    ),
+)  # fmt: skip
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def full(b: Builder, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+    """The value everywhere; its own dtype unless one is given."""
+    return B.full(b, value, dtype or scalar_dtype(value), tuple(size))
+
+
+def zeros(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
+    """Zeros (also for `empty`, whose contents are open)."""
+    return B.full(b, 0, dtype or DEFAULT_FLOAT, tuple(size))
+
+
+def ones(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
+    """Ones."""
+    return B.full(b, 1, dtype or DEFAULT_FLOAT, tuple(size))
+
+
+def full_like(b: Builder, x: Value, value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+    """The value in x's shape and dtype, or another."""
+    return B.full(b, value, dtype or B.dtype_of(x), B.shape_of(x))
+
+
+def zeros_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
+    """Zeros in x's shape and dtype, or another."""
+    return full_like(b, x, 0, dtype=dtype)
+
+
+def ones_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
+    """Ones in x's shape and dtype, or another."""
+    return full_like(b, x, 1, dtype=dtype)
+
+
+def new_full(b: Builder, x: Value, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+    """The value in x's dtype and another shape."""
+    return B.full(b, value, dtype or B.dtype_of(x), tuple(size))
+
+
+def new_zeros(b: Builder, x: Value, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
+    """Zeros in x's dtype and another shape."""
+    return new_full(b, x, size, 0, dtype=dtype)
+
+
+def new_ones(b: Builder, x: Value, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
+    """Ones in x's dtype and another shape."""
+    return new_full(b, x, size, 1, dtype=dtype)
+
+
+def arange(b: Builder, end: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+    """0, 1, ... below `end`."""
+    return arange_step(b, 0, end, 1, dtype=dtype)
+
+
+def arange_step(
+    b: Builder, start: B.Number, end: B.Number, step: B.Number = 1, *, dtype: str | None = None, **_: Any
+) -> Value:
+    """start, start + step, ... before `end`; i64 where all three are integers, else f32, unless a dtype is given."""
+    if step == 0:
+        raise ShapeError("arange: the step is 0; it must not be")
+    floats = any(isinstance(x, float) for x in (start, end, step))
+    dtype = dtype or (DEFAULT_FLOAT if floats else "i64")
+    if floats:
+        numbers = [float(x) for x in (start, end, step)]
+        length: DimExpr = max(ceil((numbers[1] - numbers[0]) / numbers[2]), 0)
+    else:
+        length = _n_steps(b, *(cast(DimExpr, x) for x in (start, end, step)))
+    return b.one("iota", start=start, step=step, length=length, dtype=dtype)
+
+
+def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr:
+    """Return how many integers start, start + step, ... lie before `end`."""
+    if not isinstance(step, int | sympy.Integer):
+        raise UnsupportedOp(f"arange: the step is {step}, which depends on the input; it must be constant")
+    distance = B.simplify(end - start if step > 0 else start - end)
+    length = B.divide(distance + abs(int(step)) - 1, abs(int(step)))
+    low, _ = B.bounds_of(b, length)
+    return length if low is not None and low >= 0 else B.simplify(sympy.Max(0, length))
+
+
+def scalar_tensor(b: Builder, value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+    """The value as a 0-d tensor."""
+    return B.full(b, value, dtype or DEFAULT_FLOAT)
+
+
+def to_dtype(b: Builder, x: Value, dtype: str | None = None, *_: Any, **__: Any) -> Value:
+    """x as `dtype`."""
+    return x if dtype is None else B.cast_to(b, x, dtype)
+
+
+def to_copy(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
+    """x as `dtype`, where one is given; devices and layouts are all the same here."""
+    return to_dtype(b, x, dtype)
+
+
+def to_device(b: Builder, x: Value, device: Any, dtype: str, *_: Any, **__: Any) -> Value:
+    """x as `dtype`."""
+    return to_dtype(b, x, dtype)
+
+
+def type_as(b: Builder, x: Value, other: Value, *_: Any, **__: Any) -> Value:
+    """x in the other's dtype."""
+    return B.cast_to(b, x, B.dtype_of(other))
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.full.default",), full),
+    Composite(("aten.zeros.default", "aten.empty.memory_format"), zeros),
+    Composite(("aten.ones.default",), ones),
+    Composite(("aten.full_like.default",), full_like),
+    Composite(("aten.zeros_like.default", "aten.empty_like.default"), zeros_like),
+    Composite(("aten.ones_like.default",), ones_like),
+    Composite(("aten.new_full.default",), new_full),
+    Composite(("aten.new_zeros.default", "aten.new_empty.default"), new_zeros),
+    Composite(("aten.new_ones.default",), new_ones),
+    Composite(("aten.arange.default",), arange),
+    Composite(("aten.arange.start", "aten.arange.start_step"), arange_step),
+    Composite(("aten.scalar_tensor.default",), scalar_tensor),
+    Composite(("aten.to.dtype",), to_dtype),
+    Composite(("aten._to_copy.default", "aten.to.dtype_layout"), to_copy),
+    Composite(("aten.to.device",), to_device),
+    Composite(("aten.type_as.default", "aten.to.other"), type_as),
+)

@@ -1,0 +1,261 @@
+"""Operators on plain values: sizes, integer arithmetic, containers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from ..dims import DimExpr, floordiv, simplify, symbol
+from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..promotion import is_float
+from ..types import BOOL, FLOAT, INT, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
+from .declare import Composite, Infer, Op, Sample
+from .rules import COMPUTE, Attrs, Types, check_dtype, scalar, tensor, tensors
+
+_SCALAR_KINDS = ("bool", "int", "float")
+
+# Sizes and numbers --------------------------------------------------------------------------------
+
+
+def _infer_size(types: Types, attrs: Attrs) -> Sequence[Type]:
+    tensors("size", types, 0)
+    return (ScalarType("int", attrs["dim"]),)
+
+
+def _infer_item(types: Types, attrs: Attrs) -> Sequence[Type]:
+    x = tensor("item", types, 0)
+    if any(isinstance(size, int) and size != 1 for size in x.shape):
+        raise ShapeError(f"item: the tensor is {x}; it must have one element")
+    if x.dtype == "bool":
+        return (BOOL,)
+    if is_float(x.dtype):
+        return (FLOAT,)
+    return (ScalarType("int", symbol(attrs["symbol"])) if attrs.get("symbol") else INT,)
+
+
+def _infer_scalar(types: Types, attrs: Attrs) -> Sequence[Type]:
+    found = types[0] if len(types) == 1 else None
+    if not isinstance(found, ScalarType) or found.kind not in _SCALAR_KINDS:
+        raise DtypeError(f"scalar: the argument is {found or 'absent'}; it must be a bool, int or float")
+    check_dtype("scalar", attrs["dtype"], list(COMPUTE))
+    return (TensorType(attrs["dtype"], ()),)
+
+
+def _item(args: Sequence[Any], attrs: Attrs) -> Any:
+    return args[0].reshape(-1)[0].item()
+
+
+# Integer arithmetic -------------------------------------------------------------------------------
+
+_INT_OPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], DimExpr]]] = {
+    "add": (operator.add, operator.add),
+    "sub": (operator.sub, operator.sub),
+    "mul": (operator.mul, operator.mul),
+    "floordiv": (operator.floordiv, floordiv),
+    "mod": (operator.mod, sympy.Mod),
+    "min": (min, sympy.Min),
+    "max": (max, sympy.Max),
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+}  # fmt: skip
+_LOGICAL: dict[str, Callable[[Any, Any], bool]] = {"and": lambda a, b: a and b, "or": lambda a, b: a or b}
+
+
+def _two(op: str, kind: str, types: Types) -> list[ScalarType]:
+    if len(types) != 2:
+        raise DtypeError(f"{op}: {len(types)} arguments given; it takes 2")
+    return [scalar(op, types, i, kind) for i in (0, 1)]
+
+
+def _infer_int(op: str, symbolic: Callable[[Any, Any], DimExpr]) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        a, b = _two(op, "int", types)
+        if a.expr is None or b.expr is None:
+            return (INT,)
+        if op in ("int_floordiv", "int_mod") and b.expr == 0:
+            raise ShapeError(f"{op}: the divisor is 0")
+        return (ScalarType("int", simplify(symbolic(sympy.sympify(a.expr), sympy.sympify(b.expr)))),)
+
+    return infer
+
+
+def _infer_bool(op: str, kind: str) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        _two(op, kind, types)
+        return (BOOL,)
+
+    return infer
+
+
+def _binary(op: str, doc: str, infer: Infer, function: Callable[[Any, Any], Any], types: str, result: str) -> Op:
+    return Op(
+        op, "value", f"{op}({types} a, {types} b) -> {result}", doc, infer, lambda args, attrs: function(*args),
+        samples=(Sample((types, types), {}, "positive"),),
+    )  # fmt: skip
+
+
+# Containers ---------------------------------------------------------------------------------------
+
+
+def _infer_tuple(types: Types, attrs: Attrs) -> Sequence[Type]:
+    return (TupleType(_present("tuple", types)),)
+
+
+def _present(op: str, types: Types) -> tuple[Type, ...]:
+    if any(t is None for t in types):
+        raise DtypeError(f"{op}: an argument is absent; every element must be a value")
+    return tuple(t for t in types if t is not None)
+
+
+def _one_type(op: str, types: Sequence[Type]) -> Type:
+    first, *rest = types
+    for other in rest:
+        if other != first:
+            raise DtypeError(f"{op}: elements are {first} and {other}; they must be of one type")
+    return first
+
+
+def _infer_list(types: Types, attrs: Attrs) -> Sequence[Type]:
+    elements = _present("list", types)
+    if not elements and "element" not in attrs:
+        raise DtypeError("list: it is empty; the attribute `element` must give the type of its elements")
+    return (ListType(_one_type("list", elements) if elements else attrs["element"]),)
+
+
+def _infer_dict(types: Types, attrs: Attrs) -> Sequence[Type]:
+    items = _present("dict", types)
+    if len(items) % 2:
+        raise DtypeError(f"dict: {len(items)} arguments given; they must be key, value, key, value ...")
+    if not items:
+        raise DtypeError("dict: it is empty, so the types of keys and values are not known")
+    key, value = _one_type("dict", items[::2]), _one_type("dict", items[1::2])
+    if not isinstance(key, ScalarType) or key.kind not in ("int", "str"):
+        raise DtypeError(f"dict: keys are {key}; they must be str or int")
+    return (DictType(key, value),)
+
+
+def _infer_get(types: Types, attrs: Attrs) -> Sequence[Type]:
+    container = types[0]
+    if isinstance(container, TupleType):
+        position = scalar("get", types, 1, "int").expr
+        if not isinstance(position, int | sympy.Integer) or not 0 <= int(position) < len(container.elements):
+            raise ShapeError(f"get: the position is {position}; a tuple of {len(container.elements)} takes a constant position in it")
+        return (container.elements[int(position)],)
+    if isinstance(container, ListType):
+        scalar("get", types, 1, "int")
+        return (container.element,)
+    if isinstance(container, DictType):
+        return (container.value,)
+    raise DtypeError(f"get: argument 0 is {container or 'absent'}; it must be a list, tuple or dict")
+
+
+def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (container,) = types
+    if isinstance(container, TupleType):
+        return (ScalarType("int", len(container.elements)),)
+    if not isinstance(container, ListType | DictType) and container != STR:
+        raise DtypeError(f"len: argument 0 is {container or 'absent'}; it must be a list, tuple, dict or str")
+    return (INT,)
+
+
+def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
+    container, value = types
+    if not isinstance(container, ListType) or container.element != value:
+        raise DtypeError(f"append: arguments are {container or 'absent'} and {value or 'absent'}; they must be a list and its element")
+    return (container,)
+
+
+def _value_op(name: str, schema: str, doc: str, infer: Infer, reference: Callable[[Sequence[Any], Attrs], Any], *samples: Sample) -> Op:
+    return Op(name, "value", schema, doc, infer, reference, samples=samples)
+
+
+_S0 = symbol("s0")
+OPS: tuple[Op, ...] = (
+    _value_op(
+        "size", "size(; dim) -> int", "The value of a size expression.", _infer_size, lambda args, attrs: attrs["dim"],
+        Sample((), {"dim": 2 * _S0 + 1}), Sample((), {"dim": 0}),
+    ),
+    _value_op(
+        "item", "item(Tensor x; symbol) -> bool|int|float",
+        "The only element of x. `symbol` (may be absent) names the size symbol that an int's value gets.", _infer_item, _item,
+        Sample(("f32[]",), {}), Sample(("i64[1, 1]",), {"symbol": "u0"}, "positive"), Sample(("bool[]",), {}),
+    ),
+    _value_op(
+        "scalar", "scalar(Scalar x; dtype) -> Tensor", "A 0-d tensor holding a plain value.", _infer_scalar,
+        lambda args, attrs: np.asarray(args[0]).astype(COMPUTE[attrs["dtype"]]),
+        Sample(("int",), {"dtype": "i64"}, "positive"), Sample(("float",), {"dtype": "f32"}),
+    ),
+    *(_binary(f"int_{n}", f"a {n} b (floordiv rounds down).", _infer_int(f"int_{n}", s), f, "int", "int") for n, (f, s) in _INT_OPS.items()),
+    *(_binary(f"int_{n}", f"a {n} b.", _infer_bool(f"int_{n}", "int"), f, "int", "bool") for n, f in _COMPARISONS.items()),
+    *(_binary(f"bool_{n}", f"a {n} b.", _infer_bool(f"bool_{n}", "bool"), f, "bool", "bool") for n, f in _LOGICAL.items()),
+    _value_op(
+        "bool_not", "bool_not(bool a) -> bool", "not a.", lambda types, attrs: (scalar("bool_not", types, 0, "bool"),),
+        lambda args, attrs: not args[0], Sample(("bool",), {}),
+    ),
+    _value_op(
+        "tuple", "tuple(*values) -> tuple", "A tuple of the arguments.", _infer_tuple, lambda args, attrs: tuple(args),
+        Sample(("int", "f32[2, s0]"), {}, "positive"), Sample((), {}),
+    ),
+    _value_op(
+        "list", "list(*values; element) -> list", "A list of the arguments; `element`: their type, needed for an empty one.",
+        _infer_list, lambda args, attrs: list(args), Sample(("f32[2]", "f32[2]"), {}), Sample((), {"element": INT}),
+    ),
+    _value_op(
+        "dict", "dict(*items) -> dict", "A dict of key, value, key, value ...", _infer_dict,
+        lambda args, attrs: dict(zip(args[::2], args[1::2], strict=True)), Sample(("int", "f32[2, s0]"), {}, "positive"),
+    ),
+    _value_op(
+        "get", "get(container, key) -> value", "The element of a list or tuple at a position, of a dict under a key.",
+        _infer_get, lambda args, attrs: args[0][args[1]], Sample(("tuple<f32[2], int>", "int(1)"), {}, "positive"),
+        Sample(("list<int>", "int(0)"), {}, "positive"),
+    ),
+    _value_op(
+        "len", "len(container) -> int", "The number of elements.", _infer_len, lambda args, attrs: len(args[0]),
+        Sample(("list<int>",), {}, "positive"), Sample(("tuple<int, int>",), {}, "positive"),
+    ),
+    _value_op(
+        "append", "append(list, value) -> list", "The list with one more element.", _infer_append,
+        lambda args, attrs: [*args[0], args[1]], Sample(("list<int>", "int"), {}, "positive"),
+    ),
+)  # fmt: skip
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> Value:
+    """x itself outside of training."""
+    if train and p:
+        raise UnsupportedOp(f"dropout: it would drop elements (p is {p}); export the model in eval mode")
+    return x
+
+
+def native_dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> tuple[Value, Value]:
+    """x itself outside of training, and a mask of True."""
+    from .build import full, shape_of
+
+    return dropout(b, x, p, train), full(b, True, "bool", shape_of(x))
+
+
+def dropped(b: Builder, *_: Any, **__: Any) -> None:
+    """Nothing: sizes are checked by the contract, dtypes and layouts are fixed when importing."""
+    return None
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default"), dropout),
+    Composite(("aten.native_dropout.default",), native_dropout),
+    Composite(
+        (
+            "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
+            "aten._assert_scalar.default",
+        ),
+        dropped,
+    ),
+)  # fmt: skip

@@ -1,0 +1,315 @@
+"""Views: reshape, permute, expand, slice, and torch's many names for them. No data moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from ..dims import DimExpr, equal, format_dim, product, simplify
+from ..errors import ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..ranges import always_at_most
+from ..types import TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .rules import Attrs, Types, check_axis, check_same_size, show, tensors
+
+# The operators ------------------------------------------------------------------------------------
+
+
+def _infer_reshape(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("reshape", types, 1)
+    check_same_size("reshape", x.shape, attrs["shape"])
+    return (TensorType(x.dtype, tuple(attrs["shape"])),)
+
+
+def _infer_permute(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("permute", types, 1)
+    axes = tuple(attrs["axes"])
+    if sorted(axes) != list(range(x.rank)):
+        raise ShapeError(f"permute: axes are {list(axes)}; they must be 0 to {x.rank - 1} in some order")
+    return (TensorType(x.dtype, tuple(x.shape[axis] for axis in axes)),)
+
+
+def _infer_expand(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("expand", types, 1)
+    shape = tuple(attrs["shape"])
+    tail = shape[len(shape) - x.rank :]
+    if len(shape) < x.rank or not all(B.is_one(old) or equal(old, new) for old, new in zip(x.shape, tail, strict=True)):
+        raise ShapeError(f"expand: {show(x.shape)} does not expand to {show(shape)}; only sizes of 1 can grow")
+    return (TensorType(x.dtype, shape),)
+
+
+def _infer_slice(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("slice", types, 1)
+    axis, start, length, step = (attrs[name] for name in ("axis", "start", "length", "step"))
+    check_axis("slice", axis, x.rank)
+    if not isinstance(step, int) or step < 1:
+        raise ShapeError(f"slice: the step is {step}; it must be a positive integer")
+    size = x.shape[axis]
+    if all(isinstance(d, int) for d in (size, start, length)) and (
+        start < 0 or length < 0 or (length and start + (length - 1) * step >= size)
+    ):
+        raise ShapeError(f"slice: positions {start} + {step} * (0 to {length - 1}) are outside of an axis of size {size}")
+    return (TensorType(x.dtype, (*x.shape[:axis], length, *x.shape[axis + 1 :])),)
+
+
+def _slice(args: Sequence[Any], attrs: Attrs) -> Any:
+    (x,) = args
+    start, length, step = attrs["start"], attrs["length"], attrs["step"]
+    chosen = [slice(None)] * x.ndim
+    chosen[attrs["axis"]] = slice(start, start + length * step, step)
+    result = x[tuple(chosen)]
+    if result.shape[attrs["axis"]] != length:
+        raise ShapeError(f"slice: {length} positions from {start} are outside of an axis of size {x.shape[attrs['axis']]}")
+    return result
+
+
+def _example(x: str, **attrs: Any) -> Sample:
+    return Sample((x,), attrs)
+
+
+_S0, _S1 = sympy.symbols("s0 s1", integer=True, nonnegative=True)
+OPS: tuple[Op, ...] = (
+    Op(
+        "reshape", "view", "reshape(Tensor x; shape) -> Tensor", "The elements of x in row-major order under another shape.",
+        _infer_reshape, lambda args, attrs: args[0].reshape(attrs["shape"]),
+        samples=(
+            _example("f32[2, s0]", shape=(2 * _S0,)), _example("f32[4, s0]", shape=(2, 2, _S0)), _example("f32[]", shape=(1, 1)),
+            _example("f32[0, s0]", shape=(_S0, 0)), _example("i64[s0, 1, 3]", shape=(_S0, 3)),
+        ),
+        errors=((_example("f32[2, 3]", shape=(7,)), "reshape: [2, 3] has 6 elements and [7] has 7; they must be as many"),),
+    ),
+    Op(
+        "permute", "view", "permute(Tensor x; axes) -> Tensor", "x with its axes in another order.",
+        _infer_permute, lambda args, attrs: np.transpose(args[0], attrs["axes"]),
+        samples=(
+            _example("f32[2, s0, 3]", axes=(2, 0, 1)), _example("f32[0, s0]", axes=(1, 0)), _example("f32[]", axes=()),
+            _example("f32[1, s0]", axes=(1, 0)),
+        ),
+        errors=((_example("f32[2, 3]", axes=(0, 0)), "permute: axes are [0, 0]; they must be 0 to 1 in some order"),),
+    ),
+    Op(
+        "expand", "view", "expand(Tensor x; shape) -> Tensor", "x repeated along axes of size 1 and new leading axes (NumPy's rule).",
+        _infer_expand, lambda args, attrs: np.broadcast_to(args[0], attrs["shape"]),
+        samples=(
+            _example("f32[1, s0]", shape=(_S1, _S0)), _example("f32[]", shape=(_S0, 2)), _example("f32[1]", shape=(0,)),
+            _example("f32[s0, 1]", shape=(3, _S0, 4)),
+        ),
+        errors=((_example("f32[2]", shape=(3,)), "expand: [2] does not expand to [3]; only sizes of 1 can grow"),),
+    ),
+    Op(
+        "slice", "view", "slice(Tensor x; axis, start, length, step) -> Tensor",
+        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds.",
+        _infer_slice, _slice,
+        samples=(
+            _example("f32[2, s0]", axis=1, start=1, length=_S0 - 1, step=1), _example("f32[9]", axis=0, start=1, length=4, step=2),
+            _example("f32[3, s0]", axis=0, start=3, length=0, step=1), _example("f32[1, s0]", axis=0, start=0, length=1, step=1),
+        ),
+        errors=(
+            (_example("f32[2, 3]", axis=2, start=0, length=1, step=1), "slice: axis is 2; a tensor of rank 2 has axes 0 to 1"),
+            (
+                _example("f32[3]", axis=0, start=2, length=2, step=1),
+                "slice: positions 2 + 1 * (0 to 1) are outside of an axis of size 3",
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """x in `shape`, one size of which may be -1."""
+    return B.reshape(b, x, shape)
+
+
+def permute(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    """x with its axes in the order `dims`."""
+    return B.permute(b, x, [B.axis_of("permute", dim, len(B.shape_of(x))) for dim in dims])
+
+
+def transpose(b: Builder, x: Value, dim0: int, dim1: int) -> Value:
+    """x with two axes exchanged."""
+    rank = len(B.shape_of(x))
+    if rank == 0:
+        return x
+    axes = list(range(rank))
+    i, j = B.axis_of("transpose", dim0, rank), B.axis_of("transpose", dim1, rank)
+    axes[i], axes[j] = axes[j], axes[i]
+    return B.permute(b, x, axes)
+
+
+def t(b: Builder, x: Value) -> Value:
+    """The transposed matrix; vectors and scalars stay."""
+    return transpose(b, x, 0, 1) if len(B.shape_of(x)) == 2 else x
+
+
+def flatten(b: Builder, x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """x with the axes start_dim .. end_dim merged."""
+    shape = B.shape_of(x)
+    if not shape:
+        return B.reshape(b, x, [1])
+    start, end = B.axis_of("flatten", start_dim, len(shape)), B.axis_of("flatten", end_dim, len(shape))
+    return B.reshape(b, x, [*shape[:start], product(shape[start : end + 1]), *shape[end + 1 :]])
+
+
+def unflatten(b: Builder, x: Value, dim: int, sizes: Sequence[DimExpr]) -> Value:
+    """x with one axis split into `sizes`, one of which may be -1."""
+    shape = B.shape_of(x)
+    axis = B.axis_of("unflatten", dim, len(shape))
+    known = product(size for size in sizes if not equal(size, -1))
+    parts = [B.divide(shape[axis], known) if equal(size, -1) else size for size in sizes]
+    return B.reshape(b, x, [*shape[:axis], *parts, *shape[axis + 1 :]])
+
+
+def unsqueeze(b: Builder, x: Value, dim: int) -> Value:
+    """x with a new axis of size 1."""
+    return B.add_axis(b, x, B.axis_of("unsqueeze", dim, len(B.shape_of(x)) + 1))
+
+
+def squeeze(b: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Value:
+    """x without those of the named axes (all for None) whose size is 1."""
+    shape = B.shape_of(x)
+    named = range(len(shape)) if dim is None else B.axes_of("squeeze", dim, len(shape)) if dim != [] else []
+    return B.reshape(b, x, [size for axis, size in enumerate(shape) if axis not in named or not B.is_one(size)])
+
+
+def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *, implicit: bool = False) -> Value:
+    """x repeated to `sizes`; -1 keeps an axis."""
+    old = B.shape_of(x)
+    first = len(sizes) - len(old)
+    return B.expand(b, x, [old[i - first] if i >= first and equal(size, -1) else size for i, size in enumerate(sizes)])
+
+
+def expand_as(b: Builder, x: Value, other: Value) -> Value:
+    """x repeated to the other's shape."""
+    return B.expand(b, x, B.shape_of(other))
+
+
+def select(b: Builder, x: Value, dim: int, index: DimExpr) -> Value:
+    """One position of an axis, which goes away."""
+    shape = B.shape_of(x)
+    axis = B.axis_of("select", dim, len(shape))
+    if isinstance(index, int) and isinstance(shape[axis], int) and not -shape[axis] <= index < shape[axis]:
+        raise ShapeError(f"select: index is {index}; an axis of size {shape[axis]} takes -{shape[axis]} to {shape[axis] - 1}")
+    low, _ = B.bounds_of(b, index)
+    start = index if low is not None and low >= 0 else shape[axis] + index
+    if low is None or (low < 0 and not isinstance(index, int)):
+        raise UnsupportedOp(f"select: it is not known whether index {format_dim(index)} is negative; use a size that cannot be")
+    return B.drop_axis(b, B.take(b, x, axis, start, 1), axis)
+
+
+def narrow(b: Builder, x: Value, dim: int, start: DimExpr, length: DimExpr) -> Value:
+    """`length` positions of an axis from `start`."""
+    return slice_(b, x, dim, start, start + length)
+
+
+def slice_(
+    b: Builder, x: Value, dim: int = 0, start: DimExpr | None = None, end: DimExpr | None = None, step: int = 1
+) -> Value:
+    """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the axis."""
+    shape = B.shape_of(x)
+    axis = B.axis_of("slice", dim, len(shape))
+    size = shape[axis]
+    first = 0 if start is None else _position(b, start, size)
+    last = size if end is None else _position(b, end, size)
+    length: DimExpr = simplify(last - first)
+    low, _ = B.bounds_of(b, length)
+    if low is None or low < 0:
+        length = _limited(b, sympy.Max, 0, length)
+    return B.take(b, x, axis, first, length if step == 1 else B.divide(length + step - 1, step), step)
+
+
+def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
+    """Return a slice's bound as a position in 0 .. size."""
+    if isinstance(position, int | sympy.Integer) and int(position) >= 2**62:
+        return size
+    low, high = B.bounds_of(b, position)
+    if high is not None and high < 0:
+        position = _limited(b, sympy.Max, 0, simplify(size + position))
+    elif low is None or low < 0:
+        raise UnsupportedOp(f"slice: it is not known whether {format_dim(position)} is negative; use a size that cannot be")
+    return position if always_at_most(position, size, b.graph.symbols) else _limited(b, sympy.Min, position, size)
+
+
+def _limited(b: Builder, function: Any, x: DimExpr, y: DimExpr) -> DimExpr:
+    """Return Min or Max of x and y, one of them where the contract tells which."""
+    if always_at_most(x, y, b.graph.symbols):
+        return x if function is sympy.Min else y
+    if always_at_most(y, x, b.graph.symbols):
+        return y if function is sympy.Min else x
+    return simplify(function(x, y))
+
+
+def split(b: Builder, x: Value, sizes: DimExpr | Sequence[DimExpr], dim: int = 0) -> tuple[Value, ...]:
+    """x cut along an axis into parts of `sizes`, or of one size (the last may be smaller)."""
+    axis = B.axis_of("split", dim, len(B.shape_of(x)))
+    if not isinstance(sizes, list | tuple):
+        sizes = _parts(b, "split", B.shape_of(x)[axis], sizes)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(B.take(b, x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
+
+
+def _parts(b: Builder, op: str, total: DimExpr, size: DimExpr) -> list[DimExpr]:
+    if size == 0:
+        return [0]
+    count = B.divide(total + size - 1, size)
+    if not isinstance(count, int):
+        raise UnsupportedOp(
+            f"{op}: cutting {format_dim(total)} into parts of {format_dim(size)} gives a number of parts that depends on the input"
+        )
+    count = max(count, 1)
+    return [size] * (count - 1) + [simplify(total - size * (count - 1))]
+
+
+def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """x cut along an axis into at most `chunks` parts of equal size but for the last."""
+    axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
+    return split(b, x, B.divide(B.shape_of(x)[axis] + chunks - 1, chunks), axis)
+
+
+def unbind(b: Builder, x: Value, dim: int = 0) -> tuple[Value, ...]:
+    """Every position of an axis, each without that axis."""
+    axis = B.axis_of("unbind", dim, len(B.shape_of(x)))
+    size = B.shape_of(x)[axis]
+    if not isinstance(size, int):
+        raise UnsupportedOp(f"unbind: the axis has size {format_dim(size)}; it must be constant")
+    return tuple(B.drop_axis(b, B.take(b, x, axis, i, 1), axis) for i in range(size))
+
+
+def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
+    """x itself: values are immutable here and memory formats are the compiler's business."""
+    return x
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.view_copy.default"), reshape),
+    Composite(("aten.permute.default",), permute),
+    Composite(("aten.transpose.int", "aten.swapaxes.default"), transpose),
+    Composite(("aten.t.default", "aten.numpy_T.default"), t),
+    Composite(("aten.mT.default",), lambda b, x: transpose(b, x, -1, -2), "the last two axes exchanged"),
+    Composite(("aten.flatten.using_ints",), flatten),
+    Composite(("aten.unflatten.int",), unflatten),
+    Composite(("aten.unsqueeze.default",), unsqueeze),
+    Composite(("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"), squeeze),
+    Composite(("aten.expand.default",), expand),
+    Composite(("aten.expand_as.default",), expand_as),
+    Composite(("aten.select.int",), select),
+    Composite(("aten.slice.Tensor",), slice_),
+    Composite(("aten.narrow.default",), narrow),
+    Composite(("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes"), split),
+    Composite(("aten.chunk.default",), chunk),
+    Composite(("aten.unbind.int",), unbind),
+    Composite(
+        (
+            "aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.contiguous.default", "aten.lift_fresh.default",
+            "aten.lift_fresh_copy.default", "aten.resolve_conj.default", "aten.resolve_neg.default",
+        ),
+        same,
+    ),
+)  # fmt: skip
