@@ -85,7 +85,7 @@ def int_pow(a: Vec, b: Vec, signed: bool) -> Vec:
 
 
 def float_fmod(a: Vec, b: Vec) -> Vec:
-    """Remainder with the sign of a, exact; NaN for an infinite a or b = 0."""
+    """Remainder with the sign of a, exact, also where a / b overflows; NaN for an infinite a or b = 0."""
     if a.element == "float":
         wide = float_fmod(a.convert("fpext", "double"), b.convert("fpext", "double"))
         return wide.convert("fptrunc", "float")

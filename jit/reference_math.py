@@ -7,12 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 Array = Any  # np.ndarray, of any dtype
 _WIDER = {"float32": np.float64, "float64": np.longdouble}
+
+
+def _quiet(function: Callable[..., Array]) -> Callable[..., Array]:
+    def evaluate(*args: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return function(*args)
+
+    return evaluate
+
+
+_unrounded: dict[Callable[..., Array], Callable[..., Array]] = {}
+
+
+def unrounded(operation: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the formula of a function of this module, to be computed in any format."""
+    return _unrounded[operation]
 
 
 def _wide(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -23,14 +40,7 @@ def _wide(function: Callable[..., Array]) -> Callable[..., Array]:
         with np.errstate(all="ignore"):
             return function(*(x.astype(_WIDER[narrow.name]) for x in args)).astype(narrow)
 
-    return evaluate
-
-
-def _quiet(function: Callable[..., Array]) -> Callable[..., Array]:
-    def evaluate(*args: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return function(*args)
-
+    _unrounded[evaluate] = _quiet(function)
     return evaluate
 
 
@@ -62,9 +72,36 @@ def erf(x: Array) -> Array:
     return _erf(x.astype(np.float64)).astype(x.dtype)
 
 
+@_quiet
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c, rounded once: for f32 exactly but for ties of the f64 sum, for f64 in 80 bits."""
-    return a * b + c if _is_int(a) else _wide(lambda x, y, z: x * y + z)(a, b, c)
+    """a * b + c, rounded once (by way of fractions: slow)."""
+    if _is_int(a):
+        return a * b + c
+    return _fma_f32(a, b, c) if a.dtype == np.float32 else _fma_f64(a, b, c).reshape(a.shape)
+
+
+def _fma_f32(a: Array, b: Array, c: Array) -> Array:
+    """The product is exact in f64; the sum is rounded to odd there, so that rounding again is right."""
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where(np.isfinite(total) & (error != 0) & even, odd, total).astype(np.float32)
+
+
+def _fma_one(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)) or a == 0 or b == 0:
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact) if exact else a * b + c
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+_fma_f64 = np.vectorize(_fma_one, otypes=[np.float64])
 
 
 def sign(x: Array) -> Array:
