@@ -201,7 +201,10 @@ class _Evaluation:
     ) -> None:
         places = self.places(buffer, index, loops, values)
         *spread, data = np.broadcast_arrays(*places, to_memory(value, self.spec.buffers[buffer].dtype))
-        self.arrays[buffer][tuple(spread)] = data
+        if spread:
+            self.arrays[buffer][tuple(spread)] = data
+        elif data.size:  # a 0-d buffer
+            self.arrays[buffer][()] = data.flat[-1]
 
     # bodies
     def body(self, body: Body, loops: list[Array], acc: Array | None = None) -> Values:

@@ -8,6 +8,7 @@ import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.execute import Kernel
+from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Index, Nest
 from shapevm.jit.target import TARGETS, find_target, host_target
 
@@ -284,3 +285,98 @@ def test_tiles_share_out_long_loops():
 def test_dear_values_are_kept_in_scratch():
     assert compile_kernel(nests.softmax(), (3, 100)).scratch == ((4, (100,)), (64, ()))
     assert compile_kernel(nests.layer_norm(), (3, 0)).scratch == ()
+
+
+@pytest.mark.parametrize("dims", [(3, 17), (40, 100), (0, 4)])
+def test_gelu(dims):
+    x = random(dims, "f32", "x") * 3
+    expected = [x, np.zeros_like(x)]
+    evaluate(nests.gelu(), dims, expected)
+    np.testing.assert_allclose(run(nests.gelu(), dims, [x])[0], expected[1], rtol=1e-5, atol=1e-6)
+
+
+class RandomNest:
+    """A nest with random loops, views, dtypes and operations, some of them over rows."""
+
+    UNARY = ("neg", "abs", "sigmoid", "tanh", "exp", "sqrt", "floor")
+    BINARY = ("add", "sub", "mul", "maximum", "minimum")
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.dims = tuple(int(self.rng.choice([0, 1, 2, 3, 7, 16, 17, 33, 64, 67])) for _ in range(2))
+        sizes = [N, M, 1, 3, 5, 16, 20]
+        self.domain = tuple(sizes[self.rng.integers(len(sizes))] for _ in range(self.rng.integers(1, 5)))
+        self.row = len(self.domain) - 1
+        self.b = Body()
+        self.values: list[int] = []
+
+    def pick(self, options):
+        return options[self.rng.integers(len(options))]
+
+    def load(self) -> None:
+        """Load over some of the loops, in some order, as f32."""
+        loops = [i for i in range(len(self.domain)) if self.rng.random() < 0.8]
+        if self.rng.random() < 0.3:
+            self.rng.shuffle(loops)
+        shape, index = [], []
+        for loop in loops:
+            size, offset = self.domain[loop], int(self.rng.integers(3)) if self.rng.random() < 0.2 else 0
+            static = isinstance(size, int)
+            shape.append(size + offset if static else size)
+            index.append(Index(loop=int(loop), offset=offset if static else 0))
+        if self.rng.random() < 0.2:
+            place = int(self.rng.integers(len(shape) + 1))
+            shape.insert(place, 1)
+            index.insert(place, Index())
+        dtype = self.pick(["f32", "f32", "f32", "f64", "f16", "bf16", "i32", "u8", "bool"])
+        value = self.b.load(dtype, tuple(shape), tuple(index))
+        self.values.append(value if dtype == "f32" else self.b.op("cast", value, dtype="f32"))
+
+    def operate(self) -> None:
+        """Combine values; exp and sqrt see bounded, non-negative arguments."""
+        kind = self.rng.random()
+        a = self.pick(self.values)
+        if kind < 0.4:
+            name = self.pick(self.UNARY)
+            if name in ("exp", "sqrt"):
+                a = self.b.op("sigmoid", a)
+            self.values.append(self.b.op(name, a))
+        elif kind < 0.8:
+            self.values.append(self.b.op(self.pick(self.BINARY), a, self.pick(self.values)))
+        elif kind < 0.9:
+            smaller = self.b.op("lt", a, self.pick(self.values), dtype="bool")
+            self.values.append(self.b.op("select", smaller, a, self.b.const(0.25), dtype="f32"))
+        else:
+            self.values.append(self.b.op("cast", self.b.op("iota", dtype="i64", loop=self.row), dtype="f32"))
+
+    def reduce(self) -> None:
+        """Reduce a value that is made small; from its rows go on."""
+        name = self.pick(["sum", "sum", "prod", "max", "min"])
+        total = self.b.op(f"reduce.{name}", self.b.op("sigmoid", self.pick(self.values)))
+        self.b.store(total, self.domain[:-1], at(*range(self.row)))
+        self.values.append(total)
+
+    def build(self) -> Nest:
+        n_reductions = int(self.rng.integers(0, 3)) if self.domain[-1] not in (N, M) or min(self.dims) > 0 else 0
+        for _ in range(int(self.rng.integers(1, 4))):
+            self.load()
+        for step in range(int(self.rng.integers(1, 8))):
+            self.operate()
+            if step < n_reductions:
+                self.reduce()
+        shape, index = self.domain, at(*range(len(self.domain)))
+        self.b.store(self.values[-1], shape, index)
+        return self.b.nest(*self.domain)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_nests_against_the_reference(seed):
+    case = RandomNest(seed)
+    spec = case.build()
+    shapes = [resolved(b.shape, case.dims) for b in spec.buffers]
+    arrays = [random(s, b.dtype, f"{seed} {i}") for i, (s, b) in enumerate(zip(shapes, spec.buffers, strict=True))]
+    found = run(spec, case.dims, [a for a, b in zip(arrays, spec.buffers, strict=True) if not b.is_output])
+    evaluate(spec, case.dims, arrays)
+    expected = [a for a, b in zip(arrays, spec.buffers, strict=True) if b.is_output]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
