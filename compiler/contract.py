@@ -82,7 +82,7 @@ class _ContractBuilder:
             self.bound.add(index)
             return Axis.of(index, linear[1], linear[2])
         return Axis.of(
-            self._checked(f"{name}.axis{axis}", f"input {name!r}: axis {axis} must have size", size)
+            self._checked(f"{name}.axis{axis}", f'input "{name}": axis {axis} must have size', size)
         )
 
     def _int(self, name: str, value: DimExpr) -> int:
@@ -90,7 +90,7 @@ class _ContractBuilder:
         if linear is not None and linear[1:] == (1, 0) and linear[0] in self.index:
             self.bound.add(self.index[linear[0]])
             return self.index[linear[0]]
-        return self._checked(name, f"input {name!r} must be", value)
+        return self._checked(name, f'input "{name}" must be', value)
 
     def _checked(self, name: str, what: str, value: DimExpr) -> int:
         """Return a new symbol that a guard compares with `value`."""

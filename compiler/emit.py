@@ -20,7 +20,7 @@ from .aliases import fresh_results
 from .contract import Contract, contract_of
 from .dims import DimExpr, floordiv, product, simplify, symbol
 from .errors import UnsupportedOp, VerifyError
-from .ir import Block, Graph, Node, Value
+from .ir import Block, Graph, Node, Value, is_named
 from .registers import Code
 from .types import ScalarType, TensorType
 
@@ -123,10 +123,10 @@ class FunctionEmitter:
         self.code.source = ""
 
     def _remember_sizes(self, node: Node) -> None:
-        """A result that is a size under a name, such as u0, is where that name's value is from here on."""
+        """A result that gives a size its name, such as u0, is where that size's value is from here on."""
         for result in node.results:
-            if isinstance(result.type, ScalarType) and result.type.expr is not None and result in self.values:
-                self.sizes.setdefault(result.type.expr, self.values[result])
+            if is_named(result) and result in self.values:
+                self.sizes[cast(ScalarType, result.type).expr] = self.values[result]
 
     # values and sizes
 
@@ -273,8 +273,8 @@ class FunctionEmitter:
         """Write a block; return its results' registers. Sizes computed inside are forgotten again."""
         outer = dict(self.sizes)
         for value in block.params:
-            if isinstance(value.type, ScalarType) and value.type.expr is not None:
-                self.sizes[value.type.expr] = self.values[value]
+            if is_named(value):
+                self.sizes[cast(ScalarType, value.type).expr] = self.values[value]
         self._nodes(block)
         results = [self.register(value) for value in block.results]
         self.sizes = outer
@@ -336,12 +336,9 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
         f"int_{name}": (name, "a b")
         for name in ["add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "lt", "le"]
     },
-    **{f"float_{name}": (f"f{name}", "a b") for name in ["add", "sub", "mul", "div"]},
-    "to_float": ("to_float", "a"),
-    "to_int": ("to_int", "a"),
-    "and": ("and", "a b"),
-    "or": ("or", "a b"),
-    "not": ("not", "a"),
+    "bool_and": ("and", "a b"),
+    "bool_or": ("or", "a b"),
+    "bool_not": ("not", "a"),
     "item": ("item", "a"),
     "scalar": ("scalar", "a"),
     "tuple": ("tuple", "values"),

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import sympy
 
 from .dims import DimExpr
-from .types import Type
+from .types import ScalarType, Type
 
 
 class Value:
@@ -69,6 +70,11 @@ class Node:
 
     def __repr__(self) -> str:
         return f"{', '.join(map(repr, self.results))} = {self.op}({', '.join(map(repr, self.args))})"
+
+
+def is_named(value: Value) -> bool:
+    """Return True where the type of `value`, an int, is a size symbol of its own: the symbol's value is this one."""
+    return isinstance(value.type, ScalarType) and isinstance(value.type.expr, sympy.Symbol)
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ plain values and control flow: what `emit` takes).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ import sympy
 from ..jit.spec import Dim, KernelSpec
 from .dims import DimExpr, equal, format_dim, product, simplify, symbols_of
 from .errors import Error, VerifyError
-from .ir import Block, Graph, Node, Value
+from .ir import Block, Graph, Node, Value, is_named
 from .ops import OPS
 from .text import RESERVED_NAMES
 from .types import BOOL, ScalarType, TensorType, Type, parts, types_equal
@@ -182,8 +182,7 @@ def _unknown(node: Node | None, what: str, names: Iterable[str], known: set[str]
 
 def named_by(value: Value) -> set[str]:
     """Return the symbol that an int value gives its value to."""
-    expr = value.type.expr if isinstance(value.type, ScalarType) else None
-    return {str(expr)} if isinstance(expr, sympy.Symbol) else set()
+    return {str(cast(ScalarType, value.type).expr)} if is_named(value) else set()
 
 
 def type_symbols(type: Type) -> set[str]:
@@ -225,6 +224,26 @@ def check_control(graph: Graph) -> Found:
             for region in node.regions:
                 yield from _same_types(
                     node, "(parameter) has type", types_of(region.params), "the result is", results
+                )
+
+
+def check_known_ints(graph: Graph) -> Found:
+    """An int that depends on control flow has no known value, or gives a size its name."""
+    for node in graph.nodes():
+        for region in node.regions if node.op == "while" else ():
+            yield from _unknown_ints(node, [*region.params, *node.results], [])
+        if node.op == "if":
+            yield from _unknown_ints(node, node.results, [region.results for region in node.regions])
+
+
+def _unknown_ints(node: Node, values: Sequence[Value], choices: Sequence[Sequence[Value]]) -> Found:
+    for i, value in enumerate(values):
+        if isinstance(value.type, ScalarType) and value.type.expr is not None and not is_named(value):
+            chosen = [types_of(choice)[i] for choice in choices]
+            if not chosen or any(type != value.type for type in chosen):
+                yield (
+                    node,
+                    f"%{value.name} is {value.type}, but its value depends on which way the program goes",
                 )
 
 
@@ -316,6 +335,7 @@ RULES: tuple[Rule, ...] = (
     Rule("types", check_types),
     Rule("symbols", check_symbols),
     Rule("control", check_control),
+    Rule("known ints", check_known_ints),
     Rule("core", check_core, ("core", "lowered")),
     Rule("lowered", check_lowered, ("lowered",)),
     Rule("kernels", check_kernels),

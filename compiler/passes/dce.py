@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..ir import Block, Graph, Node, Value, erase
 
 #: Ops that act on something besides their results: they stay.
@@ -10,7 +12,7 @@ EFFECTS = frozenset(("extern", "guard", "fail", "free", "call"))
 
 def dce(graph: Graph) -> None:
     """Remove dead nodes, regions included, in one backward walk."""
-    _clean(graph.body, {value for block in graph.blocks() for value in block.results})
+    _clean(graph.body, Counter(value for block in graph.blocks() for value in block.results))
 
 
 def has_effect(node: Node) -> bool:
@@ -18,10 +20,17 @@ def has_effect(node: Node) -> bool:
     return node.op in EFFECTS or any(has_effect(inner) for region in node.regions for inner in region.nodes)
 
 
-def _clean(block: Block, yielded: set[Value]) -> None:
+def _clean(block: Block, yielded: Counter[Value]) -> None:
     for node in reversed(list(block.nodes)):
-        if not has_effect(node) and not any(result.users or result in yielded for result in node.results):
+        if has_effect(node) or any(result.users or yielded[result] for result in node.results):
+            for region in node.regions:
+                _clean(region, yielded)
+        else:
+            yielded.subtract(_yields(node))
             erase(block, node)
-            continue
-        for region in node.regions:
-            _clean(region, yielded)
+
+
+def _yields(node: Node) -> list[Value]:
+    """Return what the blocks inside `node` yield."""
+    inner = [value for region in node.regions for each in region.nodes for value in _yields(each)]
+    return inner + [value for region in node.regions for value in region.results]

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.passes.fold_constants import SMALL, fold_constants
+from shapevm.compiler.types import TensorType
+
+HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s]\n'
+
+
+def test_arithmetic_of_constants(rewrite):
+    before = """
+      %a: f32[2] = constant() {array=float32[2](1.5, 2.0), dtype="f32", name="a"}
+      %b: f32[] = full() {value=2.0, dtype="f32", shape=[]}
+      %d: f32[2] = expand(%b) {shape=[2]}
+      %e: f32[2] = mul(%a, %d)  # model.py:3
+      output %e as "y"
+    """
+    after = """
+      %a: f32[2] = constant() {array=float32[2](1.5, 2.0), dtype="f32", name="a"}
+      %b: f32[] = full() {value=2.0, dtype="f32", shape=[]}
+      %d: f32[2] = expand(%b) {shape=[2]}
+      %v1: f32[2] = constant() {array=float32[2](3.0, 4.0), dtype="f32", name="a"}  # model.py:3
+      output %v1 as "y"
+    """
+    rewrite(fold_constants, HEAD + before, after)
+
+
+def test_expands_and_what_is_not_constant_stay(rewrite):
+    text = """
+      %a: f32[1] = constant() {array=float32[1](1.5), dtype="f32", name="a"}
+      %b: f32[3] = expand(%a) {shape=[3]}
+      %d: f32[s] = expand(%a) {shape=[s]}
+      %e: f32[s] = neg(%d)
+      %f: f32[s] = add(%x, %d)
+      output %b as "b"
+      output %e as "e"
+      output %f as "f"
+    """
+    rewrite(fold_constants, HEAD + text, text)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_weights_are_transposed_however_large(dtype):
+    storage = {"f32": "float32", "bf16": "uint16", "i8": "int8"}[dtype]
+    array = np.arange(300 * 200).astype(storage).reshape(300, 200)
+    graph = Graph("g")
+    builder = Builder(graph)
+    weight = builder.constant(array, dtype, "w")
+    transposed = builder.one("permute", weight, axes=(1, 0))
+    graph.body.results.append(builder.one("reshape", transposed, shape=(200, 3, 100)))
+    graph.outputs.append("y")
+    fold_constants(graph)
+    node = graph.body.results[0].node
+    assert node.op == "constant" and node.attrs["name"] == "w" and node.attrs["dtype"] == dtype
+    assert (
+        node.attrs["array"].flags.c_contiguous and (node.attrs["array"] == array.T.reshape(200, 3, 100)).all()
+    )
+
+
+@pytest.mark.parametrize(("n", "op"), [(SMALL, "constant"), (SMALL + 1, "neg")])
+def test_results_over_the_limit_are_computed_when_running(n, op):
+    graph = Graph("g")
+    builder = Builder(graph)
+    graph.body.results.append(builder.one("neg", builder.constant(np.ones(n, "float32"), "f32", "w")))
+    graph.outputs.append("y")
+    fold_constants(graph)
+    assert graph.body.results[0].node.op == op and graph.body.results[0].type == TensorType("f32", (n,))
+
+
+def test_half_precision_arithmetic_is_left_to_the_kernels(rewrite):
+    text = """
+      %a: bf16[2] = constant() {array=uint16[2](16256, 16384), dtype="bf16", name="a"}
+      %b: bf16[2] = neg(%a)
+      output %b as "b"
+    """
+    rewrite(fold_constants, HEAD + text, text)
