@@ -195,6 +195,8 @@ class _Reader:
         dtype, offset, size = DTYPE_NAMES[row["dtype"]], row["offset"], row["size"]
         shape = tuple(cursor.i64() for _ in range(cursor.limited(row["rank"], "RANK")))
         cursor.check(min(shape, default=0) >= 0, f"constant {name!r} has sizes {list(shape)}")
+        strides = math.prod(size for size in shape if size) * DTYPES[dtype][1]  # must fit around a size of 0 as well
+        cursor.check(strides <= 1 << 62, f"constant {name!r} has sizes {list(shape)}, over 2^62 bytes")
         wanted = math.prod(shape) * DTYPES[dtype][1]
         cursor.check(size == wanted, f"constant {name!r}: {size} bytes; {dtype}{list(shape)} has {wanted}")
         cursor.check(offset % SECTION_ALIGN == 0, f"constant {name!r}: offset {offset} is not a multiple of {SECTION_ALIGN}")

@@ -1,0 +1,203 @@
+"""Programs that the tests share, and a generator of random ones driven by the opcode table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from shapevm.vm.assembler import assemble
+from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
+from shapevm.vm.isa import DTYPES, OPS, Operand
+from shapevm.vm.program import Constant, Kernel, KernelBuffer, KernelObject, Output, Program
+
+SAMPLE = """
+symbol "n" 1 .. 64 step 2 why "model.py:3"
+symbol "rest" 0 ..
+input "x": f32[s0, 2*s1+1, 3]
+input "k": int = s0
+input "eps": float
+output "y"
+output "pair"
+meta {"origin": "a test", "names": ["ä"]}
+constant c0 "w" f32[2, 2] = [1.0, 2.5, nan, -inf]
+constant c1 int = -5
+constant c2 "text" str = "grüße; \\"quoted\\""
+constant c3 bf16[3] = [16256, 0, 65535]
+constant c4 none = None
+constant c5 bool = True
+constant c6 float = 1e-12
+constant c7 i64[0, 4] = []
+kernel k0 "copy" (1 dims, f32[n0, 3], out f32[n0, 3]) source "model.py:9" = "{\\"family\\": \\"nest\\"}"
+kernel k1 "nothing" (0 dims) = "{}"
+function "main" (5 params, 2 results)
+  line "model.py:9"
+  lt r5 r3 r4
+  branch cond=r5 otherwise=end
+  guard r5 "no luck"
+  const r6 c0
+  dim d=r6 a=r6 axis=0
+  int r7 -3
+end:
+  line "model.py:10"
+  alloc d=r8 dtype=f32 sizes=(r3, r4)
+  kernel kernel=k0 dims=(r3) buffers=(r0, r8)
+  kernel k1 () ()
+  call "pair" (r9) (r8, r2)
+  return (r8, r9)
+function "pair" (2 params, 1 results, 7 registers)
+again:
+  none r3
+  list r4 (r0, r1, r3)
+  jump out
+  jump again
+out:
+  return values=(r4)
+"""
+
+
+def sample(objects: bool = True) -> Program:
+    """Return the program of SAMPLE, with code objects for its first kernel unless told otherwise."""
+    program = assemble(SAMPLE)
+    if not objects:
+        return program
+    kernel = program.kernels[0]
+    dim, number = (True, 0), (False, 3)
+    generic = KernelObject(
+        kernel.spec_hash, "x86-64-v3", 1, kernel.buffers, ((dim, 4), (number, 1)), ((4, (dim, number)),),
+        ((2, ()),), ((dim, -1, (False, -1), number),), bytes(range(1, 201)), 3, None, "plain",
+    )  # fmt: skip
+    exact = replace(generic, exact_dims=(7,), code=b"\xc3", entry=0, schedule="")
+    return replace(program, kernels=(replace(kernel, objects=(generic, exact)), program.kernels[1]))
+
+
+# Random programs ------------------------------------------------------------------------------------
+
+#: What a source operand of an opcode must hold so that it can succeed; anything not named takes any value.
+WANTS = {
+    "int": ("add", "sub", "mul", "floordiv", "mod", "min", "max"),
+    "bool": ("and", "or", "not", "branch", "guard"),
+    "float": ("fadd", "fsub", "fmul", "fdiv"),
+    "number": ("eq", "ne", "lt", "le", "to_float", "to_int", "scalar"),
+    "tensor": ("view", "dim", "item"),
+}
+SKIPPED = {"kernel", "extern", "call", "return", "jump", "fail"}  # placed by hand or not at all
+CONSTANTS = (
+    Constant(None), Constant(True), Constant(False), Constant(3), Constant(-(1 << 63)), Constant((1 << 63) - 1), Constant(2.5),
+    Constant(float("nan")), Constant(-1e300), Constant("a"), Constant("ß€"),
+    Constant.tensor(np.array(7, "<i4"), "i32"), Constant.tensor(np.array([[1.5]], "<f4"), "f32"),
+    Constant.tensor(np.arange(6, dtype="<f8").reshape(2, 3), "f64"), Constant.tensor(np.array([True]), "bool"),
+    Constant.tensor(np.array([0x3FC0], "<u2"), "bf16"), Constant.tensor(np.zeros((0, 2), "<i8"), "i64"),
+)  # fmt: skip
+N_REGISTERS = 12
+
+
+def _wanted(op: str) -> str:
+    return next((tag for tag, names in WANTS.items() if op in names), "any")
+
+
+def _fits(tag: str, wanted: str) -> bool:
+    return wanted in ("any", tag) or (wanted == "number" and tag in ("bool", "int", "float"))
+
+
+class _Code:
+    """Writes random straight-line code with forward branches, roughly knowing what registers hold."""
+
+    def __init__(self, draw: Any, builder: ProgramBuilder, f: FunctionBuilder) -> None:
+        self.draw, self.builder, self.f = draw, builder, f
+        f.n_registers = N_REGISTERS
+        self.tags = ["none"] * N_REGISTERS
+
+    def source(self, wanted: str) -> int:
+        fitting = [r for r, tag in enumerate(self.tags) if _fits(tag, wanted)]
+        careless = self.draw(st.integers(0, 19)) == 0
+        return self.draw(st.sampled_from(fitting if fitting and not careless else range(N_REGISTERS)))
+
+    def operand(self, op: str, operand: Operand) -> Any:
+        draw, register = self.draw, st.integers(0, N_REGISTERS - 1)
+        if operand.kind == "d":
+            return draw(register)
+        if operand.kind == "s":
+            return self.source("any" if op in ("get", "append", "len", "move") else _wanted(op))
+        if operand.kind == "S":
+            wanted = "int" if operand.name == "sizes" else "any"
+            n = draw(st.integers(0, 3)) * (2 if op == "dict" else 1)
+            return tuple(self.source(wanted) for _ in range(n))
+        if operand.kind == "t":
+            return draw(st.sampled_from(sorted(DTYPES)))
+        if operand.kind == "c":
+            return self.builder.constant(draw(st.sampled_from(CONSTANTS)))
+        if operand.kind == "n":
+            return draw(st.sampled_from(["stop", "no", ""]))
+        return draw(st.integers(-1, 4)) if op == "int" else draw(st.integers(0, 2))
+
+    def step(self) -> None:
+        op = self.draw(st.sampled_from([op for op in OPS if op.name not in SKIPPED and op.name != "branch"]))
+        operands = {operand.name: self.operand(op.name, operand) for operand in op.operands}
+        self.f.op(op.name, **operands)
+        if "d" in operands:
+            self.tags[operands["d"]] = self.result(op.name, operands)
+        elif op.name == "free":
+            for register in operands["values"]:
+                self.tags[register] = "none"
+
+    def result(self, op: str, operands: dict[str, Any]) -> str:
+        table = {"alloc": "tensor", "view": "tensor", "scalar": "tensor", "int": "int", "dim": "int", "len": "int"}
+        table |= {"to_int": "int", "to_float": "float", "list": "list", "append": "list", "tuple": "tuple", "dict": "dict"}
+        table |= dict.fromkeys(("eq", "ne", "lt", "le"), "bool")
+        if op == "const":
+            return self.builder._constants[operands["value"]].tag
+        if op == "move":
+            return self.tags[operands["a"]]
+        return table.get(op, _wanted(op) if _wanted(op) in ("int", "float", "bool") else "none")
+
+
+@st.composite
+def programs(draw: Any, data: bool = True) -> Program:
+    """Return a program that the verifier accepts: main without inputs, a callee, branches, any opcode but launches."""
+    builder = ProgramBuilder()
+    main, callee = builder.function("main", 0, 3), builder.function("callee", 2, 1)
+    code = _Code(draw, builder, main)
+    for index, constant in enumerate((Constant(True), Constant(4), Constant(0.5), Constant("s"))):
+        main.op("const", d=index, value=builder.constant(constant))
+        code.tags[index] = constant.tag
+    main.op("alloc", d=4, dtype="f32", sizes=(1,))
+    code.tags[4] = "tensor"
+    for _ in range(draw(st.integers(0, 12))):
+        kind = draw(st.integers(0, 9))
+        if kind == 0:
+            label = _label()
+            main.op("branch", cond=code.source("bool"), otherwise=label)
+            code.step()
+            main.place(label)
+        elif kind == 1:
+            main.op("call", function=1, results=(draw(st.integers(0, 11)),), args=(code.source("any"), code.source("any")))
+        else:
+            main.line(draw(st.sampled_from(["m.py:1", "m.py:2", ""])))
+            code.step()
+    results = [r for r, tag in enumerate(code.tags) if tag != "tensor"]  # what alloc leaves in a tensor is undefined
+    main.op("return", values=tuple(draw(st.sampled_from(results)) for _ in range(3)))
+    other = _Code(draw, builder, callee)
+    for _ in range(draw(st.integers(0, 4))):
+        other.step()
+    callee.op("return", values=(draw(st.integers(0, 1)),))
+    return builder.finish(outputs=(Output("a"), Output("b"), Output("c")))
+
+
+def _label() -> Any:
+    from shapevm.vm.builder import Label
+
+    return Label()
+
+
+def with_code(program: Program, code: tuple[int, ...]) -> Program:
+    """Return `program` with other words in main."""
+    return replace(program, functions=(replace(program.functions[0], code=code), *program.functions[1:]))
+
+
+def kernel_of(label: str, *buffers: KernelBuffer, n_dims: int = 1) -> Kernel:
+    """Return a kernel without code whose spec is made up."""
+    return Kernel(json.dumps({"label": label}), n_dims, buffers, label)

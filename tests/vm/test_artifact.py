@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shapevm.vm import artifact
+from shapevm.vm.errors import ArtifactError
+from shapevm.vm.layout import BY_NAME, PAGE, SECTIONS
+from shapevm.vm.program import Axis, Constant, Input, KernelBuffer, Program, Symbol
+
+from .programs import sample
+
+HEADER, ROW = BY_NAME["header"].size, BY_NAME["section"].size
+
+
+def assert_same(a: Program, b: Program) -> None:
+    for field in fields(a):
+        if field.name != "strings":  # the file's strings hold names as well
+            assert getattr(a, field.name) == getattr(b, field.name), field.name
+    assert b.strings[: len(a.strings)] == a.strings
+
+
+def rehash(data: bytes) -> bytes:
+    """Return `data` with all hashes of the container made right: what an attacker would do."""
+    made = bytearray(data)
+    for index, (_, hashed, _) in enumerate(SECTIONS.values()):
+        at = HEADER + index * ROW
+        row = BY_NAME["section"].unpack(made, at)
+        if hashed and row["offset"] + row["size"] <= len(made):
+            body = made[row["offset"] : row["offset"] + row["size"]]
+            made[at + 32 : at + 64] = hashlib.sha256(body).digest()
+    made[32:64] = hashlib.sha256(made[HEADER : HEADER + ROW * len(SECTIONS)]).digest()
+    return bytes(made)
+
+
+def test_round_trip() -> None:
+    data = artifact.to_bytes(sample())
+    read = artifact.from_bytes(data)
+    assert_same(sample(), read)
+    assert artifact.to_bytes(read) == data
+
+
+def test_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.svm"
+    weights = np.arange(100_000, dtype="<f4")
+    program = replace(sample(), constants=(*sample().constants, Constant.tensor(weights, "f32", "big")))
+    artifact.write(program, path)
+    artifact.write(program, path)  # over an old one
+    read = artifact.read(path)
+    assert_same(program, read)
+    assert os.listdir(tmp_path) == ["a.svm"]
+    big = read.constants[-1].value
+    assert big.ctypes.data % PAGE == 0 and not big.flags.writeable and not big.flags.owndata
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.svm"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match="zero character"):
+        artifact.write(replace(sample(), strings=("", "a\0b")), path)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a.svm"]
+
+
+def test_shared_weights_are_stored_once() -> None:
+    array = np.ones(50_000, "<f4")
+    constants = (Constant.tensor(array, "f32", "a"), Constant.tensor(array, "f32", "b"))
+    data = artifact.to_bytes(replace(sample(), constants=constants + sample().constants[2:]))
+    assert len(data) < 2 * array.nbytes
+
+
+def test_object_alone() -> None:
+    for o in sample().kernels[0].objects:
+        data = artifact.serialise_object(o)
+        assert artifact.parse_object(data) == o
+        for at in range(len(data)):
+            changed = bytearray(data)
+            changed[at] ^= 1 << at % 8
+            with pytest.raises(ArtifactError):
+                artifact.parse_object(bytes(changed))
+        for bad in (data[:-1], data + b"\0", data[:40], b""):
+            with pytest.raises(ArtifactError):
+                artifact.parse_object(bad)
+
+
+def covered(data: bytes) -> list[int]:
+    """Return the offsets of all bytes that mean something: not gaps, not weights."""
+    offsets = list(range(HEADER + ROW * len(SECTIONS)))
+    for index, name in enumerate(SECTIONS):
+        row = BY_NAME["section"].unpack(data, HEADER + index * ROW)
+        if name not in ("WEIGHTS", "BLOBS"):
+            offsets += range(row["offset"], row["offset"] + row["size"])
+    return offsets
+
+
+def test_every_changed_byte_is_refused() -> None:
+    data = artifact.to_bytes(sample())
+    places = covered(data)
+    for at in places[:: max(1, len(places) // 2500)]:
+        changed = bytearray(data)
+        changed[at] ^= 0x10
+        with pytest.raises(ArtifactError):
+            artifact.from_bytes(bytes(changed))
+
+
+def test_changed_machine_code_is_refused() -> None:
+    data = artifact.to_bytes(sample())
+    at = data.index(bytes(range(1, 201)))
+    with pytest.raises(ArtifactError, match="SHA-256"):
+        artifact.from_bytes(data[: at + 9] + b"\xff" + data[at + 10 :])
+
+
+def test_every_length_is_refused() -> None:
+    data = artifact.to_bytes(sample())
+    for end in [*range(0, 1200, 7), *range(1200, len(data), 997)]:
+        with pytest.raises(ArtifactError):
+            artifact.from_bytes(data[:end])
+    with pytest.raises(ArtifactError):
+        artifact.from_bytes(data + b"\0")
+
+
+def test_hostile_bytes_with_right_hashes() -> None:
+    """Whatever the bytes say: a program or an ArtifactError, nothing else, and quickly."""
+    data, rng = artifact.to_bytes(sample()), random.Random(1)
+    places, refused = covered(data)[HEADER:], 0
+    for _ in range(3000):
+        changed = bytearray(data)
+        for at in rng.sample(places, rng.choice((1, 1, 2, 5))):
+            changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        try:
+            artifact.from_bytes(rehash(bytes(changed)))
+        except ArtifactError:
+            refused += 1
+    assert refused > 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": (Input("x", "tensor", "f32", (Axis.of(7),)),)}, "symbol 7 of 2"),
+        ({"inputs": sample().inputs[:2]}, "main has 5 parameters"),
+        ({"outputs": ()}, "main has 2 results"),
+        ({"symbols": (Symbol("n", 3, 2), Symbol("rest"))}, "max 2 is below min 3"),
+        ({"inputs": (Input("a"), *sample().inputs[1:])}, None),
+    ],
+)
+def test_contract_is_checked(change: dict[str, object], message: str | None) -> None:
+    if message is None:
+        change["inputs"] = (Input("x", "tensor", "f32", (Axis.of(0),)), *sample().inputs[1:])
+        message = '"rest" is bound by no input'
+    with pytest.raises(ArtifactError, match=message):
+        artifact.from_bytes(artifact.to_bytes(replace(sample(), **change)))  # type: ignore[arg-type]
+
+
+def test_objects_must_be_the_kernels() -> None:
+    p = sample()
+    kernel = p.kernels[0]
+    other = replace(kernel, buffers=(KernelBuffer("f32", ((False, 3),)), kernel.buffers[1]))
+    with pytest.raises(ArtifactError, match="other dims or buffers"):
+        artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(other, p.kernels[1]))))
+    with pytest.raises(ArtifactError, match="another kernel spec"):
+        artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(replace(kernel, spec="{}"), p.kernels[1]))))
+    twice = replace(kernel, objects=(kernel.objects[0], kernel.objects[0]))
+    with pytest.raises(ArtifactError, match="twice"):
+        artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(twice, p.kernels[1]))))

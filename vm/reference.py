@@ -1,0 +1,434 @@
+"""The reference interpreter: the executable definition of the instructions, one method per opcode.
+
+Tensors are contiguous numpy arrays of NUMPY_DTYPES (bf16 as uint16); inputs and constants are read-only arrays, and
+so are views of them. Kernels are run by `run_kernel(kernel index, dims, buffers)`, host functions by `externs`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arrays import NUMPY_NAMES
+from .contract import Contract, article, tag_of
+from .errors import (
+    ArgumentError,
+    DivisionByZero,
+    Error,
+    ExternError,
+    GuardError,
+    IndexOutOfRange,
+    IntegerOverflow,
+    KernelError,
+    KeyMissing,
+    KindError,
+    LimitExceeded,
+    ShapeError,
+)
+from .instruction import Instruction, decode
+from .isa import DTYPES
+from .layout import LIMITS
+from .program import DTYPE_NAMES, NUMPY_DTYPES, Function, Kernel, Program
+from .verify import verify
+
+RunKernel = Callable[[int, tuple[int, ...], list[Any]], None]
+Array = np.ndarray[Any, Any]
+INT64 = range(-(1 << 63), 1 << 63)
+MAX_BYTES = 1 << 62
+CONTAINER_DEPTH = 64
+
+
+class _Frame:
+    """The registers of one running function."""
+
+    def __init__(self, function: Function, args: Sequence[Any]) -> None:
+        self.function = function
+        self.registers: list[Any] = [*args, *[None] * (function.n_registers - len(args))]
+        self.next = 0  # word offset of the next instruction
+        self.results: list[Any] | None = None
+
+
+def _frozen(value: Any) -> Any:
+    """Return `value`, arrays in it as read-only ones over the same memory."""
+    if isinstance(value, np.ndarray):
+        view = np.require(value, requirements="C").view()
+        view.flags.writeable = False
+        return view
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_frozen, value))
+    return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _want(value: Any, *tags: str) -> Any:
+    tag = tag_of(value)
+    if tag not in tags:
+        raise KindError(f"{article(tag)} stands where {' or '.join(map(article, tags))} belongs")
+    return value
+
+
+def _int64(value: int, what: str) -> int:
+    if value not in INT64:
+        raise IntegerOverflow(f"{what} leaves 64 bits")
+    return value
+
+
+def n_elements(sizes: Sequence[int]) -> int:
+    """Return product(sizes). Raises ShapeError for a negative size, or where sizes other than 0 multiply over 2^62."""
+    if min(sizes, default=0) < 0:
+        raise ShapeError(f"sizes {list(sizes)} must be >= 0")
+    if math.prod(size for size in sizes if size) > MAX_BYTES:
+        raise ShapeError(f"sizes {list(sizes)} are too many elements")
+    return math.prod(sizes)
+
+
+def bf16_bits(value: float) -> int:
+    """Return the bits of the nearest bf16 to a float32, ties to even."""
+    bits = int(np.float32(value).view(np.uint32))
+    if math.isnan(value):
+        return bits >> 16 | 0x40
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+class Reference:
+    """Runs one program. `externs`: name -> function of the arguments that returns the results."""
+
+    def __init__(
+        self, program: Program, run_kernel: RunKernel, externs: Mapping[str, Callable[..., Sequence[Any]]] | None = None
+    ) -> None:
+        """Verify the program. Raises VerifyError."""
+        verify(program)
+        self.program, self.run_kernel, self.externs = program, run_kernel, externs or {}
+        self.depth = 0
+        self._methods = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("op_")}
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        """Check the inputs against the contract, run main, return its results. Raises the errors of vm/errors.py."""
+        symbols = Contract(self.program).bind(inputs)
+        return self.run(0, [*map(_frozen, inputs), *symbols])
+
+    def run(self, index: int, args: Sequence[Any]) -> list[Any]:
+        """Run a function on its arguments as they are."""
+        function = self.program.functions[index]
+        if len(args) != function.n_params:
+            raise ArgumentError(f"function {function.name!r} takes {function.n_params} arguments, {len(args)} given")
+        if self.depth >= LIMITS["CALL_DEPTH"][0]:
+            raise LimitExceeded(f"calls nest deeper than {LIMITS['CALL_DEPTH'][0]}")
+        frame = _Frame(function, args)
+        self.depth += 1
+        try:
+            while frame.results is None:
+                instruction = decode(function.code, frame.next)
+                frame.next += instruction.size
+                self._step(frame, index, instruction)
+            return frame.results
+        finally:
+            self.depth -= 1
+
+    def _step(self, frame: _Frame, index: int, i: Instruction) -> None:
+        try:
+            self._methods[i.op.name](frame.registers, i, frame)
+        except Error as error:
+            if error.pc < 0:
+                error.function, error.pc, error.source = index, i.pc, frame.function.source(i.pc)
+            raise
+
+    # Control ----------------------------------------------------------------------------------------
+
+    def op_return(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Hand the values to the caller."""
+        frame.results = [r[value] for value in i["values"]]
+
+    def op_jump(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Go on at the target."""
+        frame.next = i["target"]
+
+    def op_branch(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Go on at `otherwise` unless the condition holds."""
+        if not _want(r[i["cond"]], "bool"):
+            frame.next = i["otherwise"]
+
+    def op_call(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Call a function of the program."""
+        results = self.run(i["function"], [r[a] for a in i["args"]])
+        for d, value in zip(i["results"], results, strict=True):
+            r[d] = value
+
+    def op_fail(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Stop with a message."""
+        raise GuardError(self.program.strings[i["message"]])
+
+    def op_guard(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Stop with a message unless the condition holds."""
+        if not _want(r[i["cond"]], "bool"):
+            raise GuardError(self.program.strings[i["message"]])
+
+    # Registers --------------------------------------------------------------------------------------
+
+    def op_move(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Copy a register; tensors share their memory."""
+        r[i["d"]] = r[i["a"]]
+
+    def op_const(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Load a constant."""
+        r[i["d"]] = _frozen(self.program.constants[i["value"]].value)
+
+    def op_int(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Load an immediate."""
+        r[i["d"]] = i["value"]
+
+    def op_none(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Clear a register."""
+        r[i["d"]] = None
+
+    def op_free(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Clear registers."""
+        for value in i["values"]:
+            r[value] = None
+
+    # Integers ---------------------------------------------------------------------------------------
+
+    def _int(self, r: list[Any], i: Instruction, function: Callable[[int, int], int]) -> None:
+        a, b = _want(r[i["a"]], "int"), _want(r[i["b"]], "int")
+        r[i["d"]] = _int64(function(a, b), f"{i.op.name} of {a} and {b}")
+
+    def op_add(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Sum."""
+        self._int(r, i, operator.add)
+
+    def op_sub(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Difference."""
+        self._int(r, i, operator.sub)
+
+    def op_mul(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Product."""
+        self._int(r, i, operator.mul)
+
+    def op_floordiv(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Quotient, rounded towards minus infinity."""
+        self._nonzero(r, i)
+        self._int(r, i, operator.floordiv)
+
+    def op_mod(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Remainder with the sign of the divisor."""
+        self._nonzero(r, i)
+        self._int(r, i, operator.mod)
+
+    def _nonzero(self, r: list[Any], i: Instruction) -> None:
+        a, b = _want(r[i["a"]], "int"), _want(r[i["b"]], "int")
+        if b == 0:
+            raise DivisionByZero(f"{i.op.name} of {a} by 0")
+
+    def op_min(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """The smaller one."""
+        self._int(r, i, min)
+
+    def op_max(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """The greater one."""
+        self._int(r, i, max)
+
+    def _compare(self, r: list[Any], i: Instruction, function: Callable[[Any, Any], bool]) -> None:
+        a, b = _want(r[i["a"]], "int", "float"), r[i["b"]]
+        r[i["d"]] = bool(function(a, _want(b, tag_of(a))))
+
+    def op_eq(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Equal."""
+        self._compare(r, i, operator.eq)
+
+    def op_ne(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Not equal."""
+        self._compare(r, i, operator.ne)
+
+    def op_lt(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Less."""
+        self._compare(r, i, operator.lt)
+
+    def op_le(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Less or equal."""
+        self._compare(r, i, operator.le)
+
+    def op_and(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Both."""
+        a, b = _want(r[i["a"]], "bool"), _want(r[i["b"]], "bool")
+        r[i["d"]] = a and b
+
+    def op_or(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Either."""
+        a, b = _want(r[i["a"]], "bool"), _want(r[i["b"]], "bool")
+        r[i["d"]] = a or b
+
+    def op_not(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """The opposite."""
+        r[i["d"]] = not _want(r[i["a"]], "bool")
+
+    # Floats -----------------------------------------------------------------------------------------
+
+    def _float(self, r: list[Any], i: Instruction, function: Callable[[Any, Any], Any]) -> None:
+        a, b = np.float64(_want(r[i["a"]], "float")), np.float64(_want(r[i["b"]], "float"))
+        with np.errstate(all="ignore"):
+            r[i["d"]] = float(function(a, b))
+
+    def op_fadd(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Sum."""
+        self._float(r, i, operator.add)
+
+    def op_fsub(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Difference."""
+        self._float(r, i, operator.sub)
+
+    def op_fmul(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Product."""
+        self._float(r, i, operator.mul)
+
+    def op_fdiv(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Quotient; IEEE infinities and NaN instead of errors."""
+        self._float(r, i, operator.truediv)
+
+    def op_to_float(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Convert to float."""
+        r[i["d"]] = float(_want(r[i["a"]], "bool", "int", "float"))
+
+    def op_to_int(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Convert to int, truncating."""
+        a = _want(r[i["a"]], "bool", "int", "float")
+        if not math.isfinite(a):
+            raise IntegerOverflow(f"to_int of {a} leaves 64 bits")
+        r[i["d"]] = _int64(int(a), f"to_int of {a}")
+
+    # Tensors ----------------------------------------------------------------------------------------
+
+    def _sizes(self, r: list[Any], i: Instruction) -> tuple[int, ...]:
+        return tuple(_want(r[size], "int") for size in i["sizes"])
+
+    def op_alloc(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Make a tensor; its contents here are bytes 0xab, so that reading them shows."""
+        sizes, dtype = self._sizes(r, i), DTYPE_NAMES[i["dtype"]]
+        n_bytes = n_elements(sizes) * DTYPES[dtype][1]
+        if n_bytes > MAX_BYTES:
+            raise ShapeError(f"alloc: {dtype}{list(sizes)} is too many bytes")
+        r[i["d"]] = np.full(n_bytes, 0xAB, np.uint8).view(NUMPY_DTYPES[dtype]).reshape(sizes)
+
+    def op_view(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """The same memory with other sizes."""
+        a, sizes = _want(r[i["a"]], "tensor"), self._sizes(r, i)
+        if n_elements(sizes) != a.size:
+            raise ShapeError(f"view: sizes {list(sizes)} have not the {a.size} elements of {list(a.shape)}")
+        r[i["d"]] = a.reshape(sizes)
+
+    def op_dim(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A tensor's size along an axis."""
+        a, axis = _want(r[i["a"]], "tensor"), i["axis"]
+        if axis >= a.ndim:
+            raise IndexOutOfRange(f"dim: axis {axis} of a tensor of rank {a.ndim}")
+        r[i["d"]] = a.shape[axis]
+
+    def op_item(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A tensor's only element."""
+        a = _want(r[i["a"]], "tensor")
+        if a.size != 1:
+            raise ShapeError(f"item: a tensor of {a.size} elements; it must have 1")
+        if NUMPY_NAMES[a.dtype] == "bf16":
+            r[i["d"]] = float((a.reshape(1).astype(np.uint32) << 16).view(np.float32)[0])
+        else:
+            r[i["d"]] = a.reshape(1)[0].item()
+
+    def op_scalar(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A 0-d tensor of a value: ints wrap, floats are truncated to ints (NaN and beyond int64: fails), as casts do."""
+        a, dtype = _want(r[i["a"]], "bool", "int", "float"), DTYPE_NAMES[i["dtype"]]
+        holder = NUMPY_DTYPES[dtype]
+        with np.errstate(all="ignore"):
+            if dtype == "bf16":
+                made = np.array(bf16_bits(float(np.float32(a))), holder)
+            elif dtype == "bool" or holder.kind == "f":
+                made = np.array(a, np.float64 if isinstance(a, float) else None).astype(holder)
+            else:
+                if isinstance(a, float) and not math.isfinite(a):
+                    raise IntegerOverflow(f"scalar: {a} is no integer")
+                made = np.array(_int64(int(a), f"scalar of {a}"), np.int64).astype(holder)
+        r[i["d"]] = made
+
+    def op_kernel(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Launch a kernel on buffers that are checked."""
+        index = i["kernel"]
+        dims = tuple(_want(r[d], "int") for d in i["dims"])
+        buffers = [r[b] for b in i["buffers"]]
+        check_launch(self.program.kernels[index], dims, buffers)
+        self.run_kernel(index, dims, buffers)
+
+    def op_extern(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Call a host function."""
+        name = self.program.strings[i["name"]]
+        if name not in self.externs:
+            raise ExternError(f'host function "{name}" is missing')
+        results = list(self.externs[name](*(r[a] for a in i["args"])))
+        if len(results) != len(i["results"]):
+            raise ExternError(f'host function "{name}" gave {len(results)} results for {len(i["results"])}')
+        for d, value in zip(i["results"], results, strict=True):
+            r[d] = value
+
+    # Containers -------------------------------------------------------------------------------------
+
+    def op_list(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Make a list."""
+        r[i["d"]] = _nested([r[value] for value in i["values"]])
+
+    def op_tuple(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Make a tuple."""
+        r[i["d"]] = _nested(tuple(r[value] for value in i["values"]))
+
+    def op_dict(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Make a dict; a later value of an equal key replaces the earlier one."""
+        items = [r[item] for item in i["items"]]
+        keys = [_want(key, "int", "str") for key in items[::2]]
+        r[i["d"]] = _nested(dict(zip(keys, items[1::2], strict=True)))
+
+    def op_get(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """An element."""
+        a, key = _want(r[i["a"]], "list", "tuple", "dict"), r[i["key"]]
+        if isinstance(a, dict):
+            if _want(key, "int", "str") not in a:
+                raise KeyMissing(f"get: {key!r} is not in the dict")
+        elif not 0 <= _want(key, "int") < len(a):
+            raise IndexOutOfRange(f"get: {key} is not in the {tag_of(a)} of {len(a)} elements")
+        r[i["d"]] = a[key]
+
+    def op_len(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Number of elements; of a str, its characters."""
+        r[i["d"]] = len(_want(r[i["a"]], "list", "tuple", "dict", "str"))
+
+    def op_append(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A list with one more element; the old one stays as it was."""
+        r[i["d"]] = _nested([*_want(r[i["a"]], "list"), r[i["value"]]])
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, (list, tuple)) else 0
+
+
+def _nested(value: Any) -> Any:
+    if _depth(value) > CONTAINER_DEPTH:
+        raise LimitExceeded(f"containers nest deeper than {CONTAINER_DEPTH}")
+    return value
+
+
+def check_launch(kernel: Kernel, dims: tuple[int, ...], buffers: list[Any]) -> None:
+    """Check a launch against the kernel's signature. Raises KernelError, KindError."""
+    what = f'kernel "{kernel.label}"'
+    if min(dims, default=0) < 0:
+        raise KernelError(f"{what}: sizes {list(dims)} must be >= 0")
+    for index, (buffer, array) in enumerate(zip(kernel.buffers, buffers, strict=True)):
+        place = f"{what}: buffer {index}"
+        if tag_of(array) != "tensor":
+            raise KindError(f"{place} is {article(tag_of(array))}; it takes a tensor")
+        if NUMPY_NAMES[array.dtype] != buffer.dtype:
+            raise KernelError(f"{place} is {NUMPY_NAMES[array.dtype]}; it takes {buffer.dtype}")
+        wanted = math.prod(dims[value] if is_dim else value for is_dim, value in buffer.shape)
+        if array.size != wanted:
+            raise KernelError(f"{place} has {array.size} elements; at these sizes it takes {wanted}")
+        if buffer.is_output and not array.flags.writeable:
+            raise KernelError(f"{place} is written, but it is an input or a constant; write into an alloc")
