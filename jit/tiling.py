@@ -26,7 +26,7 @@ Divisors = tuple[int, ...]  # of the factors of one loop
 
 @dataclass(frozen=True)
 class Range:
-    """The iterations begin .. begin + count - 1 of one loop; a count unknown now is a multiple of `multiple`."""
+    """Iterations begin .. begin + count - 1 of a loop; a count unknown now is a multiple of `multiple`."""
 
     begin: Int
     count: Int

@@ -4,7 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-
 from shapevm.jit.compiler import assembly, bounds, compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
@@ -27,14 +26,18 @@ def test_the_same_arguments_give_the_same_code():
 
 def test_ir_is_kept_on_request_and_assembly_is_text():
     assert "define void @kernel" in compile_kernel(bias_add(), None, keep_ir=True).llvm_ir
-    assert "zmm" in assembly(bias_add(), (64, 64), "x86-64-v4") and "zmm" not in assembly(bias_add(), None, "x86-64-v3")
+    assert "zmm" in assembly(bias_add(), (64, 64), "x86-64-v4") and "zmm" not in assembly(
+        bias_add(), None, "x86-64-v3"
+    )
 
 
 def test_threads_compile_at_once():
     expected = compile_kernel(bias_add(), (7, 7)).code
     found: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda: found.extend(compile_kernel(bias_add(), (7, 7)).code for _ in range(5)))
+        threading.Thread(
+            target=lambda: found.extend(compile_kernel(bias_add(), (7, 7)).code for _ in range(5))
+        )
         for _ in range(4)
     ]
     for thread in threads:
@@ -70,7 +73,12 @@ def test_unknown_target_schedule_and_op_are_refused():
         compile_kernel(bias_add(), None, "sparc")
     with pytest.raises(ValueError, match="'fast' is unknown; known is rows"):
         compile_kernel(bias_add(), None, schedule="fast")
-    strange = Nest(0, (Buffer("f32", (4,)),), (4,), (Instr("load", "f32", buffer=0, index=(Index(0),)), Instr("frob", "f32", (0,))))
+    strange = Nest(
+        0,
+        (Buffer("f32", (4,)),),
+        (4,),
+        (Instr("load", "f32", buffer=0, index=(Index(0),)), Instr("frob", "f32", (0,))),
+    )
     with pytest.raises(ValueError, match="frob"):
         compile_kernel(strange, ())
 
@@ -78,7 +86,10 @@ def test_unknown_target_schedule_and_op_are_refused():
 def shifted(offset: int | Dim, scale: int = 1) -> Nest:
     """out[i] = x[scale * i + offset]."""
     place = Index(loop=0, scale=scale, offset=offset)
-    body = (Instr("load", "f32", buffer=0, index=(place,)), Instr("store", "f32", (0,), buffer=1, index=(Index(0),)))
+    body = (
+        Instr("load", "f32", buffer=0, index=(place,)),
+        Instr("store", "f32", (0,), buffer=1, index=(Index(0),)),
+    )
     return Nest(3, (Buffer("f32", (M,)), Buffer("f32", (N,), True)), (N,), body)
 
 
@@ -109,9 +120,18 @@ def test_bounds_hold_at_a_generic_launch():
     ("buffers", "message"),
     [
         ([np.zeros((2, 3), np.float32)] * 2, "2 buffers given, it takes 3"),
-        ([np.zeros((2, 3), np.float64), np.zeros(3, np.float32), np.zeros((2, 3), np.float32)], "buffer 0 is float64"),
-        ([np.zeros((2, 3), np.float32), np.zeros(4, np.float32), np.zeros((2, 3), np.float32)], "buffer 1 .* 12 bytes"),
-        ([np.zeros((3, 2), np.float32).T, np.zeros(3, np.float32), np.zeros((2, 3), np.float32)], "contiguous"),
+        (
+            [np.zeros((2, 3), np.float64), np.zeros(3, np.float32), np.zeros((2, 3), np.float32)],
+            "buffer 0 is float64",
+        ),
+        (
+            [np.zeros((2, 3), np.float32), np.zeros(4, np.float32), np.zeros((2, 3), np.float32)],
+            "buffer 1 .* 12 bytes",
+        ),
+        (
+            [np.zeros((3, 2), np.float32).T, np.zeros(3, np.float32), np.zeros((2, 3), np.float32)],
+            "contiguous",
+        ),
     ],
 )
 def test_wrong_buffers_are_refused(buffers, message):

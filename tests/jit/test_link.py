@@ -6,13 +6,16 @@ import struct
 import llvmlite.binding as llvm
 import pytest
 from elftools.elf.elffile import ELFFile
-
 from shapevm.jit import execute, link
 from shapevm.jit.abi import PARAMS, CodeObject
 from shapevm.jit.llvm import Function
 from shapevm.jit.target import TARGETS, host_target, target_machine
 
-TABLE = "@table = private unnamed_addr constant [64 x i32] [" + ", ".join(f"i32 {i * i}" for i in range(64)) + "], align 64\n"
+TABLE = (
+    "@table = private unnamed_addr constant [64 x i32] ["
+    + ", ".join(f"i32 {i * i}" for i in range(64))
+    + "], align 64\n"
+)
 
 
 def table_kernel() -> str:
@@ -38,7 +41,8 @@ def vector_kernel() -> str:
 
 def compile_object(text: str, target: str) -> bytes:
     machine = target_machine(target)
-    text = f'target triple = "{TARGETS[target].triple}"\n{TABLE}{text}attributes #0 = {{ {TARGETS[target].attributes} }}\n'
+    row = TARGETS[target]
+    text = f'target triple = "{row.triple}"\n{TABLE}{text}attributes #0 = {{ {row.attributes} }}\n'
     with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
         return machine.emit_object(module)
 

@@ -2,14 +2,16 @@
 
 import llvmlite.binding as llvm
 import pytest
-
 from shapevm.jit.abi import PARAMS
 from shapevm.jit.llvm import Function, Value, f32_bits, f64_bits
 from shapevm.jit.target import host_target, target_machine
 
 
 def parse(f: Function) -> None:
-    with llvm.create_context() as context, llvm.parse_assembly(f.text() + "attributes #0 = { nounwind }\n", context) as module:
+    with (
+        llvm.create_context() as context,
+        llvm.parse_assembly(f.text() + "attributes #0 = { nounwind }\n", context) as module,
+    ):
         module.verify()
 
 
@@ -29,7 +31,9 @@ def test_neutral_operands_emit_nothing():
     f = function()
     x = f.params[3]
     assert f.add(x, 0) is x and f.add(0, x) is x and f.sub(x, 0) is x
-    assert f.mul(x, 1) is x and f.mul(1, x) is x and f.mul(x, 0) == 0 and f.udiv(x, 1) is x and f.urem(x, 1) == 0
+    assert (
+        f.mul(x, 1) is x and f.mul(1, x) is x and f.mul(x, 0) == 0 and f.udiv(x, 1) is x and f.urem(x, 1) == 0
+    )
     assert f.lines == []
 
 

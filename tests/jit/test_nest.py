@@ -1,10 +1,9 @@
-"""Nests: right against numpy, and the same bits from exact and generic code and however the tiles are shared out."""
+"""Nests: right against numpy; exact, generic and any sharing of the tiles give the same bits."""
 
 import zlib
 
 import numpy as np
 import pytest
-
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.execute import Kernel
@@ -17,7 +16,19 @@ from .nests import Body, M, N, at
 
 HOST_TARGETS = [t for t in TARGETS if find_target(t).triple == find_target(host_target()).triple]
 HOST_TARGETS = HOST_TARGETS[HOST_TARGETS.index(host_target()) :]  # the host's best and those below it
-SIZES = [(0, 5), (5, 0), (1, 1), (3, 16), (7, 17), (13, 63), (4, 64), (5, 131), (31, 257), (2, 5003), (6000, 1)]
+SIZES = [
+    (0, 5),
+    (5, 0),
+    (1, 1),
+    (3, 16),
+    (7, 17),
+    (13, 63),
+    (4, 64),
+    (5, 131),
+    (31, 257),
+    (2, 5003),
+    (6000, 1),
+]
 
 
 def random(shape: tuple[int, ...], dtype: str, seed: str) -> np.ndarray:
@@ -28,7 +39,9 @@ def random(shape: tuple[int, ...], dtype: str, seed: str) -> np.ndarray:
         return (rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if kind == "float":
         return rng.standard_normal(shape).astype(dtype.replace("f", "float"))
-    return rng.integers(0 if kind != "int" else -50, 2 if kind == "bool" else 50, shape).astype(DTYPES[dtype].numpy)
+    return rng.integers(0 if kind != "int" else -50, 2 if kind == "bool" else 50, shape).astype(
+        DTYPES[dtype].numpy
+    )
 
 
 def resolved(shape, dims):
@@ -181,7 +194,9 @@ def test_extrema_propagate_nan_wherever_it_is(name):
     np.fill_diagonal(x, np.nan)
     assert np.isnan(run(nests.reduction(f"reduce.{name}", "f32"), (131, 131), [x])[0]).all()
     infinite = np.full((1, 5), -np.inf if name == "max" else np.inf, np.float32)
-    np.testing.assert_array_equal(run(nests.reduction(f"reduce.{name}", "f32"), (1, 5), [infinite])[0], infinite[0, :1])
+    np.testing.assert_array_equal(
+        run(nests.reduction(f"reduce.{name}", "f32"), (1, 5), [infinite])[0], infinite[0, :1]
+    )
 
 
 @pytest.mark.parametrize("dims", [(3, 7), (9, 200)])
@@ -238,7 +253,9 @@ def test_mixed_dtypes_and_several_outputs():
 def test_permuted_sliced_and_reversed_views(dims):
     n, m = dims
     b = Body()
-    x = b.load("f32", (M, 7, N, 8), at(1, Index(loop=2, scale=2, offset=1), 0, Index(loop=3, scale=-1, offset=7)))
+    x = b.load(
+        "f32", (M, 7, N, 8), at(1, Index(loop=2, scale=2, offset=1), 0, Index(loop=3, scale=-1, offset=7))
+    )
     y = b.load("f32", (N, 8), at(0, Index(loop=3)))
     b.store(b.op("add", x, y), (N, M, 3, 8), at(0, 1, 2, 3))
     x, y = random((m, 7, n, 8), "f32", "x"), random((n, 8), "f32", "y")
@@ -357,7 +374,9 @@ class RandomNest:
         self.values.append(total)
 
     def build(self) -> Nest:
-        n_reductions = int(self.rng.integers(0, 3)) if self.domain[-1] not in (N, M) or min(self.dims) > 0 else 0
+        n_reductions = (
+            int(self.rng.integers(0, 3)) if self.domain[-1] not in (N, M) or min(self.dims) > 0 else 0
+        )
         for _ in range(int(self.rng.integers(1, 4))):
             self.load()
         for step in range(int(self.rng.integers(1, 8))):
@@ -374,7 +393,9 @@ def test_random_nests_against_the_reference(seed):
     case = RandomNest(seed)
     spec = case.build()
     shapes = [resolved(b.shape, case.dims) for b in spec.buffers]
-    arrays = [random(s, b.dtype, f"{seed} {i}") for i, (s, b) in enumerate(zip(shapes, spec.buffers, strict=True))]
+    arrays = [
+        random(s, b.dtype, f"{seed} {i}") for i, (s, b) in enumerate(zip(shapes, spec.buffers, strict=True))
+    ]
     found = run(spec, case.dims, [a for a, b in zip(arrays, spec.buffers, strict=True) if not b.is_output])
     evaluate(spec, case.dims, arrays)
     expected = [a for a, b in zip(arrays, spec.buffers, strict=True) if b.is_output]

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import pytest
-
 from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul, Nest, from_json, spec_hash, to_json
 
 N = Dim(0)
@@ -46,7 +45,9 @@ def test_json_round_trip(spec):
     text = to_json(spec)
     again = from_json(text)
     assert again == spec and to_json(again) == text and spec_hash(again) == spec_hash(spec)
-    assert [type(i.value) for i in getattr(again, "body", ())] == [type(i.value) for i in getattr(spec, "body", ())]
+    assert [type(i.value) for i in getattr(again, "body", ())] == [
+        type(i.value) for i in getattr(spec, "body", ())
+    ]
 
 
 @pytest.mark.parametrize(
