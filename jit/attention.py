@@ -1,10 +1,11 @@
-"""The Attention family: softmax(q k^T) v for a block of query rows at a time, without the length x length matrix.
+"""The Attention family: softmax(q k^T) v for a few query rows at a time, without the length x length matrix.
 
-A tile is one place of the batch loops and a block of query rows. Its scores (rows x k_len) stay in scratch: panels
-of PANEL keys are transposed there so that scores are computed with keys along the lanes, then each row becomes
-exp(score - max) in place, then the rows multiply v, panel by panel. All three sums have a fixed order: over the
-head dimension and over keys by ascending fused multiply-adds (`microkernel`), the softmax's as `reduce` does.
-The division by the row's sum is a multiplication by its reciprocal, after the sum over keys.
+A tile is one place of the batch loops and a block of query rows. It copies the head's keys, transposed, and values
+into panels in scratch; then for each row tile (at most `Schedule.rows` rows) it computes the scores with keys along
+the lanes, turns them into exp(score - max) in place and multiplies v, all in the first- and second-level cache.
+All three sums have a fixed order: over the head dimension and over keys by ascending fused multiply-adds
+(`microkernel`), the softmax's as `reduce` does. The division by the row's sum is a multiplication by its reciprocal,
+after the sum over keys.
 """
 
 from __future__ import annotations
@@ -14,17 +15,34 @@ from collections.abc import Sequence
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import affine
 from .bodies import LANES, BodyEmitter, Position, splat
+from .exponentials import F32 as EXP
 from .llvm import Function, Int, Value
 from .math import apply
 from .microkernel import PANEL, SCHEDULES, VECTOR, MicroKernels, Strides, dispatch, each_tile, load, shares, store, tail
-from .reduce import N_ACCUMULATORS, Accumulators
+from .reduce import Accumulators
 from .spec import Attention, Size
 from .strip import State, strip
 from .tiling import Range
-from .transpose import transpose
+from .transpose import rotate, transpose
+from .vector import Vec, fma, polynomial, select
 
-BLOCK = 112  # query rows of a tile at most: their scores share the second-level cache with a head's k and v
+BLOCK = 224  # query rows of a tile at most: they share one copy of the keys and values
 F32 = 4  # bytes
+LOWEST_EXPONENT = -87.0  # e^x of less is taken as 0: 1e-38 of the row's largest weight
+
+
+def exp_of_nonpositive(x: Vec) -> Vec:
+    """e^x for x <= 0: within 1 ulp down to LOWEST_EXPONENT, 0 below it, NaN for NaN.
+
+    Half the instructions of `exponentials.exp`: no result is subnormal or infinite, so 2^n is one shift.
+    """
+    shifter = EXP.shifter + EXP.bias  # the sum's low bits are n + bias
+    shifted = fma(x, EXP.log2e, shifter)
+    n = shifted - shifter
+    r = fma(n, -EXP.ln2[1], fma(n, -EXP.ln2[0], x))
+    power = (shifted.bits() << EXP.mantissa).floats()
+    keep = x.compare("uge", LOWEST_EXPONENT)
+    return select(keep, polynomial(r, EXP.exp) * power, 0.0)
 
 
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -71,16 +89,22 @@ class _Attention:
         self.weigh = MicroKernels(f, "weigh", Strides(self.width, PANEL, PANEL, self.k_len), self.vectors)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: row factors, a row tile of results, a panel of keys, scores, panels of values."""
+        """Lay out scratch: a row tile of results, its factors and scores, panels of keys, panels of values."""
         f = self.f
-        n_factors = -(-self.block // LANES) * LANES
         self.width = f.mul(f.ceildiv(self.k_len, PANEL), PANEL)  # of a row of scores
-        self.factors = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.results = f.at(self.factors, "float", n_factors)
-        self.keys = f.at(self.results, "float", self.most * PANEL)
-        self.scores = f.at(self.keys, "float", f.mul(f.mul(f.ceildiv(self.head_dim, LANES), LANES), PANEL))
-        self.values = f.at(self.scores, "float", f.mul(self.width, self.block))
-        self.fixed_scratch = n_factors + (self.most + LANES) * PANEL + self.block * PANEL
+        self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
+        self.results = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
+        self.factors = f.at(self.results, "float", self.most * PANEL)
+        self.scores = f.at(self.factors, "float", LANES)
+        self.keys = f.at(self.scores, "float", f.mul(self.width, self.most))
+        self.values = f.at(self.keys, "float", f.mul(self.width, self.depth))
+
+    def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+        """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
+        k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
+        fixed = self.most * PANEL + LANES + self.most * PANEL + PANEL * LANES
+        terms = [(fixed, ()), (self.most + LANES + PANEL, (k_len,)), (PANEL, (d,)), (1, (k_len, d)), (1, (k_len, v))]
+        return tuple((F32 * factor, sizes) for factor, sizes in terms)
 
     def emit(self) -> Generated:
         """Emit the tiles; return what the code object says of them."""
@@ -90,20 +114,10 @@ class _Attention:
             i0 = f.mul(block, self.block)
             one = isinstance(self.q_len, int) and self.q_len <= self.block
             rows = self.q_len if one else f.minimum(self.block, f.sub(self.q_len, i0))
-            self._scores(batch, i0, rows)
-            self._softmax(batch, i0, rows)
-            self._outputs(batch, i0, rows)
+            self._tile(batch, i0, rows)
         tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.q_len, self.block)]
-        scratch = (
-            (self.fixed_scratch * F32, ()),
-            (PANEL * F32, (spec.head_dim,)),
-            (self.block * F32, (spec.k_len,)),
-            (F32, (spec.k_len, spec.v_dim)),
-            (PANEL * F32, (spec.k_len,)),
-        )
-        flops = 2 * self.block
-        cost = tuple((flops, (spec.k_len, size)) for size in (spec.head_dim, spec.v_dim))
-        return Generated(tuple(tiles), scratch, (*cost, (20 * self.block, (spec.k_len,))), self.schedule)
+        products = tuple((2 * self.block, (spec.k_len, size)) for size in (spec.head_dim, spec.v_dim))
+        return Generated(tuple(tiles), self._scratch(), (*products, (20 * self.block, (spec.k_len,))), self.schedule)
 
     def _decode(self, tile: Value) -> list[Int]:
         """Return each batch loop's value and the block of rows of tile number `tile`."""
@@ -122,50 +136,94 @@ class _Attention:
         whole = shares(self.block, self.most) if self.q_len >= self.block else set()
         return sorted(whole | shares(self.q_len % self.block, self.most))
 
-    # scores
-    def _scores(self, batch: list[Int], i0: Int, rows: Int) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled."""
+    def _tile(self, batch: list[Int], i0: Int, rows: Int) -> None:
+        """Emit the work of `rows` query rows from i0."""
         f = self.f
         outer = dict(enumerate(batch))
-        q = f.at(self.bodies.addresses[self.spec.q], "float", self.q.offset(f, {**outer, self.row_loop: i0}))
-        k = f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer))
+        first = {**outer, self.row_loop: i0}
+        q = f.at(self.bodies.addresses[self.spec.q], "float", self.q.offset(f, first))
+        out = f.at(self.bodies.addresses[self.spec.out], "float", self.out.offset(f, first))
+        self._pack_keys(f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer)))
+        self._pack_values(f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer)))
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(q, "float", f.mul(begin, self.q.stride(self.row_loop)))
+            dispatch(f, count, self._row_counts(), lambda n: self._scores(n, left))
+            self._softmax(batch, f.add(i0, begin), count)
+            self._outputs(f.at(out, "float", f.mul(begin, self.out.stride(self.row_loop))), count)
+
+        each_tile(f, rows, self.most, row_tile)
+
+    # keys and values in panels
+    def _pack_keys(self, k: Value) -> None:
+        """Write keys as [ceil(k_len / PANEL), depth, PANEL]; the last key stands in for those past the end."""
+        f = self.f
+        stride = self.k.stride(self.key_loop)
+        even = isinstance(self.k_len, int) and self.k_len % LANES == 0
+        whole = isinstance(self.head_dim, int) and self.head_dim % LANES == 0
+        with f.loop(0, self.k_len, LANES) as j0:
+            panel, column = f.udiv(j0.index, PANEL), f.urem(j0.index, PANEL)
+            place = f.at(self.keys, "float", f.add(f.mul(panel, f.mul(self.depth, PANEL)), column))
+            keys = [f.add(j0.index, lane) for lane in range(LANES)]
+            if not even:
+                keys = [f.minimum(key, f.sub(self.k_len, 1)) for key in keys]
+            rows = [f.at(k, "float", f.mul(key, stride)) for key in keys]
+            with f.loop(0, self.head_dim, LANES) as d:
+                mask = None if whole else tail(f, f.sub(self.head_dim, d.index))
+                columns = transpose(f, [load(f, f.at(row, "float", d.index), mask) for row in rows])
+                for i, vector in enumerate(columns):
+                    f.store(vector, f.at(place, "float", f.mul(f.add(d.index, i), PANEL)), align=4)
+
+    def _vectors(self, panel: Value) -> list[tuple[int, Value | None]]:
+        """Return (first column, mask) of each vector in a panel of values or results that begins at `panel`."""
+        f = self.f
+        if isinstance(self.v_dim, int) and self.v_dim % PANEL == 0:
+            return [(first, None) for first in range(0, PANEL, LANES)]
+        columns = f.sub(self.v_dim, panel)
+        return [(first, tail(f, f.sub(columns, first))) for first in range(0, PANEL, LANES)]
+
+    def _pack_values(self, v: Value) -> None:
+        """Write values as [ceil(v_dim / PANEL), k_len, PANEL], padded with zeros."""
+        f = self.f
+        with f.loop(0, self.v_dim, PANEL) as panel:
+            vectors = self._vectors(panel.index)
+            source = f.at(v, "float", panel.index)
+            target = f.at(self.values, "float", f.mul(panel.index, self.k_len))
+            with f.loop(0, self.k_len) as j:
+                row = f.at(source, "float", f.mul(j.index, self.v.stride(self.key_loop)))
+                place = f.at(target, "float", f.mul(j.index, PANEL))
+                for first, mask in vectors:
+                    f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)
+
+    # one row tile
+    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, c: Value) -> None:
+        """c = a @ the panel b."""
+        f = self.f
+        for first in range(0, PANEL, LANES * kernels.vectors):
+            kernels.call(rows, a, f.at(b, "float", first), f.at(c, "float", first), b, 0)
+
+    def _scores(self, rows: int, q: Value) -> None:
+        """scores[i, j] = q[i] . k[j], unscaled."""
+        f = self.f
         with f.loop(0, self.k_len, PANEL) as panel:
-            for first in range(0, PANEL, LANES):
-                self._pack_keys(k, f.add(panel.index, first), f.at(self.keys, "float", first))
-            target = f.at(self.scores, "float", panel.index)
+            keys = f.at(self.keys, "float", f.mul(panel.index, self.depth))
+            self._multiply(self.score, rows, q, keys, f.at(self.scores, "float", panel.index))
 
-            def row_tile(number: Int, begin: Int, count: Int) -> None:
-                a = f.at(q, "float", f.mul(begin, self.q.stride(self.row_loop)))
-                c = f.at(target, "float", f.mul(begin, self.width))
-                self._multiply(self.score, count, a, self.keys, c)
-
-            each_tile(f, rows, self.most, row_tile)
-
-    def _multiply(self, kernels: MicroKernels, count: Int, a: Value, b: Value, c: Value) -> None:
+    def _outputs(self, out: Value, rows: Int) -> None:
+        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], one panel of columns after the other."""
         f = self.f
-
-        def multiply(rows: int) -> None:
-            for first in range(0, PANEL, LANES * self.vectors):
-                kernels.call(rows, a, f.at(b, "float", first), f.at(c, "float", first), b, 0)
-
-        dispatch(f, count, self._row_counts(), multiply)
-
-    def _pack_keys(self, k: Value, j0: Int, place: Value) -> None:
-        """Write keys j0 .. j0 + 15 as columns at `place`; the last key stands in for those past the end."""
-        f = self.f
-        last = f.sub(self.k_len, 1)
-        starts = []
-        for lane in range(LANES):
-            j = f.minimum(f.add(j0, lane), last)
-            starts.append(f.at(k, "float", f.mul(j, self.k.stride(self.key_loop))))
-
-        def block(d: Int, mask: Value | None, state: State) -> State:
-            columns = transpose(f, [load(f, f.at(start, "float", d), mask) for start in starts])
-            for i, column in enumerate(columns):
-                f.store(column, f.at(place, "float", f.mul(f.add(d, i), PANEL)), align=4)
-            return state
-
-        strip(f, Range(0, self.head_dim), 1, block)
+        with f.loop(0, self.v_dim, PANEL) as panel:
+            values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
+            counts = self._row_counts()
+            dispatch(f, rows, counts, lambda n: self._multiply(self.weigh, n, self.scores, values, self.results))
+            vectors = self._vectors(panel.index)
+            with f.loop(0, rows) as r:
+                factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
+                row = f.at(f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop)))
+                sums = f.at(self.results, "float", f.mul(r.index, PANEL))
+                for first, mask in vectors:
+                    total = f.load(VECTOR, f.at(sums, "float", first), align=4)
+                    store(f, apply(f, "mul", "f32", total, factor), f.at(row, "float", first), mask)
 
     # softmax
     def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
@@ -173,95 +231,56 @@ class _Attention:
         f = self.f
         with f.loop(0, rows) as r:
             row = f.at(self.scores, "float", f.mul(r.index, self.width))
-            factor = self._softmax_row(row, (*batch, f.add(i0, r.index)))
-            f.store(factor, f.at(self.factors, "float", r.index), align=4)
+            outer = (*batch, f.add(i0, r.index))
+            top, empty = self._mask_row(row, outer)
+            factor = self._exponentiate_row(row, top)
+            if self.spec.safe_softmax:  # all masked: weights 0, factor 1
+                factor = select(empty, 1.0, factor)
+            elif self.k_len == 0:
+                factor = factor.like(1.0)
+            elif not isinstance(self.k_len, int):
+                some = Vec(f, f.splat(f.less(0, self.k_len), LANES))
+                factor = select(some, factor, 1.0)
+            first = f.op("float", f"extractelement {VECTOR} {factor.value.name}, i32 0")
+            f.store(first, f.at(self.factors, "float", r.index), align=4)
 
-    def _softmax_row(self, row: Value, outer: tuple[Int, ...]) -> Value:
+    def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> tuple[Vec, Vec]:
+        """Scale and mask a row of scores; return what to subtract, and whether all are -inf, in every lane.
+
+        A NaN is no maximum: it reaches the result through its weight.
+        """
         f, bodies = self.f, self.bodies
         scale = splat(f, "f32", self.spec.scale)
         known = bodies.emit(bodies.hoistable(self.key_loop), Position((*outer, 0)))
-        maxima, sums = Accumulators(f, "reduce.max", "f32"), Accumulators(f, "reduce.sum", "f32")
+        lowest = splat(f, "f32", "-inf")
 
-        def mask_scores(j: Int, mask: Value | None, state: State) -> State:
+        def chunk(j: Int, mask: Value | None, state: State) -> State:
             score = apply(f, "mul", "f32", f.load(VECTOR, f.at(row, "float", j), align=4), scale)
             if bodies.ids:
-                values = bodies.emit(bodies.ids, Position((*outer, j), mask), known, score)
-                score = values[bodies.ids[-1]]
+                score = bodies.emit(bodies.ids, Position((*outer, j), mask), known, score)[bodies.ids[-1]]
+            if mask is not None:
+                score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
             f.store(score, f.at(row, "float", j), align=4)
-            return maxima.add(state, score, mask)
+            top = Vec(f, state[0])
+            return [*state[1:], select(Vec(f, score).gt(top), Vec(f, score), top).value]
 
-        chunks = f.ceildiv(self.k_len, LANES)
-        part = Range(0, self.k_len)
-        top = maxima.finish(strip(f, part, N_ACCUMULATORS, mask_scores, maxima.start), chunks)
-        lowest = splat(f, "f32", "-inf")
-        empty = f.op(f"<{LANES} x i1>", f"fcmp oeq {VECTOR} {top.name}, {lowest.name}")
-        if self.spec.safe_softmax:
-            top = self._select(empty, splat(f, "f32", 0.0), top)
+        maxima = [Vec(f, v) for v in strip(f, Range(0, self.k_len), 2, chunk, [lowest, lowest])]
+        top = select(maxima[0].gt(maxima[1]), maxima[0], maxima[1])
+        for step in (8, 4, 2, 1):
+            other = Vec(f, rotate(f, top.value, step))
+            top = select(other.gt(top), other, top)
+        empty = top.eq(Vec(f, lowest))
+        return (select(empty, 0.0, top) if self.spec.safe_softmax else top), empty
 
-        def weights(j: Int, mask: Value | None, state: State) -> State:
-            score = f.load(VECTOR, f.at(row, "float", j), align=4)
-            weight = apply(f, "exp", "f32", apply(f, "sub", "f32", score, top))
+    def _exponentiate_row(self, row: Value, top: Vec) -> Vec:
+        """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
+        f = self.f
+        sums = Accumulators(f, "reduce.sum", "f32")
+
+        def chunk(j: Int, mask: Value | None, state: State) -> State:
+            weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, f.at(row, "float", j), align=4)) - top).value
             f.store(weight, f.at(row, "float", j), align=4)
             return sums.add(state, weight, mask)
 
-        total = sums.finish(strip(f, part, N_ACCUMULATORS, weights, sums.start), chunks)
-        factor = apply(f, "div", "f32", splat(f, "f32", 1.0), total)
-        if self.spec.safe_softmax:  # a row without keys, or all masked: 0 * 1
-            factor = self._select(empty, splat(f, "f32", 1.0), factor)
-        elif self.k_len == 0:
-            factor = splat(f, "f32", 1.0)
-        elif not isinstance(self.k_len, int):
-            some = f.splat(f.less(0, self.k_len), LANES)
-            factor = self._select(some, factor, splat(f, "f32", 1.0))
-        return f.op("float", f"extractelement {VECTOR} {factor.name}, i32 0")
-
-    def _select(self, condition: Value, a: Value, b: Value) -> Value:
-        return self.f.op(a.type, f"select {condition.type} {condition.name}, {a.type} {a.name}, {b.type} {b.name}")
-
-    # results
-    def _outputs(self, batch: list[Int], i0: Int, rows: Int) -> None:
-        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], one panel of columns after the other."""
-        f = self.f
-        outer = dict(enumerate(batch))
-        out = f.at(self.bodies.addresses[self.spec.out], "float", self.out.offset(f, {**outer, self.row_loop: i0}))
-        v = f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer))
-        with f.loop(0, self.v_dim, PANEL) as panel:
-            columns = PANEL if isinstance(self.v_dim, int) and self.v_dim % PANEL == 0 else f.sub(self.v_dim, panel.index)
-            self._pack_values(f.at(v, "float", panel.index), columns)
-            target = f.at(out, "float", panel.index)
-
-            def row_tile(number: Int, begin: Int, count: Int) -> None:
-                a = f.at(self.scores, "float", f.mul(begin, self.width))
-                self._multiply(self.weigh, count, a, self.values, self.results)
-                self._store(target, begin, count, columns)
-
-            each_tile(f, rows, self.most, row_tile)
-
-    def _vectors(self, columns: Int) -> list[tuple[int, Value | None]]:
-        """Return (first column, mask) of the vectors in a panel of `columns`, which may exceed PANEL."""
-        f = self.f
-        if columns == PANEL:
-            return [(first, None) for first in range(0, PANEL, LANES)]
-        return [(first, tail(f, f.sub(columns, first))) for first in range(0, PANEL, LANES)]
-
-    def _pack_values(self, v: Value, columns: Int) -> None:
-        f = self.f
-        vectors = self._vectors(columns)
-        with f.loop(0, self.k_len) as j:
-            row = f.at(v, "float", f.mul(j.index, self.v.stride(self.key_loop)))
-            place = f.at(self.values, "float", f.mul(j.index, PANEL))
-            for first, mask in vectors:
-                f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)
-
-    def _store(self, out: Value, begin: Int, count: Int, columns: Int) -> None:
-        """Write a row tile's results, each row times its factor."""
-        f = self.f
-        vectors = self._vectors(columns)
-        with f.loop(0, count) as r:
-            i = f.add(begin, r.index)
-            factor = f.splat(f.load("float", f.at(self.factors, "float", i), align=4), LANES)
-            row = f.at(out, "float", f.mul(i, self.out.stride(self.row_loop)))
-            sums = f.at(self.results, "float", f.mul(r.index, PANEL))
-            for first, mask in vectors:
-                value = apply(f, "mul", "f32", f.load(VECTOR, f.at(sums, "float", first), align=4), factor)
-                store(f, value, f.at(row, "float", first), mask)
+        end = strip(f, Range(0, self.k_len), 2, chunk, sums.start)
+        return 1.0 / Vec(f, sums.finish(end, f.ceildiv(self.k_len, LANES)))

@@ -1,4 +1,4 @@
-"""A 16 x 16 block of f32 transposed in registers."""
+"""Lanes of vectors exchanged: a 16 x 16 block of f32 transposed in registers, one vector rotated."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
 def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int]) -> Value:
     lanes = ", ".join(f"i32 {pick}" for pick in picks)
     return f.op(a.type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{LANES} x i32> <{lanes}>")
+
+
+def rotate(f: Function, value: Value, step: int) -> Value:
+    """Return the vector whose lane l is lane (l + step) % 16 of `value`."""
+    return _shuffle(f, value, value, [(lane + step) % LANES for lane in range(LANES)])
