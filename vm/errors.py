@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+OK: Final = 0
+
 
 class Error(Exception):
     """Base of all errors of the VM. The message is one sentence.

@@ -17,7 +17,8 @@ from typing import Any
 from . import hot_call
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array, library_of
-from .errors import ArgumentError, ArtifactError, KernelError
+from .errors import OK, ArgumentError, ArtifactError, KernelError
+from .isa import TAGS
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
 from .values import TAG_NAMES, Allocation, check, fill, fill_error, shape_of, to_python
@@ -389,11 +390,11 @@ class Machine:
     def site(self, kernel: int) -> SiteStats:
         """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
         stats = ffi.new("svm_site_stats *")
-        if lib.svm_get_site(self._program, kernel, stats) != lib.SVM_OK:
+        if lib.svm_get_site(self._program, kernel, stats) != OK:
             raise KernelError(f"kernel {kernel} does not exist; the program has {lib.svm_n_kernels(self._program)}")
         entries, row = [], ffi.new("svm_entry_stats *")
         for index in range(stats.n_entries):
-            if lib.svm_get_entry(self._program, kernel, index, row) == lib.SVM_OK:
+            if lib.svm_get_entry(self._program, kernel, index, row) == OK:
                 entries.append(_entry(row))
         return SiteStats(SITE_STATES[stats.state], stats.hits, stats.misses, tuple(entries))
 
@@ -413,7 +414,7 @@ def _library(xs: Sequence[Any]) -> Library:
 
 
 def _is_new(value: Any) -> bool:
-    return bool(value.tag == lib.SVM_TAG_TENSOR and value.origin == lib.SVM_ORIGIN_NEW)
+    return bool(value.tag == TAGS["tensor"] and value.origin == lib.SVM_ORIGIN_NEW)
 
 
 #: What a host function's results point to: the runtime copies them after the callback has returned.
@@ -432,7 +433,7 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
         for i, value in enumerate(made):
             fill(results[i], value, keep, f"result {i} of a host function")
         _extern_results.keep = keep
-        return int(lib.SVM_OK)
+        return OK
     except BaseException as raised:  # cannot pass through C
         return fill_error(error, raised)
 

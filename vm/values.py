@@ -6,7 +6,7 @@ from typing import Any
 
 from ._runtime import ffi, lib
 from .arrays import Library, is_array, library_of
-from .errors import BY_CODE, Error, InternalError, IntegerOverflow, KindError
+from .errors import BY_CODE, OK, Error, ExternError, IntegerOverflow, InternalError, KindError
 from .isa import DTYPES, TAGS
 from .program import DTYPE_NAMES
 
@@ -18,7 +18,7 @@ _CONTAINERS = {list: "list", tuple: "tuple", dict: "dict"}
 
 def check(code: int, error: Any) -> None:
     """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place."""
-    if code == lib.SVM_OK:
+    if code == OK:
         return
     message = ffi.string(error.message).decode(errors="replace")
     source = "" if error.source == ffi.NULL else ffi.string(error.source).decode(errors="replace")
@@ -27,7 +27,7 @@ def check(code: int, error: Any) -> None:
 
 def fill_error(error: Any, raised: BaseException) -> int:
     """Write an exception into an `svm_error`; return its code (extern for exceptions that are not the VM's)."""
-    code = raised.code if isinstance(raised, Error) else lib.SVM_ERROR_EXTERN
+    code = raised.code if isinstance(raised, Error) else ExternError.code
     text = str(raised) if isinstance(raised, Error) else f"{type(raised).__name__}: {raised}"
     encoded = text.encode(errors="replace")[: lib.SVM_MESSAGE_BYTES - 1].decode(errors="ignore").encode()
     ffi.memmove(error.message, encoded + b"\0", len(encoded) + 1)
@@ -54,25 +54,25 @@ def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
     Library.array's errors.
     """
     if x is None:
-        value.tag = lib.SVM_TAG_NONE
+        value.tag = TAGS["none"]
     elif is_array(x):
         library = library_of(x)
         array, dtype = library.array(x, what)
         keep.append(array)
-        value.tag = lib.SVM_TAG_TENSOR
+        value.tag = TAGS["tensor"]
         fill_tensor(value.tensor, library.address(array), dtype, tuple(array.shape), what)
     elif isinstance(x, bool):
-        value.tag, value.integer = lib.SVM_TAG_BOOL, x
+        value.tag, value.integer = TAGS["bool"], x
     elif isinstance(x, int):
         if x not in INT64:
             raise IntegerOverflow(f"{what} is {x}; it must fit 64 bits")
-        value.tag, value.integer = lib.SVM_TAG_INT, x
+        value.tag, value.integer = TAGS["int"], x
     elif isinstance(x, float):
-        value.tag, value.number = lib.SVM_TAG_FLOAT, x
+        value.tag, value.number = TAGS["float"], x
     elif isinstance(x, str):
         text = x.encode()
         keep.append(ffi.new("char[]", text))
-        value.tag, value.text, value.length = lib.SVM_TAG_STR, keep[-1], len(text)
+        value.tag, value.text, value.length = TAGS["str"], keep[-1], len(text)
     elif type(x) in _CONTAINERS:
         _fill_container(value, x, keep, what)
     else:
@@ -172,7 +172,7 @@ def _container(tag: str, value: Any, allocation: Allocation) -> Any:
     pairs, scratch = [], ffi.new("svm_value[2]")
     for index in range(value.length):
         key, item = ffi.addressof(scratch, 0), ffi.addressof(scratch, 1)
-        if lib.svm_value_item(ffi.addressof(value), index, key, item) != lib.SVM_OK:
+        if lib.svm_value_item(ffi.addressof(value), index, key, item) != OK:
             raise InternalError(f"element {index} of a {tag} with {value.length} elements is missing")
         pairs.append((to_python(key, allocation) if tag == "dict" else None, to_python(item, allocation)))
     if tag == "dict":
