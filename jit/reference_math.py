@@ -50,11 +50,11 @@ def _is_int(x: Array) -> bool:
 
 add, sub, mul, div = (_quiet(f) for f in (np.add, np.subtract, np.multiply, np.divide))
 neg, absolute = _quiet(np.negative), _quiet(np.abs)
-minimum, maximum = np.minimum, np.maximum
+minimum, maximum = _quiet(np.minimum), _quiet(np.maximum)
 eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
 isnan, isinf, isfinite = np.isnan, np.isinf, np.isfinite
 bit_and, bit_or, bit_xor, bit_not = np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert
-floor, ceil, rint, trunc = np.floor, np.ceil, np.rint, np.trunc
+floor, ceil, rint, trunc = (_quiet(f) for f in (np.floor, np.ceil, np.rint, np.trunc))
 sqrt, reciprocal = _quiet(np.sqrt), _quiet(lambda x: np.ones_like(x) / x)
 rsqrt = _wide(lambda x: 1 / np.sqrt(x))
 exp, exp2, expm1 = _wide(np.exp), _wide(np.exp2), _wide(np.expm1)

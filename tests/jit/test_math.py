@@ -15,6 +15,8 @@ from shapevm.jit.reference import from_memory, to_memory
 
 from .operations import SPECIAL, float_operands, floats, identical, run_op, ulps
 
+# Infinities and NaNs are what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 mpmath.mp.prec = 200
 APPROXIMATE = [name for name, op in OPS.items() if op.ulp != (0, 0)]
 EXACT = [
@@ -107,7 +109,8 @@ def test_f64_within_the_bound(name):
 
 MPMATH = {
     "exp": mpmath.exp, "log": mpmath.log, "tanh": mpmath.tanh, "erf": mpmath.erf, "sin": mpmath.sin,
-    "cos": mpmath.cos, "expm1": mpmath.expm1, "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "sqrt": mpmath.sqrt,
+    "cos": mpmath.cos, "expm1": mpmath.expm1, "sqrt": mpmath.sqrt,
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
 }  # fmt: skip
 
 
@@ -130,7 +133,7 @@ def test_against_mpmath(name, dtype):
 
 
 INFINITY = float("inf")
-# Worst cases of the reduction: the doubles and floats next to multiples of pi/2 (Muller, Elementary Functions).
+# Worst cases of the reduction: numbers next to multiples of pi/2 (Muller, Elementary Functions).
 NEAR_MULTIPLES = [
     6381956970095103.0 * 2.0**797,
     5.319372648326541e255,
@@ -201,7 +204,8 @@ def test_halves_are_f32_rounded_once(name, dtype):
 
 TORCH = {
     "mod": torch.remainder, "fmod": torch.fmod, "minimum": torch.minimum, "maximum": torch.maximum,
-    "sign": torch.sign, "floordiv": torch.floor_divide, "round": torch.round, "trunc": torch.trunc, "abs": torch.abs, "pow": torch.pow,
+    "sign": torch.sign, "floordiv": torch.floor_divide, "round": torch.round, "trunc": torch.trunc,
+    "abs": torch.abs, "pow": torch.pow,
     "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift, "neg": torch.neg,
     "isinf": torch.isinf,
 }  # fmt: skip
