@@ -4,6 +4,10 @@
  * A worker joins a job by raising `n_inside` and then reading `open`; the caller closes the job by clearing `open` and
  * then waits for n_inside == 0. All four are sequentially consistent: either the worker sees the job closed and leaves
  * its fields alone, or the caller waits for it. So late workers are never waited for. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
+
 #include "threads.h"
 
 #include <pthread.h>

@@ -1,0 +1,226 @@
+/* svm_call: from the caller's values through contract, plan or interpreter to the caller's results. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+#include "status.h"
+#include "strided.h"
+
+/* Inputs ------------------------------------------------------------------------------------------------------------------ */
+
+/* What a call makes of its inputs: contiguous data, and copies where the caller's were not. */
+typedef struct inputs {
+  void **data;
+  int32_t *is_copied; /* NULL: none is */
+} inputs;
+
+static void inputs_free(inputs *in, int32_t n) {
+  for (int32_t i = 0; in->is_copied && i < n; i++) {
+    if (in->is_copied[i]) free(in->data[i]);
+  }
+  free(in->is_copied);
+}
+
+static int32_t copy_input(inputs *in, int32_t index, int32_t n, const svm_tensor *t, svm_error *error) {
+  int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+  if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
+  void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
+  if (!copy) return status_fail(error, SVM_ERROR_MEMORY, "memory: a contiguous copy of input %d", index);
+  strided_copy(copy, t);
+  in->data[index] = copy;
+  in->is_copied[index] = 1;
+  return SVM_OK;
+}
+
+static int32_t inputs_set(inputs *in, const svm_value *values, int32_t n, svm_error *error) {
+  for (int32_t i = 0; i < n; i++) {
+    const svm_tensor *t = &values[i].tensor;
+    in->data[i] = values[i].tag == SVM_TAG_TENSOR ? t->data : NULL;
+    if (values[i].tag == SVM_TAG_TENSOR && t->strides && !strided_is_contiguous(t) && copy_input(in, i, n, t, error)) return error->code;
+  }
+  return SVM_OK;
+}
+
+/* The function's parameters as values: borrowed tensors over the inputs' data, copies of the rest. */
+static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index, value *out) {
+  if (in->tag != SVM_TAG_TENSOR) return value_import(&c->heap, in, out, c->error);
+  const svm_tensor *t = &in->tensor;
+  if (strided_check("argument", t, c->error)) return c->error->code;
+  int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+  storage *memory = storage_over(&c->heap, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
+  return memory ? tensor_make(&c->heap, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
+}
+
+static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols, const int64_t *symbols, value **out) {
+  value *args = calloc((size_t)n + (size_t)n_symbols + 1, sizeof *args);
+  if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of a call");
+  *out = args;
+  for (int32_t i = 0; i < n; i++) {
+    int32_t code = make_arg(c, &values[i], data[i], i, &args[i]);
+    if (code) return code;
+  }
+  for (int64_t i = 0; i < n_symbols; i++) args[n + i] = (value){SVM_TAG_INT, {symbols[i]}};
+  return SVM_OK;
+}
+
+static void free_values(heap *heap, value *values, int64_t n) {
+  for (int64_t i = 0; values && i < n; i++) value_drop(heap, &values[i]);
+  free(values);
+}
+
+/* Interpreted calls ---------------------------------------------------------------------------------------------------------- */
+
+static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n, int64_t n_symbols, delivery *d, svm_value *outputs) {
+  int32_t n_results = c->program->functions[function].info.n_results;
+  value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
+  int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
+                         : status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+  if (!code) code = interpret(c, function, args, results);
+  if (!code) code = delivery_finish(d, results, n_results, outputs);
+  free_values(&c->heap, args, n + n_symbols);
+  free_values(&c->heap, results, n_results);
+  return code;
+}
+
+/* Planned calls --------------------------------------------------------------------------------------------------------------- */
+
+/* The key: the symbols, then the payload of every bool, int and float input. */
+static void make_key(const svm_program *p, const svm_value *values, const int64_t *symbols, int64_t *key) {
+  memcpy(key, symbols, (size_t)p->n_symbols * sizeof *key);
+  int64_t *next = key + p->n_symbols;
+  for (int32_t i = 0; i < p->n_inputs; i++) {
+    if (values[i].tag == SVM_TAG_TENSOR) continue;
+    if (values[i].tag == SVM_TAG_FLOAT) memcpy(next, &values[i].number, sizeof *next);
+    else *next = values[i].tag == SVM_TAG_BOOL ? values[i].integer != 0 : values[i].integer;
+    next++;
+  }
+}
+
+/* A plan for the key, traced and with its code ready; *out NULL without an error: too long. */
+static int32_t make_plan(call *c, const svm_value *values, void *const *data, plan **out) {
+  svm_program *p = c->program;
+  value *args = NULL;
+  plan *made = NULL;
+  *out = NULL;
+  int32_t code = make_args(c, values, p->n_inputs, data, p->n_symbols, c->context->symbols, &args);
+  if (!code) code = plan_make(c, args, c->context->key, &made);
+  free_values(&c->heap, args, p->n_inputs + p->n_symbols);
+  if (code || !made) return code;
+  atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
+  plan_pin(p, made);
+  code = plan_settle(p, made, 1, c->error);
+  if (!code) {
+    *out = plan_publish(p, made);
+    return SVM_OK;
+  }
+  pthread_mutex_lock(&p->lock);
+  plan_free(made);
+  pthread_mutex_unlock(&p->lock);
+  return code;
+}
+
+static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs) {
+  context *x = c->context;
+  svm_program *p = c->program;
+  int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
+  storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
+  if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+  int32_t code = c->heap.max && made->arena_bytes > c->heap.max
+                     ? status_fail(c->error, SVM_ERROR_LIMIT, "memory_max: the call needs an arena of %lld bytes, over the limit of %lld; raise it or use smaller inputs",
+                                   (long long)made->arena_bytes, (long long)c->heap.max)
+                     : context_reserve_arena(x, made->arena_bytes, c->error);
+  if (!code) code = context_reserve_bases(x, n_bases, c->error);
+  if (!code) {
+    x->bases[BASE_ARENA] = x->arena;
+    x->bases[BASE_ABSOLUTE] = NULL;
+    memcpy(x->bases + BASE_INPUTS, d->input_data, (size_t)p->n_inputs * sizeof *x->bases);
+    d->plan = made;
+    d->made = x->bases + BASE_INPUTS + p->n_inputs;
+    d->owners = owners;
+    code = delivery_prepare(d);
+    if (!code) {
+      code = plan_replay(c, made, x->bases);
+      if (!code) code = delivery_finish(d, made->results, made->n_results, outputs);
+      if (code) delivery_undo(d);
+    }
+  }
+  if (owners != few) free(owners);
+  return code;
+}
+
+static int32_t call_planned(call *c, const svm_value *values, int32_t n, delivery *d, svm_value *outputs) {
+  svm_program *p = c->program;
+  make_key(p, values, c->context->symbols, c->context->key);
+  plan *made = plan_find(p, c->context->key);
+  if (made) {
+    atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
+    atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->n_replays, 1, memory_order_relaxed);
+    if (plan_settle(p, made, 0, c->error)) return c->error->code;
+    return replay(c, made, d, outputs);
+  }
+  if (make_plan(c, values, d->input_data, &made)) return c->error->code;
+  if (made) return replay(c, made, d, outputs);
+  atomic_store(&p->is_too_long_to_plan, 1);
+  c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  return call_interpreted(c, 0, values, n, p->n_symbols, d, outputs);
+}
+
+/* Calls --------------------------------------------------------------------------------------------------------------------------- */
+
+static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inputs, int32_t n_outputs, svm_error *error) {
+  if (function < 0 || function >= p->n_functions) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: function %d of %d", function, p->n_functions);
+  }
+  const svm_function_info *f = &p->functions[function].info;
+  if (n_outputs != f->n_results) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: room for %d outputs; \"%.100s\" gives %d", n_outputs, f->name, f->n_results);
+  }
+  if (function && n_inputs != f->n_params) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: %d inputs; \"%.100s\" takes %d", n_inputs, f->name, f->n_params);
+  }
+  for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed); i++) {
+    if (p->externs[i].function) continue;
+    return status_fail(error, SVM_ERROR_EXTERN, "host function \"%.200s\" is missing; register it before the first call", p->externs[i].name);
+  }
+  return SVM_OK;
+}
+
+static int32_t run_call(call *c, int32_t function, const svm_value *values, int32_t n, const svm_allocator *allocator, svm_value *outputs) {
+  svm_program *p = c->program;
+  void *few[16];
+  inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
+  if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the inputs of a call");
+  int32_t code = inputs_set(&in, values, n, c->error);
+  delivery d = {.allocator = allocator, .inputs = values, .is_copied = in.is_copied, .input_data = in.data, .error = c->error};
+  int is_planned = function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
+  if (!code && is_planned) {
+    code = call_planned(c, values, n, &d, outputs);
+  } else if (!code) {
+    atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
+    code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &d, outputs);
+  }
+  inputs_free(&in, n);
+  if (in.data != few) free(in.data);
+  return code;
+}
+
+int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs,
+                 int32_t n_outputs, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  error->code = SVM_OK;
+  error->function = -1;
+  if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
+  int32_t code = check_call(p, function, n_inputs, n_outputs, error);
+  if (code) return code;
+  context *x = context_enter(p, error);
+  if (!x) return error->code;
+  call c = {.program = p, .context = x, .heap = {0, p->options.memory_max}, .error = error};
+  c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
+  if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
+  if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
+  context_leave(x);
+  return code;
+}

@@ -1,0 +1,113 @@
+/* Machine code in memory: targets of this CPU, read+execute mappings, the perf map. */
+#include "code.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "status.h"
+
+enum { CODE_ALIGNMENT = 64 };
+
+/* The targets of jit/target.py and what a CPU must have to run their code. */
+static int32_t rank_x86_v3(void) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                 __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
+                 __builtin_cpu_supports("movbe")
+             ? 3
+             : 0;
+#else
+  return 0;
+#endif
+}
+
+static int32_t rank_x86_v4(void) {
+#if defined(__x86_64__)
+  return rank_x86_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512vl")
+             ? 4
+             : 0;
+#else
+  return 0;
+#endif
+}
+
+static int32_t rank_aarch64(void) {
+#if defined(__aarch64__)
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+static const struct target {
+  const char *name;
+  int32_t (*rank)(void);
+} TARGETS[] = {{"x86-64-v4", rank_x86_v4}, {"x86-64-v3", rank_x86_v3}, {"aarch64", rank_aarch64}};
+
+enum { N_TARGETS = sizeof TARGETS / sizeof *TARGETS };
+
+int32_t code_target_rank(const char *name) {
+  for (int i = 0; i < N_TARGETS; i++) {
+    if (!strcmp(TARGETS[i].name, name)) return TARGETS[i].rank();
+  }
+  return 0;
+}
+
+const char *svm_host_target(void) {
+  for (int i = 0; i < N_TARGETS; i++) {
+    if (TARGETS[i].rank()) return TARGETS[i].name; /* best first */
+  }
+  return "";
+}
+
+/* One line per piece: address, size, name, as Linux perf reads it. */
+static void write_perf_rows(const code_piece *pieces, int32_t n, void *const *starts) {
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
+  FILE *file = fopen(path, "a");
+  if (!file) return; /* a profiler's aid only */
+  for (int32_t i = 0; i < n; i++) {
+    fprintf(file, "%" PRIxPTR " %zx %s\n", (uintptr_t)starts[i], pieces[i].size, pieces[i].name);
+  }
+  fclose(file);
+}
+
+static size_t aligned(size_t size) { return (size + CODE_ALIGNMENT - 1) / CODE_ALIGNMENT * CODE_ALIGNMENT; }
+
+int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, code_map *out, void **starts,
+                      svm_error *error) {
+  size_t size = 0, at = 0;
+  for (int32_t i = 0; i < n; i++) size += aligned(pieces[i].size);
+  *out = (code_map){0};
+  if (!size) return SVM_OK;
+  char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: mapping %zu bytes of machine code failed: %s", size, strerror(errno));
+  }
+  for (int32_t i = 0; i < n; i++) {
+    starts[i] = memory + at;
+    memcpy(starts[i], pieces[i].code, pieces[i].size);
+    at += aligned(pieces[i].size);
+  }
+  if (mprotect(memory, size, PROT_READ | PROT_EXEC)) {
+    int reason = errno;
+    munmap(memory, size);
+    return status_fail(error, SVM_ERROR_FILE, "this system does not let a process make memory executable: %s", strerror(reason));
+  }
+  __builtin___clear_cache(memory, memory + size);
+  if (write_perf_map) write_perf_rows(pieces, n, starts);
+  *out = (code_map){memory, size};
+  return SVM_OK;
+}
+
+void code_map_free(code_map *map) {
+  if (map->memory) munmap(map->memory, map->size);
+  *map = (code_map){0};
+}

@@ -1,0 +1,380 @@
+/* shapevm-run: runs an artifact on numpy files. All that it needs of the runtime is svm.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "npy.h"
+#include "svm.h"
+
+/* Exit codes. */
+enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN = 5 };
+
+static const char HELP[] =
+    "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
+    "\n"
+    "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
+    "  --input NAME=NUMBER     an int, float or bool input\n"
+    "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
+    "  --repeat N              call N times, print the first, least and median time (default 1)\n"
+    "  --threads N             threads that run kernels (default 0: one per CPU)\n"
+    "  --strategy NAME         generic or auto (default auto; exact code is used where the file has it)\n"
+    "  --fuel N                instructions that one call may run (default 0: no limit)\n"
+    "  --memory N              bytes that one call may hold (default 0: no limit)\n"
+    "  --perf-map              write /tmp/perf-PID.map for profilers\n"
+    "  --list                  print the contract and the kernels, run nothing\n"
+    "  --stats                 print the call sites after running\n"
+    "\n"
+    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run failed.\n";
+
+typedef struct arguments {
+  const char *model, *output;
+  const char **inputs;
+  int n_inputs, list, stats;
+  int32_t threads;
+  int64_t repeat;
+  svm_options options;
+} arguments;
+
+static int usage(const char *message, const char *value) {
+  fprintf(stderr, "shapevm-run: %s%s%s (--help lists the options)\n", message, *value ? ": " : "", value);
+  return EXIT_USAGE;
+}
+
+static int report(int exit_code, const svm_error *error) {
+  fprintf(stderr, "shapevm-run: %s", error->message);
+  if (error->source && *error->source && !strstr(error->message, error->source)) fprintf(stderr, " (%s)", error->source);
+  fprintf(stderr, "\n");
+  return exit_code;
+}
+
+/* Arguments ------------------------------------------------------------------------------------------------------------- */
+
+static int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long n = strtoll(text, &end, 10);
+  if (end == text || *end || errno || n < least || n > most) return 0;
+  *out = n;
+  return 1;
+}
+
+static int parse_value(arguments *a, const char *name, const char *value) {
+  int64_t n;
+  static const struct {
+    const char *name;
+    int64_t least, most;
+  } NUMBERS[] = {{"--repeat", 1, INT32_MAX}, {"--threads", 0, 256}, {"--fuel", 0, INT64_MAX}, {"--memory", 0, INT64_MAX}};
+  for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+    if (strcmp(name, NUMBERS[i].name)) continue;
+    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n)) return usage("not a number in range", value);
+    if (i == 0) a->repeat = n;
+    else if (i == 1) a->threads = (int32_t)n;
+    else if (i == 2) a->options.fuel = n;
+    else a->options.memory_max = n;
+    return 0;
+  }
+  if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
+  if (!strcmp(name, "--output")) return a->output = value, 0;
+  if (strcmp(name, "--strategy")) return usage("unknown option", name);
+  if (!strcmp(value, "auto")) a->options.strategy = SVM_STRATEGY_AUTO;
+  else if (!strcmp(value, "generic")) a->options.strategy = SVM_STRATEGY_GENERIC;
+  else return usage("the strategy is auto or generic (there is no compiler here)", value);
+  return 0;
+}
+
+/* 0, an exit code, or -1 when all is done. */
+static int parse_arguments(int argc, char **argv, arguments *a) {
+  for (int i = 1; i < argc; i++) {
+    const char *name = argv[i];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) return fputs(HELP, stdout), -1;
+    if (!strcmp(name, "--list")) a->list = 1;
+    else if (!strcmp(name, "--stats")) a->stats = 1;
+    else if (!strcmp(name, "--perf-map")) a->options.perf_map = 1;
+    else if (!strncmp(name, "--", 2)) {
+      if (i + 1 == argc) return usage("a value is missing after", name);
+      int code = parse_value(a, name, argv[++i]);
+      if (code) return code;
+    } else if (a->model) return usage("a second model", name);
+    else a->model = name;
+  }
+  return a->model ? 0 : usage("no model given", "");
+}
+
+/* The contract, printed ----------------------------------------------------------------------------------------------------- */
+
+#define DTYPE_NAME(code, constant, name, bytes) [code] = name,
+#define TAG_NAME(code, constant, name) [code] = name,
+static const char *const DTYPE_NAMES_HERE[] = {SVM_DTYPES(DTYPE_NAME)};
+static const char *const TAG_NAMES_HERE[] = {SVM_TAGS(TAG_NAME)};
+
+static void print_axis(const svm_program *p, const svm_axis_info *axis) {
+  if (axis->symbol < 0) {
+    printf("%" PRId64, axis->offset);
+    return;
+  }
+  if (axis->scale != 1) printf("%" PRId64 "*", axis->scale);
+  printf("%s", svm_symbol(p, axis->symbol)->name);
+  if (axis->offset) printf("%+" PRId64, axis->offset);
+}
+
+static void print_input(const svm_program *p, const svm_input_info *input) {
+  printf("input   %s: ", input->name);
+  if (input->kind != SVM_TAG_TENSOR) {
+    printf("%s%s%s\n", TAG_NAMES_HERE[input->kind], input->symbol < 0 ? "" : " = ", input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
+    return;
+  }
+  printf("%s[", DTYPE_NAMES_HERE[input->dtype]);
+  for (int32_t a = 0; a < input->rank; a++) {
+    if (a) printf(", ");
+    print_axis(p, &input->axes[a]);
+  }
+  printf("]\n");
+}
+
+static void print_contract(const svm_program *p) {
+  int64_t code_bytes = 0;
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) print_input(p, svm_input(p, i));
+  for (int32_t i = 0; i < svm_n_symbols(p); i++) {
+    const svm_symbol_info *s = svm_symbol(p, i);
+    printf("symbol  %s: at least %" PRId64, s->name, s->min);
+    if (s->max >= 0) printf(", at most %" PRId64, s->max);
+    if (s->multiple_of != 1) printf(", a multiple of %" PRId64, s->multiple_of);
+    printf(*s->why ? " (%s)\n" : "\n", s->why);
+  }
+  for (int32_t i = 0; i < svm_n_outputs(p); i++) printf("output  %s\n", svm_output_name(p, i));
+  for (int32_t i = 0; i < svm_n_externs(p); i++) printf("extern  %s\n", svm_extern_name(p, i));
+  for (int32_t i = 0; i < svm_n_kernels(p); i++) {
+    const svm_kernel_info *k = svm_kernel(p, i);
+    code_bytes += k->code_bytes;
+    printf("kernel  %s: %d sizes, %d buffers, %d code objects of %" PRId64 " bytes%s%s\n", k->label, k->n_dims, k->n_buffers, k->n_objects, k->code_bytes,
+           *k->source ? ", " : "", k->source);
+  }
+  printf("code    %" PRId64 " bytes for %s\n", code_bytes, *svm_host_target() ? svm_host_target() : "no known target");
+}
+
+static void print_stats(svm_program *p) {
+  static const char *const STATES[] = {"uninitialised", "monomorphic", "polymorphic", "megamorphic"};
+  static const char *const TIERS[] = {"none", "generic", "exact"};
+  svm_stats s;
+  svm_get_stats(p, &s);
+  printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64 " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
+         s.calls, s.replays, s.traces, s.interpreted, s.n_plans, s.plan_bytes, s.arena_bytes);
+  for (int32_t i = 0; i < svm_n_kernels(p); i++) {
+    svm_site_stats site;
+    svm_entry_stats e;
+    svm_get_site(p, i, &site);
+    printf("site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label, STATES[site.state], site.hits, site.misses);
+    for (int32_t j = 0; j < site.n_entries && !svm_get_entry(p, i, j, &e); j++) {
+      printf("        [");
+      for (int32_t d = 0; d < e.n_dims; d++) printf(d ? ", %" PRId64 : "%" PRId64, e.dims[d]);
+      printf("] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits, e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
+    }
+  }
+}
+
+/* Inputs ------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct batch {
+  npy_array *arrays;
+  int32_t n;
+} batch;
+
+static int32_t find_input(const svm_program *p, const char *name, size_t n) {
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
+    if (strlen(svm_input(p, i)->name) == n && !strncmp(svm_input(p, i)->name, name, n)) return i;
+  }
+  return -1;
+}
+
+/* A 0-d array of a matching dtype is also good for an int, float or bool input. */
+static int set_array(const svm_program *p, int32_t index, const npy_array *array, svm_value *value) {
+  int32_t kind = svm_input(p, index)->kind;
+  const svm_tensor *t = &array->tensor;
+  value->tag = SVM_TAG_TENSOR;
+  value->tensor = *t;
+  if (t->strides) value->tensor.strides = array->strides;
+  if (kind == SVM_TAG_TENSOR || t->rank) return 0;
+  if (kind == SVM_TAG_INT && t->dtype == SVM_DTYPE_I64) value->tag = kind, value->integer = *(int64_t *)t->data;
+  if (kind == SVM_TAG_FLOAT && t->dtype == SVM_DTYPE_F64) value->tag = kind, value->number = *(double *)t->data;
+  if (kind == SVM_TAG_BOOL && t->dtype == SVM_DTYPE_BOOL) value->tag = kind, value->integer = *(uint8_t *)t->data;
+  return 0;
+}
+
+static int set_scalar(const svm_program *p, int32_t index, const char *text, svm_value *value) {
+  int32_t kind = svm_input(p, index)->kind;
+  char *end = NULL;
+  value->tag = kind;
+  if (kind == SVM_TAG_INT) return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
+  if (kind == SVM_TAG_STR) return value->text = text, value->length = (int64_t)strlen(text), 0;
+  if (kind == SVM_TAG_BOOL) {
+    value->integer = !strcmp(text, "true");
+    return value->integer || !strcmp(text, "false") ? 0 : usage("not true or false", text);
+  }
+  value->number = strtod(text, &end);
+  return end == text || *end ? usage("not a float", text) : 0;
+}
+
+static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, batch *b, svm_value *values) {
+  svm_error error;
+  if (npy_read(path, &b->arrays, &b->n, &error)) return report(EXIT_USAGE, &error);
+  for (int32_t i = 0; i < b->n; i++) {
+    const char *own = b->arrays[i].name;
+    int32_t index = name_bytes ? find_input(p, name, name_bytes) : find_input(p, own, strlen(own));
+    if (name_bytes && b->n > 1) return usage("an .npz with several arrays takes no name before it", path);
+    if (index < 0) return usage("the model has no input of that name (--list shows them)", name_bytes ? name : *own ? own : path);
+    set_array(p, index, &b->arrays[i], &values[index]);
+  }
+  return 0;
+}
+
+/* "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
+static int read_input(const svm_program *p, const char *text, batch *b, svm_value *values) {
+  const char *equals = strchr(text, '=');
+  int32_t index = equals ? find_input(p, text, (size_t)(equals - text)) : -1;
+  if (equals && index < 0) return usage("the model has no input of that name (--list shows them)", text);
+  if (!equals) return read_arrays(p, text, "", 0, b, values);
+  size_t n = strlen(equals + 1);
+  int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
+  if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR) return set_scalar(p, index, equals + 1, &values[index]);
+  return read_arrays(p, equals + 1, text, (size_t)(equals - text), b, values);
+}
+
+/* Outputs -------------------------------------------------------------------------------------------------------------------------- */
+
+/* Tensors by name; scalars become 0-d, elements of containers "name.key". */
+typedef struct outputs {
+  char **names;
+  svm_tensor *tensors;
+  int64_t *scalars; /* memory of the 0-d ones */
+  int32_t n, capacity;
+} outputs;
+
+enum { OUTPUTS_MAX = 4096 };
+
+static int add_output(outputs *o, const char *name, const svm_value *v) {
+  if (o->n == OUTPUTS_MAX) return usage("the results hold over 4096 tensors", name);
+  svm_tensor *t = &o->tensors[o->n];
+  if (v->tag == SVM_TAG_LIST || v->tag == SVM_TAG_TUPLE || v->tag == SVM_TAG_DICT) {
+    for (int64_t i = 0; i < v->length; i++) {
+      char inner[600];
+      svm_value key, item;
+      if (svm_value_item(v, i, &key, &item)) return EXIT_RUN;
+      if (key.tag == SVM_TAG_STR) snprintf(inner, sizeof inner, "%.250s.%.250s", name, key.text);
+      else snprintf(inner, sizeof inner, "%.250s.%" PRId64, name, key.integer);
+      int code = add_output(o, inner, &item);
+      if (code) return code;
+    }
+    return 0;
+  }
+  *t = (svm_tensor){.data = &o->scalars[o->n]};
+  if (v->tag == SVM_TAG_TENSOR) *t = v->tensor;
+  else if (v->tag == SVM_TAG_INT) t->dtype = SVM_DTYPE_I64, memcpy(t->data, &v->integer, 8);
+  else if (v->tag == SVM_TAG_FLOAT) t->dtype = SVM_DTYPE_F64, memcpy(t->data, &v->number, 8);
+  else if (v->tag == SVM_TAG_BOOL) t->dtype = SVM_DTYPE_BOOL, *(uint8_t *)t->data = v->integer != 0;
+  else return usage("an output is none or a str, which numpy's files do not hold", name);
+  o->names[o->n] = strdup(name);
+  return o->names[o->n++] ? 0 : EXIT_RUN;
+}
+
+static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
+  outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors), calloc(OUTPUTS_MAX, 8), 0, OUTPUTS_MAX};
+  int code = o.names && o.tensors && o.scalars ? 0 : EXIT_RUN;
+  for (int32_t i = 0; !code && i < svm_n_outputs(p); i++) code = add_output(&o, svm_output_name(p, i), &values[i]);
+  size_t n = strlen(path);
+  int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
+  svm_error error;
+  if (!code && is_npy && o.n != 1) code = usage("an .npy holds one output, the model gives several: write an .npz", path);
+  if (!code && (is_npy ? npy_write(path, o.tensors, &error) : npz_write(path, (const char *const *)o.names, o.tensors, o.n, &error))) code = report(EXIT_RUN, &error);
+  for (int32_t i = 0; i < o.n; i++) free(o.names[i]);
+  free(o.names);
+  free(o.tensors);
+  free(o.scalars);
+  return code;
+}
+
+/* Running ----------------------------------------------------------------------------------------------------------------------------- */
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *values, svm_value *results) {
+  svm_error error;
+  int32_t n_results = svm_n_outputs(p);
+  double *times = calloc((size_t)a->repeat, sizeof *times);
+  int code = times ? 0 : EXIT_RUN;
+  for (int64_t i = 0; !code && i < a->repeat; i++) {
+    for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
+    double begin = now_ms();
+    if (svm_call(p, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error)) code = report(EXIT_RUN, &error);
+    times[i] = now_ms() - begin;
+  }
+  if (!code) {
+    double first = times[0];
+    qsort(times, (size_t)a->repeat, sizeof *times, by_value);
+    printf("first %.3f ms, min %.3f ms, median %.3f ms, %" PRId64 " calls, %d threads\n", first, times[0], times[a->repeat / 2], a->repeat, svm_get_threads());
+  }
+  free(times);
+  return code;
+}
+
+static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values, svm_value *results) {
+  svm_error error;
+  for (int i = 0; i < a->n_inputs; i++) {
+    int code = read_input(p, a->inputs[i], &batches[i], values);
+    if (code) return code;
+  }
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
+    if (values[i].tag == SVM_TAG_NONE) return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
+  }
+  int64_t *symbols = calloc((size_t)svm_n_symbols(p) + 1, sizeof *symbols);
+  int32_t broken = symbols ? svm_bind(p, values, svm_n_inputs(p), symbols, &error) : SVM_ERROR_MEMORY;
+  free(symbols);
+  if (broken) return report(EXIT_CONTRACT, &error);
+  int code = run_repeatedly(p, a, values, results);
+  if (!code && a->stats) print_stats(p);
+  return code || !a->output ? code : write_outputs(p, a->output, results);
+}
+
+static int with_program(svm_program *p, const arguments *a) {
+  if (a->list) return print_contract(p), 0;
+  int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
+  batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
+  svm_value *values = calloc((size_t)n + 1, sizeof *values), *results = calloc((size_t)n_results + 1, sizeof *results);
+  int code = batches && values && results ? run_model(p, a, batches, values, results) : EXIT_RUN;
+  for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
+  for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
+  free(batches);
+  free(values);
+  free(results);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  arguments a = {.repeat = 1};
+  svm_error error;
+  svm_program *p;
+  svm_options_init(&a.options);
+  a.inputs = calloc((size_t)argc + 1, sizeof *a.inputs);
+  int code = a.inputs ? parse_arguments(argc, argv, &a) : EXIT_RUN;
+  if (code == 0) {
+    if (svm_set_threads(a.threads, &error)) code = report(EXIT_USAGE, &error);
+    else if (svm_open_path(a.model, &a.options, &p, &error)) code = report(EXIT_LOAD, &error);
+    else {
+      code = with_program(p, &a);
+      svm_close(p);
+    }
+  }
+  free(a.inputs);
+  return code < 0 ? EXIT_DONE : code;
+}

@@ -1,0 +1,36 @@
+/* Arrays in numpy's files: .npy (format 1.0 to 3.0) and stored (not compressed) .npz. For the runner. */
+#ifndef SVM_NPY_H
+#define SVM_NPY_H
+
+#include "svm.h"
+
+typedef struct npy_array {
+  char name[256]; /* in an .npz, without ".npy"; else "" */
+  svm_tensor tensor;
+  void *memory;        /* of the elements, to be freed */
+  int64_t strides[16]; /* tensor.strides points here for Fortran order */
+} npy_array;
+
+/* Read a file into n arrays (*out to be freed by npy_free). Arrays of an .npz in the order of the file. */
+int32_t npy_read(const char *path, npy_array **out, int32_t *n, svm_error *error);
+void npy_free(npy_array *arrays, int32_t n);
+
+/* Write one contiguous tensor as .npy, or n with names as .npz. */
+int32_t npy_write(const char *path, const svm_tensor *tensor, svm_error *error);
+int32_t npz_write(const char *path, const char *const *names, const svm_tensor *tensors, int32_t n, svm_error *error);
+
+/* --- npy.c, for npz.c --- */
+
+enum { NPY_HEADER_MAX = 1024 };
+
+/* Parse an .npy of `size` bytes; `what` names it in errors. */
+int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array *out, svm_error *error);
+
+/* Write the header before the elements, return its bytes (a multiple of 64). */
+size_t npy_header(const svm_tensor *tensor, char header[NPY_HEADER_MAX]);
+size_t npy_data_bytes(const svm_tensor *tensor);
+
+/* --- npz.c, for npy.c --- */
+int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array **out, int32_t *n, svm_error *error);
+
+#endif

@@ -1,0 +1,156 @@
+/* Plans: the cache by symbol values, counting towards exact code, and the replay. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "run.h"
+#include "status.h"
+
+/* The cache -------------------------------------------------------------------------------------------------------------- */
+
+plan *plan_find(const svm_program *p, const int64_t *key) {
+  uint64_t hash = hash_row(key, p->n_key);
+  plan *found = atomic_load(&p->plans[hash % PLAN_BUCKETS]);
+  for (; found; found = atomic_load(&found->next)) {
+    if (found->hash == hash && !memcmp(found->key, key, (size_t)p->n_key * sizeof *key)) break;
+  }
+  return found;
+}
+
+void plan_free(void *object) {
+  plan *made = object;
+  for (int32_t i = 0; made->is_pinned && i < made->n_steps; i++) made->steps[i].entry->n_plans--;
+  for (int32_t i = 0; made->results && i < made->n_results; i++) value_drop(NULL, &made->results[i]);
+  free(made->results);
+  free(made->steps);
+  free(made->refs);
+  free(made->outputs);
+  free(made);
+}
+
+static void unlink_plan(svm_program *p, plan *gone) {
+  _Atomic(plan *) *at = &p->plans[gone->hash % PLAN_BUCKETS];
+  while (atomic_load(at) != gone) at = &atomic_load(at)->next;
+  atomic_store(at, atomic_load(&gone->next));
+  p->stats.n_plans--;
+  p->stats.plan_bytes -= gone->plan_bytes;
+}
+
+static plan *least_recently_used(svm_program *p) {
+  plan *oldest = NULL;
+  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
+    for (plan *x = atomic_load(&p->plans[i]); x; x = atomic_load(&x->next)) {
+      if (!oldest || atomic_load(&x->last_used) < atomic_load(&oldest->last_used)) oldest = x;
+    }
+  }
+  return oldest;
+}
+
+static int is_over_limit(const svm_program *p) {
+  const svm_options *o = &p->options;
+  return (o->plans_max && p->stats.n_plans > o->plans_max) || (o->plan_bytes_max && p->stats.plan_bytes > o->plan_bytes_max);
+}
+
+/* Give the entries what the plan's replays counted, before the plan is forgotten. */
+static void keep_counts(plan *gone) {
+  int64_t n = atomic_load(&gone->executions);
+  for (int32_t i = 0; i < gone->n_steps; i++) atomic_fetch_add(&gone->steps[i].entry->hits, n);
+}
+
+plan *plan_publish(svm_program *p, plan *made) {
+  pthread_mutex_lock(&p->lock);
+  plan *earlier = plan_find(p, made->key);
+  if (earlier || !made->is_pinned) {
+    retire(p, made, plan_free); /* after this call, which may still replay it */
+  } else {
+    _Atomic(plan *) *bucket = &p->plans[made->hash % PLAN_BUCKETS];
+    atomic_store(&made->next, atomic_load(bucket));
+    atomic_store(&made->last_used, atomic_load(&p->n_calls));
+    atomic_store(bucket, made);
+    p->stats.n_plans++;
+    p->stats.plan_bytes += made->plan_bytes;
+    while (is_over_limit(p) && p->stats.n_plans > 1) {
+      plan *gone = least_recently_used(p);
+      unlink_plan(p, gone);
+      keep_counts(gone);
+      retire(p, gone, plan_free);
+      p->stats.plans_evicted++;
+    }
+  }
+  reclaim(p, 0);
+  pthread_mutex_unlock(&p->lock);
+  return earlier ? earlier : made;
+}
+
+void plan_free_all(svm_program *p) {
+  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
+    for (plan *x = atomic_load(&p->plans[i]), *next; x; x = next) {
+      next = atomic_load(&x->next);
+      plan_free(x);
+    }
+  }
+}
+
+/* Entries -------------------------------------------------------------------------------------------------------------------- */
+
+void plan_pin(svm_program *p, plan *made) {
+  pthread_mutex_lock(&p->lock);
+  made->is_pinned = 1;
+  for (int32_t i = 0; i < made->n_steps; i++) made->is_pinned &= !made->steps[i].entry->is_dropped;
+  for (int32_t i = 0; made->is_pinned && i < made->n_steps; i++) made->steps[i].entry->n_plans++;
+  pthread_mutex_unlock(&p->lock);
+}
+
+void plans_stamp_entries(svm_program *p) {
+  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
+    for (plan *x = atomic_load(&p->plans[i]); x; x = atomic_load(&x->next)) {
+      int64_t used = atomic_load(&x->last_used);
+      for (int32_t s = 0; s < x->n_steps; s++) {
+        entry *e = x->steps[s].entry;
+        e->last_used = used > e->last_used ? used : e->last_used;
+      }
+    }
+  }
+}
+
+int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error) {
+  int64_t generation = atomic_load(&p->generation);
+  if (atomic_load_explicit(&made->settled, memory_order_relaxed) != generation) {
+    pthread_mutex_lock(&p->lock);
+    int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
+    int is_settled = 1;
+    for (int32_t i = 0; i < made->n_steps; i++) is_settled &= entry_count(p, made->steps[i].entry, now);
+    pthread_mutex_unlock(&p->lock);
+    if (is_settled) atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
+  }
+  int wants_exact = atomic_load(&p->strategy) == SVM_STRATEGY_JIT;
+  for (int32_t i = 0; is_new && i < made->n_steps; i++) {
+    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, error);
+    if (code) return code;
+  }
+  return SVM_OK;
+}
+
+/* The replay --------------------------------------------------------------------------------------------------------------------- */
+
+static int32_t stop_at(call *c, const step *s) {
+  int32_t code = launch_fail(c->program, s->entry, &c->context->rt, c->error);
+  c->error->function = s->function;
+  c->error->pc = s->pc;
+  c->error->source = function_source(c->program, s->function, s->pc);
+  return code;
+}
+
+int32_t plan_replay(call *c, const plan *made, void *const *bases) {
+  svm_rt *rt = &c->context->rt;
+  const step *end = made->steps + made->n_steps;
+  for (const step *s = made->steps; s < end; s++) {
+    void *buffers[SVM_LIMIT_BUFFERS];
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+      buffers[i] = (void *)((uintptr_t)bases[s->refs[i].base] + (uintptr_t)s->refs[i].offset);
+    }
+    const instance *code = atomic_load(&s->entry->code);
+    if (launch_run(code, buffers, s->entry->dims, rt)) return stop_at(c, s);
+  }
+  return SVM_OK;
+}

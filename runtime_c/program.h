@@ -1,0 +1,111 @@
+/* A loaded program: immutable tables, and beside them the parts that calls change (call sites, plans, contexts). */
+#ifndef SVM_PROGRAM_H
+#define SVM_PROGRAM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "code.h"
+#include "image.h"
+#include "svm.h"
+#include "value.h"
+
+struct entry;
+struct plan;
+struct context;
+struct retired;
+
+typedef struct function {
+  svm_function_info info;
+  const uint32_t *code;
+  uint32_t n_words;
+  const svm_file_line *lines;
+  uint32_t n_lines;
+} function;
+
+/* A hash table of entries by dims: open addressing, never changed but by filling empty slots. */
+typedef struct entry_table {
+  uint64_t mask;
+  _Atomic(struct entry *) slots[];
+} entry_table;
+
+enum { POLYMORPHIC_MAX = 4 };
+
+/* Inline cache of one kernel. Readers take no lock; writers hold the program's. */
+typedef struct call_site {
+  _Atomic int32_t n_entries;
+  _Atomic(struct entry *) few[POLYMORPHIC_MAX];
+  _Atomic(entry_table *) many; /* once there are more than POLYMORPHIC_MAX */
+  _Atomic int64_t hits, misses; /* launches that looked up; replays are counted by plans */
+} call_site;
+
+typedef struct kernel {
+  svm_kernel_info info;
+  code_signature signature;
+  buffer_type *buffers;
+  code_object *objects; /* those of the artifact that this CPU runs */
+  int32_t n_objects;
+  _Atomic(const code_object *) generic;
+  struct installed *installed_generic; /* its owner, when it came later than the artifact */
+  call_site site;
+} kernel;
+
+/* A host function that the program calls. */
+typedef struct extern_slot {
+  const char *name;
+  svm_extern function;
+  void *context;
+} extern_slot;
+
+enum { PLAN_BUCKETS = 1024 };
+
+struct svm_program {
+  /* Set by the loader, then constant. */
+  image image;
+  svm_options options;
+  const char **strings;
+  int32_t n_strings, n_symbols, n_inputs, n_outputs, n_constants, n_functions, n_kernels, n_externs;
+  svm_symbol_info *symbols;
+  svm_input_info *inputs;
+  svm_axis_info *axes;
+  const char **outputs;
+  value *constants;
+  function *functions;
+  kernel *kernels;
+  buffer_type *buffers;
+  code_object *objects;
+  code_map code_map;
+  extern_slot *externs; /* filled by svm_register_extern before the first call */
+  int32_t *extern_of_string;
+  int32_t n_key; /* values of a plan's key: symbols, then inputs that are bool, int or float */
+  int32_t is_planned; /* main is static-flow and takes no str */
+
+  /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
+  _Atomic int32_t strategy;
+  _Atomic int32_t n_externs_missing;
+  _Atomic int32_t is_attached; /* somebody answers requests */
+  _Atomic int32_t is_too_long_to_plan;
+  _Atomic int64_t generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
+  _Atomic uint64_t epoch;
+  _Atomic(struct context *) contexts;
+  _Atomic(struct plan *) plans[PLAN_BUCKETS];
+  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles;
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* the queue, or an entry's state */
+  struct entry *queue_head, *queue_tail;
+  struct retired *retired;
+  svm_stats stats; /* the counters that only writers change */
+};
+
+/* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --------------------------- */
+int32_t load_tables(svm_program *p, svm_error *error);
+int32_t load_kernels(svm_program *p, svm_error *error);
+int32_t verify_program(svm_program *p, svm_error *error);
+
+/* The string of that index, NULL and an error if there is none. */
+const char *load_string(const svm_program *p, uint64_t index, const char *where, svm_error *error);
+
+/* Source line of an instruction, "" if unknown. */
+const char *function_source(const svm_program *p, int32_t function, int64_t pc);
+
+#endif

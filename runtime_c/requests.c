@@ -1,0 +1,261 @@
+/* Exact code on demand: when an entry is queued, how compiled code comes in, what is evicted. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "run.h"
+#include "status.h"
+
+enum { MAX_DOUBLINGS = 20 };
+
+/* The queue ------------------------------------------------------------------------------------------------------------ */
+
+static int is_exact(const entry *e) {
+  const instance *code = atomic_load(&e->code);
+  return code && code->tier == SVM_TIER_EXACT;
+}
+
+static void queue_put(svm_program *p, entry *e) {
+  atomic_store(&e->state, SVM_ENTRY_QUEUED);
+  e->next_queued = NULL;
+  if (p->queue_tail) p->queue_tail->next_queued = e;
+  else p->queue_head = e;
+  p->queue_tail = e;
+  p->stats.n_queued++;
+  pthread_cond_broadcast(&p->changed);
+}
+
+static entry *queue_take(svm_program *p) {
+  entry *e = p->queue_head;
+  if (!e) return NULL;
+  p->queue_head = e->next_queued;
+  if (!p->queue_head) p->queue_tail = NULL;
+  p->stats.n_queued--;
+  return e;
+}
+
+void queue_clear(svm_program *p) {
+  for (entry *e; (e = queue_take(p));) atomic_store(&e->state, SVM_ENTRY_IDLE);
+}
+
+int entry_count(svm_program *p, entry *e, int64_t now) {
+  int32_t strategy = atomic_load(&p->strategy), state = atomic_load(&e->state);
+  if (is_exact(e) || state != SVM_ENTRY_IDLE || strategy == SVM_STRATEGY_GENERIC || !atomic_load(&p->is_attached)) return 1;
+  e->executions += e->counted_at != now; /* a plan may use an entry many times */
+  e->counted_at = now;
+  int32_t doublings = e->n_evictions < MAX_DOUBLINGS ? e->n_evictions : MAX_DOUBLINGS;
+  int64_t wanted = strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
+  if (e->executions < wanted) return 0;
+  queue_put(p, e);
+  return 1;
+}
+
+static int32_t fail_wait(const svm_program *p, const entry *e, svm_error *error) {
+  const svm_kernel_info *k = &p->kernels[e->kernel].info;
+  if (atomic_load(&e->state) == SVM_ENTRY_FAILED) {
+    return status_fail(error, SVM_ERROR_COMPILE, "kernel \"%.100s\" could not be compiled: %.700s", k->label, e->failure);
+  }
+  return status_fail(error, SVM_ERROR_COMPILE, "kernel \"%.100s\" needs exact code and no compiler is attached; use strategy generic, or load where a compiler is", k->label);
+}
+
+int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) {
+  if (is_exact(e) || (!wants_exact && atomic_load(&e->code))) return SVM_OK;
+  int32_t code = SVM_OK;
+  pthread_mutex_lock(&p->lock);
+  while (!is_exact(e)) {
+    if (!atomic_load(&p->is_attached) || atomic_load(&e->state) == SVM_ENTRY_FAILED) {
+      code = fail_wait(p, e, error);
+      break;
+    }
+    if (atomic_load(&e->state) == SVM_ENTRY_IDLE) queue_put(p, e);
+    pthread_cond_wait(&p->changed, &p->lock);
+  }
+  pthread_mutex_unlock(&p->lock);
+  return code;
+}
+
+int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error) {
+  int32_t strategy = atomic_load(&p->strategy);
+  if (is_exact(e) || (strategy == SVM_STRATEGY_GENERIC && atomic_load(&e->code))) return SVM_OK;
+  if (strategy == SVM_STRATEGY_AUTO && atomic_load(&p->is_attached) && atomic_load(&e->state) == SVM_ENTRY_IDLE) {
+    pthread_mutex_lock(&p->lock);
+    entry_count(p, e, number);
+    pthread_mutex_unlock(&p->lock);
+  }
+  return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, error);
+}
+
+/* The compiler's side ---------------------------------------------------------------------------------------------------- */
+
+void svm_attach_compiler(svm_program *p, int32_t attached) {
+  pthread_mutex_lock(&p->lock);
+  atomic_store(&p->is_attached, attached != 0);
+  if (!attached) queue_clear(p);
+  atomic_fetch_add(&p->generation, 1);
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+}
+
+static struct timespec deadline_after(int32_t milliseconds) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  int64_t ns = t.tv_nsec + (int64_t)(milliseconds > 0 ? milliseconds : 0) * 1000000;
+  return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *request) {
+  struct timespec deadline = deadline_after(timeout_ms);
+  int32_t found = 0;
+  entry *e = NULL;
+  pthread_mutex_lock(&p->lock);
+  while (atomic_load(&p->is_attached) && !(e = queue_take(p))) {
+    if (pthread_cond_timedwait(&p->changed, &p->lock, &deadline) == ETIMEDOUT) break;
+  }
+  if (e) {
+    atomic_store(&e->state, SVM_ENTRY_COMPILING);
+    *request = (svm_request){.kernel = e->kernel, .n_dims = e->n_dims, .hits = atomic_load(&e->hits)};
+    memcpy(request->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
+    found = 1;
+  } else if (!atomic_load(&p->is_attached)) {
+    found = -1;
+  }
+  pthread_mutex_unlock(&p->lock);
+  return found;
+}
+
+int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims, const char *message, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  if (kernel < 0 || kernel >= p->n_kernels || n_dims != p->kernels[kernel].info.n_dims) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_compile_failed: no kernel %d with %d dims", kernel, n_dims);
+  }
+  pthread_mutex_lock(&p->lock);
+  entry *e = site_lookup(&p->kernels[kernel], dims);
+  if (e && !is_exact(e)) {
+    free(e->failure);
+    e->failure = strdup(message ? message : "");
+    atomic_store(&e->state, e->failure ? SVM_ENTRY_FAILED : SVM_ENTRY_IDLE);
+    p->stats.n_failed++;
+  }
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+  return SVM_OK;
+}
+
+/* Eviction ------------------------------------------------------------------------------------------------------------------ */
+
+/* Exact code may go when it was installed (not the artifact's) and generic code takes its place. */
+static int is_evictable(const entry *e) { return e->exact && e->exact->record && e->generic.run; }
+
+static entry *find_victim(svm_program *p, const entry *kept) {
+  entry *oldest = NULL;
+  for (int32_t i = 0; i < p->n_kernels; i++) {
+    const call_site *s = &p->kernels[i].site;
+    const entry_table *t = atomic_load(&s->many);
+    for (uint64_t j = 0; j < (t ? t->mask + 1 : POLYMORPHIC_MAX); j++) {
+      entry *e = t ? atomic_load(&t->slots[j]) : atomic_load(&s->few[j]);
+      if (e && e != kept && is_evictable(e) && (!oldest || e->last_used < oldest->last_used)) oldest = e;
+    }
+  }
+  return oldest;
+}
+
+static void drop_exact(svm_program *p, entry *e, const instance *instead) {
+  installed *old = e->exact;
+  e->exact = NULL;
+  atomic_store(&e->code, instead);
+  p->stats.code_bytes -= (int64_t)old->map.size;
+  retire(p, old, installed_free);
+}
+
+/* Evict the least recently used exact code until the limit holds again; `kept` is what came in just now. */
+static void evict(svm_program *p, const entry *kept) {
+  int64_t most = p->options.code_bytes_max;
+  if (!most || p->stats.code_bytes <= most) return;
+  plans_stamp_entries(p);
+  for (entry *e; p->stats.code_bytes > most && (e = find_victim(p, kept));) {
+    drop_exact(p, e, &e->generic);
+    e->n_evictions++;
+    e->executions = 0;
+    atomic_store(&e->state, SVM_ENTRY_IDLE);
+    p->stats.code_evicted++;
+  }
+  atomic_fetch_add(&p->generation, 1);
+}
+
+/* Installation ---------------------------------------------------------------------------------------------------------------- */
+
+static int32_t parse_installed(const svm_program *p, const kernel *k, const void *record, size_t size, installed *out, svm_error *error) {
+  out->record = malloc(size ? size : 1);
+  if (!out->record) return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes of code to install", size);
+  memcpy(out->record, record, size);
+  if (code_parse(k->info.label, &k->signature, out->record, size, &out->object, error)) return error->code;
+  const svm_file_object *o = out->object.record;
+  const uint8_t *code = (const uint8_t *)o + o->record_size;
+  if (o->code_offset || o->code_size != size - o->record_size) {
+    return status_fail(error, SVM_ERROR_ARTIFACT, "code of kernel \"%.100s\": the record is not followed by exactly its code", k->info.label);
+  }
+  if (!code_target_rank(o->target)) {
+    return status_fail(error, SVM_ERROR_TARGET, "code of kernel \"%.100s\" is for %s; this CPU runs %s: compile for that", k->info.label, o->target, svm_host_target());
+  }
+  if (code_check_hash(k->info.label, &out->object, code, error)) return error->code;
+  void *start;
+  code_piece piece = {code, o->code_size, k->info.label};
+  if (code_map_make(&piece, 1, p->options.perf_map, &out->map, &start, error)) return error->code;
+  out->object.run = (svm_kernel_code *)(uintptr_t)((char *)start + o->entry);
+  return SVM_OK;
+}
+
+/* Give generic code to all entries that run nothing yet. An entry that it does not fit stays without: its launch, which
+ * waits for code, will get the error from the exact code's installation. */
+static int32_t install_generic(svm_program *p, kernel *k, installed *made, svm_error *error) {
+  if (atomic_load(&k->generic)) return status_fail(error, SVM_ERROR_ARGUMENT, "kernel \"%.100s\" has generic code already", k->info.label);
+  const entry_table *t = atomic_load(&k->site.many);
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
+    if (!e || atomic_load(&e->code)) continue;
+    if (!instance_make(k, &made->object, e->dims, &e->generic, error)) atomic_store(&e->code, &e->generic);
+  }
+  k->installed_generic = made;
+  atomic_store(&k->generic, &made->object);
+  p->stats.code_bytes += (int64_t)made->map.size;
+  return SVM_OK;
+}
+
+static int32_t install_exact(svm_program *p, kernel *k, installed *made, svm_error *error) {
+  entry *e;
+  if (site_find_locked(p, (int32_t)(k - p->kernels), made->object.exact_dims, &e, error)) return error->code;
+  if (instance_make(k, &made->object, e->dims, &made->instance, error)) return error->code;
+  if (e->exact) drop_exact(p, e, &made->instance);
+  e->exact = made;
+  atomic_store(&e->code, &made->instance);
+  atomic_store(&e->state, SVM_ENTRY_COMPILED);
+  p->stats.code_bytes += (int64_t)made->map.size;
+  e->last_used = atomic_load(&p->n_calls);
+  evict(p, e);
+  return SVM_OK;
+}
+
+int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *record, size_t size, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  if (kernel_index < 0 || kernel_index >= p->n_kernels) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_install_code: kernel %d of %d", kernel_index, p->n_kernels);
+  }
+  kernel *k = &p->kernels[kernel_index];
+  installed *made = calloc(1, sizeof *made);
+  if (!made) return status_fail(error, SVM_ERROR_MEMORY, "memory: code to install");
+  int32_t code = parse_installed(p, k, record, size, made, error);
+  if (!code) {
+    pthread_mutex_lock(&p->lock);
+    code = made->object.exact_dims ? install_exact(p, k, made, error) : install_generic(p, k, made, error);
+    p->stats.code_installed += !code;
+    reclaim(p, 0);
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+  }
+  if (code) installed_free(made);
+  return code;
+}

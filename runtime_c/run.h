@@ -1,0 +1,240 @@
+/* What a running call works with: contexts, entries of call sites, plans. */
+#ifndef SVM_RUN_H
+#define SVM_RUN_H
+
+#include "program.h"
+
+/* Entries of call sites ------------------------------------------------------------------------------------------------ */
+
+/* Code of one tier, ready to be launched for one entry's dims. Immutable once published. */
+typedef struct instance {
+  svm_kernel_code *run;
+  int64_t n_tiles;
+  size_t scratch;    /* bytes per thread */
+  int32_t is_shared; /* worth sharing its tiles among threads */
+  int32_t tier;
+  const code_object *object;
+} instance;
+
+/* Exact code that was installed: its record, its mapping, its instance. */
+typedef struct installed {
+  instance instance;
+  code_object object;
+  code_map map;
+  void *record;
+} installed;
+
+/* A kernel at given dims. `code` is what a launch loads: one store swaps the tier. NULL: nothing to run yet. */
+typedef struct entry {
+  _Atomic(const instance *) code;
+  _Atomic int64_t hits; /* launches that looked it up; those of plans come on top */
+  _Atomic int32_t state;
+  int32_t kernel, n_dims;
+  uint32_t new_dims;
+  instance generic; /* run NULL: there is none */
+  /* Under the program's lock: */
+  int64_t executions, counted_at, last_used;
+  int32_t n_plans, n_evictions, is_dropped;
+  installed *exact;
+  char *failure;
+  struct entry *next_queued;
+  int64_t *n_elements; /* of each buffer, behind dims; set when made, then constant */
+  int64_t dims[];
+} entry;
+
+/* Find the entry of these dims, or make it after checking the launch's sizes. Lock-free when it is there. */
+int32_t site_find(svm_program *p, int32_t kernel, const int64_t *dims, entry **out, svm_error *error);
+
+/* Called with the lock held (site_lookup also during a call: between context_enter and context_leave). */
+int32_t site_find_locked(svm_program *p, int32_t kernel, const int64_t *dims, entry **out, svm_error *error);
+entry *site_lookup(const kernel *k, const int64_t *dims);
+void site_free(kernel *k);
+void entry_free(entry *e);
+void installed_free(void *object);
+
+/* Fill an instance; fails when the object's numbers overflow or its bounds are broken by these dims. */
+int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out, svm_error *error);
+
+/* Count one execution of the entry, once per `now`, under the strategy; queue it when it is worth exact code. Called with the lock.
+ * Returns whether there is nothing left to count. */
+int entry_count(svm_program *p, entry *e, int64_t now);
+
+/* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if need be.
+ * Called without the lock. */
+int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error);
+
+/* Both for one launch outside of a plan; `number` of the call. Called without the lock. */
+int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error);
+
+/* Drop all waiting requests. Called with the lock held. */
+void queue_clear(svm_program *p);
+
+/* Mark entries with the latest call of a plan that uses them. Called with the lock held. */
+void plans_stamp_entries(svm_program *p);
+
+/* Contexts and reclamation --------------------------------------------------------------------------------------------- */
+
+enum { CACHE_LINE = 64 };
+
+typedef struct frame {
+  const function *function;
+  const uint32_t *pc; /* where to go on; at a call: of the call instruction */
+  int64_t base;       /* first register */
+} frame;
+
+/* What one call at a time uses. Contexts are never freed before the program is. */
+typedef struct context {
+  _Alignas(CACHE_LINE) _Atomic uint64_t epoch; /* the program's when its call began, 0: no call */
+  _Atomic int32_t is_taken;
+  svm_rt rt;
+  char *arena; /* in `mapping`; at a huge page if it is that large */
+  size_t arena_bytes, mapping_bytes;
+  void *mapping;
+  _Atomic int64_t arena_bytes_seen; /* for statistics */
+  value *registers;
+  int64_t n_registers;
+  frame *frames; /* SVM_LIMIT_CALL_DEPTH + 1 */
+  void **bases;
+  int64_t n_bases;
+  int64_t *symbols; /* of the contract */
+  int64_t *key;
+  struct context *next;
+} context;
+
+/* A free context, whose epoch begins: what readers load from now on is not freed before context_leave. */
+context *context_enter(svm_program *p, svm_error *error);
+void context_leave(context *c);
+void context_free_all(svm_program *p);
+
+/* At least that much arena (64-byte aligned; contents lost), that many bases. */
+int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error);
+int32_t context_reserve_bases(context *c, int64_t n, svm_error *error);
+
+/* Free `object` with `free_object` once no call that began before now is running. Called with the lock held, after the
+ * last pointer to it was overwritten. */
+void retire(svm_program *p, void *object, void (*free_object)(void *));
+void reclaim(svm_program *p, int everything);
+
+/* Calls ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct call {
+  svm_program *program;
+  context *context;
+  heap heap;
+  int64_t fuel;
+  int64_t number; /* of the call: what counts entries once */
+  struct recorder *recorder; /* not NULL: trace, do not launch */
+  svm_error *error;
+} call;
+
+/* Run a function; `args` are its n_params values (borrowed). results: n_results owned values, none on an error. */
+int32_t interpret(call *c, int32_t function, const value *args, value *results);
+
+/* Check a launch: dtypes, directions, element counts; and find its entry. */
+int32_t launch_check(svm_program *p, int32_t kernel, const int64_t *dims, const value *registers,
+                     const uint32_t *buffers, entry **out, svm_error *error);
+
+/* Run all tiles of `code`. */
+int32_t launch_run(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt);
+
+/* The error of a kernel, or of missing scratch memory, after launch_run returned not 0. */
+int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error);
+
+/* Traces and plans --------------------------------------------------------------------------------------------------------- */
+
+/* Where a buffer of a step is: bases[base] + offset. */
+typedef struct buffer_ref {
+  int64_t offset;
+  int32_t base;
+  int32_t reserved;
+} buffer_ref;
+
+enum { BASE_ARENA = 0, BASE_ABSOLUTE = 1, BASE_INPUTS = 2 }; /* then one per input, then one per new output */
+
+typedef struct step {
+  entry *entry;
+  const buffer_ref *refs;
+  int32_t n_buffers;
+  int32_t function;
+  uint32_t pc;
+} step;
+
+/* New memory that the function returns, once per storage: the first tensor over it, and its number among all tensors
+ * that are returned. */
+typedef struct plan_output {
+  const tensor *tensor;
+  int32_t leaf;
+} plan_output;
+
+/* One straight line of launches for one key. Immutable but for its counters. */
+typedef struct plan {
+  _Atomic(struct plan *) next; /* in its bucket */
+  uint64_t hash;
+  _Atomic int64_t executions, last_used;
+  _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
+  int32_t is_pinned;       /* its entries know of it; else it is used once */
+  int32_t n_steps, n_outputs;
+  int64_t arena_bytes, plan_bytes;
+  step *steps;
+  buffer_ref *refs;
+  plan_output *outputs;
+  value *results; /* as traced; new storage has origin_index = its number in `outputs`, no data */
+  int32_t n_results;
+  int64_t n_key;
+  int64_t key[];
+} plan;
+
+/* Record one launch; `registers` and `buffers` as in launch_check. */
+int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers,
+                      int32_t function, uint32_t pc);
+
+/* *out: the number of a new traced storage. */
+int32_t record_storage(call *c, int64_t n_bytes, int32_t *out);
+
+/* Trace main for the key: *out is NULL without an error when the trace is too long to be kept. */
+int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out);
+
+/* The cache. plan_publish gives back the plan that counts: another thread's if that was earlier. */
+plan *plan_find(const svm_program *p, const int64_t *key);
+plan *plan_publish(svm_program *p, plan *made);
+void plan_free(void *plan);
+void plan_free_all(svm_program *p);
+
+/* Tell the entries of a new plan that it uses them, if none was dropped meanwhile. */
+void plan_pin(svm_program *p, plan *made);
+
+/* Count the execution of a plan that still has entries to count; waits for code if the strategy wants it. */
+int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error);
+
+/* Launch all steps; `bases` as in buffer_ref. */
+int32_t plan_replay(call *c, const plan *made, void *const *bases);
+
+/* Contract and results ------------------------------------------------------------------------------------------------------- */
+
+/* Check main's inputs, bind the symbols. */
+int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
+                      svm_error *error);
+
+/* How the tensors that a call returns get their memory. */
+typedef struct delivery {
+  const svm_allocator *allocator; /* NULL: malloc */
+  const svm_value *inputs;
+  const int32_t *is_copied; /* per input: the call worked on a copy; NULL: on none */
+  void *const *input_data;
+  const plan *plan;         /* NULL: values of the interpreter */
+  void **made;              /* per output of the plan: its memory */
+  storage **owners;         /* the same without an allocator */
+  int32_t n_leaves;         /* so far */
+  svm_error *error;
+} delivery;
+
+/* Get the memory of the plan's outputs: d->made, d->owners. */
+int32_t delivery_prepare(delivery *d);
+
+/* Describe the results to the caller; takes over nothing. On an error all outputs are none. */
+int32_t delivery_finish(delivery *d, const value *results, int32_t n, svm_value *outputs);
+
+/* Give back what delivery_prepare got, after an error. */
+void delivery_undo(delivery *d);
+
+#endif
