@@ -224,8 +224,7 @@ def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
     if group.contraction is not None and group.contraction.op == "attention":
         return False  # a mask is used once for every head
     unused = set(range(len(group.domain))) - used_loops(access)
-    if group.row:
-        unused.discard(len(group.domain) - 1)  # computed once a row
+    unused.discard(len(group.domain) - 1)  # what the last loop does not change is computed once before it
     return all(group.domain[loop] == 1 for loop in unused)
 
 

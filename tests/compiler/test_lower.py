@@ -1,0 +1,254 @@
+"""Fusion and lowering: the right kernels, and the same values as the graph before."""
+
+import numpy as np
+import pytest
+
+from shapevm.compiler.dims import evaluate as evaluate_dim
+from shapevm.compiler.dims import symbol
+from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.ops import OPS
+from shapevm.compiler.passes.pipeline import run
+from shapevm.compiler.types import TensorType
+from shapevm.jit.reference import evaluate as evaluate_spec
+from shapevm.vm.program import NUMPY_DTYPES
+
+B, L = symbol("b"), symbol("l")
+SIZES = [{"b": 1, "l": 1}, {"b": 2, "l": 3}, {"b": 3, "l": 17}]
+
+
+def new_graph(**inputs):
+    from shapevm.compiler.ir import SymbolInfo
+
+    graph = Graph("test", symbols={"b": SymbolInfo("b"), "l": SymbolInfo("l")})
+    values = [graph.input(name, TensorType(dtype, shape)) for name, (dtype, shape) in inputs.items()]
+    return graph, Builder(graph), values
+
+
+def finish(graph, *values):
+    graph.body.results = list(values)
+    graph.outputs = [f"out{i}" for i in range(len(values))]
+    return graph
+
+
+def concrete(attr, sizes):
+    if isinstance(attr, tuple):
+        return tuple(concrete(item, sizes) for item in attr)
+    return evaluate_dim(attr, sizes) if hasattr(attr, "free_symbols") else attr
+
+
+def execute(graph, arrays, sizes):
+    """Run a graph: kernels by their specs' definition, other ops by their own."""
+    env = dict(zip(graph.body.params, arrays, strict=True))
+    for node in graph.body.nodes:
+        args = [None if arg is None else env[arg] for arg in node.args]
+        if node.op == "free":
+            continue
+        if node.op == "kernel":
+            outs = [np.empty(concrete(v.type.shape, sizes), NUMPY_DTYPES[v.type.dtype]) for v in node.results]
+            evaluate_spec(node.attrs["spec"], concrete(node.attrs["dims"], sizes), [*args, *outs])
+            env |= zip(node.results, outs, strict=True)
+        else:
+            attrs = {name: concrete(value, sizes) for name, value in node.attrs.items()}
+            env[node.result] = OPS[node.op].reference(args, attrs)
+    return [env[value] for value in graph.body.results]
+
+
+def kernels(graph):
+    return [node.attrs["spec"] for node in graph.nodes() if node.op == "kernel"]
+
+
+def check(build, n_kernels=None, families=None):
+    """Lower build()'s graph; compare values at several sizes; return the specs."""
+    before, after = build(), build()
+    run(after)
+    for sizes in SIZES:
+        rng = np.random.default_rng(0)
+        arrays = []
+        for value in before.body.params:
+            shape = concrete(value.type.shape, sizes)
+            if value.type.dtype in ("i64", "bool"):
+                arrays.append(rng.integers(0, 2, shape).astype(NUMPY_DTYPES[value.type.dtype]))
+            else:
+                arrays.append(rng.normal(size=shape).astype(NUMPY_DTYPES[value.type.dtype]))
+        for ours, theirs in zip(execute(after, arrays, sizes), execute(before, arrays, sizes), strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    specs = kernels(after)
+    if n_kernels is not None:
+        assert len(specs) == n_kernels, [spec.family for spec in specs]
+    if families is not None:
+        assert [spec.family for spec in specs] == families
+    return specs
+
+
+def constant(b, *shape, name="w"):
+    rng = np.random.default_rng(sum(map(ord, name)))
+    return b.constant(rng.normal(size=shape).astype(np.float32), "f32", name)
+
+
+def test_pointwise_chain_is_one_collapsed_loop():
+    def build():
+        graph, b, (x, y) = new_graph(x=("f32", (B, L, 6)), y=("f32", (B, L, 6)))
+        z = b.one("mul", b.one("add", x, y), b.one("exp", x))
+        return finish(graph, z)
+
+    (spec,) = check(build, 1)
+    assert len(spec.domain) == 1 and spec.n_dims == 1
+
+
+def test_broadcast_and_permuted_inputs():
+    def build():
+        graph, b, (x, y) = new_graph(x=("f32", (B, L)), y=("f32", (L, B)))
+        row = b.one("expand", constant(b, 5, name="bias"), shape=(B, L, 5))
+        a = b.one("expand", b.one("reshape", x, shape=(B, L, 1)), shape=(B, L, 5))
+        c = b.one("permute", y, axes=(1, 0))
+        c = b.one("expand", b.one("reshape", c, shape=(B, L, 1)), shape=(B, L, 5))
+        return finish(graph, b.one("add", b.one("mul", a, row), c))
+
+    check(build, 1)
+
+
+def test_softmax_is_one_kernel():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 6)))
+        return finish(graph, b.one("softmax", x, axis=2))
+
+    (spec,) = check(build, 1)
+    assert len(spec.domain) == 2  # rows, row
+
+
+def test_softmax_over_another_axis():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 6)))
+        return finish(graph, b.one("softmax", x, axis=1))
+
+    check(build)
+
+
+def test_layer_norm_is_one_kernel():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
+        return finish(graph, b.one("layer_norm", x, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5))
+
+    check(build, 1, ["nest"])
+
+
+def linear(b, x, n_in, n_out, name):
+    w = constant(b, n_out, n_in, name=name)
+    bias = constant(b, n_out, name=name + ".bias")
+    return b.one("linear", x, w, bias)
+
+
+def test_linear_takes_its_bias_and_activation_along():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
+        return finish(graph, b.one("gelu", linear(b, x, 8, 10, "w"), approximate="none"))
+
+    (spec,) = check(build, 1, ["matmul"])
+    assert spec.batch == () and spec.b_layout == "panels" and spec.n_dims == 1
+
+
+def test_residual_joins_the_matmul_and_layer_norm_follows():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
+        y = b.one("add", linear(b, x, 8, 8, "w"), x)
+        z = b.one("layer_norm", y, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5)
+        return finish(graph, z)
+
+    check(build, 2, ["matmul", "nest"])
+
+
+def heads(b, x):
+    split = b.one("reshape", x, shape=(B, L, 2, 4))
+    return b.one("permute", split, axes=(0, 2, 1, 3))
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "f32"])
+def test_attention_block_moves_nothing(mask):
+    def build():
+        inputs = {"x": ("f32", (B, L, 8))} | ({"mask": (mask, (B, L))} if mask else {})
+        graph, b, (x, *rest) = new_graph(**inputs)
+        q, k, v = (heads(b, linear(b, x, 8, 8, name)) for name in "qkv")
+        wide = None
+        if rest:
+            wide = b.one("expand", b.one("reshape", rest[0], shape=(B, 1, 1, L)), shape=(B, 2, L, L))
+        out = b.one("attention", q, k, v, wide, scale=0.5)
+        joined = b.one("reshape", b.one("permute", out, axes=(0, 2, 1, 3)), shape=(B, L, 8))
+        return finish(graph, linear(b, joined, 8, 8, "o"))
+
+    specs = check(build, 5, ["matmul", "matmul", "matmul", "attention", "matmul"])
+    assert all(spec.batch == () for spec in specs if spec.family == "matmul")
+
+
+def test_embedding_gathers_in_place():
+    def build():
+        graph, b, (ids,) = new_graph(ids=("i64", (B, L)))
+        words = b.one("gather", constant(b, 7, 8, name="words"), ids, axis=0)
+        places = b.one("slice", constant(b, 30, 8, name="places"), axis=0, start=0, length=L, step=1)
+        y = b.one("add", words, b.one("expand", places, shape=(B, L, 8)))
+        z = b.one("layer_norm", y, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5)
+        return finish(graph, z)
+
+    check(build, 1)
+
+
+def test_mean_over_a_middle_axis_then_normalise():
+    def build():
+        graph, b, (x, m) = new_graph(x=("f32", (B, L, 6)), m=("f32", (B, L)))
+        wide = b.one("expand", b.one("reshape", m, shape=(B, L, 1)), shape=(B, L, 6))
+        weighted = b.one("permute", b.one("mul", x, wide), axes=(0, 2, 1))
+        total = b.one("reshape", b.one("reduce_sum", weighted), shape=(B, 6))
+        norm = b.one("sqrt", b.one("reduce_sum", b.one("mul", total, total)))
+        return finish(graph, b.one("div", total, b.one("expand", norm, shape=(B, 6))))
+
+    check(build)
+
+
+def test_values_used_twice_are_computed_once():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
+        y = b.one("exp", x)
+        return finish(graph, linear(b, y, 8, 8, "w"), b.one("add", y, y))
+
+    check(build, 3)
+
+
+def test_outputs_that_are_views():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, L, 6)))
+        y = b.one("exp", x)
+        flat = b.one("reshape", y, shape=(B * L, 6))
+        turned = b.one("permute", y, axes=(2, 0, 1))
+        return finish(graph, flat, turned)
+
+    check(build, 2)
+
+
+def test_batched_matmul_of_dynamic_operands():
+    def build():
+        graph, b, (x, y) = new_graph(x=("f32", (B, L, 8)), y=("f32", (B, L, 8)))
+        scores = b.one("matmul", x, b.one("permute", y, axes=(0, 2, 1)))
+        return finish(graph, b.one("matmul", b.one("softmax", scores, axis=2), y))
+
+    specs = check(build)
+    assert [spec.b_layout for spec in specs if spec.family == "matmul"] == ["rows", "rows"]
+
+
+def test_zero_d_and_iota():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", ()))
+        i = b.one("cast", b.one("iota", start=2, step=3, length=L, dtype="i64"), dtype="f32")
+        return finish(graph, b.one("mul", i, b.one("expand", x, shape=(L,))), b.one("exp", x))
+
+    check(build, 2)
+
+
+def test_row_scalar_in_a_second_use_of_the_row():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, 6)))
+        top = b.one("reduce_max", x)
+        low = b.one("reduce_min", x)
+        span = b.one("expand", b.one("sub", top, low), shape=(B, 6))
+        return finish(graph, b.one("div", x, span))
+
+    check(build, 1)
