@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
-from .compiler.passes.pipeline import PASSES, run_pass
+from .compiler.passes.pipeline import PASSES, run
 from .settings import settings
 
 if TYPE_CHECKING:
@@ -28,13 +26,6 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-@dataclass
-class BuildStats:
-    """Seconds by stage, in order."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-
 def import_model(
     model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, progress: Progress = _silent
 ) -> Graph:
@@ -50,12 +41,17 @@ def import_model(
 
 
 def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:
-    """Run the pipeline on `graph` in place."""
-    for i, each in enumerate(PASSES):
-        progress(each.name, i, len(PASSES))
-        run_pass(each, graph, verify=settings.verify)
+    """Run the pipeline on `graph` in place. `watch(name, graph)` is called after each pass."""
+    done = 0
+
+    def after(name: str, graph: Graph) -> None:
+        nonlocal done
+        done += 1
+        progress(name, done, len(PASSES))
         if watch is not None:
-            watch(each.name, graph)
+            watch(name, graph)
+
+    run(graph, check=settings.verify, watch=after)
 
 
 def build_program(
@@ -94,19 +90,3 @@ def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelS
 
 def _kernels(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes() if node.op == "kernel"]
-
-
-class Clock:
-    """A Progress that also notes how long each stage took, passing calls on to `inner`."""
-
-    def __init__(self, inner: Progress | None) -> None:
-        self.inner = inner or _silent
-        self.stats = BuildStats()
-        self._stage, self._since = "", perf_counter()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        now = perf_counter()
-        if self._stage:
-            self.stats.seconds[self._stage] = self.stats.seconds.get(self._stage, 0.0) + now - self._since
-        self._stage, self._since = stage, now
-        self.inner(stage, done, total)
