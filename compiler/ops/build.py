@@ -14,13 +14,14 @@ import sympy
 from ..dims import DimExpr, equal, floordiv, product, simplify
 from ..errors import DtypeError, ShapeError
 from ..ir import Builder, Value
-from ..promotion import SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
+from ..promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
 from ..ranges import bounds
-from ..types import TensorType
+from ..types import ScalarType, TensorType
 from .rules import Shape, equal_shapes, show
 
 Number = bool | int | float | sympy.Expr
 Tensorlike = Value | Number
+_SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
 def shape_of(x: Value) -> Shape:
@@ -69,6 +70,8 @@ def cast_to(b: Builder, x: Value, dtype: str) -> Value:
 
 def tensor_of(b: Builder, x: Tensorlike, dtype: str | None = None) -> Value:
     """Return `x` as a tensor: a number becomes 0-d, of its promotion dtype or `dtype`."""
+    if isinstance(x, Value) and isinstance(x.type, ScalarType):
+        return b.one("scalar", x, dtype=dtype or _SCALARS[x.type.kind])
     if isinstance(x, Value):
         return x if dtype is None else cast_to(b, x, dtype)
     return full(b, x, dtype or scalar_dtype(x))
@@ -76,6 +79,8 @@ def tensor_of(b: Builder, x: Tensorlike, dtype: str | None = None) -> Value:
 
 def operand(x: Tensorlike) -> Operand:
     """Return what type promotion looks at."""
+    if isinstance(x, Value) and isinstance(x.type, ScalarType):
+        return Operand(_SCALARS[x.type.kind], SCALAR)
     if isinstance(x, Value):
         return Operand(dtype_of(x), TENSOR if shape_of(x) else ZERO_DIM)
     return Operand(scalar_dtype(x), SCALAR)

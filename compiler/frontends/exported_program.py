@@ -1,0 +1,264 @@
+"""torch.export: an nn.Module or ExportedProgram becomes a Graph.
+
+Sizes are symbolic dimensions throughout: an integer of the exported graph is its expression, not a value. What
+torch.export knows of its symbols (ranges, divisibility) becomes the graph's contract.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
+
+from ...pytree import call_paths, paths, to_json
+from ..errors import DtypeError, UnsupportedOp, VerifyError
+from ..ir import Graph, Value
+from ..ops.rules import may_equal
+from ..types import ScalarType, TensorType
+from .importer import Importer, find_converter
+from .symbols import Symbols
+from .tree import signature_of, structure_of
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.bool: "bool", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+}  # fmt: skip
+
+
+def export_model(
+    model: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:
+    """Return torch.export's program of `model` in evaluation mode; sizes of 0 and 1 are as good as any other.
+
+    Raises what torch.export raises where the model cannot be exported with these dynamic shapes.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+    finally:
+        model.train(training)
+
+
+def decompose(program: ExportedProgram) -> ExportedProgram:
+    """Return `program` without in-place operators and with all operators decomposed that have no converter here."""
+    table = torch.export.default_decompositions()
+    for overload in list(table):
+        if find_converter(str(overload)) is not None:
+            del table[overload]
+    return program.run_decompositions(table)
+
+
+def import_program(program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None) -> Graph:
+    """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes.
+
+    Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the model's line.
+    """
+    return ProgramImporter(decompose(program), name, dynamic_shapes).run()
+
+
+class ProgramImporter(Importer):
+    """Imports one decomposed ExportedProgram."""
+
+    def __init__(self, program: ExportedProgram, name: str, dynamic_shapes: Any = None) -> None:
+        super().__init__(name)
+        self.program = program
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.symbols = Symbols(program, dynamic_shapes)
+        self.graph.symbols.update(self.symbols.contract)
+
+    def run(self) -> Graph:
+        """Import everything and return the graph."""
+        nodes = list(self.program.graph.nodes)
+        self.require((overload_of(node), source_of(node)) for node in nodes if is_operator(node))
+        self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        for node in nodes:
+            if node.op == "call_function":
+                self.values[node] = self._import_node(node)
+        self._add_outputs(next(node for node in nodes if node.op == "output"))
+        return self.graph
+
+    # Inputs and outputs
+
+    def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
+        specs = self.program.graph_signature.input_specs
+        signature = signature_of(self.program)
+        names = iter(call_paths(signature))
+        self.graph.structure["inputs"] = to_json(signature)
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind == InputKind.USER_INPUT:
+                constant = isinstance(spec.arg, ConstantArgument)
+                self.values[node] = spec.arg.value if constant else self._add_input(next(names), node)
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                self.values[node] = self._add_constant(spec)
+            else:
+                raise UnsupportedOp(f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can be compiled")
+
+    def _add_input(self, name: str, node: torch.fx.Node) -> Any:
+        found = node.meta["val"]
+        if isinstance(found, torch.Tensor):
+            return self.graph.input(name, self._type_of(found))
+        if isinstance(found, int | torch.SymInt):
+            expr = self.symbols.dim(found)
+            self.graph.input(name, ScalarType("int", expr))
+            return expr
+        raise UnsupportedOp(f"input {name} is a {type(found).__name__}; it must be a tensor or an int")
+
+    def _add_constant(self, spec: InputSpec) -> Value:
+        target = cast(str, spec.target)
+        tensor = self.program.state_dict.get(target)
+        if tensor is None:
+            tensor = self.program.constants[target]
+        return self.constant(*array_of(tensor), target)
+
+    def _add_outputs(self, node: torch.fx.Node) -> None:
+        specs = self.program.graph_signature.output_specs
+        for spec in specs:
+            if spec.kind != OutputKind.USER_OUTPUT:
+                raise UnsupportedOp(f"the model changes {spec.target or spec.arg.name} in place; return the new value instead")
+        results = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
+        fixed = [spec.arg.value if isinstance(spec.arg, ConstantArgument) else None for spec in specs]
+        is_fixed = [isinstance(spec.arg, ConstantArgument) for spec in specs]
+        structure = structure_of(cast(Any, self.program.call_spec.out_spec), iter(zip(is_fixed, fixed, strict=True)))
+        self.graph.structure["outputs"] = to_json(structure)
+        leaves = [result for result, skip in zip(results, is_fixed, strict=True) if not skip]
+        self.graph.outputs = [path or "output" for path in paths(structure)]
+        self.graph.body.results = [self._output_value(leaf) for leaf in leaves]
+
+    def _output_value(self, leaf: Any) -> Value:
+        return leaf if isinstance(leaf, Value) else self.builder.size(leaf)
+
+    # Operators
+
+    def _import_node(self, node: torch.fx.Node) -> Any:
+        found = node.meta.get("val")
+        if isinstance(found, torch.SymInt) and not is_item(node):
+            return self.symbols.dim(found)
+        if node.target is operator.getitem:
+            container, position = node.args
+            return self.values[cast(torch.fx.Node, container)][cast(int, position)]
+        if not is_operator(node):
+            return self._import_python(node)
+        if is_item(node):
+            return self._import_item(node)
+        args, kwargs = self._arguments(node)
+        result = self.convert(overload_of(node), args, kwargs, source_of(node))
+        self._check(node, result, found)
+        return result
+
+    def _import_item(self, node: torch.fx.Node) -> Any:
+        found = node.meta["val"]
+        x = self.values[cast(torch.fx.Node, node.args[0])]
+        self.builder.source = source_of(node)
+        if not isinstance(found, torch.SymInt):
+            return self.builder.one("item", x)
+        expr = self.symbols.dim(found)
+        self.builder.one("item", x, symbol=str(expr))
+        return expr
+
+    def _import_python(self, node: torch.fx.Node) -> Any:
+        """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
+        if isinstance(node.meta.get("val"), torch.SymBool | bool):
+            return node.meta["val"]
+        raise UnsupportedOp(f"{node.target} of numbers that depend on the input cannot be compiled", source=source_of(node))
+
+    def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments in the order of the overload's schema with defaults filled in."""
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for i, argument in enumerate(cast(Any, node.target)._schema.arguments):
+            if i < len(node.args) and not argument.kwarg_only:
+                value = node.args[i]
+            elif argument.name in node.kwargs:
+                value = node.kwargs[argument.name]
+            else:
+                value = argument.default_value
+            if argument.kwarg_only:
+                keywords[argument.name] = self._argument(value)
+            else:
+                positional.append(self._argument(value))
+        return positional, keywords
+
+    def _argument(self, value: Any) -> Any:
+        """Return an argument as converters take it (`declare.Composite`)."""
+        if isinstance(value, torch.fx.Node):
+            return self.values[value]
+        if isinstance(value, list | tuple):
+            return [self._argument(item) for item in value]
+        if isinstance(value, torch.dtype):
+            return dtype_name(value)
+        if isinstance(value, torch.SymInt):
+            return self.symbols.dim(value)
+        return str(value) if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
+
+    def _type_of(self, tensor: torch.Tensor) -> TensorType:
+        return TensorType(dtype_name(tensor.dtype), tuple(self.symbols.dim(size) for size in tensor.shape))
+
+    def _check(self, node: torch.fx.Node, result: Any, found: Any) -> None:
+        """Raise VerifyError where a converter's result has another type than PyTorch's."""
+        pairs = zip(result, found, strict=False) if isinstance(result, tuple) else [(result, found)]
+        for value, expected in pairs:
+            if isinstance(value, Value) and isinstance(expected, torch.Tensor):
+                wanted = self._type_of(expected)
+                same = isinstance(value.type, TensorType) and value.type.dtype == wanted.dtype and value.type.rank == wanted.rank
+                if not same or not all(map(may_equal, cast(TensorType, value.type).shape, wanted.shape)):
+                    raise VerifyError(
+                        f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}", source=source_of(node)
+                    )
+
+
+# The exported graph ---------------------------------------------------------------------------------
+
+
+def is_operator(node: torch.fx.Node) -> bool:
+    """Return True for calls of torch operators."""
+    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and not is_size(node)
+
+
+def is_size(node: torch.fx.Node) -> bool:
+    """Return True for calls that read a size."""
+    return str(node.target).startswith(("aten.sym_size", "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset"))
+
+
+def is_item(node: torch.fx.Node) -> bool:
+    """Return True for calls that read a tensor's element as a number."""
+    return str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default")
+
+
+def overload_of(node: torch.fx.Node) -> str:
+    """Return the overload's name, such as "aten.add.Tensor"."""
+    return str(node.target)
+
+
+def source_of(node: torch.fx.Node) -> str:
+    """Return "file.py:31", the innermost line of the model outside of torch, or ""."""
+    source = ""
+    for line in (node.meta.get("stack_trace") or "").splitlines():
+        line = line.strip()
+        if line.startswith('File "') and "/torch/" not in line:
+            path, _, rest = line.removeprefix('File "').partition('", line ')
+            source = f"{path.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return source
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return our name of a torch dtype. Raises DtypeError for complex and quantised ones."""
+    if dtype not in DTYPES:
+        raise DtypeError(f"dtype {dtype} cannot be compiled; use one of {', '.join(map(str, DTYPES))}")
+    return DTYPES[dtype]
+
+
+def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
+    """Return a tensor's elements in storage form (bf16 as uint16 bits) and its dtype."""
+    dtype = dtype_name(tensor.dtype)
+    tensor = tensor.detach().cpu().contiguous()
+    return (tensor.view(torch.uint16) if dtype == "bf16" else tensor).numpy(), dtype

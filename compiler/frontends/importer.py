@@ -1,0 +1,110 @@
+"""What all frontends share: looking up converters of torch overloads, collecting what is not supported, constants.
+
+A frontend walks its format and calls `Importer.convert` for every operator. Operators of one's own:
+
+    register_converter("my_ops.scale.default", lambda builder, x, factor: ...)     # as declare.Composite.expand
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import Error, UnsupportedOp
+from ..ir import Builder, Graph, Value
+from ..ops import COMPOSITES, OPS
+from ..ops import build as B
+from ..promotion import is_float
+
+Converter = Callable[..., Any]
+
+_REGISTERED: dict[str, Converter] = {}
+_ONE_TO_ONE = {overload: op.name for op in OPS.values() for overload in op.torch}
+
+
+def register_converter(overload: str, convert: Converter) -> None:
+    """Import `overload` ("namespace.name.overload") through `convert(builder, *args, **kwargs)`, before any of ours."""
+    if overload.count(".") < 2:
+        raise ValueError(f'overload is {overload!r}; it must be written "namespace.name.overload", such as "aten.add.Tensor"')
+    _REGISTERED[overload] = convert
+
+
+def find_converter(overload: str) -> Converter | None:
+    """Return the converter of an overload such as "aten.add.Tensor", or None."""
+    if overload in _REGISTERED:
+        return _REGISTERED[overload]
+    if overload in COMPOSITES:
+        return COMPOSITES[overload].expand
+    if overload in _ONE_TO_ONE:
+        op = _ONE_TO_ONE[overload]
+        return lambda builder, *args: builder.one(op, *args)
+    return None
+
+
+def known_overloads() -> list[str]:
+    """Return every overload that can be imported."""
+    return sorted({*_REGISTERED, *COMPOSITES, *_ONE_TO_ONE})
+
+
+class Importer:
+    """Makes `graph`. Subclasses walk a format: `require` what it uses, then `convert` operator by operator."""
+
+    def __init__(self, name: str) -> None:
+        self.graph = Graph(name)
+        self.builder = Builder(self.graph)
+
+    def require(self, overloads: Iterable[tuple[str, str]]) -> None:
+        """Raise UnsupportedOp naming all (overload, model line) that have no converter, with the nearest known names."""
+        missing: dict[str, list[str]] = {}
+        for overload, source in overloads:
+            if find_converter(overload) is None and not self.can_convert_unknown(overload):
+                missing.setdefault(overload, []).append(source)
+        if missing:
+            lines = "; ".join(_describe_missing(overload, sources) for overload, sources in missing.items())
+            raise UnsupportedOp(f"the program uses {len(missing)} operators that cannot be compiled: {lines}")
+
+    def can_convert_unknown(self, overload: str) -> bool:
+        """Return True where `convert_unknown` will take `overload`."""
+        return False
+
+    def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Import an operator without a converter (for subclasses). Raises UnsupportedOp."""
+        raise UnsupportedOp(f"{_describe_missing(overload, [self.builder.source])} cannot be compiled")
+
+    def convert(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any], source: str) -> Any:
+        """Append what `overload` does and return its results; errors get the model's line."""
+        self.builder.source = source
+        converter = find_converter(overload)
+        try:
+            if converter is None:
+                return self.convert_unknown(overload, args, kwargs)
+            return converter(self.builder, *args, **kwargs)
+        except Error as error:
+            error.source = error.source or source
+            raise
+
+    def constant(self, array: np.ndarray, dtype: str, name: str) -> Value:
+        """Append a tensor of the model; integer tensors that are all equal or count up become `full` or `iota`."""
+        if not is_float(dtype) and array.size > 1:
+            found = self._pattern(array, dtype)
+            if found is not None:
+                return found
+        return self.builder.constant(array, dtype, name)
+
+    def _pattern(self, array: np.ndarray, dtype: str) -> Value | None:
+        first = array.flat[0]
+        if (array == first).all():
+            return B.full(self.builder, first.item(), dtype, array.shape)
+        if dtype != "bool" and array.size == max(array.shape) and (np.diff(array.reshape(-1).astype(np.int64)) == 1).all():
+            line = self.builder.one("iota", start=int(first), step=1, length=array.size, dtype=dtype)
+            return B.reshape(self.builder, line, array.shape)
+        return None
+
+
+def _describe_missing(overload: str, sources: Sequence[str]) -> str:
+    places = ", ".join(dict.fromkeys(source for source in sources if source))
+    near = difflib.get_close_matches(overload, known_overloads(), n=2, cutoff=0.7)
+    return overload + (f" ({places})" if places else "") + (f" [nearest known: {', '.join(near)}]" if near else "")

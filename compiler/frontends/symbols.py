@@ -1,0 +1,152 @@
+"""torch.export's symbolic sizes as dimensions, and their ranges as the graph's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils._sympy import functions as torch_functions
+from torch.utils._sympy.numbers import int_oo
+
+from ..dims import DimExpr, floordiv, simplify, symbol
+from ..errors import UnsupportedOp
+from ..ir import SymbolInfo
+
+_FUNCTIONS: dict[type, Callable[..., Any]] = {
+    torch_functions.FloorDiv: floordiv,
+    torch_functions.CleanDiv: floordiv,
+    torch_functions.Mod: sympy.Mod,
+    torch_functions.PythonMod: sympy.Mod,
+    torch_functions.Max: sympy.Max,
+    torch_functions.Min: sympy.Min,
+    torch_functions.ModularIndexing: lambda base, divisor, modulus: sympy.Mod(floordiv(base, divisor), modulus),
+}
+
+
+class Symbols:
+    """The size symbols of one program. `contract`: what is known of each, by its name in our graph.
+
+    A size is named as the `Dim` that the user gave for it, else s0, s1, ... in the order of the inputs; values read
+    from tensors are u0, u1, ...
+    """
+
+    def __init__(self, program: ExportedProgram, dynamic_shapes: Any = None) -> None:
+        self._names: dict[str, str] = {}  # torch's name -> ours
+        self._dims: dict[Any, DimExpr] = {}
+        self.contract: dict[str, SymbolInfo] = {}
+        dims = _named_dims(program, dynamic_shapes)
+        for axis_size, dim in dims:
+            self._name(axis_size, dim)
+        for key, found in program.range_constraints.items():
+            name = self._our_name(str(key))
+            dim = next((d for d in (dim for _, dim in dims) if getattr(d, "__name__", "") == name), None)
+            low, high = _finite(found.lower), _finite(found.upper)
+            if dim is not None and getattr(dim, "min", None) is not None and dim.min <= 1:
+                low = dim.min  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
+            self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, f"dynamic_shapes {name}" if dim is not None else "")
+
+    def _name(self, size: Any, dim: Any) -> None:
+        """Name the symbols of one dynamic axis."""
+        free = sorted(size.node.expr.free_symbols, key=str)
+        root = getattr(dim, "root", dim)
+        name = getattr(root, "__name__", None)
+        for torch_symbol in free:
+            if str(torch_symbol) not in self._names:
+                taken = name is None or len(free) > 1 or name in self._names.values() or not str(name).isidentifier()
+                self._names[str(torch_symbol)] = self._fresh("s") if taken else str(name)
+
+    def _fresh(self, letter: str) -> str:
+        used = set(self._names.values())
+        return next(f"{letter}{i}" for i in range(len(used) + 1) if f"{letter}{i}" not in used)
+
+    def _our_name(self, name: str) -> str:
+        if name not in self._names:
+            self._names[name] = self._fresh("u" if name.startswith(("u", "zu")) else "s")
+        return self._names[name]
+
+    def dim(self, size: int | torch.SymInt) -> DimExpr:
+        """Return a size of torch's as a dimension. Raises UnsupportedOp for functions that dimensions do not have."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        if expr not in self._dims:
+            self._dims[expr] = simplify(self._translate(expr))
+        return self._dims[expr]
+
+    def _translate(self, expr: sympy.Expr) -> Any:
+        if isinstance(expr, sympy.Symbol):
+            return symbol(self._our_name(str(expr)))
+        if isinstance(expr, sympy.Integer):
+            return expr
+        args = [self._translate(arg) for arg in expr.args]
+        for kind, function in _FUNCTIONS.items():
+            if isinstance(expr, kind):
+                return function(*args)
+        if isinstance(expr, sympy.Add | sympy.Mul | sympy.Pow | sympy.Min | sympy.Max | sympy.Mod) and not expr.is_Rational:
+            return expr.func(*args)
+        raise UnsupportedOp(f"the size {expr} cannot be compiled: sizes are made of + - * // % min and max")
+
+
+def _finite(bound: Any) -> int | None:
+    return None if bound in (int_oo, -int_oo, sympy.oo, -sympy.oo) else int(bound)
+
+
+def _named_dims(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[torch.SymInt, Any]]:
+    """Return (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = [s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    given = list(_specs(program, dynamic_shapes, len(inputs)))
+    found = []
+    for spec, dims in zip(inputs, given, strict=True):
+        value = nodes[spec.arg.name].meta.get("val")
+        sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                found.append((size, _at(dims, axis)))
+    return sorted(found, key=lambda pair: not pair[0].node.expr.is_Symbol)
+
+
+def _at(dims: Any, axis: int) -> Any:
+    if isinstance(dims, Mapping):
+        return dims.get(axis)
+    if isinstance(dims, list | tuple):
+        return dims[axis] if axis < len(dims) else None
+    return dims
+
+
+def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[Any]:
+    """Yield, for every input, what dynamic_shapes says of its axes (None: nothing)."""
+    if dynamic_shapes is None:
+        yield from [None] * n
+        return
+    spec = program.call_spec.in_spec
+    args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)  # type: ignore[arg-type]
+    names = program.module_call_graph[0].signature.forward_arg_names  # type: ignore[union-attr]
+    combined = dict(zip(names or map(str, range(len(args))), args, strict=False)) | kwargs
+    shapes = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else dict(zip(combined, dynamic_shapes, strict=False))
+    result: list[Any] = [None] * n
+    for name, value in combined.items():
+        _pair(value, shapes.get(name), result)
+    yield from result
+
+
+class _Leaf:
+    """Stands for the input of that position."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
+    """Walk inputs and dynamic_shapes together."""
+    if isinstance(value, _Leaf):
+        result[value.position] = shapes
+    elif shapes is not None:
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else []
+        for key, item in items:
+            inner = shapes.get(key) if isinstance(shapes, Mapping) else shapes[key] if len(shapes) > key else None
+            _pair(item, inner, result)

@@ -1,0 +1,64 @@
+"""torch's TreeSpec as structures of `shapevm.pytree`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils._pytree import TreeSpec
+
+from ...pytree import LEAF, Structure, class_name
+from ..errors import UnsupportedOp
+
+Leaves = Iterator[tuple[bool, Any]]  # (it is a constant, its value) of every leaf
+
+
+def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
+    """Return the structure of `spec`. Raises UnsupportedOp for a container that cannot be said in JSON."""
+    if spec.is_leaf():
+        constant, value = next(leaves)
+        return {"constant": value} if constant else LEAF
+    children, kind, context = spec.children(), spec.type, spec.context
+    if kind in (list, tuple):
+        return {kind.__name__: [structure_of(child, leaves) for child in children]}
+    if kind in (dict, OrderedDict, defaultdict):
+        keys = context[1] if kind is defaultdict else context
+        return _dict(keys, [structure_of(child, leaves) for child in children])
+    inner = [structure_of(child, leaves) for child in children]
+    if kind.__name__ == "namedtuple":
+        return {"namedtuple": class_name(context), "fields": dict(zip(context._fields, inner, strict=True))}
+    names = _field_names(context, len(inner))
+    if names is None:
+        raise UnsupportedOp(f"a {kind.__name__} holds inputs or outputs; use tuples, lists, dicts, named tuples or dataclasses")
+    return {"object": class_name(kind), "fields": dict(zip(names, inner, strict=True))}
+
+
+def _dict(keys: list[Any], items: list[Structure]) -> Structure:
+    if all(isinstance(key, str) for key in keys):
+        return {"dict": dict(zip(keys, items, strict=True))}
+    if all(isinstance(key, int) for key in keys):
+        return {"dict": {str(key): item for key, item in zip(keys, items, strict=True)}, "int_keys": True}
+    raise UnsupportedOp(f"a dict of inputs or outputs has the keys {keys}; they must be all str or all int")
+
+
+def _field_names(context: Any, n: int) -> list[str] | None:
+    """Return the field names in the context of a registered class: a list of them, alone or first in a list or tuple."""
+    for names in (context, context[0] if isinstance(context, list | tuple) and context else None):
+        if isinstance(names, list | tuple) and len(names) == n and all(isinstance(name, str) for name in names):
+            return list(names)
+    return None
+
+
+def signature_of(program: ExportedProgram) -> dict[str, Any]:
+    """Return the signature (`shapevm.pytree`) of calls of `program`."""
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    leaves = iter([(isinstance(s.arg, ConstantArgument), getattr(s.arg, "value", None)) for s in specs])
+    args, kwargs = program.call_spec.in_spec.children()  # type: ignore[union-attr]
+    signature = program.module_call_graph[0].signature
+    names = list(getattr(signature, "forward_arg_names", None) or [])[: len(args.children())]
+    names += [f"arg{i}" for i in range(len(names), len(args.children()))]
+    pairs = [*zip(names, args.children(), strict=True), *zip(kwargs.context or [], kwargs.children(), strict=True)]
+    return {"positional": [name for name, _ in pairs], "parameters": {name: structure_of(spec, leaves) for name, spec in pairs}}

@@ -1,0 +1,177 @@
+"""Nested inputs and outputs as flat lists of leaves, and back, without PyTorch.
+
+A *structure* is JSON data:
+  "*"                                                     a leaf
+  {"constant": value}                                     None, a number or a string that is the same in every call
+  {"list": [..]}   {"tuple": [..]}                        their items' structures
+  {"dict": {key: ..}, "int_keys": true}                   by key, in order ("int_keys" only where they are ints)
+  {"namedtuple": "module:Class", "fields": {name: ..}}    given back as the class where its module is loaded, else as a dict
+  {"object": "module:Class", "fields": {name: ..}}        a dataclass or another class taking its fields as keywords; likewise
+A *signature* is {"positional": [name, ..], "parameters": {name: structure}}: how a call's arguments become leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .vm.errors import ArgumentError
+
+Structure = Any
+LEAF = "*"
+_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object")
+
+
+def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
+    """Return the leaves of `value` in order. Raises ArgumentError where it is not built as `structure` says."""
+    if structure == LEAF:
+        return [value]
+    kind = _kind(structure)
+    if kind == "constant":
+        if value is not structure["constant"] and value != structure["constant"]:
+            raise ArgumentError(f"{path or 'value'} is {value!r}; the program was compiled for {structure['constant']!r}")
+        return []
+    items = _items_of(value, kind, structure, path or "value")
+    return [leaf for (key, inner), item in zip(_inner(structure), items, strict=True) for leaf in flatten(item, inner, _join(path, key))]
+
+
+def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:
+    """Return the nested value that holds `leaves`. Raises ArgumentError for too few or too many."""
+    if n_leaves(structure) != len(leaves):
+        raise ArgumentError(f"{len(leaves)} values are given; the structure holds {n_leaves(structure)}")
+    return _build(iter(leaves), structure)
+
+
+def paths(structure: Structure, prefix: str = "") -> list[str]:
+    """Return the name of every leaf: keys and positions joined by dots ("" for a bare leaf)."""
+    if structure == LEAF:
+        return [prefix]
+    return [path for key, inner in _inner(structure) for path in paths(inner, _join(prefix, key))]
+
+
+def n_leaves(structure: Structure) -> int:
+    """Return how many leaves there are."""
+    return 1 if structure == LEAF else sum(n_leaves(inner) for _, inner in _inner(structure))
+
+
+def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapping[str, Any]) -> list[Any]:
+    """Return the leaves of a call's arguments, which may be given by position or by name.
+
+    Raises ArgumentError for an argument that is missing, given twice or unknown (None counts as not given).
+    """
+    names, parameters = signature["positional"], signature["parameters"]
+    if len(args) > len(names):
+        raise ArgumentError(f"{len(args)} positional arguments are given; the program takes {len(names)}: {', '.join(names)}")
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name in given:
+            raise ArgumentError(f"argument {name} is given twice, by position and by name")
+        if name not in parameters and value is not None:
+            raise ArgumentError(f"argument {name} is unknown; the program takes {', '.join(parameters)}")
+        given[name] = value
+    missing = [name for name, structure in parameters.items() if name not in given and n_leaves(structure)]
+    if missing:
+        raise ArgumentError(f"argument {missing[0]} is missing; the program takes {', '.join(parameters)}")
+    return [leaf for name, structure in parameters.items() if name in given for leaf in flatten(given[name], structure, name)]
+
+
+def call_paths(signature: Mapping[str, Any]) -> list[str]:
+    """Return the name of every leaf of a call: the argument's name, then as `paths`."""
+    return [path for name, structure in signature["parameters"].items() for path in paths(structure, name)]
+
+
+def to_json(structure: Structure) -> str:
+    """Return a structure or signature as text."""
+    return json.dumps(structure, separators=(",", ":"))
+
+
+def from_json(text: str) -> Structure:
+    """Return the structure or signature in `text`. Raises ArgumentError where it is neither."""
+    structure = json.loads(text)
+    parts = structure["parameters"].values() if isinstance(structure, dict) and "parameters" in structure else [structure]
+    for part in parts:
+        _check(part)
+    return structure
+
+
+def class_name(cls: type) -> str:
+    """Return "module:Class" for a structure."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+# Inside -------------------------------------------------------------------------------------------
+
+
+def _kind(structure: Structure) -> str:
+    for kind in _KINDS:
+        if isinstance(structure, dict) and kind in structure:
+            return kind
+    raise ArgumentError(f"{structure!r} is not a structure of nested values")
+
+
+def _check(structure: Structure) -> None:
+    if structure != LEAF:
+        for _, inner in _inner(structure):
+            _check(inner)
+
+
+def _inner(structure: Structure) -> Iterator[tuple[str, Structure]]:
+    """Yield (key, structure) of every item."""
+    kind = _kind(structure)
+    if kind in ("list", "tuple"):
+        yield from ((str(i), inner) for i, inner in enumerate(structure[kind]))
+    elif kind != "constant":
+        yield from structure["dict" if kind == "dict" else "fields"].items()
+
+
+def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[Any]:
+    keys = [key for key, _ in _inner(structure)]
+    if kind in ("list", "tuple"):
+        if not isinstance(value, list | tuple) or len(value) != len(keys):
+            raise ArgumentError(f"{path} is {_describe(value)}; it must be a {kind} of {len(keys)}")
+        return list(value)
+    wanted = [int(key) for key in keys] if structure.get("int_keys") else keys
+    if isinstance(value, Mapping):
+        if set(value) != set(wanted):
+            raise ArgumentError(f"{path} has the keys {', '.join(map(str, value))}; they must be {', '.join(keys)}")
+        return [value[key] for key in wanted]
+    if kind == "dict" or not all(hasattr(value, key) for key in keys):
+        raise ArgumentError(f"{path} is {_describe(value)}; it must have {', '.join(keys)}")
+    return [getattr(value, key) for key in keys]
+
+
+def _describe(value: Any) -> str:
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, list | tuple) else "")
+
+
+def _build(leaves: Iterator[Any], structure: Structure) -> Any:
+    if structure == LEAF:
+        return next(leaves)
+    kind = _kind(structure)
+    if kind == "constant":
+        return structure["constant"]
+    built = [(key, _build(leaves, inner)) for key, inner in _inner(structure)]
+    if kind in ("list", "tuple"):
+        items = [item for _, item in built]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {int(key) if structure.get("int_keys") else key: item for key, item in built}
+    cls = _loaded_class(structure[kind])
+    return dict(built) if cls is None else cls(**dict(built))
+
+
+def _loaded_class(name: str) -> type | None:
+    """Return the class where its module is loaded already: a file must not be able to import modules."""
+    module, _, qualified = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    is_record = isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, tuple))
+    return found if is_record else None
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
