@@ -34,7 +34,7 @@ def shape_of(buffer: Buffer, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check(spec: Nest, dims: tuple[int, ...], inputs: list[np.ndarray], guard: int = 64) -> None:
-    """Run on all targets, exact and generic; outputs must be the evaluation's, bytes around them untouched."""
+    """Run on all targets, exact and generic; outputs must be the evaluation's and bytes around them stay."""
     wanted = fill(spec, dims, inputs)
     evaluate(spec, dims, wanted)
     for target in HOST_TARGETS:
