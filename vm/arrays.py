@@ -95,6 +95,9 @@ class TorchLibrary:
             raise KindError(f"{what} has layout {value.layout}; pass .to_dense()")
         if value.dtype not in self._names:
             raise DtypeError(f"{what} is {value.dtype}; no program takes that: use one of {', '.join(self._dtypes)}")
+        fake = sys.modules.get("torch._subclasses.fake_tensor")
+        if fake is not None and isinstance(value, fake.FakeTensor):
+            raise KindError(f"{what} is a FakeTensor, which has no memory; pass a real tensor")
         plain = value.detach().resolve_neg().contiguous()
         try:
             misaligned = plain.data_ptr() % value.element_size() != 0

@@ -164,7 +164,7 @@ class _Assembler:
     def input(self, line: _Line) -> None:
         name = line.string()
         line.expect(":")
-        if line.peek() in ("int", "float", "bool", "str"):
+        if line.peek() in ("int", "float", "bool", "str") and line.peek(1) != "[":
             kind = line.take("name")
             self.inputs.append(Input(name, kind, symbol=line.indexed("s") if line.skip("=") else None))
             return

@@ -171,8 +171,8 @@ def to_python(value: Any, allocation: Allocation) -> Any:
 def _container(tag: str, value: Any, allocation: Allocation) -> Any:
     pairs, scratch = [], ffi.new("svm_value[2]")
     for index in range(value.length):
-        key, item = ffi.addressof(scratch, 0), ffi.addressof(scratch, 1)
-        if lib.svm_value_item(ffi.addressof(value), index, key, item) != OK:
+        key, item = scratch[0], scratch[1]  # references, not copies
+        if lib.svm_value_item(ffi.addressof(value), index, ffi.addressof(key), ffi.addressof(item)) != OK:
             raise InternalError(f"element {index} of a {tag} with {value.length} elements is missing")
         pairs.append((to_python(key, allocation) if tag == "dict" else None, to_python(item, allocation)))
     if tag == "dict":

@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shapevm.jit.spec import to_json
+from shapevm.vm import artifact, machine
+from shapevm.vm.assembler import assemble
+from shapevm.vm.errors import (
+    ArgumentError,
+    ArtifactError,
+    CompileError,
+    DeviceError,
+    DtypeError,
+    Error,
+    ExternError,
+    FileError,
+    GuardError,
+    IndexOutOfRange,
+    KindError,
+    ShapeError,
+    TargetError,
+    VerifyError,
+)
+from shapevm.vm.machine import Machine, Options, Request
+from shapevm.vm.program import Program
+
+from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, with_code
+
+GENERIC = Options(strategy="generic")
+
+
+def load(program: Program, options: Options = GENERIC) -> Machine:
+    return Machine.from_bytes(artifact.to_bytes(program), options)
+
+
+@pytest.fixture
+def add() -> Iterator[Machine]:
+    with load(add_program()) as made:
+        yield made
+
+
+def pair(n: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(n)
+    return rng.standard_normal(n, np.float32), rng.standard_normal(n, np.float32)
+
+
+# Arrays ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 1000])
+def test_numpy_and_torch(add: Machine, n: int) -> None:
+    x, z = pair(n)
+    for _ in range(3):
+        (got,) = add.call([x, z])
+        assert type(got) is np.ndarray and got.dtype == np.float32
+        np.testing.assert_array_equal(got, x + z + z)
+        (got,) = add.call([torch.from_numpy(x), torch.from_numpy(z)])
+        assert type(got) is torch.Tensor and torch.equal(got, torch.from_numpy(x + z + z))
+        (got,) = add.call([x, torch.from_numpy(z)])
+        assert type(got) is torch.Tensor and torch.equal(got, torch.from_numpy(x + z + z))
+
+
+def test_results_are_the_callers(add: Machine) -> None:
+    x, z = pair(64)
+    results = [add.call([x, z])[0] for _ in range(5)]
+    for result in results[1:]:
+        assert not np.shares_memory(results[0], result)
+        np.testing.assert_array_equal(result, results[0])
+
+
+class Dlpack:
+    """An array of a library that only speaks DLPack."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 1) -> None:
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+
+def odd_numpy(x: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield arrays equal to `x` that are not plain in one way or another."""
+    yield np.repeat(x, 2)[::2]
+    yield x[::-1].copy()[::-1]
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    yield read_only
+    raw = np.zeros(x.nbytes + 1, np.uint8)
+    raw[1:] = x.view(np.uint8)
+    yield raw[1:].view(x.dtype)  # misaligned
+    yield x.astype(">f4")
+    yield x.view(np.memmap)
+
+
+def test_odd_numpy_arrays(add: Machine) -> None:
+    x, z = pair(64)
+    for _ in range(2):
+        for array in (*odd_numpy(x), Dlpack(x)):
+            np.testing.assert_array_equal(add.call([array, z])[0], x + z + z)
+
+
+def test_odd_torch_tensors(add: Machine) -> None:
+    x, z = map(torch.from_numpy, pair(64))
+    raw = torch.zeros(257, dtype=torch.uint8)
+    raw[1:] = x.view(torch.uint8)
+    odd = [
+        x.repeat_interleave(2)[::2],
+        x.clone().requires_grad_(),
+        torch.nn.Parameter(x.clone()),
+        torch.frombuffer(bytearray(raw.numpy().tobytes()), dtype=torch.float32, offset=1),  # misaligned
+        torch.complex(x, -x).conj().imag,  # lazily negated
+    ]
+    for _ in range(2):
+        for tensor in odd:
+            (got,) = add.call([tensor, z])
+            assert torch.equal(got, x + z + z) and not got.requires_grad
+        assert torch.equal(add.call([x[:1].expand(64), z])[0], x[:1] + z + z)
+    for _ in range(3):
+        one = torch.complex(x[:1], -x[:1]).conj().imag  # contiguous by its strides, and yet not plain
+        assert torch.equal(add.call([one, z[:1]])[0], x[:1] + z[:1] + z[:1])
+    with torch.inference_mode():
+        assert torch.equal(add.call([x, z])[0], x + z + z)
+
+
+def test_unfit_arrays(add: Machine) -> None:
+    x, z = pair(8)
+    t = torch.from_numpy(x)
+    for bad, error, message in (
+        (t.to("meta"), DeviceError, 'input "x" is on meta; the program runs on the CPU: pass .cpu()'),
+        (t.to_sparse(), KindError, 'input "x" has layout torch.sparse_coo; pass .to_dense()'),
+        (t.to(torch.complex64), DtypeError, 'input "x" is torch.complex64; no program takes that'),
+        (x.astype("c8"), DtypeError, 'input "x" is complex64; no program takes that'),
+        (x.astype("f8"), DtypeError, 'input "x" is f64; the program takes f32: convert it first'),
+        (Dlpack(x, 2), DeviceError, 'input "x" is on DLPack device (2, 0); the program runs on the CPU'),
+        ([1.0], KindError, 'input "x" is a list; the program takes a tensor'),
+        (1.5, KindError, 'input "x" is a float; the program takes a tensor'),
+        (None, KindError, 'input "x" is a none; the program takes a tensor'),
+        (object(), KindError, 'input "x" is a object; pass an array'),
+    ):
+        for _ in range(2):
+            with pytest.raises(error) as caught:
+                add.call([bad, z])
+            assert message in str(caught.value)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = mode.from_tensor(t)
+    with pytest.raises(KindError, match="no memory"):
+        add.call([fake, z])
+
+
+# The contract ---------------------------------------------------------------------------------------
+
+
+def test_contract_is_what_was_written(add: Machine) -> None:
+    program = add_program()
+    assert (add.inputs, add.symbols, add.outputs) == (program.inputs, program.symbols, program.outputs)
+    with load(with_code(assemble(TEXT_OF_KINDS))) as kinds:
+        assert kinds.inputs == assemble(TEXT_OF_KINDS).inputs
+    assert add.kernels[0].label == "add" and add.kernels[0].source == "model.py:5" and add.kernels[0].n_objects == 1
+    assert add.functions == (machine.FunctionInfo("main", 3, 1, 5, True),)
+
+
+def test_contract_errors(add: Machine) -> None:
+    x, z = pair(8)
+    for xs, error, message in (
+        ([x], ArgumentError, "the program takes 2 inputs (x, z), 1 given"),
+        ([x.reshape(2, 4), z], ShapeError, 'input "x" has rank 2, sizes [2, 4]; the program takes rank 1: [n]'),
+        ([x, z[:5]], ShapeError, 'axis 0 has size 5, so n is 5; but input "x": axis 0 has size 8, so n is 8 (model.py:3)'),
+        ([x[:0], z[:0]], ShapeError, 'axis 0 has size 0, so n is 0; it must be at least 1 (model.py:3)'),
+        ([*pair(1001)], ShapeError, "so n is 1001; it must be at most 1000 (model.py:3)"),
+    ):
+        for call in (add.call, add.bind):
+            with pytest.raises(error) as caught:
+                call(xs)
+            assert message in str(caught.value)
+    assert add.bind([x, z]) == {"n": 8}
+
+
+TEXT_OF_KINDS = """
+symbol "n" 0 ..
+input "t": i64[s0, 3]
+input "k": int
+input "scale": float
+input "flag": bool
+input "name": str
+output "all"
+function "main" (6 params, 1 results)
+  tuple r6 (r0, r1, r2, r3, r4, r5)
+  list r7 (r6, r6)
+  dict r8 (r4, r7, r1, r6)
+  return (r8)
+"""
+
+
+def test_values_of_all_kinds() -> None:
+    with load(assemble(TEXT_OF_KINDS)) as m:
+        t = np.arange(6).reshape(2, 3)
+        for args in ([t, 5, 2.5, True, "ß\n"], [t, 5, 2, False, ""], [t[:0], -(1 << 63), float("inf"), True, "x" * 5000]):
+            (got,) = m.call(args)
+            inner = got[args[4]][0]
+            assert list(got) == [args[4], args[1]] and type(got[args[4]]) is list and type(inner) is tuple
+            np.testing.assert_array_equal(inner[0], args[0])
+            assert inner[1:] == (args[1], float(args[2]), args[3], args[4], len(args[0]))
+            assert [type(v) for v in inner[1:]] == [int, float, bool, str, int]
+            assert not np.shares_memory(inner[0], args[0])  # an input that is a result is copied
+        for bad, message in (
+            ([t, 1 << 63, 1.0, True, ""], 'input "k" is 9223372036854775808; it must fit 64 bits'),
+            ([t, 1.0, 1.0, True, ""], 'input "k" is a float; the program takes an int'),
+            ([t, True, 1.0, True, ""], 'input "k" is a bool; the program takes an int'),
+            ([t, 1, 1.0, 1, ""], 'input "flag" is an int; the program takes a bool'),
+        ):
+            with pytest.raises(Error) as caught:
+                m.call(bad)
+            assert message in str(caught.value)
+
+
+def test_floats_change_between_warm_calls() -> None:
+    text = 'input "x": f32[2]\ninput "s": float\noutput "y"\noutput "t"\nfunction "main" (2 params, 2 results)\n  return (r1, r0)'
+    with load(assemble(text)) as m:
+        for s in (1.0, 2.0, -0.5):
+            got = m.call([torch.ones(2), s])
+            assert got[0] == s and torch.equal(got[1], torch.ones(2))
+
+
+def test_ints_make_shapes() -> None:
+    text = 'input "k": int\noutput "y"\nfunction "main" (1 params, 1 results)\n  alloc r1 i32 (r0)\n  return (r1)'
+    with load(assemble(text)) as m:
+        for k in (3, 1, 3, 0, 2, 1):
+            assert m.call([k])[0].shape == (k,)
+        with pytest.raises(ShapeError):
+            m.call([-1])
+
+
+def test_constants_are_copied() -> None:
+    text = 'output "y"\nconstant c0 f32[2] = [1.0, 2.0]\nfunction "main" (0 params, 1 results)\n  const r0 c0\n  return (r0)'
+    with load(assemble(text)) as m:
+        first = m.call([])[0]
+        first[:] = 9
+        np.testing.assert_array_equal(m.call([])[0], np.array([1, 2], "f4"))
+
+
+def test_dtypes() -> None:
+    names = {"bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16"}
+    names |= {"bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+    for name, full in names.items():
+        text = f'input "x": {name}[3]\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)'
+        with load(assemble(text)) as m:
+            x = torch.tensor([0, 1, 2]).to(getattr(torch, full))
+            (got,) = m.call([x])
+            assert got.dtype == x.dtype and torch.equal(got, x)
+            array = x.view(torch.uint16).numpy() if name == "bf16" else x.numpy()
+            (back,) = m.call([array])
+            assert back.dtype == array.dtype
+            np.testing.assert_array_equal(back, array)
+
+
+# Errors while running -------------------------------------------------------------------------------
+
+
+def test_errors_carry_their_place() -> None:
+    text = 'input "k": int\nfunction "main" (1 params, 0 results)\n  line "model.py:7"\n  eq r1 r0 r0\n  not r1 r1\n  guard r1 "never"\n  return ()'
+    with load(assemble(text)) as m:
+        with pytest.raises(GuardError) as caught:
+            m.call([1])
+        error = caught.value
+        assert (error.args[0], error.function, error.pc, error.source) == ("never", 0, 7, "model.py:7")
+        assert str(error) == "never (model.py:7)"
+
+
+def test_index_out_of_range_in_a_kernel() -> None:
+    text = f"""
+symbol "n" 1 ..
+input "table": f32[4]
+input "index": i64[s0]
+output "y"
+kernel k0 "gather" (1 dims, f32[4], i64[n0], out f32[n0]) = {json.dumps(to_json(GATHER))}
+function "main" (3 params, 1 results)
+  line "model.py:8"
+  alloc r3 f32 (r2)
+  kernel k0 (r2) (r0, r1, r3)
+  return (r3)
+"""
+    with load(with_code(assemble(text))) as m:
+        table = np.arange(4, dtype="f4")
+        for index in ([1, 3, 0], [2, 2, 2]):
+            np.testing.assert_array_equal(m.call([table, np.array(index)])[0], table[index])
+        for _ in range(3):
+            with pytest.raises(IndexOutOfRange, match="index 4 is out of range for an axis of size 4") as caught:
+                m.call([table, np.array([1, 4, 0])])
+            assert caught.value.source == "model.py:8"
+        np.testing.assert_array_equal(m.call([table, np.array([3, 3, 3])])[0], table[[3, 3, 3]])
+
+
+def test_externs() -> None:
+    text = 'input "x": f32[2]\noutput "y"\nfunction "main" (1 params, 1 results)\n  int r1 3\n  extern "twice" (r2) (r0, r1)\n  return (r2)'
+    with load(assemble(text)) as m:
+        x = np.array([1, 2], "f4")
+        assert m.externs == ("twice",)
+        with pytest.raises(ExternError, match="twice"):
+            m.call([x])
+        with pytest.raises(Error, match="thrice"):
+            m.register_extern("thrice", lambda *_: [])
+        m.register_extern("twice", lambda a, n: [a * n])
+        for _ in range(3):
+            np.testing.assert_array_equal(m.call([x])[0], x * 3)
+    for answer, message in ((lambda *_: [], "gave 0 results"), (lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: [object()], "object")):
+        with load(assemble(text)) as m:
+            m.register_extern("twice", answer)
+            with pytest.raises(Error, match=message):
+                m.call([x])
+    for value in ("text", 5, None, True, (1, [2.5, "a"]), {"k": 1}):
+        with load(assemble(text)) as m:
+            m.register_extern("twice", lambda *_, v=value: [v])
+            assert m.call([x]) == [value]
+
+
+def test_call_function() -> None:
+    with load(assemble(PAIR)) as m:
+        assert m.call_function("pair", [1, "a"]) == [[1, "a", None]]
+        with pytest.raises(ArgumentError, match="no function 'none'; it has main, pair"):
+            m.call_function("none", [])
+        with pytest.raises(ArgumentError):
+            m.call_function("pair", [1])
+
+
+PAIR = 'function "main" (0 params, 0 results)\n  return ()\nfunction "pair" (2 params, 1 results)\n  none r2\n  list r3 (r0, r1, r2)\n  return (r3)'
+
+
+# Loading --------------------------------------------------------------------------------------------
+
+
+def test_open(tmp_path: Path) -> None:
+    path = tmp_path / "a.svm"
+    artifact.write(replace(add_program(), meta={"a": ["ä"]}), path)
+    with Machine.open(path, GENERIC) as m:
+        x, z = pair(5)
+        np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
+        assert m.meta == {"a": ["ä"]}
+    m.close()
+    with pytest.raises(ArgumentError, match="closed"):
+        m.call([x, z])
+    with pytest.raises(FileError, match="none.svm"):
+        Machine.open(tmp_path / "none.svm")
+    (tmp_path / "bad.svm").write_bytes(b"no artifact")
+    with pytest.raises(ArtifactError):
+        Machine.open(tmp_path / "bad.svm")
+
+
+def test_verified_when_loaded() -> None:
+    broken = replace(add_program().functions[0], code=(99,))
+    with pytest.raises(VerifyError) as caught:
+        load(replace(add_program(), functions=(broken,)))
+    assert (caught.value.function, caught.value.pc) == (0, 0)
+
+
+def test_kernel_without_code() -> None:
+    bare = assemble(ADD_TEXT)
+    with pytest.raises(TargetError, match="add"):
+        with load(bare) as m:
+            m.call([*pair(4)])
+
+
+def test_unknown_strategy(add: Machine) -> None:
+    with pytest.raises(ArgumentError, match="'fast' is unknown; known are auto, jit, generic"):
+        load(add_program(), Options(strategy="fast"))
+    with pytest.raises(ArgumentError):
+        add.set_strategy("fast")
+
+
+# Compilation ----------------------------------------------------------------------------------------
+
+
+class Compiler(threading.Thread):
+    """Answers a machine's requests; `failure` answers all of them with it."""
+
+    def __init__(self, m: Machine, failure: str | None = None) -> None:
+        super().__init__()
+        self.machine, self.failure, self.seen = m, failure, list[Request]()
+        m.attach_compiler()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                request = self.machine.wait_request(1.0)
+            except ArgumentError:
+                return
+            if request is None:
+                continue
+            self.seen.append(request)
+            if self.failure:
+                self.machine.compile_failed(request.kernel, request.dims, self.failure)
+            else:
+                self.machine.install(request.kernel, code(ADD, request.dims))
+
+    def stop(self) -> None:
+        self.machine.attach_compiler(False)
+        self.join()
+
+
+def test_jit_compiles_before_the_first_run() -> None:
+    with load(add_program(), Options(strategy="jit")) as m:
+        compiler = Compiler(m)
+        try:
+            for n in (5, 9, 5, 9):
+                x, z = pair(n)
+                np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
+        finally:
+            compiler.stop()
+        assert [request.dims for request in compiler.seen] == [(5,), (9,)]
+        assert {(e.dims, e.tier) for e in m.site(0).entries} == {((5,), "exact"), ((9,), "exact")}
+        assert m.stats()["code_installed"] == 2
+
+
+def test_auto_compiles_what_is_hot() -> None:
+    with load(add_program(), Options(strategy="auto", hot_calls=3)) as m:
+        x, z = pair(6)
+        compiler = Compiler(m)
+        try:
+            for _ in range(200):
+                np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
+                if m.site(0).entries[0].tier == "exact":
+                    break
+                threading.Event().wait(0.01)
+            assert m.site(0).entries[0].tier == "exact"
+            np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
+        finally:
+            compiler.stop()
+        assert [request.dims for request in compiler.seen] == [(6,)]
+
+
+def test_failed_compilation() -> None:
+    x, z = pair(6)
+    with load(add_program(), Options(strategy="jit")) as m:
+        compiler = Compiler(m, "no registers left")
+        try:
+            with pytest.raises(CompileError, match="no registers left"):
+                m.call([x, z])
+        finally:
+            compiler.stop()
+    with load(add_program(), Options(strategy="auto", hot_calls=1)) as m:
+        compiler = Compiler(m, "no registers left")
+        try:
+            for _ in range(5):
+                np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
+        finally:
+            compiler.stop()
+
+
+def test_install_refuses_what_is_not_sound(add: Machine) -> None:
+    record = artifact.serialise_object(code(ADD, (4,)))
+    changed = bytearray(record)
+    changed[-40] ^= 1
+    for bad in (record[:-1], record[:100], b"", bytes(changed), record + b"\0"):
+        with pytest.raises(ArtifactError):
+            add.install(0, bad)
+    with pytest.raises(Error):
+        add.install(0, code(GATHER, (4,)))
+    with pytest.raises(Error):
+        add.install(1, record)
+    add.install(0, record)
+    x, z = pair(4)
+    np.testing.assert_array_equal(add.call([x, z])[0], x + z + z)
+
+
+# Threads --------------------------------------------------------------------------------------------
+
+
+def test_many_threads(add: Machine) -> None:
+    problems: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for i in range(200):
+                x, z = pair(1 + (seed * 7 + i) % 23)
+                if i % 2:
+                    got = add.call([torch.from_numpy(x), torch.from_numpy(z)])[0].numpy()
+                else:
+                    got = add.call([x, z])[0]
+                np.testing.assert_array_equal(got, x + z + z)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert add.stats()["calls"] == 8 * 200
+
+
+def test_number_of_threads() -> None:
+    before = machine.get_threads()
+    try:
+        machine.set_threads(1)
+        assert machine.get_threads() == 1
+        machine.set_threads(0)
+        assert machine.get_threads() >= 1
+        with pytest.raises(ArgumentError):
+            machine.set_threads(-1)
+    finally:
+        machine.set_threads(before)
