@@ -54,6 +54,14 @@ def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
     return b.one("full", value=convert_number(value, dtype), dtype=dtype, shape=tuple(shape))
 
 
+def uniform(x: Value) -> Number | None:
+    """Return the value that all elements of `x` have where its definition tells, else None."""
+    node = x.node
+    if node is None or node.op not in ("full", "reshape", "expand", "permute", "slice"):
+        return None
+    return node.attrs["value"] if node.op == "full" else uniform(cast(Value, node.args[0]))
+
+
 def convert_number(value: Number, dtype: str) -> Number:
     """Return `value` as the Python type that holds a `dtype`; size expressions stay."""
     if isinstance(value, sympy.Expr) and not value.is_number:

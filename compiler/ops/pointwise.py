@@ -14,6 +14,7 @@ from ..promotion import is_float, to_float
 from ..types import INT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
+from .gather import counting
 from .rules import COMPUTE, Attrs, Types, check_dtype, same_dtype, same_shape, tensors
 
 # The operators ------------------------------------------------------------------------------------
@@ -110,9 +111,9 @@ _PROMOTING = {
     "fmod.Tensor": "fmod", "fmod.Scalar": "fmod", "bitwise_left_shift.Tensor": "shl", "bitwise_right_shift.Tensor": "shr",
     "bitwise_left_shift.Tensor_Scalar": "shl", "bitwise_right_shift.Tensor_Scalar": "shr",
     "__lshift__.Scalar": "shl", "__rshift__.Scalar": "shr", "__lshift__.Tensor": "shl", "__rshift__.Tensor": "shr",
-    **{f"{name}.{kind}": name for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Tensor", "Scalar")},
-    **{f"bitwise_{name}.{kind}": name for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
-    **{f"__{name}__.{kind}": name for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar")},
+    **{f"{name}.{kind}": name for name in ("eq", "ne", "lt", "le", "gt") for kind in ("Tensor", "Scalar")},
+    **{f"bitwise_{name}.{kind}": name for name in ("or", "xor") for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
+    **{f"__{name}__.{kind}": name for name in ("or", "xor") for kind in ("Tensor", "Scalar")},
 }  # fmt: skip
 _LOGICAL = {"logical_and.default": "and", "logical_or.default": "or", "logical_xor.default": "xor"}
 _TESTS = ("isnan", "isinf", "isfinite")
@@ -163,6 +164,8 @@ def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, *, alpha: B.Number = 1) ->
     dtype = B.common_dtype(x, y)
     if dtype == "bool":
         return B.pointwise(b, "or", x, y)
+    if isinstance(x, Value) and B.dtype_of(x) == dtype and not is_float(dtype) and _is_number(y, 0):
+        return x
     return B.pointwise(b, "add", x, _scaled(b, y, alpha, dtype), dtype=dtype)
 
 
@@ -181,6 +184,10 @@ def _scaled(b: Builder, y: B.Tensorlike, alpha: B.Number, dtype: str) -> B.Tenso
 def rsub(b: Builder, x: B.Tensorlike, y: B.Tensorlike, alpha: B.Number = 1) -> Value:
     """y - alpha * x."""
     return sub(b, y, x, alpha=alpha)
+
+
+def _is_number(y: B.Tensorlike, value: int) -> bool:
+    return isinstance(y, int) and y == value
 
 
 def mul(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
@@ -249,6 +256,24 @@ def sign(b: Builder, x: Value) -> Value:
     return x if B.dtype_of(x) == "bool" else b.one("sign", x)
 
 
+def at_least(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
+    """x >= y; True without asking where x is an arange that starts at y or above (position masks)."""
+    if isinstance(x, Value) and isinstance(y, int):
+        found = counting(x)
+        low, _ = (None, None) if found is None else B.bounds_of(b, found.start)
+        if low is not None and low >= y:
+            return B.full(b, True, "bool", B.shape_of(x))
+    return B.pointwise(b, "ge", x, y)
+
+
+def conjunction(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
+    """x & y; the other one where one is True everywhere."""
+    for known, other in ((x, y), (y, x)):
+        if isinstance(known, Value) and isinstance(other, Value) and B.dtype_of(other) == "bool" and B.uniform(known) is True:
+            return B.expand(b, other, B.broadcast_shape("and", [B.shape_of(known), B.shape_of(other)]))
+    return B.pointwise(b, "and", x, y)
+
+
 def logical_not(b: Builder, x: Value) -> Value:
     """x == 0."""
     return b.one("not", B.cast_to(b, x, "bool"))
@@ -311,6 +336,14 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode"), div),
     Composite(("aten.true_divide.Tensor",), div),
     Composite(("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar"), power),
+    Composite(("aten.ge.Tensor", "aten.ge.Scalar"), at_least),
+    Composite(
+        (
+            "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", "aten.__and__.Tensor",
+            "aten.__and__.Scalar",
+        ),
+        conjunction,
+    ),
     Composite(("aten.atan2.default",), atan2),
     Composite(("aten.addcmul.default",), addcmul),
     Composite(("aten.addcdiv.default",), addcdiv),
@@ -326,4 +359,4 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.clamp_max.default", "aten.clamp_max.Tensor"), clamp_max),
     Composite(("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"), where),
     Composite(("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"), masked_fill),
-)
+)  # fmt: skip
