@@ -1,4 +1,4 @@
-"""Which results of a graph own their memory, and which may share it with an input, a constant or another one."""
+"""Which results of a graph own their memory, and which may share it with something else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Symbolic dimensions: integer expressions over size symbols, on sympy.
 
-A dimension is a Python `int` or a sympy expression over symbols made by `symbol()`. Expressions are kept expanded, so
-structural equality is equality of polynomials. Division is floor division (`floordiv`), remainder takes the sign of
-the divisor (`mod`), as Python's and the VM's do.
+A dimension is a Python `int` or a sympy expression over symbols made by `symbol()`. Expressions are kept
+expanded, so structural equality is equality of polynomials. Division is floor division (`floordiv`),
+remainder takes the sign of the divisor (`mod`), as Python's and the VM's do.
 """
 
 from __future__ import annotations
@@ -24,14 +24,22 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
 
     @classmethod
     def eval(cls, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+        """Return a simpler expression, or None (sympy's hook)."""
         if b == 1:
             return a
         if a.is_Integer and b.is_Integer and b != 0:
             return sympy.Integer(int(a) // int(b))
         quotient = sympy.cancel(a / b)
-        if quotient.is_polynomial() and all(c.is_Integer for c in sympy.Poly(quotient, *quotient.free_symbols).coeffs()) if quotient.free_symbols else quotient.is_Integer:
-            return sympy.expand(quotient)
-        return None
+        return sympy.expand(quotient) if _is_whole(quotient) else None
+
+
+def _is_whole(quotient: sympy.Expr) -> bool:
+    """Return True where `quotient` is a polynomial with integer coefficients."""
+    if not quotient.free_symbols:
+        return bool(quotient.is_Integer)
+    if not quotient.is_polynomial():
+        return False
+    return all(c.is_Integer for c in sympy.Poly(quotient, *quotient.free_symbols).coeffs())
 
 
 def symbol(name: str) -> sympy.Symbol:
@@ -78,7 +86,7 @@ def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:
 
 
 def format_dim(dim: DimExpr) -> str:
-    """Return `dim` as text that `parse_dim` reads back: Python syntax with + - * ** and the functions below."""
+    """Return `dim` as text that `parse_dim` reads back: Python with + - * ** and the functions below."""
     return str(dim).replace(" ", "")
 
 
@@ -86,7 +94,7 @@ FUNCTIONS = {"floordiv": floordiv, "Mod": sympy.Mod, "Min": sympy.Min, "Max": sy
 
 
 def parse_dim(text: str) -> DimExpr:
-    """Return the dimension written as `text`. Raises ValueError with the offending part (nothing is evaluated)."""
+    """Return the dimension written as `text`. Raises ValueError naming the offending part."""
     try:
         return simplify(_parse(ast.parse(text.strip(), mode="eval").body))
     except SyntaxError as error:
@@ -117,4 +125,7 @@ def _parse(node: ast.expr) -> DimExpr:
                 return a**b
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
         return FUNCTIONS[node.func.id](*[sympy.sympify(_parse(arg)) for arg in node.args])
-    raise ValueError(f"dimension: {ast.unparse(node)!r} is not a sum, product, floordiv, Mod, Min or Max of symbols and integers")
+    shown = ast.unparse(node)
+    raise ValueError(
+        f"dimension: {shown!r} is no sum, product, floordiv, Mod, Min or Max of symbols and ints"
+    )

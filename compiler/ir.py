@@ -73,7 +73,7 @@ class Node:
 
 
 def is_named(value: Value) -> bool:
-    """Return True where the type of `value`, an int, is a size symbol of its own: the symbol's value is this one."""
+    """Return True where the type of `value`, an int, is a size symbol: the symbol's value is this one."""
     return isinstance(value.type, ScalarType) and isinstance(value.type.expr, sympy.Symbol)
 
 

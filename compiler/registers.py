@@ -19,7 +19,7 @@ READS, WRITES = "sS", "dD"
 
 @dataclass
 class Instruction:
-    """An opcode with operands by name, registers virtual. A label's place: `op` "", operands {"label": ...}."""
+    """An opcode with its operands by name; or, `op` being "", the place of the operand "label"."""
 
     op: str
     operands: dict[str, Any]

@@ -39,7 +39,7 @@ class Rule:
 
 
 def verify(graph: Graph, stage: str, after: str = "") -> None:
-    """Check every rule of `stage`. Raises VerifyError for the first broken one; `after` names the last pass."""
+    """Check the rules of `stage`. Raises VerifyError for the first broken one; `after` names a pass."""
     for rule in RULES:
         if stage in rule.stages:
             for node, sentence in rule.check(graph):

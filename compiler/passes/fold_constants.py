@@ -89,7 +89,7 @@ def _constant(value: Value) -> np.ndarray | None:
 
 
 def _computed(node: Node) -> np.ndarray | None:
-    """Return the node's result, None where an argument or attribute is not constant or a dtype not numpy's."""
+    """Return the node's result, None where an argument or attribute is not constant or a dtype is HALF."""
     arrays = [_constant(arg) if arg is not None else None for arg in node.args]
     types = [value.type for value in (*node.args, *node.results) if value is not None]
     is_half = any(isinstance(type, TensorType) and type.dtype in HALF for type in types)

@@ -16,7 +16,7 @@ def body(text: str) -> list[str]:
 
 @pytest.fixture
 def rewrite() -> Callable[..., None]:
-    """Return check(step, before, after, stage): `step` makes the graph `before` the graph `after`, well-formed."""
+    """Return check(step, before, after, stage): `step` makes `before` the graph `after`, well-formed."""
 
     def check(step: Callable[[Graph], None], before: str, after: str, stage: str = "core") -> None:
         graph = parse(before)

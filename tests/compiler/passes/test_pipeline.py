@@ -1,0 +1,113 @@
+"""The whole pipeline on an encoder layer made by hand: it computes what numpy says, at every shape."""
+
+from math import erf
+
+import numpy as np
+import pytest
+from shapevm.compiler.emit import emit
+from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.passes import pipeline
+from shapevm.compiler.passes.cse import cse
+from shapevm.compiler.passes.merge_linears import merge_linears
+from shapevm.compiler.text import constants, format_graph, parse
+from shapevm.compiler.verify import STAGES, verify
+
+WIDTH, HEADS = 24, 3
+RNG = np.random.default_rng(7)
+WEIGHTS = [RNG.standard_normal((WIDTH, WIDTH)).astype("float32") / 5 for _ in range(4)]
+BIASES = [RNG.standard_normal(WIDTH).astype("float32") for _ in range(5)]
+INPUTS = """graph "layer"
+  symbol batch min=0 multiple_of=1
+  symbol length min=1 max=64 multiple_of=1
+  input %x: f32[batch, length, 24]
+  input %mask: bool[batch, length]
+"""
+
+
+def layer() -> Graph:
+    """Attention over masked rows, residual, layer norm, gelu."""
+    graph = parse(INPUTS)
+    builder = Builder(graph)
+    builder.source = "model.py:1"
+    x, mask = graph.body.params
+    batch, length, _ = x.type.shape
+
+    def linear(value, i):
+        weight = builder.constant(WEIGHTS[i], "f32", f"w{i}")
+        return builder.one("linear", value, weight, builder.constant(BIASES[i], "f32", f"b{i}"))
+
+    split = [
+        builder.one("reshape", linear(x, i), shape=(batch, length, HEADS, WIDTH // HEADS)) for i in range(3)
+    ]
+    q, k, v = (builder.one("permute", part, axes=(0, 2, 1, 3)) for part in split)
+    wide = builder.one("reshape", mask, shape=(batch, 1, 1, length))
+    wide = builder.one("expand", wide, shape=(batch, HEADS, length, length))
+    attended = builder.one("permute", builder.one("attention", q, k, v, wide, scale=0.3), axes=(0, 2, 1, 3))
+    rows = linear(builder.one("reshape", attended, shape=(batch, length, WIDTH)), 3)
+    one = builder.constant(np.ones(WIDTH, "float32"), "f32", "one")
+    shift = builder.constant(BIASES[4], "f32", "shift")
+    normal = builder.one("layer_norm", builder.one("add", rows, x), one, shift, n_axes=1, eps=1e-5)
+    graph.body.results.append(builder.one("gelu", normal, approximate="none"))
+    graph.outputs.append("y")
+    return graph
+
+
+def expected(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    x = x.astype("float64")
+
+    def linear(value, i):
+        return value @ WEIGHTS[i].T + BIASES[i]
+
+    q, k, v = (
+        linear(x, i).reshape(*x.shape[:2], HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3) for i in range(3)
+    )
+    score = np.where(mask[:, None, None, :], 0.3 * q @ k.swapaxes(-1, -2), -np.inf)
+    weight = np.exp(score - score.max(-1, keepdims=True))
+    weight /= weight.sum(-1, keepdims=True)
+    y = linear((weight @ v).transpose(0, 2, 1, 3).reshape(x.shape), 3) + x
+    y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5) + BIASES[4]
+    return y * 0.5 * (1 + np.vectorize(erf, otypes=["float64"])(y / np.sqrt(2)))
+
+
+def compiled(merge: bool) -> Graph:
+    graph = layer()
+    if merge:
+        pipeline.decompose(graph)
+        pipeline.fold_constants(graph)
+        cse(graph)
+        merge_linears(graph)
+    pipeline.run(graph)
+    return graph
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 5), (3, 64), (0, 4)])
+def test_encoder_layer(execute, merge, batch, length):
+    x = RNG.standard_normal((batch, length, WIDTH)).astype("float32")
+    mask = np.arange(length) < np.arange(1, batch + 1)[:, None]
+    (y,) = execute(emit(compiled(merge)), [x, mask])
+    assert y.shape == x.shape and np.allclose(y, expected(x, mask), atol=1e-5)
+
+
+def test_lowered_text_round_trip():
+    graph = compiled(merge=False)
+    text = format_graph(graph)
+    again = parse(text, constants(graph))
+    verify(again, "lowered")
+    assert format_graph(again) == text and emit(again) == emit(graph)
+
+
+def test_no_work_on_weights_is_left():
+    kernels = [node for node in compiled(merge=False).nodes() if node.op == "kernel"]
+    assert sum(node.attrs["spec"].family == "matmul" for node in kernels) == 4
+    assert all(
+        node.attrs["spec"].b_layout == "panels" for node in kernels if node.attrs["spec"].family == "matmul"
+    )
+    assert all(node.source == "model.py:1" for node in kernels)
+
+
+def test_passes_are_watched_in_order():
+    seen = []
+    pipeline.run(layer(), watch=lambda name, graph: seen.append((name, len(list(graph.nodes())))))
+    assert [name for name, _ in seen] == [step.__name__ for step, _ in pipeline.PASSES]
+    assert all(stage in STAGES for _, stage in pipeline.PASSES)
