@@ -9,46 +9,56 @@ global context would keep every constant of every kernel for ever.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib import import_module
+from functools import lru_cache
 from time import perf_counter
 
 import llvmlite.binding as llvm
 
+from . import attention, matmul, nest
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings, resolve
-from .link import link
+from .link import Blob, link
 from .llvm import Function, Int
 from .spec import Attention, Body, Dim, Index, KernelSpec, Matmul, Nest, Size, spec_hash
 from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
-FAMILIES = {
-    Nest.family: "nest",
-    Matmul.family: "matmul",
-    Attention.family: "attention",
-}  # modules with `emit`
+MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
+FAMILIES: dict[str, Generator] = {
+    Nest.family: nest.emit,
+    Matmul.family: matmul.emit,
+    Attention.family: attention.emit,
+}
 
 
-@cache
-def generator(family: str) -> Generator:
-    """Return `emit` of the family's module. Raises ValueError for an unknown family."""
-    if family not in FAMILIES:
-        raise ValueError(f"kernel family {family!r} is unknown; known are {', '.join(FAMILIES)}")
-    return import_module(f".{FAMILIES[family]}", __package__).emit
+def _generate(
+    spec: KernelSpec, dims: Sequence[int] | None, schedule: str | None
+) -> tuple[Function, Generated]:
+    f = Function(ENTRY, PARAMS)
+    sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
+    return f, FAMILIES[spec.family](f, spec, sizes, schedule)
+
+
+def _module(text: str, target: str) -> str:
+    row = find_target(target)
+    return f'target triple = "{row.triple}"\n{text}attributes #0 = {{ {row.attributes} }}\n'
 
 
 def kernel_text(
     spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None = None
 ) -> tuple[str, Generated]:
-    """Return the LLVM text of a kernel's module and what its generator says of it.
+    """Return the LLVM text of a kernel's module, parts included, and what its generator says of it.
 
     `dims`: the values of the spec's Dims (an exact kernel), or None (generic: they are loaded at run time).
     """
-    f = Function(ENTRY, PARAMS)
-    sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
-    generated = generator(spec.family)(f, spec, sizes, schedule)
-    row = find_target(target)
-    return f'target triple = "{row.triple}"\n{f.text()}attributes #0 = {{ {row.attributes} }}\n', generated
+    f, generated = _generate(spec, dims, schedule)
+    return _module(f.whole_text(), target), generated
+
+
+@lru_cache(maxsize=MAX_PARTS)
+def _part(name: str, text: str, target: str) -> Blob:
+    """Return the code of a kernel's part; kernels for other shapes mostly have the same parts."""
+    with llvm.create_context() as context, llvm.parse_assembly(_module(text, target), context) as module:
+        return link(target_machine(target).emit_object(module), name)
 
 
 def _load_dims(f: Function, n_dims: int) -> list[Int]:
@@ -74,13 +84,16 @@ def compile_kernel(
     target = target or host_target()
     begin = perf_counter()
     limits = bounds(spec, dims)
-    text, generated = kernel_text(spec, dims, target, schedule)
+    f, generated = _generate(spec, dims, schedule)
+    text = _module(f.text(), target)
+    part_texts = [(name, part.text()) for name, part in f.parts.items()]
     written = perf_counter()
     with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
         parsed = perf_counter()
         elf = target_machine(target).emit_object(module)
+    parts = {name: _part(name, part_text, target) for name, part_text in part_texts}
     emitted = perf_counter()
-    blob = link(elf, ENTRY)
+    blob = link(elf, ENTRY, parts)
     timings = Timings(written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
     return CodeObject(
         spec_hash=spec_hash(spec),
@@ -95,7 +108,7 @@ def compile_kernel(
         entry=blob.entry,
         exact_dims=dims,
         schedule=generated.schedule,
-        llvm_ir=text if keep_ir else "",
+        llvm_ir=_module(f.whole_text(), target) if keep_ir else "",
         timings=timings,
     )
 

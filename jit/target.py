@@ -81,7 +81,7 @@ def target_machine(name: str) -> llvm.TargetMachine:
     """Return LLVM's code emitter for a target (one for the whole process: llvmlite serialises its use).
 
     Position-independent code, small code model: kernels reach their constants relative to the program
-    counter. Levels 1 to 3 of the back end take the same time and give the same code; 0 keeps values in memory.
+    counter. Levels 1 to 3 of the back end take the same time and give the same code.
     """
     target = find_target(name)
     llvm.initialize_all_targets()

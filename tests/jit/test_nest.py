@@ -108,7 +108,7 @@ def test_transpose(dims):
     np.testing.assert_array_equal(run(nests.transpose(), dims, [x])[0], x.T)
 
 
-@pytest.mark.parametrize("dims", [d for d in SIZES if d[1]])
+@pytest.mark.parametrize("dims", [d for d in SIZES if 0 < d[1] < 10_000])
 def test_softmax(dims):
     x = random(dims, "f32", "x") * 5
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
