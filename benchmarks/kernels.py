@@ -56,7 +56,7 @@ def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) 
     sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
     n, call = kernel.n_tiles(dims), kernel._call
     places = ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt)
-    keep = (memory, pointers, sizes, rt, buffers)
+    keep = (kernel, memory, pointers, sizes, rt, buffers)
 
     def run(_keep: object = keep) -> None:
         call(*places, 0, n)

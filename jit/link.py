@@ -9,14 +9,16 @@ chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
+from types import MappingProxyType
 
 SHF_ALLOC, SHF_WRITE = 2, 1
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
 SHN_UNDEF, STT_SECTION = 0, 3
 EM_X86_64, EM_AARCH64 = 62, 183
+PART_ALIGN = 64  # bytes; less than a page, so a part may not reach data by page (ADRP)
 
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
@@ -175,20 +177,33 @@ def _is_kept(section: Section) -> bool:
     return section.type == SHT_PROGBITS and not section.name.startswith((".eh_frame", ".note", ".comment"))
 
 
-def link(elf: bytes, entry: str) -> Blob:
+def _append(blob: bytearray, parts: Mapping[str, Blob]) -> dict[str, int]:
+    """Append linked parts; return the place of each one's entry by name."""
+    entries = {}
+    for name, part in parts.items():
+        blob += bytes(-len(blob) % PART_ALIGN)
+        entries[name] = len(blob) + part.entry
+        blob += part.code
+    return entries
+
+
+def link(elf: bytes, entry: str, parts: Mapping[str, Blob] = MappingProxyType({})) -> Blob:
     """Return the blob of one object, whose entry point is the symbol `entry`.
 
+    `parts`: linked code of the functions that the object calls but does not define.
     Raises LinkError naming the symbol, section or relocation that stands against it.
     """
     machine, sections = read_sections(elf)
     symbols = read_symbols(sections)
     blob, places = _lay_out(sections)
+    entries = _append(blob, parts)
     for table in sections:
         if table.type == SHT_RELA and table.info in places:
             base = places[table.info]
             for offset, info, addend in _RELA.iter_unpack(table.body):
                 symbol = symbols[info >> 32]
-                if symbol.section not in places:
+                defined = symbol.section in places
+                if not defined and symbol.name not in entries:
                     raise LinkError(
                         f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline"
                     )
@@ -198,7 +213,8 @@ def link(elf: bytes, entry: str) -> Blob:
                         f"relocation {info & 0xFFFFFFFF} of machine {machine} against {symbol.name!r} "
                         "is unknown"
                     )
-                apply(blob, base + offset, places[symbol.section] + symbol.value + addend)
+                to = places[symbol.section] + symbol.value if defined else entries[symbol.name]
+                apply(blob, base + offset, to + addend)
     for symbol in symbols:
         if symbol.name == entry and symbol.section in places:
             return Blob(bytes(blob), places[symbol.section] + symbol.value)

@@ -49,13 +49,18 @@ class Loop:
 
 
 class Function:
-    """Text of one LLVM function `define void @name(params)`."""
+    """Text of one LLVM function `define void @name(params)`.
+
+    `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
+    and linked into every kernel that has the same part.
+    """
 
     def __init__(self, name: str, params: Sequence[tuple[str, str]]) -> None:
         self.name = name
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
+        self.parts: dict[str, Function] = {}
         self._n = 0
         self.block = "entry"
 
@@ -90,11 +95,29 @@ class Function:
             return Value("void", "")
         return self.op(type, text)
 
+    def call_part(self, name: str, *args: Value) -> None:
+        """Call the part of that name, which `parts` holds or will hold."""
+        self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
+
+    def _signature(self) -> str:
+        return f"void @{self.name}({', '.join(f'{p.type} {p.name}' for p in self.params)})"
+
     def text(self) -> str:
-        """Return the finished function with its declarations."""
-        params = ", ".join(f"{p.type} {p.name}" for p in self.params)
-        lines = [f"define void @{self.name}({params}) #0 {{", "entry:", *self.lines, "  ret void", "}"]
-        return "\n".join([*sorted(self.declarations.values()), *lines]) + "\n"
+        """Return the finished function with its declarations, its parts declared only."""
+        parts = (f"declare {part._signature()}" for part in self.parts.values())
+        declared = [*self.declarations.values(), *parts]
+        lines = [f"define {self._signature()} #0 {{", "entry:", *self.lines, "  ret void", "}"]
+        return "\n".join([*sorted(declared), *lines]) + "\n"
+
+    def whole_text(self) -> str:
+        """Return the function with its declarations and its parts."""
+        functions = [*self.parts.values(), self]
+        declarations = {name: text for f in functions for name, text in f.declarations.items()}
+        lines = sorted(declarations.values())
+        for f in functions:
+            linkage = "" if f is self else "internal "
+            lines += [f"define {linkage}{f._signature()} #0 {{", "entry:", *f.lines, "  ret void", "}"]
+        return "\n".join(lines) + "\n"
 
     # i64 arithmetic with folding
     def i64(self, x: Int) -> Value:

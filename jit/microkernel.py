@@ -70,11 +70,11 @@ class MicroKernels:
         """Compute `rows` rows from a, b into c; read ahead `lines` (0, 1 or 2) cache lines for each k at `ahead`."""
         name = f"{self.name}_{rows}x{self.vectors}_{lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
-        if name not in self.f.declarations:
-            params = [(x.type, f"p{i}") for i, x in enumerate(arguments)]
-            self._define(Function(name, params), rows, lines)
-        passed = ", ".join(f"{x.type} {x.name}" for x in arguments)
-        self.f.do(f"call void @{name}({passed})")
+        if name not in self.f.parts:
+            part = Function(name, [(x.type, f"p{i}") for i, x in enumerate(arguments)])
+            self._define(part, rows, lines)
+            self.f.parts[name] = part
+        self.f.call_part(name, *arguments)
 
     def _define(self, g: Function, rows: int, lines: int) -> None:
         a, b, c, ahead, *params = g.params
@@ -98,9 +98,6 @@ class MicroKernels:
             row = g.at(c, "float", g.mul(r, strides.ldc))
             for v in range(self.vectors):
                 g.store(sums[r * self.vectors + v], g.at(row, "float", LANES * v), align=4)
-        rest = g.text().partition(f"define void @{g.name}")[2]
-        self.f.declarations |= g.declarations
-        self.f.declarations[g.name] = f"define internal void @{g.name}{rest}"
 
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Value, b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]."""
