@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compiler.dims import evaluate
@@ -30,14 +31,17 @@ def import_model(
     model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, progress: Progress = _silent
 ) -> Graph:
     """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path."""
-    from .compiler.frontends.exported_program import export_model, import_exported_program, load_exported_program
+    from .compiler.frontends.exported_program import export_model, import_program, load_program
 
     progress("export", 0, 1)
-    if isinstance(model, str):
-        model = load_exported_program(model)
-    exported = model if hasattr(model, "graph_signature") else export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    if isinstance(model, str | Path):
+        exported = load_program(model)
+    elif hasattr(model, "graph_signature"):
+        exported = model
+    else:
+        exported = export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
     progress("import", 0, 1)
-    return import_exported_program(exported)
+    return import_program(exported, dynamic_shapes=dynamic_shapes)
 
 
 def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:

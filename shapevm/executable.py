@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .pytree import Structure
+from . import pytree
 from .settings import settings
 from .vm.machine import EntryStats, Machine, Options
 
@@ -57,6 +57,34 @@ class Stats:
         return "generic" if exact == 0 else f"exact {exact}, generic {total - exact}"
 
 
+class CallForm:
+    """How the model's nested arguments and results map to the flat ones of the program."""
+
+    def __init__(self, machine: Machine) -> None:
+        structure = machine.meta.get("structure", {})
+        names = [row.name for row in machine.inputs]
+        flat = {"positional": names, "parameters": {name: pytree.LEAF for name in names}}
+        self._signature = pytree.from_json(structure["inputs"]) if "inputs" in structure else flat
+        outputs = {"tuple": [pytree.LEAF] * len(machine.outputs)}
+        self._results = pytree.from_json(structure["outputs"]) if "outputs" in structure else outputs
+        self._names = names
+        parameters = self._signature["parameters"]
+        self._is_flat = list(parameters) == names and all(inner == pytree.LEAF for inner in parameters.values())
+        self._by_position = self._is_flat and self._signature["positional"] == names
+
+    def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
+        if not kwargs and self._by_position and len(args) == len(self._names):
+            return args
+        if not args and self._is_flat and len(kwargs) == len(self._names) and all(n in kwargs for n in self._names):
+            return [kwargs[name] for name in self._names]
+        return pytree.flatten_call(args, kwargs, self._signature)
+
+    def nested(self, results: Sequence[Any]) -> Any:
+        """Return the results as the model would."""
+        return results[0] if self._results == pytree.LEAF else pytree.unflatten(results, self._results)
+
+
 class Executable:
     """A loaded program. Call it as the model: positional and keyword arguments, nested containers, torch tensors or
     numpy arrays; results have the model's structure and the arrays of the caller's library. Threads may share it.
@@ -69,12 +97,11 @@ class Executable:
         self._machine = machine
         self._path = path
         self._specialiser = specialiser
-        structure = machine.meta.get("structure", {})
-        self._structure = Structure(structure, [row.name for row in machine.inputs], [row.name for row in machine.outputs])
+        self._form = CallForm(machine)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
-        return self._structure.unflatten(self._machine.call(self._structure.flatten(args, kwargs)))
+        return self._form.nested(self._machine.call(self._form.flat(args, kwargs)))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run on flat inputs by name; return flat outputs by name, as the standalone runner does."""
@@ -86,7 +113,7 @@ class Executable:
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """Check arguments against the contract and return the sizes they give, by symbol; nothing runs."""
-        return self._machine.bind(self._structure.flatten(args, kwargs))
+        return self._machine.bind(self._form.flat(args, kwargs))
 
     @property
     def machine(self) -> Machine:
