@@ -86,7 +86,7 @@ def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:
 
 
 def format_dim(dim: DimExpr) -> str:
-    """Return `dim` as text that `parse_dim` reads back: Python with + - * ** and the functions below."""
+    """Return `dim` as text that `parse_dim` reads back: Python with +, -, *, ** and those of FUNCTIONS."""
     return str(dim).replace(" ", "")
 
 

@@ -1,8 +1,7 @@
 """Emission: a lowered graph becomes a VM program (`vm.program`).
 
-Sizes are ints in registers: a dimension expression is computed by instructions where it is first needed and
-kept. Tensor constants are fetched where they are used. Every result of the program is fresh: one that may
-share memory with an input, a constant or another result is copied.
+Sizes are ints in registers: a dimension expression is computed where it is first needed, then kept. Tensor
+constants are fetched where they are used. The results of kernels are allocated just before the launch.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import Any, cast
 import sympy
 
 from ..jit.records import kernel_buffers
-from ..jit.spec import Buffer, Dim, Index, Instr, KernelSpec, Nest, to_json
+from ..jit.spec import KernelSpec, to_json
 from ..vm.builder import FunctionBuilder, Label, ProgramBuilder
 from ..vm.program import Constant, Kernel, KernelObject, Output, Program
-from .aliases import fresh_results
 from .contract import Contract, contract_of
-from .dims import DimExpr, floordiv, product, simplify, symbol
+from .dims import DimExpr, floordiv, simplify, symbol
 from .errors import UnsupportedOp, VerifyError
 from .ir import Block, Graph, Node, Value, is_named
 from .registers import Code
@@ -102,12 +100,8 @@ class FunctionEmitter:
             equal = self.code.result("eq", a=self.size(guard.left), b=self.size(guard.right))
             self.code.op("guard", cond=equal, message=guard.message)
         self._nodes(self.graph.body)
-        fresh = fresh_results(self.graph)
-        results = [
-            self.register(value) if is_fresh else self._copy(value)
-            for value, is_fresh in zip(self.graph.body.results, fresh, strict=True)
-        ]
-        self.code.op("return", values=tuple(results))
+        results = tuple(map(self.register, self.graph.body.results))
+        self.code.op("return", values=results)
         return self.code
 
     def _nodes(self, block: Block) -> None:
@@ -188,43 +182,17 @@ class FunctionEmitter:
     def kernel(self, node: Node) -> None:
         """Allocate the results and launch."""
         spec = node.attrs["spec"]
-        args, results = iter(node.args), iter(node.results)
-        inputs = [self.register(cast(Value, next(args))) for buffer in spec.buffers if not buffer.is_output]
+        reads = iter([self.register(cast(Value, arg)) for arg in node.args])
         dims = tuple(map(self.size, node.attrs["dims"]))
-        outputs = [self._allocate(next(results)) for buffer in spec.buffers if buffer.is_output]
-        self._launch(spec, node.attrs.get("label", ""), node.source, dims, inputs, outputs)
-
-    def _launch(
-        self,
-        spec: KernelSpec,
-        label: str,
-        source: str,
-        dims: tuple[int, ...],
-        inputs: list[int],
-        outputs: list[int],
-    ) -> None:
-        reads, writes = iter(inputs), iter(outputs)
+        writes = iter([self._allocate(result) for result in node.results])
         buffers = tuple(next(writes) if buffer.is_output else next(reads) for buffer in spec.buffers)
-        self.code.op("kernel", kernel=self.tables.kernel(spec, label, source), dims=dims, buffers=buffers)
+        index = self.tables.kernel(spec, node.attrs.get("label", ""), node.source)
+        self.code.op("kernel", kernel=index, dims=dims, buffers=buffers)
 
     def _allocate(self, value: Value) -> int:
         sizes = self.shape(value)
         self.values[value] = self.code.result("alloc", dtype=cast(TensorType, value.type).dtype, sizes=sizes)
         return self.values[value]
-
-    def _copy(self, value: Value) -> int:
-        """Return the register of a copy of a tensor."""
-        type = cast(TensorType, value.type)
-        n = product(type.shape)
-        length, dims = (n, ()) if isinstance(n, int) else (Dim(0), (self.size(n),))
-        place = (Index(loop=0),)
-        body = (Instr("load", type.dtype, buffer=0, index=place), Instr("store", type.dtype, (0,), 1, place))
-        buffers = (Buffer(type.dtype, (length,)), Buffer(type.dtype, (length,), is_output=True))
-        spec = Nest(len(dims), buffers, (length,), body)
-        source = self.register(value)
-        fresh = self.code.result("alloc", dtype=type.dtype, sizes=self.shape(value))
-        self._launch(spec, "copy", "", dims, [source], [fresh])
-        return fresh
 
     def view(self, node: Node) -> None:
         """A reshape: the same storage under other sizes."""

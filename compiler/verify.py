@@ -16,6 +16,7 @@ import numpy as np
 import sympy
 
 from ..jit.spec import Dim, KernelSpec
+from .aliases import fresh_results
 from .dims import DimExpr, equal, format_dim, product, simplify, symbols_of
 from .errors import Error, VerifyError
 from .ir import Block, Graph, Node, Value, is_named
@@ -325,6 +326,13 @@ def check_constants(graph: Graph) -> Found:
                 yield node, f"the array has shape {getattr(array, 'shape', None)}; the type is {type}"
 
 
+def check_results(graph: Graph) -> Found:
+    """Results share no memory with inputs, constants or each other."""
+    for name, value, is_fresh in zip(graph.outputs, graph.body.results, fresh_results(graph), strict=True):
+        if not is_fresh:
+            yield value.node, f"output {name!r} may share memory with an input, a constant or another output"
+
+
 RULES: tuple[Rule, ...] = (
     Rule("interface", check_interface),
     Rule("declared", check_declared),
@@ -339,4 +347,5 @@ RULES: tuple[Rule, ...] = (
     Rule("core", check_core, ("core", "lowered")),
     Rule("lowered", check_lowered, ("lowered",)),
     Rule("kernels", check_kernels),
+    Rule("results", check_results, ("lowered",)),
 )

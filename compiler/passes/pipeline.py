@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..ir import Graph
 from ..lower import lower
 from ..verify import verify
+from .copy_results import copy_results
 from .cse import cse
 from .dce import dce
 from .decompose import decompose
@@ -20,6 +21,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (lower, "core"),  # live canonical ops; every node it lowers gets a kernel
+    (copy_results, "core"),  # it is known which results a kernel makes, and which are views of something else
     (dce, "lowered"),  # the lowered nodes have no users left
     (place_memory, "lowered"),  # kernels are in their final order
 )

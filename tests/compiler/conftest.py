@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from shapevm.compiler.emit import emit
+from shapevm.compiler.passes.copy_results import copy_results
 from shapevm.compiler.text import parse
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import from_json
@@ -27,5 +28,11 @@ def execute() -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def run(execute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Return run(text, *inputs): the results of a lowered graph."""
-    return lambda text, *inputs, **more: execute(emit(parse(text), **more), list(inputs))
+    """Return run(text, *inputs): the results of a lowered graph, made fresh."""
+
+    def run(text: str, *inputs: Any, **more: Any) -> list[Any]:
+        graph = parse(text)
+        copy_results(graph)
+        return execute(emit(graph, **more), list(inputs))
+
+    return run
