@@ -5,7 +5,7 @@ Every message is one full sentence; `source` is the model's line ("model.py:31")
 
 from __future__ import annotations
 
-from ..vm.errors import DtypeError, Error, ShapeError
+from ..vm.errors import DtypeError, Error, GuardError, ShapeError
 
 
 class UnsupportedOp(Error, NotImplementedError):
@@ -20,4 +20,4 @@ class TextError(Error, ValueError):
     """Text is not a graph, type or kernel spec, or a graph holds data that text cannot say."""
 
 
-__all__ = ["DtypeError", "Error", "ShapeError", "TextError", "UnsupportedOp", "VerifyError"]
+__all__ = ["DtypeError", "Error", "GuardError", "ShapeError", "TextError", "UnsupportedOp", "VerifyError"]

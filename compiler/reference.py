@@ -12,7 +12,7 @@ import numpy as np
 import sympy
 
 from .dims import DimExpr, evaluate
-from .errors import ShapeError
+from .errors import GuardError, ShapeError
 from .ir import Block, Graph, Node, Value
 from .ops import OPS
 from .ops.rules import COMPUTE
@@ -140,7 +140,13 @@ def _extern(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symb
     return [decode(value, result.type) for value, result in zip(outputs, node.results, strict=True)]
 
 
-_CONTROL = {"if": _if, "while": _while, "call": _call, "extern": _extern}
+def _guard(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
+    if not args[0]:
+        raise GuardError(node.attrs["message"], source=node.source)
+    return []
+
+
+_CONTROL = {"guard": _guard, "if": _if, "while": _while, "call": _call, "extern": _extern}
 
 
 # f16 and bf16 -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ torch.export knows of its symbols (ranges, divisibility) becomes the graph's con
 
 from __future__ import annotations
 
+import os
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -47,6 +48,11 @@ def export_model(
             return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         model.train(training)
+
+
+def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
+    """Return the ExportedProgram of a .pt2 file. Raises what torch.export.load raises."""
+    return torch.export.load(path)
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:

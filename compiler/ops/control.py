@@ -34,6 +34,12 @@ def _infer_while(types: Types, attrs: Attrs) -> Sequence[Type]:
     return tuple(t for t in types if t is not None)
 
 
+def _infer_guard(types: Types, attrs: Attrs) -> Sequence[Type]:
+    if len(types) != 1 or types[0] != BOOL:
+        raise DtypeError(f"guard: the condition is {types[0] if types else 'absent'}; it must be a bool")
+    return ()
+
+
 def _no_function(op: str) -> Callable[[Sequence[Any], Attrs], Any]:
     def reference(args: Sequence[Any], attrs: Attrs) -> Any:
         raise VerifyError(f"{op}: it is not a function of arrays; interpret the graph with compiler.reference")
@@ -53,6 +59,10 @@ OPS: tuple[Op, ...] = (
     _control(
         "while", "while(*carried; regions cond, body) -> carried",
         "Runs body on the carried values while cond (one bool result) holds; both blocks take them as parameters.", _infer_while,
+    ),
+    _control(
+        "guard", "guard(bool condition; message) -> ()", "Stops with the message unless the condition holds.", _infer_guard,
+        Sample(("bool",), {"message": "it must hold"}),
     ),
     _control("call", "call(*args; function, types) -> results", "The results of another graph.", _infer_typed("call")),
     _control(

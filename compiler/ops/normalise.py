@@ -13,7 +13,7 @@ from ..ir import Builder, Node, Value
 from ..types import FLOAT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
-from .reduce import mean_of, variance_of
+from .reduce import mean_of, mean_square
 from .rules import Attrs, Types, check_axis, check_dtype, equal_shapes, show, tensor, tensors
 
 # The operators ------------------------------------------------------------------------------------
@@ -90,9 +90,10 @@ def _layer_norm(args: Sequence[Any], attrs: Attrs) -> Any:
 def normalised(b: Builder, x: Value, axes: Sequence[int], eps: float) -> tuple[Value, Value, Value]:
     """Return ((x - mean) * rstd, mean, rstd) over `axes`, which stay with size 1."""
     mean = mean_of(b, x, axes, True)
-    variance = variance_of(b, x, axes, 0, True)
+    centred = B.pointwise(b, "sub", x, mean)
+    variance = mean_square(b, centred, axes, 0, True)
     rstd = b.one("rsqrt", B.pointwise(b, "add", variance, eps, dtype=B.dtype_of(x)))
-    return B.pointwise(b, "mul", B.pointwise(b, "sub", x, mean), rstd), mean, rstd
+    return B.pointwise(b, "mul", centred, rstd), mean, rstd
 
 
 def _decompose_layer_norm(b: Builder, node: Node) -> Sequence[Value]:

@@ -111,14 +111,19 @@ def variance_of(b: Builder, x: Value, axes: Sequence[int], correction: float, ke
     """Return sum((x - mean)^2) / max(n - correction, 0) over `axes`, in two passes."""
 
     def compute(v: Value) -> Value:
-        dtype = B.dtype_of(v)
         centred = B.pointwise(b, "sub", v, mean_of(b, v, axes, True))
-        total = B.reduce(b, "reduce_sum", b.one("mul", centred, centred), axes, keepdim)
-        count = B.full(b, B.product(B.shape_of(v)[axis] for axis in axes), dtype)
-        left = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype)
-        return B.pointwise(b, "div", total, left)
+        return mean_square(b, centred, axes, correction, keepdim)
 
     return B.in_f32(b, compute, x)
+
+
+def mean_square(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> Value:
+    """Return sum(x^2) / max(n - correction, 0) over `axes`."""
+    dtype = B.dtype_of(x)
+    count = B.full(b, B.product(B.shape_of(x)[axis] for axis in axes), dtype)
+    if correction:
+        count = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype)
+    return B.pointwise(b, "div", B.reduce(b, "reduce_sum", b.one("mul", x, x), axes, keepdim), count)
 
 
 def _arg(node: Node) -> Value:
