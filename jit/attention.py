@@ -10,7 +10,7 @@ after the sum over keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import affine
@@ -84,9 +84,11 @@ class _Attention:
         if isinstance(self.q_len, int):
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
         self._place_scratch()
-        lda, features = self.q.stride(self.row_loop), self.head_dim
-        self.score = MicroKernels(f, "score", Strides(lda, PANEL, self.width, features), self.vectors)
-        self.weigh = MicroKernels(f, "weigh", Strides(self.width, PANEL, PANEL, self.k_len), self.vectors)
+        lda, group = self.q.stride(self.row_loop), self.most * PANEL
+        self.score = MicroKernels(f, "score", Strides(lda, PANEL, PANEL, self.head_dim), self.vectors)
+        # k_len is passed, also where it is known: so kernels of all lengths share their parts.
+        k_len = f.i64(self.k_len)
+        self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
 
     def _place_scratch(self) -> None:
         """Lay out scratch: a row tile of results, its factors and scores, panels of keys, panels of values."""
@@ -143,8 +145,11 @@ class _Attention:
         first = {**outer, self.row_loop: i0}
         q = f.at(self.bodies.addresses[self.spec.q], "float", self.q.offset(f, first))
         out = f.at(self.bodies.addresses[self.spec.out], "float", self.out.offset(f, first))
-        self._pack_keys(f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer)))
-        self._pack_values(f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer)))
+        keys = f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer))
+        values = f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer))
+        k_len, step = f.i64(self.k_len), self.key_loop
+        call_part(f, "pack_keys", pack_keys, keys, self.keys, k_len, self.head_dim, self.k.stride(step))
+        call_part(f, "pack_values", pack_values, values, self.values, k_len, self.v_dim, self.v.stride(step))
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(q, "float", f.mul(begin, self.q.stride(self.row_loop)))
@@ -153,47 +158,6 @@ class _Attention:
             self._outputs(f.at(out, "float", f.mul(begin, self.out.stride(self.row_loop))), count)
 
         each_tile(f, rows, self.most, row_tile)
-
-    # keys and values in panels
-    def _pack_keys(self, k: Value) -> None:
-        """Write keys as [ceil(k_len / PANEL), depth, PANEL]; the last key stands in for those past the end."""
-        f = self.f
-        stride = self.k.stride(self.key_loop)
-        even = isinstance(self.k_len, int) and self.k_len % LANES == 0
-        whole = isinstance(self.head_dim, int) and self.head_dim % LANES == 0
-        with f.loop(0, self.k_len, LANES) as j0:
-            panel, column = f.udiv(j0.index, PANEL), f.urem(j0.index, PANEL)
-            place = f.at(self.keys, "float", f.add(f.mul(panel, f.mul(self.depth, PANEL)), column))
-            keys = [f.add(j0.index, lane) for lane in range(LANES)]
-            if not even:
-                keys = [f.minimum(key, f.sub(self.k_len, 1)) for key in keys]
-            rows = [f.at(k, "float", f.mul(key, stride)) for key in keys]
-            with f.loop(0, self.head_dim, LANES) as d:
-                mask = None if whole else tail(f, f.sub(self.head_dim, d.index))
-                columns = transpose(f, [load(f, f.at(row, "float", d.index), mask) for row in rows])
-                for i, vector in enumerate(columns):
-                    f.store(vector, f.at(place, "float", f.mul(f.add(d.index, i), PANEL)), align=4)
-
-    def _vectors(self, panel: Value) -> list[tuple[int, Value | None]]:
-        """Return (first column, mask) of each vector in a panel of values or results that begins at `panel`."""
-        f = self.f
-        if isinstance(self.v_dim, int) and self.v_dim % PANEL == 0:
-            return [(first, None) for first in range(0, PANEL, LANES)]
-        columns = f.sub(self.v_dim, panel)
-        return [(first, tail(f, f.sub(columns, first))) for first in range(0, PANEL, LANES)]
-
-    def _pack_values(self, v: Value) -> None:
-        """Write values as [ceil(v_dim / PANEL), k_len, PANEL], padded with zeros."""
-        f = self.f
-        with f.loop(0, self.v_dim, PANEL) as panel:
-            vectors = self._vectors(panel.index)
-            source = f.at(v, "float", panel.index)
-            target = f.at(self.values, "float", f.mul(panel.index, self.k_len))
-            with f.loop(0, self.k_len) as j:
-                row = f.at(source, "float", f.mul(j.index, self.v.stride(self.key_loop)))
-                place = f.at(target, "float", f.mul(j.index, PANEL))
-                for first, mask in vectors:
-                    f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)
 
     # one row tile
     def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, c: Value) -> None:
@@ -207,7 +171,7 @@ class _Attention:
         f = self.f
         with f.loop(0, self.k_len, PANEL) as panel:
             keys = f.at(self.keys, "float", f.mul(panel.index, self.depth))
-            self._multiply(self.score, rows, q, keys, f.at(self.scores, "float", panel.index))
+            self._multiply(self.score, rows, q, keys, f.at(self.scores, "float", f.mul(panel.index, self.most)))
 
     def _outputs(self, out: Value, rows: Int) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], one panel of columns after the other."""
@@ -216,7 +180,7 @@ class _Attention:
             values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
             counts = self._row_counts()
             dispatch(f, rows, counts, lambda n: self._multiply(self.weigh, n, self.scores, values, self.results))
-            vectors = self._vectors(panel.index)
+            vectors = panel_vectors(f, self.v_dim, panel.index)
             with f.loop(0, rows) as r:
                 factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
                 row = f.at(f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop)))
@@ -226,11 +190,17 @@ class _Attention:
                     store(f, apply(f, "mul", "f32", total, factor), f.at(row, "float", first), mask)
 
     # softmax
+    def _score(self, row: Value, j: Int) -> Value:
+        """Return the address of the scores of keys j .. j + 15 in a row: they lie in panels of all rows."""
+        f = self.f
+        panel = f.mul(f.udiv(j, PANEL), self.most * PANEL)
+        return f.at(row, "float", f.add(panel, f.urem(j, PANEL)))
+
     def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
         """Turn scores into exp(masked score - row max); keep 1 / their sum in `factors`."""
         f = self.f
         with f.loop(0, rows) as r:
-            row = f.at(self.scores, "float", f.mul(r.index, self.width))
+            row = f.at(self.scores, "float", f.mul(r.index, PANEL))
             outer = (*batch, f.add(i0, r.index))
             top, empty = self._mask_row(row, outer)
             factor = self._exponentiate_row(row, top)
@@ -255,12 +225,12 @@ class _Attention:
         lowest = splat(f, "f32", "-inf")
 
         def chunk(j: Int, mask: Value | None, state: State) -> State:
-            score = apply(f, "mul", "f32", f.load(VECTOR, f.at(row, "float", j), align=4), scale)
+            score = apply(f, "mul", "f32", f.load(VECTOR, self._score(row, j), align=4), scale)
             if bodies.ids:
                 score = bodies.emit(bodies.ids, Position((*outer, j), mask), known, score)[bodies.ids[-1]]
             if mask is not None:
                 score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
-            f.store(score, f.at(row, "float", j), align=4)
+            f.store(score, self._score(row, j), align=4)
             top = Vec(f, state[0])
             return [*state[1:], select(Vec(f, score).gt(top), Vec(f, score), top).value]
 
@@ -278,9 +248,64 @@ class _Attention:
         sums = Accumulators(f, "reduce.sum", "f32")
 
         def chunk(j: Int, mask: Value | None, state: State) -> State:
-            weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, f.at(row, "float", j), align=4)) - top).value
-            f.store(weight, f.at(row, "float", j), align=4)
+            weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, self._score(row, j), align=4)) - top).value
+            f.store(weight, self._score(row, j), align=4)
             return sums.add(state, weight, mask)
 
         end = strip(f, Range(0, self.k_len), 2, chunk, sums.start)
         return 1.0 / Vec(f, sums.finish(end, f.ceildiv(self.k_len, LANES)))
+
+
+# Keys and values in panels: parts, each compiled once for all lengths ------------------------------------
+
+
+def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int) -> None:
+    """Call the part that `emit(g, *arguments)` makes: ints are compiled in, Values become its parameters."""
+    passed = [x for x in arguments if isinstance(x, Value)]
+    if name not in f.parts:
+        part = Function(name, [(x.type, f"p{i}") for i, x in enumerate(passed)])
+        given = iter(part.params)
+        emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
+        f.parts[name] = part
+    f.call_part(name, *passed)
+
+
+def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int) -> None:
+    """Write keys as [ceil(k_len / PANEL), head_dim rounded up to LANES, PANEL].
+
+    The last key stands in for those past the end.
+    """
+    depth = f.mul(f.ceildiv(head_dim, LANES), LANES)
+    whole = isinstance(head_dim, int) and head_dim % LANES == 0
+    last = f.sub(k_len, 1)
+    with f.loop(0, k_len, LANES) as j0:
+        panel, column = f.udiv(j0.index, PANEL), f.urem(j0.index, PANEL)
+        place = f.at(to, "float", f.add(f.mul(panel, f.mul(depth, PANEL)), column))
+        keys = [f.minimum(f.add(j0.index, lane), last) for lane in range(LANES)]
+        rows = [f.at(k, "float", f.mul(key, stride)) for key in keys]
+        with f.loop(0, head_dim, LANES) as d:
+            mask = None if whole else tail(f, f.sub(head_dim, d.index))
+            columns = transpose(f, [load(f, f.at(row, "float", d.index), mask) for row in rows])
+            for i, column_values in enumerate(columns):
+                f.store(column_values, f.at(place, "float", f.mul(f.add(d.index, i), PANEL)), align=4)
+
+
+def panel_vectors(f: Function, v_dim: Int, panel: Int) -> list[tuple[int, Value | None]]:
+    """Return (first column, mask) of each vector of the panel of `v_dim` columns that begins at `panel`."""
+    if isinstance(v_dim, int) and v_dim % PANEL == 0:
+        return [(first, None) for first in range(0, PANEL, LANES)]
+    columns = f.sub(v_dim, panel)
+    return [(first, tail(f, f.sub(columns, first))) for first in range(0, PANEL, LANES)]
+
+
+def pack_values(f: Function, v: Value, to: Value, k_len: Value, v_dim: Int, stride: Int) -> None:
+    """Write values as [ceil(v_dim / PANEL), k_len, PANEL], padded with zeros."""
+    with f.loop(0, v_dim, PANEL) as panel:
+        vectors = panel_vectors(f, v_dim, panel.index)
+        source = f.at(v, "float", panel.index)
+        target = f.at(to, "float", f.mul(panel.index, k_len))
+        with f.loop(0, k_len) as j:
+            row = f.at(source, "float", f.mul(j.index, stride))
+            place = f.at(target, "float", f.mul(j.index, PANEL))
+            for first, mask in vectors:
+                f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)

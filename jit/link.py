@@ -18,7 +18,7 @@ SHF_ALLOC, SHF_WRITE = 2, 1
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
 SHN_UNDEF, STT_SECTION = 0, 3
 EM_X86_64, EM_AARCH64 = 62, 183
-PART_ALIGN = 64  # bytes; less than a page, so a part may not reach data by page (ADRP)
+CODE_ALIGN, PAGE = 64, 4096  # bytes; code that reaches its data by page (ADRP) moves by pages only
 
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
@@ -56,10 +56,11 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Blob:
-    """Linked code: `code[entry]` is the kernel's first instruction."""
+    """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `align`."""
 
     code: bytes
     entry: int
+    align: int = CODE_ALIGN
 
 
 def _text(table: memoryview | bytes, start: int) -> str:
@@ -181,7 +182,7 @@ def _append(blob: bytearray, parts: Mapping[str, Blob]) -> dict[str, int]:
     """Append linked parts; return the place of each one's entry by name."""
     entries = {}
     for name, part in parts.items():
-        blob += bytes(-len(blob) % PART_ALIGN)
+        blob += bytes(-len(blob) % part.align)
         entries[name] = len(blob) + part.entry
         blob += part.code
     return entries
@@ -217,5 +218,6 @@ def link(elf: bytes, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}
                 apply(blob, base + offset, to + addend)
     for symbol in symbols:
         if symbol.name == entry and symbol.section in places:
-            return Blob(bytes(blob), places[symbol.section] + symbol.value)
+            align = PAGE if machine == EM_AARCH64 and len(places) > 1 else CODE_ALIGN
+            return Blob(bytes(blob), places[symbol.section] + symbol.value, align)
     raise LinkError(f"the object defines no symbol {entry!r}")

@@ -18,7 +18,8 @@ from .llvm import Function, Int, Value
 VECTOR = vector("float", LANES)
 PANEL = 32  # columns of a packed panel of B: the width of the widest micro-kernel
 LINE = 16  # f32 in a cache line
-UNROLL = 4  # steps of k in one trip
+FEW_ROWS = 8  # a tile of no more rows is short of work for a step of k: it unrolls more
+UNROLL_FEW, UNROLL_MANY = 4, 2  # steps of k in one trip
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
@@ -36,12 +37,16 @@ SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
 
 @dataclass(frozen=True)
 class Strides:
-    """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`."""
+    """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
+
+    `a_panel`: A is stored in panels of PANEL columns, so many elements apart (0: a row of A is contiguous).
+    """
 
     lda: Int
     ldb: Int
     ldc: Int
     k: Int
+    a_panel: int = 0
 
     def values(self) -> list[Value]:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
@@ -50,7 +55,14 @@ class Strides:
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
-        return Strides(*(next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k)))
+        each = (next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k))
+        return Strides(*each, self.a_panel)
+
+    def column(self, g: Function, k: Int) -> Int:
+        """Return where step k of A's rows lies."""
+        if not self.a_panel:
+            return k
+        return g.add(g.mul(g.udiv(k, PANEL), self.a_panel), g.urem(k, PANEL))
 
 
 class MicroKernels:
@@ -77,19 +89,23 @@ class MicroKernels:
         self.f.call_part(name, *arguments)
 
     def _define(self, g: Function, rows: int, lines: int) -> None:
+        """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
-        whole = g.mul(g.udiv(strides.k, UNROLL), UNROLL)
+        unroll = UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
+        whole = g.mul(g.udiv(strides.k, unroll), unroll)
         sums = [Value(VECTOR, "zeroinitializer")] * (rows * self.vectors)
-        for begin, end, steps in ((0, whole, UNROLL), (whole, strides.k, 1)):
+        for begin, end, steps in ((0, whole, unroll), (whole, strides.k, 1)):
             if begin == end:
                 continue
             with g.loop(begin, end, steps, sums) as k:
                 sums = list(k.carried)
-                left, right = g.at(a, "float", k.index), g.at(b, "float", g.mul(k.index, strides.ldb))
+                left = g.at(a, "float", strides.column(g, k.index))
+                right = g.at(b, "float", g.mul(k.index, strides.ldb))
                 near = _address(g, ahead, g.mul(k.index, LINE * lines)) if lines else ahead
                 for step in range(steps):
-                    self._step(g, strides, sums, g.at(left, "float", step), g.at(right, "float", g.mul(step, strides.ldb)))
+                    there = g.at(right, "float", g.mul(step, strides.ldb))
+                    self._step(g, strides, sums, g.at(left, "float", step), there)
                     for line in range(lines):
                         _prefetch(g, _address(g, near, LINE * (step * lines + line)), 3 if lines > 1 else 2)
                 k.next(*sums)
