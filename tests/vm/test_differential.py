@@ -1,0 +1,160 @@
+"""Python's definition against the C runtime: loading, verifying and running must agree."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from shapevm.vm import artifact
+from shapevm.vm.errors import ArtifactError, Error, TargetError, VerifyError
+from shapevm.vm.machine import Machine, Options
+from shapevm.vm.program import Program
+from shapevm.vm.reference import Reference
+from shapevm.vm.verify import static_flow, verify
+
+from .kernels import add_program, runner
+from .programs import programs, sample, with_code
+from .test_artifact import HEADER, covered, rehash
+
+OPTIONS = Options(strategy="generic", fuel=100_000)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values are equal in kind and bits."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def outcome(call: Any) -> tuple[Any, ...]:
+    """Return ("ok", results) or the error's code and place."""
+    try:
+        return "ok", call()
+    except Error as error:
+        return type(error).__name__, error.function, error.pc, error.source
+
+
+def assert_agree(program: Program, inputs: list[Any]) -> None:
+    expected = outcome(lambda: Reference(program, runner(program)).call(inputs))
+    with Machine.from_bytes(artifact.to_bytes(program), OPTIONS) as machine:
+        assert [f.is_static_flow for f in machine.functions] == list(static_flow(program))
+        for attempt in range(3):
+            got = outcome(lambda: machine.call(inputs))
+            assert same(got, expected), (attempt, got, expected)
+
+
+@settings(max_examples=400, deadline=None)
+@given(programs())
+def test_random_programs_run_alike(program: Program) -> None:
+    assert_agree(program, [])
+
+
+@pytest.mark.parametrize("n", [1, 3, 100])
+def test_kernels_run_alike(n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((2, n), np.float32)
+    assert_agree(add_program(), [x[0], x[1]])
+
+
+def test_contract_errors_are_the_same_sentences() -> None:
+    program = add_program()
+    reference = Reference(program, runner(program))
+    x = np.zeros(8, "f4")
+    with Machine.from_bytes(artifact.to_bytes(program), OPTIONS) as machine:
+        for inputs in (
+            [x], [], [x, x, x], [x, x[:3]], [x[:0], x[:0]], [np.zeros(2000, "f4"), x], [x.reshape(2, 4), x], [x.astype("f8"), x],
+            [x, 1.5], [None, x], [x, 3], [x, "s"],
+        ):  # fmt: skip
+            with pytest.raises(Error) as expected:
+                reference.call(inputs)
+            with pytest.raises(Error) as got:
+                machine.call(inputs)
+            assert (type(got.value), str(got.value)) == (type(expected.value), str(expected.value))
+
+
+def verdict(load: Any) -> Any:
+    """Return None for a program that is accepted, else the kind of refusal and, from a verifier, its place."""
+    try:
+        load()
+    except VerifyError as error:
+        return "verify", error.function, error.pc
+    except ArtifactError:
+        return "artifact"
+    return None
+
+
+def refusal(load: Any) -> str:
+    try:
+        load()
+    except Error as error:
+        return str(error)
+    return "accepted"
+
+
+def open_in_c(data: bytes) -> None:
+    with Machine.from_bytes(data, OPTIONS) as machine:
+        machine.meta  # noqa: B018 (parsed on request)
+
+
+def loadable() -> Program:
+    """Return the sample program with machine code for this CPU, which C demands of all kernels."""
+    program, add = sample(objects=False), add_program().kernels[0]
+    nothing = program.kernels[1]
+    ret = replace(add.objects[0], spec_hash=nothing.spec_hash, n_dims=0, buffers=(), tiles=(), code=b"\xc3", entry=0)
+    ret = replace(ret, scratch=(), cost=(), bounds=())
+    copy = program.kernels[0]
+    return replace(program, kernels=(replace(copy, objects=(replace(ret, spec_hash=copy.spec_hash, n_dims=1, buffers=copy.buffers),)), replace(nothing, objects=(ret,))))
+
+
+def test_verifiers_agree_on_mutants() -> None:
+    """The same verdict at the same place on words that were changed at random."""
+    program, rng, accepted = loadable(), random.Random(3), 0
+    for _ in range(3000):
+        code = list(program.functions[0].code)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            code[rng.randrange(len(code))] = rng.choice((rng.randrange(12), rng.randrange(48), rng.getrandbits(32)))
+        if rng.random() < 0.1:
+            code = code[: rng.randrange(1, len(code))]
+        mutant = with_code(program, tuple(code))
+        data = artifact.to_bytes(mutant)
+        expected = verdict(lambda: verify(artifact.from_bytes(data)))  # noqa: B023
+        assert verdict(lambda: open_in_c(data)) == expected, code
+        accepted += expected is None
+    assert 20 < accepted < 2900
+
+
+def test_loaders_agree_on_hostile_artifacts() -> None:
+    """Both refuse, or both accept, an artifact whose bytes were changed and whose hashes were made right."""
+    data = artifact.to_bytes(loadable())
+    rng, refused = random.Random(4), 0
+    places = covered(data)[HEADER:]
+    for _ in range(3000):
+        changed = bytearray(data)
+        for at in rng.sample(places, rng.choice((1, 1, 2, 5))):
+            changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        hostile = rehash(bytes(changed))
+
+        def load(hostile: bytes = hostile) -> None:
+            verify(artifact.from_bytes(hostile))
+
+        try:
+            got = verdict(lambda: open_in_c(hostile))  # noqa: B023
+        except TargetError:
+            continue  # without code for this CPU, C looks no further
+        expected = verdict(load)
+        refused += expected is not None
+        assert (expected is None) == (got is None), (expected, got, refusal(load))
+    assert refused > 1000
