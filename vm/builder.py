@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .instruction import Value, encode
-from .isa import OPCODES, OPS, DTYPES
+from .isa import DTYPES, OPCODES, OPS
 from .program import Constant, Function, Input, Kernel, Output, Program, Symbol
 
 
@@ -46,7 +46,9 @@ class FunctionBuilder:
     def place(self, label: Label) -> None:
         """Put a label here."""
         if label.pc is not None:
-            raise ValueError(f"function {self.name}: a label is placed at {label.pc} and again at {len(self._code)}")
+            raise ValueError(
+                f"function {self.name}: a label is placed at {label.pc} and again at {len(self._code)}"
+            )
         label.pc = len(self._code)
 
     def op(self, name: str, /, **operands: Value | Label | str) -> None:
@@ -103,11 +105,12 @@ class ProgramBuilder:
 
     def constant(self, constant: Constant) -> int:
         """Return the index of a constant; equal scalars share one, tensors are kept as they come."""
-        key = (constant.tag, repr(constant.value), constant.name)
-        if constant.tag == "tensor" or key not in self._scalars:
+        if constant.tag == "tensor":
             self._constants.append(constant)
-            if constant.tag == "tensor":
-                return len(self._constants) - 1
+            return len(self._constants) - 1
+        key = (constant.tag, repr(constant.value), constant.name)
+        if key not in self._scalars:
+            self._constants.append(constant)
             self._scalars[key] = len(self._constants) - 1
         return self._scalars[key]
 
@@ -138,5 +141,12 @@ class ProgramBuilder:
         """Return the program. Raises ValueError as `FunctionBuilder.finish` does."""
         functions = tuple(function.finish() for function in self._functions)
         return Program(
-            functions, tuple(self._constants), tuple(self._kernel_rows), tuple(self._strings), symbols, inputs, outputs, meta or {}
+            functions,
+            tuple(self._constants),
+            tuple(self._kernel_rows),
+            tuple(self._strings),
+            symbols,
+            inputs,
+            outputs,
+            meta or {},
         )
