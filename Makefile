@@ -1,8 +1,10 @@
 # `make help` lists the targets. The first one that needs it sets up $(VENV).
-# Variables: PYTHON (interpreter to start from), VENV (virtual environment), ARGS (handed to the program).
+# Variables: PYTHON (interpreter to start from), VENV (virtual environment), ARGS (handed to the program),
+# ROUNDS (of fuzzing).
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+ROUNDS ?= 10
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -13,6 +15,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
 INSTALL := $(PIP) install -q -c constraints.txt
 DEPS := $(VENV)/.shapevm-dependencies
+comma := ,
 BUILT := $(VENV)/.shapevm-built
 C_SOURCES := $(wildcard runtime_c/*.c runtime_c/*.h runtime_c/*.py) runtime_c/CMakeLists.txt
 # cmake and ninja may live in the virtual environment.
@@ -78,17 +81,27 @@ package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean en
 	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt build/dist/shapevm-*.whl
 	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py
 
-# --- the C runtime under sanitizers --------------------------------------------
-fuzz: $(BUILT) ## mutated artifacts into the loader, random programs against the reference
-	$(PY) -m pytest tests/fuzz $(ARGS)
+# --- the C runtime under sanitizers ------------------------------------------
+# A second installation with its own build; a sanitizer's library must be in the process before Python.
+CC ?= cc
+library = $(shell $(CC) -print-file-name=$(1).so)
+SANITIZED = $(PY) -P tests/packaging/sanitized.py
+ASAN = ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(call library,libasan) $(call library,libubsan)" $(SANITIZED) build/asan/site
+TSAN = TSAN_OPTIONS=ignore_noninstrumented_modules=1 LD_PRELOAD="$(call library,libtsan)" $(SANITIZED) build/tsan/site
+sanitized = rm -rf build/$(1)/site && $(INSTALL) --no-build-isolation --no-deps --target build/$(1)/site \
+	-C cmake.define.SVM_SANITIZE=$(2) -C cmake.build-type=RelWithDebInfo -C build-dir=build/$(1)/c .
 
-asan: $(BUILT) ## the C runtime with AddressSanitizer and UBSan in build/asan
-	cmake -S runtime_c -B build/asan -DSVM_SANITIZE=address,undefined
-	cmake --build build/asan
+asan: $(BUILT) ## the tests of the C runtime under AddressSanitizer and UBSan
+	$(call sanitized,asan,address$(comma)undefined)
+	$(ASAN) tests/vm --ignore tests/vm/test_isa.py $(ARGS)
 
-tsan: $(BUILT) ## the C runtime with ThreadSanitizer in build/tsan
-	cmake -S runtime_c -B build/tsan -DSVM_SANITIZE=thread
-	cmake --build build/tsan
+tsan: $(BUILT) ## the tests of calls and threads under ThreadSanitizer
+	$(call sanitized,tsan,thread)
+	$(TSAN) tests/vm/test_machine.py $(ARGS)
+
+fuzz: $(BUILT) ## random programs and hostile artifacts, C against Python, ROUNDS times under ASan and UBSan
+	$(call sanitized,asan,address$(comma)undefined)
+	for round in $$(seq $(ROUNDS)); do $(ASAN) -q -x tests/vm/test_differential.py $(ARGS) || exit 1; done
 
 # --- the rest ----------------------------------------------------------------
 regen: $(BUILT) ## write the generated files again
