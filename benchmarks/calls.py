@@ -52,7 +52,19 @@ def figures() -> list[Figure]:
         short, long = compiled(Chain(10), x), compiled(Chain(110), x)
         slope = (per_call(lambda: long(x), calls=500) - per_call(lambda: short(x), calls=500)) / 100
     return [
-        Figure("warm call of a one-kernel model with a torch tensor", f"{one_torch * 1e6:.2f} us (eager {one_eager * 1e6:.2f})", "at most 6 us"),
-        Figure("warm call of a one-kernel model with a numpy array", f"{one_numpy * 1e6:.2f} us (numpy itself {one_plain * 1e6:.2f})", "at most 6 us"),
-        Figure("each further kernel of a plan, its [3,16] @ [16,16] included", f"{slope * 1e9:.0f} ns", "at most 150 ns"),
+        Figure(
+            "warm call of a one-kernel model with a torch tensor",
+            f"{one_torch * 1e6:.2f} us (eager {one_eager * 1e6:.2f})",
+            "at most 6 us",
+        ),
+        Figure(
+            "warm call of a one-kernel model with a numpy array",
+            f"{one_numpy * 1e6:.2f} us (numpy itself {one_plain * 1e6:.2f})",
+            "at most 6 us",
+        ),
+        Figure(
+            "each further kernel of a plan, its [3,16] @ [16,16] included",
+            f"{slope * 1e9:.0f} ns",
+            "at most 150 ns",
+        ),
     ]

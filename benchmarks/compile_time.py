@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 import sys
+from pathlib import Path
 
 import torch
 from measure import Figure, median, percentile
@@ -11,12 +11,28 @@ from measure import Figure, median, percentile
 import shapevm
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from encoder import dynamic_shapes, example_inputs, load_bert  # noqa: E402
+from encoder import dynamic_shapes, example_inputs, load_bert
 
 
 def figures() -> list[Figure]:
     """Compile every kernel of the encoder for 12 shapes; return the figures."""
-    sizes = [{"batch": b, "length": n} for b, n in ((1, 1), (1, 5), (1, 16), (1, 37), (1, 64), (1, 128), (1, 197), (1, 512), (2, 33), (4, 61), (8, 128), (32, 17))]
+    sizes = [
+        {"batch": b, "length": n}
+        for b, n in (
+            (1, 1),
+            (1, 5),
+            (1, 16),
+            (1, 37),
+            (1, 64),
+            (1, 128),
+            (1, 197),
+            (1, 512),
+            (2, 33),
+            (4, 61),
+            (8, 128),
+            (32, 17),
+        )
+    ]
     with shapevm.settings.scope(cache=False, strategy="generic"):
         seconds = kernel_seconds(sizes)
     text = f"{median(seconds) * 1e3:.1f} / {percentile(seconds, 0.99) * 1e3:.1f} ms ({len(seconds)} kernels)"

@@ -12,7 +12,7 @@ from measure import Figure, interleaved, median, percentile, ratio, seconds
 import shapevm
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from encoder import dynamic_shapes, example_inputs, load_bert  # noqa: E402
+from encoder import dynamic_shapes, example_inputs, load_bert
 
 
 def inputs(batch: int, length: int, padded: bool = False) -> dict[str, torch.Tensor]:
@@ -49,7 +49,13 @@ def accuracy(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure]:
         expected, result = model(**item), exe(**item)
         for name in ("last_hidden_state", "pooler_output"):
             worst = max(worst, float((getattr(result, name) - getattr(expected, name)).abs().max()))
-    return [Figure("lengths 1 to 512 at batch 1 and 40 random (batch, length): max abs difference to eager", f"{worst:.1e}", "at most 2e-5")]
+    return [
+        Figure(
+            "lengths 1 to 512 at batch 1 and 40 random (batch, length): max abs difference to eager",
+            f"{worst:.1e}",
+            "at most 2e-5",
+        )
+    ]
 
 
 def warm_latency(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure]:
@@ -58,8 +64,14 @@ def warm_latency(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure
     for length in (16, 64, 128, 256):
         item = inputs(1, length)
         warm(exe, item)
-        times = interleaved({"shapevm": lambda item=item: exe(**item), "eager": lambda item=item: model(**item)}, rounds=21)
-        ours, theirs, gain = median(times["shapevm"]) * 1e3, median(times["eager"]) * 1e3, ratio(times, "eager", "shapevm")
+        times = interleaved(
+            {"shapevm": lambda item=item: exe(**item), "eager": lambda item=item: model(**item)}, rounds=21
+        )
+        ours, theirs, gain = (
+            median(times["shapevm"]) * 1e3,
+            median(times["eager"]) * 1e3,
+            ratio(times, "eager", "shapevm"),
+        )
         share = flops(length) / (ours * 1e-3) / fma_peak()
         figures.append(
             Figure(
@@ -109,7 +121,13 @@ def cold_stream(model: torch.nn.Module) -> list[Figure]:
     theirs = seconds(lambda: [model(**item) for item in items])
     distinct = len({item["input_ids"].shape[1] for item in items})
     text = f"{ours:.2f} s against {theirs:.2f} s: {theirs / ours:.2f}x faster"
-    return [Figure(f"200 sentences of random length ({distinct} distinct) from a cold cache, against eager", text, "faster")]
+    return [
+        Figure(
+            f"200 sentences of random length ({distinct} distinct) from a cold cache, against eager",
+            text,
+            "faster",
+        )
+    ]
 
 
 def figures() -> list[Figure]:

@@ -15,7 +15,8 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the report: what was measured, the figure with its unit, and the goal where there is one."""
+    """One line of the report: what was measured, the figure with its unit, and the goal where there is
+    one."""
 
     what: str
     figure: str
@@ -66,5 +67,9 @@ def per_call(run: Run, calls: int = 2000, rounds: int = 9) -> float:
 
 def machine() -> str:
     """Return the CPU's name, its cores, and the kernel."""
-    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     return f"{names[0]}, {len(os.sched_getaffinity(0))} CPUs, {platform.system()} {platform.release()}"

@@ -1,6 +1,7 @@
 """Index maps: which element of its arguments a node needs for one element of its result.
 
-An access is one `Index` per axis over the loops of a kernel; views (D9) cost nothing because they only transform
+An access is one `Index` per axis over the loops of a kernel; views (D9) cost nothing because they only
+transform
 accesses. Offsets are dimension expressions here; `compiler.lower` turns them into kernel parameters.
 """
 
@@ -31,7 +32,9 @@ def loops(n: int) -> Access:
 def is_unit_reshape(old: Shape, new: Shape) -> bool:
     """Return True where a reshape from `old` to `new` only adds or removes axes of size 1."""
     kept_old, kept_new = [d for d in old if d != 1], [d for d in new if d != 1]
-    return len(kept_old) == len(kept_new) and all(equal(a, b) for a, b in zip(kept_old, kept_new, strict=True))
+    return len(kept_old) == len(kept_new) and all(
+        equal(a, b) for a, b in zip(kept_old, kept_new, strict=True)
+    )
 
 
 def through_unit_reshape(access: Access, new: Shape, old: Shape) -> Access:
@@ -53,7 +56,9 @@ def through_view(node: Node, access: Access) -> Access | None:
         case "expand":
             tail = access[len(access) - len(old) :] if old else ()
             new = shape_of(node.result)[len(access) - len(old) :] if old else ()
-            return tuple(Index() if size == 1 and n != 1 else i for i, size, n in zip(tail, old, new, strict=True))
+            return tuple(
+                Index() if size == 1 and n != 1 else i for i, size, n in zip(tail, old, new, strict=True)
+            )
         case "slice":
             axis, step, start = node.attrs["axis"], node.attrs["step"], node.attrs["start"]
             index = access[axis]
@@ -63,7 +68,6 @@ def through_view(node: Node, access: Access) -> Access | None:
             new = shape_of(node.result)
             return through_unit_reshape(access, new, old) if is_unit_reshape(old, new) else None
     raise AssertionError(f"{node.op} is not a view")
-
 
 
 def is_loop(index: Index, loop: int) -> bool:

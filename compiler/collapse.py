@@ -68,7 +68,8 @@ def can_merge(spec: Nest | Matmul, i: int) -> bool:
 
 
 def merged_axis(index: IndexTuple, buffer: Buffer, i: int, sizes: tuple[Any, ...]) -> int | None:
-    """Return the axis where loops i, i+1 lie side by side; None: the access uses neither; -1: it forbids merging."""
+    """Return the axis where loops i, i+1 lie side by side; None: the access uses neither; -1: it forbids
+    merging."""
     using = [axis for axis, item in enumerate(index) if item.loop in (i, i + 1)]
     if not using:
         return None
@@ -107,7 +108,10 @@ def renumber(i: int) -> Callable[[IndexTuple], IndexTuple]:
 
     def fix(index: IndexTuple) -> IndexTuple:
         kept = [item for item in index if item.loop != i + 1]
-        return tuple(replace(item, loop=item.loop - 1) if item.loop is not None and item.loop > i + 1 else item for item in kept)
+        return tuple(
+            replace(item, loop=item.loop - 1) if item.loop is not None and item.loop > i + 1 else item
+            for item in kept
+        )
 
     return fix
 

@@ -1,7 +1,9 @@
 """Lowering: every fused group becomes one `kernel` node that holds a kernel spec.
 
-A spec is built with dimension expressions where it will have sizes, so that adjacent loops can be merged; `bind` then
-names the distinct non-constant expressions `Dim(0), Dim(1), ...`, and the node's `dims` attribute gives their values.
+A spec is built with dimension expressions where it will have sizes, so that adjacent loops can be merged;
+`bind` then
+names the distinct non-constant expressions `Dim(0), Dim(1), ...`, and the node's `dims` attribute gives
+their values.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def _packed(builder: Builder, value: Value, packed: dict[Value, Value]) -> Value
     if value not in packed:
         node = cast(Node, value.node)
         panels = pack_panels(node.attrs["array"])
-        packed[value] = builder.constant(panels, cast(TensorType, value.type).dtype, f"{node.attrs['name']}.panels")
+        packed[value] = builder.constant(
+            panels, cast(TensorType, value.type).dtype, f"{node.attrs['name']}.panels"
+        )
     return packed[value]
 
 
@@ -117,7 +121,9 @@ class GroupLowering:
         sizes = cast(Any, (tuple(batch), q_len, k_len, head_dim, v_dim))
         indices = (q_index, k_index, v_index, self.group.access)
         body = tuple(self.instrs)
-        return Attention(0, tuple(self.buffers), *sizes, q, k, v, out, *indices, node.attrs["scale"], True, body)
+        return Attention(
+            0, tuple(self.buffers), *sizes, q, k, v, out, *indices, node.attrs["scale"], True, body
+        )
 
     def _mask(self, node: Node) -> None:
         """Emit the body that masks a score, when there is a mask."""
@@ -185,7 +191,9 @@ class GroupLowering:
             scaled = self._emit("mul", dtype, (position, self._constant(step, dtype)))
             return self._emit("add", dtype, (scaled, self._constant(start, dtype)))
         scale, offset = simplify(index.scale * step), simplify(index.offset * step + start)
-        position = self._emit("iota", "i64", loop=index.loop) if index.loop is not None else self._constant(0, "i64")
+        position = (
+            self._emit("iota", "i64", loop=index.loop) if index.loop is not None else self._constant(0, "i64")
+        )
         if scale != 1:
             position = self._emit("mul", "i64", (position, self._constant(scale, "i64")))
         if offset != 0:
@@ -214,7 +222,12 @@ class GroupLowering:
     def _load(self, value: Value, access: Access) -> int:
         base, shape = base_of(value), shape_of(value)
         node = base.node
-        if node is not None and node.op == "constant" and node.attrs["array"].size == 1 and _dtype(base) != "bf16":
+        if (
+            node is not None
+            and node.op == "constant"
+            and node.attrs["array"].size == 1
+            and _dtype(base) != "bf16"
+        ):
             return self._constant(node.attrs["array"].reshape(()).item(), _dtype(base))
         return self._emit("load", _dtype(base), buffer=self._buffer(base, shape), index=access)
 
@@ -243,7 +256,12 @@ class GroupLowering:
 
 def is_constant_matrix(value: Value) -> bool:
     """Return True where a matmul's right operand is a constant [K, N] in f32: it is packed when compiling."""
-    return value.node is not None and value.node.op == "constant" and len(shape_of(value)) == 2 and _dtype(value) == "f32"
+    return (
+        value.node is not None
+        and value.node.op == "constant"
+        and len(shape_of(value)) == 2
+        and _dtype(value) == "f32"
+    )
 
 
 def _dtype(value: Value) -> str:
@@ -251,7 +269,8 @@ def _dtype(value: Value) -> str:
 
 
 def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
-    """Return the spec with Dims for its distinct expressions, and these expressions in the order of the Dims."""
+    """Return the spec with Dims for its distinct expressions, and these expressions in the order of the
+    Dims."""
     dims: dict[DimExpr, Dim] = {}
 
     def visit(item: Any) -> Any:

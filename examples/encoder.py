@@ -9,6 +9,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from transformers import AutoTokenizer, BertModel
+from transformers.utils import logging
+
+logging.disable_progress_bar()
 
 
 def model_path() -> Path:

@@ -1,7 +1,9 @@
 """The disk cache of compiled kernels: content-addressed, atomic, capped, and never trusted.
 
-A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the sources of the
-code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does not match is deleted and
+A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the
+sources of the
+code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does not match is
+deleted and
 counts as absent. Writers write aside and rename, so readers and other processes never see half an entry.
 """
 
@@ -37,7 +39,8 @@ def cache_key(spec_hash: str, dims: Sequence[int] | None, target: str, schedule:
 
 
 class DiskCache:
-    """Bytes by key under `directory` (made on first use), at most about `max_bytes`, the least recently used go first."""
+    """Bytes by key under `directory` (made on first use), at most about `max_bytes`, the least recently used
+    go first."""
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self.directory = directory

@@ -1,4 +1,5 @@
-"""Compiled kernels by (spec, sizes, target): from the disk cache, else from the compiler, which then fills the cache."""
+"""Compiled kernels by (spec, sizes, target): from the disk cache, else from the compiler, which then fills
+the cache."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class KernelStore:
         self._lock = threading.Lock()
 
     def record(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> bytes:
-        """Return the serialised code object for `dims` (None: generic). Raises what `compile_kernel` raises."""
+        """Return the serialised code object for `dims` (None: generic). Raises what `compile_kernel`
+        raises."""
         key = cache_key(spec_hash(spec), dims, self.target)
         record = self._cached(key)
         if record is None:

@@ -1,8 +1,11 @@
 """Fusion: decide which values exist in memory, and which nodes each kernel computes.
 
-Every kernel is a `Group` around one materialised value, its `root`. Walking the nodes backwards, a node joins the groups of
-its consumers when the kernel family can compute it in place; otherwise it becomes a root and its consumers load it. Views
-and index sources are free, so they join every group that uses them; other nodes are computed once, in one group.
+Every kernel is a `Group` around one materialised value, its `root`. Walking the nodes backwards, a node
+joins the groups of
+its consumers when the kernel family can compute it in place; otherwise it becomes a root and its consumers
+load it. Views
+and index sources are free, so they join every group that uses them; other nodes are computed once, in one
+group.
 """
 
 from __future__ import annotations
@@ -18,13 +21,36 @@ from ..ir import Block, Graph, Node, Value
 from ..ops import OPS
 
 #: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
-CHEAP = frozenset("add sub mul neg and or not xor eq ne lt le gt ge cast where abs minimum maximum".split())
+CHEAP = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "cast",
+        "where",
+        "abs",
+        "minimum",
+        "maximum",
+    ]
+)
 CONTRACTIONS = ("matmul", "attention")
 KERNEL_KINDS = ("pointwise", "view", "source", "reduce", "gather", *CONTRACTIONS)
 
 
 class Demand(NamedTuple):
-    """One use of a value by a kernel: at `access`; `memory`: it is read from memory there (through views at most)."""
+    """One use of a value by a kernel: at `access`; `memory`: it is read from memory there (through views at
+    most)."""
 
     group: Group
     access: Access | None  # None: as a whole
@@ -35,8 +61,10 @@ class Demand(NamedTuple):
 class Group:
     """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: where the root is stored.
 
-    `row`: reductions run over the last loop. `contraction`: the matmul or attention node inside, if any; then the loops
-    are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`: views through
+    `row`: reductions run over the last loop. `contraction`: the matmul or attention node inside, if any;
+    then the loops
+    are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`:
+    views through
     which an operand is read.
     """
 
@@ -50,7 +78,8 @@ class Group:
 
 
 class Fusion:
-    """The groups of one block, by root value, in no particular order; `members` lists the groups of every node."""
+    """The groups of one block, by root value, in no particular order; `members` lists the groups of every
+    node."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -62,7 +91,8 @@ class Fusion:
                 self._place(node)
 
     def _place(self, node: Node) -> None:
-        """Put `node` into the groups of its consumers, or make it a root, or drop it when it has no consumer."""
+        """Put `node` into the groups of its consumers, or make it a root, or drop it when it has no
+        consumer."""
         demands = list(self._demands(node.result))
         kind = OPS[node.op].kind
         in_memory = self._used_outside(node.result) or any(
@@ -77,7 +107,8 @@ class Fusion:
             self._make_root(node)
 
     def _used_outside(self, value: Value) -> bool:
-        """Return True where something other than a kernel of this block uses the value (or an alias of it)."""
+        """Return True where something other than a kernel of this block uses the value (or an alias of
+        it)."""
         if value in self.block.results:
             return True
         for user in value.users:
@@ -135,7 +166,8 @@ def is_alias(node: Node) -> bool:
 
 
 def is_view(value: Value) -> bool:
-    """Return True where `value` is an index map of another value in the same memory order as an alias, or not."""
+    """Return True where `value` is an index map of another value in the same memory order as an alias, or
+    not."""
     return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
 
 
@@ -180,7 +212,8 @@ def operand_access(node: Node, position: int) -> Access:
 
 
 def is_readable_in_place(value: Value, access: Access) -> bool:
-    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit stride."""
+    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit
+    stride."""
     last = access[-1].loop
     assert last is not None
     _, shape, seen = in_memory(value, access)
@@ -229,7 +262,8 @@ def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
 
 
 def _can_reduce(node: Node, group: Group, access: Access) -> bool:
-    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the same."""
+    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the
+    same."""
     if group.contraction is not None:
         return False
     *outer, length = shape_of(cast(Value, node.args[0]))
@@ -254,13 +288,16 @@ def make_row(node: Node, group: Group) -> None:
 
 
 def _can_contract(node: Node, group: Group, access: Access) -> bool:
-    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the last axis."""
+    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the
+    last axis."""
     if group.contraction is not None or group.row:
         return False
     pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
     if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
         return False
-    if sorted(cast(int, index.loop) for index, _ in pairs) != [i for i, size in enumerate(group.domain) if size != 1]:
+    if sorted(cast(int, index.loop) for index, _ in pairs) != [
+        i for i, size in enumerate(group.domain) if size != 1
+    ]:
         return False
     if not is_loop(access[-1], len(group.domain) - 1):
         return False
@@ -271,7 +308,9 @@ def make_contraction(node: Node, group: Group, access: Access) -> Access:
     """Make the contraction's loops the group's; return its own access in them."""
     group.contraction = node
     last = len(access) - 1
-    names = {axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))}
+    names = {
+        axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))
+    }
     rename = {index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None}
     for member, places in group.places.items():
         group.places[member] = [_renamed(place, rename) for place in places]
@@ -283,7 +322,8 @@ def make_contraction(node: Node, group: Group, access: Access) -> Access:
 def _renamed(access: Access, rename: dict[int | None, int]) -> Access:
     """Rename loops; those of size 1 that the contraction does not have become the constant 0."""
     return tuple(
-        replace(index, loop=rename[index.loop]) if index.loop in rename else replace(index, loop=None) for index in access
+        replace(index, loop=rename[index.loop]) if index.loop in rename else replace(index, loop=None)
+        for index in access
     )
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from shapevm.compiler.dims import evaluate as evaluate_dim
 from shapevm.compiler.dims import symbol
 from shapevm.compiler.ir import Builder, Graph
@@ -128,7 +127,9 @@ def test_softmax_over_another_axis():
 def test_layer_norm_is_one_kernel():
     def build():
         graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
-        return finish(graph, b.one("layer_norm", x, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5))
+        return finish(
+            graph, b.one("layer_norm", x, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5)
+        )
 
     check(build, 1, ["nest"])
 

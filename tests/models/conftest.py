@@ -9,7 +9,7 @@ import torch
 import shapevm
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-import encoder  # noqa: E402
+import encoder
 
 
 @pytest.fixture(scope="session")

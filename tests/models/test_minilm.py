@@ -1,4 +1,5 @@
-"""MiniLM-L6 with its real weights: PyTorch's values at every shape, the same bits in every tier, thread count and host."""
+"""MiniLM-L6 with its real weights: PyTorch's values at every shape, the same bits in every tier, thread
+count and host."""
 
 import subprocess
 
@@ -8,7 +9,23 @@ import torch
 
 import shapevm
 
-SHAPES = [(1, 1), (1, 2), (1, 15), (1, 16), (1, 17), (1, 64), (1, 127), (1, 256), (1, 511), (1, 512), (2, 1), (3, 37), (32, 1), (17, 29), (5, 300)]
+SHAPES = [
+    (1, 1),
+    (1, 2),
+    (1, 15),
+    (1, 16),
+    (1, 17),
+    (1, 64),
+    (1, 127),
+    (1, 256),
+    (1, 511),
+    (1, 512),
+    (2, 1),
+    (3, 37),
+    (32, 1),
+    (17, 29),
+    (5, 300),
+]
 BIT_SHAPES = [(1, 1), (1, 19), (1, 128), (2, 33), (5, 61)]
 
 
@@ -60,7 +77,14 @@ def test_tiers_threads_and_replay_give_equal_bits(artifact, inputs, batch, lengt
 def test_runner_gives_equal_bits(artifact, exe, inputs, tmp_path, batch, length, threads):
     item = inputs(batch, length)
     expected = exe(**item)
-    command = [str(shapevm.runner_path()), str(artifact), "--output", str(tmp_path / "out.npz"), "--threads", str(threads)]
+    command = [
+        str(shapevm.runner_path()),
+        str(artifact),
+        "--output",
+        str(tmp_path / "out.npz"),
+        "--threads",
+        str(threads),
+    ]
     for name, tensor in item.items():
         np.save(tmp_path / f"{name}.npy", tensor.numpy())
         command += ["--input", f"{name}={tmp_path / name}.npy"]
@@ -83,7 +107,9 @@ def test_exact_kernels_travel_in_the_artifact(bert, inputs, tmp_path):
 
     path = tmp_path / "sized.svm"
     sizes = [{"batch": 1, "length": 21}]
-    made = shapevm.compile(bert, kwargs=encoder.example_inputs(), dynamic_shapes=encoder.dynamic_shapes(), sizes=sizes)
+    made = shapevm.compile(
+        bert, kwargs=encoder.example_inputs(), dynamic_shapes=encoder.dynamic_shapes(), sizes=sizes
+    )
     made.save(path)
     loaded = shapevm.load(path, strategy="auto")
     loaded(**inputs(1, 21))
