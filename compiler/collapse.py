@@ -1,7 +1,7 @@
 """Merging adjacent loops of a spec: fewer, longer loops, and matmuls with all their rows in one loop.
 
-Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes one axis),
-or neither. Sizes are still dimension expressions here.
+Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes one
+axis), or neither. Sizes are still dimension expressions here.
 """
 
 from __future__ import annotations

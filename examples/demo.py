@@ -37,10 +37,10 @@ SENTENCES = [
     "this program was compiled once, answers any length at once, and gets faster for lengths it meets often.",
     "The stock market fell sharply on Tuesday after the central bank raised interest rates by half a point.",
     "Shares dropped when borrowing costs went up.",
-    "She poured the batter into a hot pan, waited until bubbles rose to the surface, turned the pancake with a "
-    "flick of the wrist, counted to thirty, slid it onto the warm plate beside the stove where eleven others "
-    "were already waiting under a cloth, and then, because nobody was looking, ate the smallest of them with a "
-    "spoon of plum jam before she called the children, who came at once, and their friends, who came even "
+    "She poured the batter into a hot pan, waited until bubbles rose to the surface, turned the pancake with "
+    "a flick of the wrist, counted to thirty, slid it onto the warm plate beside the stove where eleven others "
+    "were already waiting under a cloth, and then, because nobody was looking, ate the smallest of them with "
+    "a spoon of plum jam before she called the children, who came at once, and their friends, who came even "
     "faster, and the neighbour, who said that he had only been passing by but had, as it happened, brought his "
     "own fork.",
     "Breakfast was ready.",
@@ -119,8 +119,7 @@ def run_all(
 ) -> np.ndarray:
     """Embed every sentence; print what each length cost; return the vectors."""
     table = Table(title="One program, every length (one core, milliseconds)")
-    for column in (
-        "length",
+    shown = (
         "first call",
         "warm call",
         "eager",
@@ -129,7 +128,8 @@ def run_all(
         "compiled",
         "from cache",
         "difference",
-    ):
+    )
+    for column in ("length", *shown):
         table.add_column(column, justify="right")
     for item in sorted(inputs, key=lambda item: item["input_ids"].shape[1]):
         before = exe.stats()
@@ -142,10 +142,10 @@ def run_all(
             expected = model(**item)
             ours, theirs = paired(lambda item=item: exe(**item), lambda item=item: model(**item))
         difference = float((exe(**item) - expected).abs().max())
-        table.add_row(
-            str(item["input_ids"].shape[1]), f"{first:.2f}", f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}", after.since(before).tier(),
-            str(after.compiled - before.compiled), str(after.from_cache - before.from_cache), f"{difference:.1e}",
-        )  # fmt: skip
+        ran = after.since(before)
+        counts = [str(ran.compiled), str(ran.from_cache), f"{difference:.1e}"]
+        times = [f"{first:.2f}", f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}"]
+        table.add_row(str(item["input_ids"].shape[1]), *times, ran.tier(), *counts)
     vectors = [exe(**item).numpy()[0] for item in inputs]
     console.print(table)
     return np.stack(vectors)
@@ -167,16 +167,8 @@ def run_standalone(
     with tempfile.TemporaryDirectory() as folder:
         artifact, output = Path(folder, "minilm.svm"), Path(folder, "out.npz")
         exe.save(artifact)
-        command = [
-            str(shapevm.runner_path()),
-            str(artifact),
-            "--output",
-            str(output),
-            "--repeat",
-            "5",
-            "--threads",
-            "1",
-        ]
+        command = [str(shapevm.runner_path()), str(artifact), "--output", str(output)]
+        command += ["--repeat", "5", "--threads", "1"]
         for name, tensor in item.items():
             np.save(Path(folder, f"{name}.npy"), tensor.numpy())
             command += ["--input", f"{name}={Path(folder, name)}.npy"]
@@ -187,7 +179,8 @@ def run_standalone(
         console.print(printed.strip(), highlight=False)
         (result,) = np.load(output).values()
         same = np.array_equal(result[0].view(np.uint32), expected.view(np.uint32))
-        sizes = f"artifact {artifact.stat().st_size / 1e6:.1f} MB, runner {shapevm.runner_path().stat().st_size / 1e3:.0f} KB"
+        megabytes, kilobytes = artifact.stat().st_size / 1e6, shapevm.runner_path().stat().st_size / 1e3
+        sizes = f"artifact {megabytes:.1f} MB, runner {kilobytes:.0f} KB"
         console.print(f"{sizes}; bits equal to Python's: [bold]{'yes' if same else 'NO'}[/]")
         if not same:
             raise SystemExit("the runner's result differs from Python's")
