@@ -25,23 +25,27 @@ typedef struct svm_frame {
   svm_error *error;
 } svm_frame;
 
-/* -1: the call was not made (an address is misaligned) or its outputs are not the expected ones; else svm_call's code.
- * Either way outputs are released. */
+/* -1: the call was not made (an address is misaligned) or its outputs are not the expected ones; else what
+ * svm_call returns. Either way outputs are released. */
 int32_t svm_frame_call(svm_frame *frame);
 """
 
 CALLBACKS = """
 extern "Python" void *svm_py_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
-extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args, svm_value *results,
-                                      int32_t n_results, svm_error *error);
+extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args,
+                                      svm_value *results, int32_t n_results, svm_error *error);
 """
 
-SOURCE = r"""
+SOURCE = (
+    r"""
 #include <string.h>
 #include "svm.h"
-""" + FRAME + r"""
+"""
+    + FRAME
+    + r"""
 static int is_like(const svm_tensor *a, const svm_tensor *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->rank) == 0;
+  if (a->dtype != b->dtype || a->rank != b->rank) return 0;
+  return memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->rank) == 0;
 }
 
 static void *frame_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes) {
@@ -58,20 +62,21 @@ int32_t svm_frame_call(svm_frame *frame) {
     frame->inputs[i].tensor.data = (void *)frame->input_data[i];
   }
   svm_allocator allocator = {frame, frame_allocate, NULL};
-  int32_t code = svm_call(frame->program, frame->function, frame->inputs, frame->n_inputs, &allocator, frame->outputs,
-                          frame->n_outputs, frame->error);
+  int32_t code = svm_call(frame->program, frame->function, frame->inputs, frame->n_inputs, &allocator,
+                          frame->outputs, frame->n_outputs, frame->error);
   if (code == SVM_ERROR_MEMORY) return -1; /* perhaps frame_allocate's refusal: the general call tells */
   if (code != SVM_OK) return code;
   for (int32_t i = 0; i < frame->n_outputs; i++) {
     svm_value *value = &frame->outputs[i];
-    if (value->tag != SVM_TAG_TENSOR || value->origin != SVM_ORIGIN_NEW ||
-        (uintptr_t)value->tensor.data != frame->output_data[i] || !is_like(&value->tensor, &frame->expected[i]))
-      code = -1;
+    int is_new = value->tag == SVM_TAG_TENSOR && value->origin == SVM_ORIGIN_NEW;
+    int is_mine = is_new && (uintptr_t)value->tensor.data == frame->output_data[i];
+    if (!is_mine || !is_like(&value->tensor, &frame->expected[i])) code = -1;
     svm_value_release(value);
   }
   return code;
 }
 """
+)
 
 
 def declarations() -> str:

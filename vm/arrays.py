@@ -1,7 +1,8 @@
 """Arrays of other libraries: recognising them without importing torch, their addresses, and making new ones.
 
-torch tensors are known by their class's module; numpy arrays are themselves; anything else comes in through DLPack.
-bf16 is torch.bfloat16 there, uint16 in numpy (an array whose dtype is called bfloat16 is read as well).
+torch tensors are known by their class's module; numpy arrays are themselves; anything else comes in through
+DLPack. bf16 is torch.bfloat16 there, uint16 in numpy (an array whose dtype is called bfloat16 is read as
+well).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Library(Protocol):
     """What one array library must do for calls."""
 
     def array(self, value: Any, what: str) -> tuple[Any, str]:
-        """Return `value` as a contiguous, aligned array in the CPU's memory that the caller keeps alive, and its dtype.
+        """Return `value` as a contiguous, aligned array in the CPU's memory that the caller keeps alive, and
+        its dtype.
 
         Raises DeviceError, DtypeError or KindError, naming `what`.
         """
@@ -50,7 +52,9 @@ class NumpyLibrary:
         array = np.asarray(value)
         name = "bf16" if array.dtype.name == "bfloat16" else NUMPY_NAMES.get(array.dtype.newbyteorder("="))
         if name is None:
-            raise DtypeError(f"{what} is {array.dtype}; no program takes that: use one of {', '.join(NUMPY_DTYPES)}")
+            raise DtypeError(
+                f"{what} is {array.dtype}; no program takes that: use one of {', '.join(NUMPY_DTYPES)}"
+            )
         return np.require(array, array.dtype.newbyteorder("<"), ("C", "A")), name
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
@@ -69,10 +73,14 @@ NUMPY: Final = NumpyLibrary()
 
 def _from_dlpack(value: Any, what: str) -> np.ndarray[Any, Any]:
     if not hasattr(value, "__dlpack__"):
-        raise KindError(f"{what} is a {type(value).__name__}; pass a torch tensor, a numpy array or another DLPack array")
+        raise KindError(
+            f"{what} is a {type(value).__name__}; pass a torch tensor, a numpy array or another DLPack array"
+        )
     device = value.__dlpack_device__()
     if device[0] != 1:  # kDLCPU
-        raise DeviceError(f"{what} is on DLPack device {tuple(map(int, device))}; the program runs on the CPU: copy it there first")
+        raise DeviceError(
+            f"{what} is on DLPack device {tuple(map(int, device))}; the program runs on the CPU: copy it"
+        )
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
@@ -94,7 +102,9 @@ class TorchLibrary:
         if value.layout != self._torch.strided:
             raise KindError(f"{what} has layout {value.layout}; pass .to_dense()")
         if value.dtype not in self._names:
-            raise DtypeError(f"{what} is {value.dtype}; no program takes that: use one of {', '.join(self._dtypes)}")
+            raise DtypeError(
+                f"{what} is {value.dtype}; no program takes that: use one of {', '.join(self._dtypes)}"
+            )
         fake = sys.modules.get("torch._subclasses.fake_tensor")
         if fake is not None and isinstance(value, fake.FakeTensor):
             raise KindError(f"{what} is a FakeTensor, which has no memory; pass a real tensor")

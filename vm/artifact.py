@@ -1,4 +1,6 @@
-"""The artifact: one file with a program's contract, bytecode, kernels, machine code and weights (docs/artifact.md)."""
+"""The artifact: one file with a program's contract, bytecode, kernels, machine code and weights
+(docs/artifact.md).
+"""
 
 from __future__ import annotations
 

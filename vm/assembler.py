@@ -9,8 +9,8 @@
       kernel kernel=k0 dims=(r1) buffers=(r0, r2)
       return values=(r2)
 
-Operands stand by name, or in the table's order without names. A label is a name with a colon. `;` begins a comment.
-"registers" of a function may be left out: then it is as many as the code names.
+Operands stand by name, or in the table's order without names. A label is a name with a colon. `;` begins a
+comment. "registers" of a function may be left out: then it is as many as the code names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from .program import NUMPY_DTYPES, Axis, Constant, Input, Kernel, KernelBuffer, 
 from .verify import verify
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<comment>;.*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan)\b)"""
+    r"""\s*(?:(?P<comment>;.*)|(?P<string>"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan)\b)"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<punct>\.\.|[()\[\],:=*]))"""
 )
 
@@ -190,8 +191,7 @@ class _Assembler:
             raise line.fail(f"constant c{index} is not the next one, c{len(self.constants)}")
         name = line.string() if line.kind() == "string" else ""
         tag = line.take("name")
-        if tag in ("none", "bool", "int", "float", "str"):
-            line.expect("=")
+        if tag in ("none", "bool", "int", "float", "str") and line.skip("="):
             constant = Constant(self._scalar(line, tag), name=name)
             if constant.tag != tag:
                 raise line.fail(f"the value is a {constant.tag}, not a {tag}")
@@ -210,7 +210,9 @@ class _Assembler:
             if line.skip("base64"):
                 return np.frombuffer(_base64(line), holder).reshape(shape).copy()
             line.expect("[")
-            return np.array(line.items("]", lambda: self._scalar(line, "float" if holder.kind == "f" else "int")), holder).reshape(shape)
+            return np.array(
+                line.items("]", lambda: self._scalar(line, "float" if holder.kind == "f" else "int")), holder
+            ).reshape(shape)
         except (ValueError, OverflowError) as error:
             raise line.fail(f"the elements are not {dtype}{list(shape)} ({error})") from None
 
@@ -334,7 +336,9 @@ class _Assembler:
                 return line.integer()
 
     def _function_index(self, name: str) -> int:
-        """Return the index of a function that may come later: the functions' names are known from a first look."""
+        """Return the index of a function that may come later: the functions' names are known from a first
+        look.
+        """
         return self.calls.get(name, (1 << 32) - 1)  # the verifier names what does not exist
 
 
@@ -380,7 +384,9 @@ def assemble(text: str, verified: bool = True) -> Program:
             _statement(a, line)
     a.finish_labels(line)
     program = a.builder.finish(tuple(a.symbols), tuple(a.inputs), tuple(a.outputs), a.meta)
-    program = replace(program, constants=tuple(a.constants), kernels=tuple(a.kernels), functions=_registers(a, program))
+    program = replace(
+        program, constants=tuple(a.constants), kernels=tuple(a.kernels), functions=_registers(a, program)
+    )
     if verified:
         verify(program)
     return program

@@ -1,4 +1,6 @@
-"""Building programs piece by piece: constants, strings and kernels are shared, labels resolved. No checks: see verify."""
+"""Building programs piece by piece: constants, strings and kernels are shared, labels resolved. No checks:
+see verify.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,8 @@ class FunctionBuilder:
     def op(self, name: str, /, **operands: Value | Label | str) -> None:
         """Append an instruction, operands by name.
 
-        Registers, constants and kernels are numbers, register lists tuples, dtypes and strings str, labels Labels.
-        Raises ValueError for an opcode or operands that the table does not have.
+        Registers, constants and kernels are numbers, register lists tuples, dtypes and strings str, labels
+        Labels. Raises ValueError for an opcode or operands that the table does not have.
         """
         if name not in OPCODES:
             raise ValueError(f"opcode {name!r} is unknown; known are {', '.join(OPCODES)}")
@@ -123,7 +125,9 @@ class ProgramBuilder:
         return self._kernels[key]
 
     def function(self, name: str, n_params: int, n_results: int) -> FunctionBuilder:
-        """Return the builder of a new function; its index is the number of functions before it (main is 0)."""
+        """Return the builder of a new function; its index is the number of functions before it (main is
+        0).
+        """
         self._functions.append(FunctionBuilder(self, name, n_params, n_results))
         return self._functions[-1]
 

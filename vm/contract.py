@@ -17,7 +17,16 @@ def tag_of(value: Any) -> str:
     """Return the tag of a value of the reference interpreter. Raises KindError for any other value."""
     if isinstance(value, np.ndarray):
         return "tensor"
-    names = {type(None): "none", bool: "bool", int: "int", float: "float", str: "str", list: "list", tuple: "tuple", dict: "dict"}
+    names = {
+        type(None): "none",
+        bool: "bool",
+        int: "int",
+        float: "float",
+        str: "str",
+        list: "list",
+        tuple: "tuple",
+        dict: "dict",
+    }
     if type(value) not in names:
         raise KindError(f"a {type(value).__name__} is no value of a program")
     return names[type(value)]
@@ -43,10 +52,14 @@ class Contract:
         self.inputs, self.symbols = program.inputs, program.symbols
 
     def bind(self, values: Sequence[Any]) -> list[int]:
-        """Return the symbols' values. Raises ArgumentError, KindError, DtypeError or ShapeError for the first violation."""
+        """Return the symbols' values. Raises ArgumentError, KindError, DtypeError or ShapeError for the first
+        violation.
+        """
         if len(values) != len(self.inputs):
-            names = ", ".join(row.name for row in self.inputs)
-            raise ArgumentError(f"the program takes {len(self.inputs)} inputs ({names}), {len(values)} given")
+            names, plural = ", ".join(row.name for row in self.inputs), "" if len(self.inputs) == 1 else "s"
+            raise ArgumentError(
+                f"the program takes {len(self.inputs)} input{plural} ({names}), {len(values)} given"
+            )
         bound: dict[int, _Bound] = {}
         for row, value in zip(self.inputs, values, strict=True):
             self._check(row, value, bound)
@@ -65,10 +78,8 @@ class Contract:
             raise DtypeError(f"{what} is {dtype}; the program takes {row.dtype}: convert it first")
         if value.ndim != len(row.axes):
             takes = ", ".join(axis.text(self.symbols) for axis in row.axes)
-            sizes = list(value.shape)
-            raise ShapeError(
-                f"{what} has rank {value.ndim}, sizes {sizes}; the program takes rank {len(row.axes)}: [{takes}]"
-            )
+            given = f"rank {value.ndim}, sizes {list(value.shape)}"
+            raise ShapeError(f"{what} has {given}; the program takes rank {len(row.axes)}: [{takes}]")
         for index in range(value.ndim):
             self._check_axis(row, index, value.shape[index], bound)
 

@@ -144,7 +144,8 @@ class _Names:
 def function_text(program: Program, function: Function) -> Iterator[str]:
     """Yield the lines of a function. Raises VerifyError or IndexError for code that is not sound."""
     names = _Names(program, function)
-    yield f"function {quote(function.name)} ({function.n_params} params, {function.n_results} results, {function.n_registers} registers)"
+    counts = f"{function.n_params} params, {function.n_results} results, {function.n_registers} registers"
+    yield f"function {quote(function.name)} ({counts})"
     lines = dict(function.lines)
     for i in decode_all(function.code):
         if i.pc in names.labels:
@@ -155,7 +156,8 @@ def function_text(program: Program, function: Function) -> Iterator[str]:
 
 
 def disassemble(program: Program, data: bool = False) -> str:
-    """Return the text of a program. `data`: with all weights and machine code, so that it assembles to the same program.
+    """Return the text of a program. `data`: with all weights and machine code, so that it assembles to the
+    same program.
 
     Raises VerifyError or IndexError for code that is not sound.
     """

@@ -1,4 +1,5 @@
-"""THE table of errors: what can go wrong when loading or running a program, its code in C, its exception in Python.
+"""THE table of errors: what can go wrong when loading or running a program, its code in C, its exception in
+Python.
 
 `vm/isa.py` writes the codes into runtime_c/isa.gen.h. Adding an error: one class here, then
 `python -m shapevm.vm.isa`. Codes are part of the C API: append only.
@@ -14,8 +15,8 @@ OK: Final = 0
 class Error(Exception):
     """Base of all errors of the VM. The message is one sentence.
 
-    `function`, `pc`: where the program stopped (index, word offset), -1 outside of it. `source`: the model's line,
-    "" if unknown.
+    `function`, `pc`: where the program stopped (index, word offset), -1 outside of it. `source`: the model's
+    line, "" if unknown.
     """
 
     code: ClassVar[int] = -1
@@ -31,7 +32,9 @@ class Error(Exception):
 
 
 class ArgumentError(Error, ValueError):
-    """The caller misused the API: an index out of range, a wrong number of inputs, a name that does not exist."""
+    """The caller misused the API: an index out of range, a wrong number of inputs, a name that does not
+    exist.
+    """
 
 
 class FileError(Error, OSError):
@@ -59,7 +62,9 @@ class DtypeError(Error, TypeError):
 
 
 class KindError(Error, TypeError):
-    """A value has another tag than an input or an instruction takes, such as a tensor where an int belongs."""
+    """A value has another tag than an input or an instruction takes, such as a tensor where an int
+    belongs.
+    """
 
 
 class IndexOutOfRange(Error, IndexError):

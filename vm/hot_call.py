@@ -1,8 +1,10 @@
-"""The quick way in: a Python function written for one key (classes, shapes and dtypes of the inputs, values of ints).
+"""The quick way in: a Python function written for one key (classes, shapes and dtypes of the inputs, values
+of ints).
 
-A first, general call at a key has told the outputs' sizes. From then on a call only checks what the key does not
-hold (contiguous, in the CPU's memory), makes the results, writes addresses into a prepared `svm_frame` and enters C.
-The function returns None when its checks fail: the general call then says why, or copies what must be copied.
+A first, general call at a key has told the outputs' sizes. From then on a call only checks what the key does
+not hold (contiguous, in the CPU's memory), makes the results, writes addresses into a prepared `svm_frame`
+and enters C. The function returns None when its checks fail: the general call then says why, or copies what
+must be copied.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ Form = tuple[tuple[int, ...], str]  # shape, dtype
 #: How a class of inputs is checked and read: (condition, statement); {i} is the input's position.
 _READ = {
     "torch": ("x{i}.is_contiguous() and x{i}.is_cpu", "input_data[{i}] = x{i}.data_ptr()"),
-    "torch1": ("x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()", "input_data[{i}] = x{i}.data_ptr()"),
+    "torch1": (
+        "x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()",
+        "input_data[{i}] = x{i}.data_ptr()",
+    ),
     "numpy": ("x{i}.flags.c_contiguous", "input_pointers[{i}] = from_buffer(x{i})"),
     "int": ("", ""),  # its value is part of the key, so it is filled in already
     "float": ("", "inputs[{i}].number = x{i}"),
@@ -38,7 +43,9 @@ _MAKE = {
 
 
 def key_function(inputs: Sequence[Input]) -> Callable[..., Any]:
-    """Return the function from a call's inputs to its key. It raises AttributeError or TypeError for odd ones."""
+    """Return the function from a call's inputs to its key. It raises AttributeError or TypeError for odd
+    ones.
+    """
     parts = {
         "tensor": "x{i}.__class__, x{i}.shape, x{i}.dtype",
         "int": "x{i}.__class__, x{i}",
@@ -83,7 +90,9 @@ def _kind(x: Any, row: Input) -> str | None:
     """Return the kind of `_READ` that reads an input; None if only the general call can."""
     torch = sys.modules.get("torch")
     if torch is not None and x.__class__ in (torch.Tensor, torch.nn.Parameter):
-        return "torch" if x.numel() > 1 else "torch1"  # with one element a lazily negated view can be contiguous
+        return (
+            "torch" if x.numel() > 1 else "torch1"
+        )  # with one element a lazily negated view can be contiguous
     if x.__class__ is np.ndarray:
         return "numpy" if x.dtype in NUMPY_DTYPES.values() else None
     if row.kind in ("int", "bool") and x.__class__ in (int, bool):
@@ -98,8 +107,11 @@ def _frame(program: Any, function: int, inputs: Any, outputs: Sequence[Form]) ->
     ffi.memmove(own, inputs, ffi.sizeof("svm_value") * n_inputs)
     values, expected = ffi.new("svm_value[]", max(n_outputs, 1)), ffi.new("svm_tensor[]", max(n_outputs, 1))
     sizes, aligns = ffi.new("uint64_t[]", max(n_outputs, 1)), ffi.new("uint64_t[]", max(n_inputs, 1))
-    input_data, output_data = ffi.new("uintptr_t[]", max(n_inputs, 1)), ffi.new("uintptr_t[]", max(n_outputs, 1))
-    item_bytes = {code: size for code, size in DTYPES.values()}
+    input_data, output_data = (
+        ffi.new("uintptr_t[]", max(n_inputs, 1)),
+        ffi.new("uintptr_t[]", max(n_outputs, 1)),
+    )
+    item_bytes = dict(DTYPES.values())
     for i in range(n_inputs):
         aligns[i] = item_bytes[own[i].tensor.dtype] if own[i].tag == TAGS["tensor"] else 0
     for i, (shape, dtype) in enumerate(outputs):
@@ -107,7 +119,8 @@ def _frame(program: Any, function: int, inputs: Any, outputs: Sequence[Form]) ->
         sizes[i] = n_bytes(shape, dtype)
     error = ffi.new("svm_error *")
     cdata = ffi.new("svm_frame *", (
-        program, function, n_inputs, n_outputs, own, values, expected, sizes, input_data, aligns, output_data, error,
+        program, function, n_inputs, n_outputs, own, values, expected, sizes, input_data, aligns, output_data,
+        error,
     ))  # fmt: skip
     pointers = (ffi.cast("void **", input_data), ffi.cast("void **", output_data))
     keep = (values, expected, sizes, aligns)
@@ -127,18 +140,29 @@ def _failed(code: int, error: Any) -> None:
 
 
 def make(
-    program: Any, function: int, rows: Sequence[Input], xs: Sequence[Any], inputs: Any, outputs: Sequence[Form]
+    program: Any,
+    function: int,
+    rows: Sequence[Input],
+    xs: Sequence[Any],
+    inputs: Any,
+    outputs: Sequence[Form],
 ) -> Callable[..., list[Any] | None] | None:
     """Return the quick function for calls like this one; None where only the general call can do it.
 
-    `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new tensors.
+    `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new
+    tensors.
     """
     kinds = [_kind(x, row) for x, row in zip(xs, rows, strict=True)]
     empty = any(0 in shape for shape, _ in outputs) or any(0 in getattr(x, "shape", ()) for x in xs)
     if None in kinds or empty:  # empty arrays may have no address
         return None
     is_torch = any(kind is not None and kind.startswith("torch") for kind in kinds)
-    names: dict[str, Any] = {"frames": [], "svm_frame_call": lib.svm_frame_call, "failed": _failed, "from_buffer": ffi.from_buffer}
+    names: dict[str, Any] = {
+        "frames": [],
+        "svm_frame_call": lib.svm_frame_call,
+        "failed": _failed,
+        "from_buffer": ffi.from_buffer,
+    }
     names["new_frame"] = lambda: _frame(program, function, inputs, outputs)
     for i, (shape, dtype) in enumerate(outputs):
         names[f"like{i}"] = _torch_like(shape, dtype) if is_torch else (shape, NUMPY_DTYPES[dtype])

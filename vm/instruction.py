@@ -18,7 +18,9 @@ Value = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction at word offset `pc` of its function; `values` are its operands' values, in the row's order."""
+    """An instruction at word offset `pc` of its function; `values` are its operands' values, in the row's
+    order.
+    """
 
     pc: int
     op: Op

@@ -24,6 +24,8 @@ Adding an opcode: one row here, `python -m shapevm.vm.isa`, one label in runtime
 vm/reference.py (a test and the C compiler name what is missing).
 """
 
+# ruff: noqa: E501 (rows of a table)
+
 from __future__ import annotations
 
 import hashlib
@@ -58,7 +60,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Op:
-    """One row of the table. `flags`: ends (control never falls through), jumps, may_fail, launches, data (reads tensor data)."""
+    """One row of the table. `flags`: ends (control never falls through), jumps, may_fail, launches, data (reads
+    tensor data).
+    """
 
     name: str
     operands: tuple[Operand, ...]
@@ -72,7 +76,9 @@ def _op(name: str, operands: str, effect: str, flags: str = "") -> Op:
 
 
 def _int(name: str, expression: str, flags: str = "") -> Op:
-    return _op(name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (ints; overflow fails)", f"may_fail {flags}")
+    return _op(
+        name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (ints; overflow fails)", f"may_fail {flags}"
+    )
 
 
 def _float(name: str, expression: str) -> Op:
@@ -80,9 +86,12 @@ def _float(name: str, expression: str) -> Op:
 
 
 def _compare(name: str, expression: str) -> Op:
-    return _op(name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (two ints or two floats) as bool", "may_fail")
+    return _op(
+        name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (two ints or two floats) as bool", "may_fail"
+    )
 
 
+# fmt: off
 OPS: Final[tuple[Op, ...]] = (
     # Control
     _op("return", "values:S", "return R[values...] to the caller", "ends"),
@@ -135,6 +144,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("len", "d:d a:s", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
     _op("append", "d:d a:s value:s", "R[d] = list R[a] with R[value] after it", "may_fail"),
 )
+# fmt: on
 
 OPCODES: Final[dict[str, int]] = {op.name: code for code, op in enumerate(OPS)}
 
@@ -150,7 +160,8 @@ def isa_hash() -> int:
 def main(arguments: list[str]) -> int:
     """Write the generated files; with `--check` compare instead, print the stale ones, return 1 if there are any."""
     prefix = f"{__package__}." if __package__ else ""
-    generate, errors, layout = (importlib.import_module(prefix + name) for name in ("generate", "errors", "layout"))
+    names = ("generate", "errors", "layout")
+    generate, errors, layout = (importlib.import_module(prefix + name) for name in names)
     root = Path(__file__).resolve().parent.parent
     stale = 0
     for name, text in generate.files(sys.modules[__name__], errors, layout).items():

@@ -5,6 +5,8 @@ runtime_c/isa.gen.h, and the tables of docs/artifact.md. All numbers are little-
 its own size, so the C structures have no padding.
 """
 
+# ruff: noqa: E501 (rows of tables)
+
 from __future__ import annotations
 
 import struct

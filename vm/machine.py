@@ -1,4 +1,5 @@
-"""The machine: an artifact loaded into the C runtime, called from Python with torch tensors, numpy or DLPack arrays.
+"""The machine: an artifact loaded into the C runtime, called from Python with torch tensors, numpy or DLPack
+arrays.
 
 >>> machine = Machine.open("model.svm")
 >>> (y,) = machine.call([x])
@@ -121,7 +122,9 @@ def strategy_code(name: str) -> int:
 
 
 def set_threads(n: int) -> None:
-    """Set the number of threads that run kernels in this process, the caller included; 0: one per available CPU."""
+    """Set the number of threads that run kernels in this process, the caller included; 0: one per available
+    CPU.
+    """
     error = ffi.new("svm_error *")
     check(lib.svm_set_threads(n, error), error)
 
@@ -154,13 +157,17 @@ class Machine:
         self._lock = threading.Lock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
         self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
-        self.outputs = tuple(Output(_text(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program)))
+        self.outputs = tuple(
+            Output(_text(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program))
+        )
         self._key = hot_call.key_function(self.inputs)
         self._hot: dict[Any, Callable[..., list[Any] | None]] = {}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: Options | None = None) -> Machine:
-        """Load an artifact; its weights are mapped. Raises ArtifactError, VerifyError, TargetError, FileError."""
+        """Load an artifact; its weights are mapped. Raises ArtifactError, VerifyError, TargetError,
+        FileError.
+        """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         check(lib.svm_open_path(os.fsencode(path), (options or Options()).c(), program, error), error)
         return cls(program[0])
@@ -224,7 +231,15 @@ class Machine:
         """The kernel table."""
         rows = [lib.svm_kernel(self._program, i) for i in range(lib.svm_n_kernels(self._program))]
         return tuple(
-            KernelInfo(_text(r.label), _text(r.source), _text(r.spec), r.n_dims, r.n_buffers, r.n_objects, r.code_bytes)
+            KernelInfo(
+                _text(r.label),
+                _text(r.source),
+                _text(r.spec),
+                r.n_dims,
+                r.n_buffers,
+                r.n_objects,
+                r.code_bytes,
+            )
             for r in rows
         )
 
@@ -233,21 +248,24 @@ class Machine:
         """The functions; the first is main."""
         rows = [lib.svm_function(self._program, i) for i in range(lib.svm_n_functions(self._program))]
         return tuple(
-            FunctionInfo(_text(r.name), r.n_params, r.n_results, r.n_registers, bool(r.is_static_flow)) for r in rows
+            FunctionInfo(_text(r.name), r.n_params, r.n_results, r.n_registers, bool(r.is_static_flow))
+            for r in rows
         )
 
     @property
     def externs(self) -> tuple[str, ...]:
         """Names of the host functions that the program calls."""
-        return tuple(_text(lib.svm_extern_name(self._program, i)) for i in range(lib.svm_n_externs(self._program)))
+        return tuple(
+            _text(lib.svm_extern_name(self._program, i)) for i in range(lib.svm_n_externs(self._program))
+        )
 
     # Calls ------------------------------------------------------------------------------------------
 
     def call(self, inputs: Sequence[Any]) -> list[Any]:
         """Call main and return its results; arrays are torch tensors if an input is one, else numpy arrays.
 
-        Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors), before
-        anything has run, when the inputs break the contract.
+        Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors),
+        before anything has run, when the inputs break the contract.
         """
         try:
             run = self._hot.get(self._key(*inputs))
@@ -263,7 +281,9 @@ class Machine:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
         index = lib.svm_find_function(self._program, name.encode())
         if index < 0:
-            raise ArgumentError(f"the program has no function {name!r}; it has {', '.join(f.name for f in self.functions)}")
+            raise ArgumentError(
+                f"the program has no function {name!r}; it has {', '.join(f.name for f in self.functions)}"
+            )
         return self._call(args, index)
 
     def _check_open(self) -> None:
@@ -310,7 +330,9 @@ class Machine:
         """Make the quick function for calls like this one, if there can be one."""
         copy = ffi.new("svm_value[]", max(len(xs), 1))
         ffi.memmove(copy, values, ffi.sizeof("svm_value") * len(xs))
-        forms = [(shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)]
+        forms = [
+            (shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)
+        ]
         run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms)
         if run is None:
             return
@@ -350,8 +372,8 @@ class Machine:
     def wait_request(self, timeout: float) -> Request | None:
         """Wait up to `timeout` seconds for a wish for exact code; None without one.
 
-        Every request must be answered by `install` or `compile_failed`. Raises ArgumentError when no compiler is
-        attached (any more).
+        Every request must be answered by `install` or `compile_failed`. Raises ArgumentError when no compiler
+        is attached (any more).
         """
         request = ffi.new("svm_request *")
         got = lib.svm_request_wait(self._program, max(int(timeout * 1000), 0), request)
@@ -362,7 +384,8 @@ class Machine:
     def install(self, kernel: int, code: KernelObject | bytes) -> None:
         """Install machine code for a kernel-table entry; exact code takes effect at once for its dims.
 
-        Raises ArtifactError for a record that is not sound, KernelError or TargetError for code that is not for it.
+        Raises ArtifactError for a record that is not sound, KernelError or TargetError for code that is not
+        for it.
         """
         record = code if isinstance(code, bytes) else serialise_object(code)
         error = ffi.new("svm_error *")
@@ -375,7 +398,9 @@ class Machine:
         check(code, error)
 
     def set_strategy(self, name: str) -> None:
-        """Change the strategy, for entries and plans made from now on. Raises ArgumentError for an unknown one."""
+        """Change the strategy, for entries and plans made from now on. Raises ArgumentError for an unknown
+        one.
+        """
         error = ffi.new("svm_error *")
         check(lib.svm_set_strategy(self._program, strategy_code(name), error), error)
 
@@ -391,7 +416,9 @@ class Machine:
         """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
         stats = ffi.new("svm_site_stats *")
         if lib.svm_get_site(self._program, kernel, stats) != OK:
-            raise KernelError(f"kernel {kernel} does not exist; the program has {lib.svm_n_kernels(self._program)}")
+            raise KernelError(
+                f"kernel {kernel} does not exist; the program has {lib.svm_n_kernels(self._program)}"
+            )
         entries, row = [], ffi.new("svm_entry_stats *")
         for index in range(stats.n_entries):
             if lib.svm_get_entry(self._program, kernel, index, row) == OK:
@@ -402,13 +429,15 @@ class Machine:
 def _entry(row: Any) -> EntryStats:
     new = tuple(i for i in range(row.n_dims) if row.new_dims >> i & 1)
     return EntryStats(
-        tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles, row.code_bytes,
-        new, _text(row.schedule), _text(row.failure),
+        tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles,
+        row.code_bytes, new, _text(row.schedule), _text(row.failure),
     )  # fmt: skip
 
 
 def _library(xs: Sequence[Any]) -> Library:
-    """Return the library that a call's results are made in: torch if any input is a torch tensor, else numpy."""
+    """Return the library that a call's results are made in: torch if any input is a torch tensor, else
+    numpy.
+    """
     libraries = [library_of(x) for x in xs if is_array(x)]
     return next((library for library in libraries if library is not NUMPY), NUMPY)
 
@@ -436,4 +465,3 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
         return OK
     except BaseException as raised:  # cannot pass through C
         return fill_error(error, raised)
-

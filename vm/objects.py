@@ -1,4 +1,6 @@
-"""The bytes of kernel metadata and code objects, both ways: one form in artifacts and for code installed at run time."""
+"""The bytes of kernel metadata and code objects, both ways: one form in artifacts and for code installed at
+run time.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,20 @@ class Cursor:
             raise self.fail(sentence)
 
     def record(self, name: str) -> dict[str, Any]:
-        """Return the next record `name`. Raises ArtifactError beyond the end, or for reserved bytes that are not 0."""
+        """Return the next record `name`. Raises ArtifactError beyond the end, or for reserved bytes that are
+        not 0.
+        """
         record = BY_NAME[name]
-        self.check(record.size <= len(self.data) - self.at, f"record {name} reaches beyond the {len(self.data)} bytes")
+        self.check(
+            record.size <= len(self.data) - self.at,
+            f"record {name} reaches beyond the {len(self.data)} bytes",
+        )
         fields = record.unpack(self.data, self.at)
         self.at += record.size
-        self.check(not any(fields.get(f) for f in ("reserved", "reserved2")), f"record {name}: reserved bytes must be 0")
+        self.check(
+            not any(fields.get(f) for f in ("reserved", "reserved2")),
+            f"record {name}: reserved bytes must be 0",
+        )
         return fields
 
     def i64(self) -> int:
@@ -85,7 +95,9 @@ def pack_buffers(buffers: tuple[KernelBuffer, ...]) -> bytes:
     parts = []
     for buffer in buffers:
         code = DTYPES[buffer.dtype][0]
-        parts.append(BY_NAME["buffer"].pack(dtype=code, is_output=int(buffer.is_output), rank=len(buffer.shape)))
+        parts.append(
+            BY_NAME["buffer"].pack(dtype=code, is_output=int(buffer.is_output), rank=len(buffer.shape))
+        )
         parts += map(pack_size, buffer.shape)
     return b"".join(parts)
 
@@ -137,16 +149,21 @@ def _body(o: KernelObject) -> bytes:
 
 
 def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
-    """Return the record of a code object without its code, hash included. Raises ValueError for texts that are too long."""
+    """Return the record of a code object without its code, hash included. Raises ValueError for texts that
+    are too long.
+    """
     target, schedule = o.target.encode(), o.schedule.encode()
     if len(target) > 16 or len(schedule) > 63:
-        raise ValueError(f"code object: target {o.target!r} and schedule {o.schedule!r} have at most 16 and 63 bytes")
+        raise ValueError(
+            f"code object: target {o.target!r} and schedule {o.schedule!r} have at most 16 and 63 bytes"
+        )
     body = _body(o)
     structure = BY_NAME["object"].pack(
-        code_offset=code_offset, record_size=BY_NAME["object"].size + len(body), spec_hash=bytes.fromhex(o.spec_hash),
-        target=target, schedule=schedule, code_size=len(o.code), entry=o.entry, is_exact=int(o.exact_dims is not None),
-        n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch), n_cost=len(o.cost),
-        n_bounds=len(o.bounds),
+        code_offset=code_offset, record_size=BY_NAME["object"].size + len(body),
+        spec_hash=bytes.fromhex(o.spec_hash), target=target, schedule=schedule,
+        code_size=len(o.code), entry=o.entry, is_exact=int(o.exact_dims is not None),
+        n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch),
+        n_cost=len(o.cost), n_bounds=len(o.bounds),
     )  # fmt: skip
     digest = hashlib.sha256(structure[HASHED_FROM:])
     digest.update(body)
@@ -169,7 +186,9 @@ def _text(cursor: Cursor, data: bytes, field: str) -> str:
 
 
 def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject, int]:
-    """Return the next code object, its code taken from `blobs`, and its code_offset. Checks everything, the hash included."""
+    """Return the next code object, its code taken from `blobs`, and its code_offset. Checks everything, the
+    hash included.
+    """
     start = cursor.at
     fields = cursor.record("object")
     n_dims, is_exact = cursor.limited(fields["n_dims"], "DIMS"), fields["is_exact"]
@@ -182,34 +201,62 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     cost = _read_terms(cursor, fields["n_cost"], n_dims)
     bounds = tuple(_read_bound(cursor, n_dims) for _ in range(cursor.limited(fields["n_bounds"], "TERMS")))
     size = cursor.at - start
-    cursor.check(fields["record_size"] == size, f"the code object has {size} bytes; its record_size is {fields['record_size']}")
+    cursor.check(
+        fields["record_size"] == size,
+        f"the code object has {size} bytes; its record_size is {fields['record_size']}",
+    )
     offset, code_size, entry = fields["code_offset"], fields["code_size"], fields["entry"]
     cursor.check(
-        1 <= code_size <= len(blobs) and offset <= len(blobs) - code_size, f"code {offset} + {code_size} is outside of BLOBS"
+        1 <= code_size <= len(blobs) and offset <= len(blobs) - code_size,
+        f"code {offset} + {code_size} is outside of BLOBS",
     )
     cursor.check(entry < code_size, f"entry {entry} is outside of the code's {code_size} bytes")
     code = bytes(blobs[offset : offset + code_size])
     digest = hashlib.sha256(cursor.data[start + HASHED_FROM : cursor.at])
     digest.update(code)
-    cursor.check(digest.digest() == fields["sha256"], "the code object's SHA-256 differs: its bytes were changed")
-    target, schedule = _text(cursor, fields["target"], "target"), _text(cursor, fields["schedule"], "schedule")
+    cursor.check(
+        digest.digest() == fields["sha256"], "the code object's SHA-256 differs: its bytes were changed"
+    )
+    target, schedule = (
+        _text(cursor, fields["target"], "target"),
+        _text(cursor, fields["schedule"], "schedule"),
+    )
     cursor.check(len(schedule.encode()) < 64, "schedule is not zero-terminated")
     made = KernelObject(
-        fields["spec_hash"].hex(), target, n_dims, buffers, tiles, scratch, cost, bounds, code, entry, exact, schedule
+        fields["spec_hash"].hex(),
+        target,
+        n_dims,
+        buffers,
+        tiles,
+        scratch,
+        cost,
+        bounds,
+        code,
+        entry,
+        exact,
+        schedule,
     )
     return made, offset
 
 
 def parse_object(data: bytes) -> KernelObject:
     """Return the code object that `serialise_object` wrote. Raises ArtifactError for anything else."""
-    fields = BY_NAME["object"].unpack(data) if len(data) >= BY_NAME["object"].size else {"record_size": len(data) + 1}
+    fields = (
+        BY_NAME["object"].unpack(data)
+        if len(data) >= BY_NAME["object"].size
+        else {"record_size": len(data) + 1}
+    )
     size = fields["record_size"]
     if not BY_NAME["object"].size <= size <= len(data) or fields["code_offset"] != 0:
-        raise ArtifactError(f"code object: {len(data)} bytes cannot hold a record of {size} bytes with code_offset 0")
+        raise ArtifactError(
+            f"code object: {len(data)} bytes cannot hold a record of {size} bytes with code_offset 0"
+        )
     cursor, code = Cursor(memoryview(data)[:size], "code object"), memoryview(data)[size:]
     made, _ = read_object(cursor, code)
     cursor.end()
-    cursor.check(len(code) == len(made.code), f"{len(code)} bytes of code follow; the record says {len(made.code)}")
+    cursor.check(
+        len(code) == len(made.code), f"{len(code)} bytes of code follow; the record says {len(made.code)}"
+    )
     return made
 
 

@@ -1,7 +1,7 @@
 """A program as Python data: what the compiler hands over, the artifact stores, and the interpreters run.
 
-Indices are positions in the tuples: constants, kernels, functions and strings are named by the bytecode's operands.
-Function 0 is main; its registers on entry: the inputs in order, then one int per symbol in order.
+Indices are positions in the tuples: constants, kernels, functions and strings are named by the bytecode's
+operands. Function 0 is main; its registers on entry: the inputs in order, then one int per symbol in order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Size = tuple[bool, int]
 
 #: dtype -> numpy dtype that holds it; bf16 travels as uint16.
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "bool": np.dtype("?"), "u8": np.dtype("u1"), "i8": np.dtype("i1"), "i16": np.dtype("<i2"), "i32": np.dtype("<i4"),
-    "i64": np.dtype("<i8"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2"), "f32": np.dtype("<f4"), "f64": np.dtype("<f8"),
+    "bool": np.dtype("?"), "u8": np.dtype("u1"), "i8": np.dtype("i1"), "i16": np.dtype("<i2"),
+    "i32": np.dtype("<i4"), "i64": np.dtype("<i8"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2"),
+    "f32": np.dtype("<f4"), "f64": np.dtype("<f8"),
 }  # fmt: skip
 
 DTYPE_NAMES: Final[tuple[str, ...]] = tuple(DTYPES)
@@ -73,7 +74,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Input:
-    """A parameter of main. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds), float, bool or str."""
+    """A parameter of main. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds), float,
+    bool or str.
+    """
 
     name: str
     kind: str = "tensor"
@@ -94,7 +97,9 @@ class Output:
 
 @dataclass(frozen=True)
 class KernelBuffer:
-    """One tensor of a launch: exactly product(shape) elements of `dtype`; `is_output`: written whole, else only read."""
+    """One tensor of a launch: exactly product(shape) elements of `dtype`; `is_output`: written whole, else
+    only read.
+    """
 
     dtype: str
     shape: tuple[Size, ...]
@@ -144,7 +149,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: `code` is its words (see isa), `lines` (pc, source) says where the code from pc on comes from."""
+    """A function: `code` is its words (see isa), `lines` (pc, source) says where the code from pc on comes
+    from.
+    """
 
     name: str
     n_params: int
@@ -195,7 +202,9 @@ class Constant:
     def tensor(cls, array: np.ndarray[Any, Any], dtype: str, name: str = "") -> Constant:
         """Return a tensor constant. Raises ValueError where the array's dtype does not hold `dtype`."""
         if array.dtype != NUMPY_DTYPES[dtype]:
-            raise ValueError(f"constant {name!r}: the array is {array.dtype}; {dtype} is kept as {NUMPY_DTYPES[dtype]}")
+            raise ValueError(
+                f"constant {name!r}: the array is {array.dtype}; {dtype} is kept as {NUMPY_DTYPES[dtype]}"
+            )
         return cls(np.require(array, requirements="C"), dtype, name)
 
 

@@ -60,13 +60,22 @@ def _header(data: memoryview) -> dict[str, Any]:
     header = BY_NAME["header"].unpack(data)
     _check(header["magic"] == MAGIC, "artifact: the first 8 bytes are not an artifact's")
     version = header["format_version"]
-    _check(version == FORMAT_VERSION, f"artifact: format version {version}; this build reads version {FORMAT_VERSION}")
+    _check(
+        version == FORMAT_VERSION,
+        f"artifact: format version {version}; this build reads version {FORMAT_VERSION}",
+    )
     _check(
         header["isa_hash"] == isa_hash(),
-        f"artifact: instruction set {header['isa_hash']:016x}; this build runs {isa_hash():016x}: compile the model again",
+        f"artifact: instruction set {header['isa_hash']:016x}; this build has {isa_hash():016x}; recompile",
     )
-    _check(header["n_sections"] == len(SECTIONS), f"artifact: {header['n_sections']} sections; it must have {len(SECTIONS)}")
-    _check(header["file_size"] == len(data), f"artifact: {len(data)} bytes; its header says {header['file_size']}")
+    _check(
+        header["n_sections"] == len(SECTIONS),
+        f"artifact: {header['n_sections']} sections; it must have {len(SECTIONS)}",
+    )
+    _check(
+        header["file_size"] == len(data),
+        f"artifact: {len(data)} bytes; its header says {header['file_size']}",
+    )
     return header
 
 
@@ -75,15 +84,24 @@ def _sections(data: memoryview) -> dict[str, Section]:
     start, row_size = BY_NAME["header"].size, BY_NAME["section"].size
     end = start + row_size * len(SECTIONS)
     _check(end <= len(data), f"artifact: the section table reaches beyond the file's {len(data)} bytes")
-    _check(hashlib.sha256(data[start:end]).digest() == header["table_sha256"], "artifact: the section table was changed")
+    _check(
+        hashlib.sha256(data[start:end]).digest() == header["table_sha256"],
+        "artifact: the section table was changed",
+    )
     sections = {}
     for index, (name, (number, hashed, _)) in enumerate(SECTIONS.items()):
         row = BY_NAME["section"].unpack(data, start + index * row_size)
         offset, size = row["offset"], row["size"]
-        _check(row["id"] == number and row["reserved"] == 0, f"section {name}: id {row['id']} stands in its place")
+        _check(
+            row["id"] == number and row["reserved"] == 0,
+            f"section {name}: id {row['id']} stands in its place",
+        )
         alignment = PAGE if name in PAGED else SECTION_ALIGN
         _check(offset % alignment == 0, f"section {name}: offset {offset} is not a multiple of {alignment}")
-        _check(offset >= end and size <= len(data) - offset, f"section {name}: {offset} + {size} overlaps or leaves the file")
+        _check(
+            offset >= end and size <= len(data) - offset,
+            f"section {name}: {offset} + {size} overlaps or leaves the file",
+        )
         body = data[offset : offset + size]
         digest = hashlib.sha256(body).digest() if hashed else bytes(32)
         _check(row["sha256"] == digest, f"section {name}: its SHA-256 differs: its bytes were changed")
@@ -99,10 +117,15 @@ def _sections(data: memoryview) -> dict[str, Section]:
 def _strings(section: Section) -> list[str]:
     data, count = section.data, section.count
     n_offsets = 4 * (count + 1)
-    _check(1 <= count and n_offsets <= len(data), f"section STRINGS: {len(data)} bytes cannot hold {count} strings")
+    _check(
+        count >= 1 and n_offsets <= len(data),
+        f"section STRINGS: {len(data)} bytes cannot hold {count} strings",
+    )
     offsets = struct.unpack_from(f"<{count + 1}I", data)
     bytes_ = bytes(data[n_offsets:])
-    _check(offsets[0] == 0 and offsets[-1] == len(bytes_), "section STRINGS: the offsets do not span its bytes")
+    _check(
+        offsets[0] == 0 and offsets[-1] == len(bytes_), "section STRINGS: the offsets do not span its bytes"
+    )
     strings = []
     for index, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
         _check(begin < end <= len(bytes_), f"string {index}: offsets {begin} .. {end} do not ascend")
@@ -132,7 +155,10 @@ class _Reader:
         """Read all records of a section with `read`; they must fill it exactly."""
         section = self.sections[name]
         cursor = Cursor(section.data, f"section {name}")
-        cursor.check(section.count <= len(section.data), f"{section.count} records do not fit into {len(section.data)} bytes")
+        cursor.check(
+            section.count <= len(section.data),
+            f"{section.count} records do not fit into {len(section.data)} bytes",
+        )
         if limit:
             cursor.limited(section.count, limit)
         records = tuple(read(cursor) for _ in range(section.count))
@@ -145,16 +171,25 @@ class _Reader:
         cursor.check(low >= 0 and step >= 1, f"min {low} must be >= 0 and multiple_of {step} >= 1")
         cursor.check(high == NO_MAX or high >= low, f"max {high} is below min {low}")
         return Symbol(
-            self.string(cursor, row["name"]), low, None if high == NO_MAX else high, step, self.string(cursor, row["why"])
+            self.string(cursor, row["name"]),
+            low,
+            None if high == NO_MAX else high,
+            step,
+            self.string(cursor, row["why"]),
         )
 
     def axis(self, cursor: Cursor) -> Axis:
         row, n_symbols = cursor.record("axis"), self.sections["SYMBOLS"].count
         symbol, scale, offset = row["symbol"], row["scale"], row["offset"]
         if symbol == NO_SYMBOL:
-            cursor.check(scale == 0 and offset >= 0, f"a fixed axis has scale {scale}, size {offset}; it must be 0, >= 0")
+            cursor.check(
+                scale == 0 and offset >= 0,
+                f"a fixed axis has scale {scale}, size {offset}; it must be 0, >= 0",
+            )
             return Axis.const(offset)
-        cursor.check(0 <= symbol < n_symbols and scale >= 1, f"symbol {symbol} of {n_symbols}, scale {scale} (>= 1)")
+        cursor.check(
+            0 <= symbol < n_symbols and scale >= 1, f"symbol {symbol} of {n_symbols}, scale {scale} (>= 1)"
+        )
         return Axis.of(symbol, scale, offset)
 
     def input(self, cursor: Cursor) -> Input:
@@ -164,11 +199,17 @@ class _Reader:
         rank, dtype, symbol = cursor.limited(row["rank"], "RANK"), row["dtype"], row["symbol"]
         n_symbols = self.sections["SYMBOLS"].count
         is_bound = symbol != NO_SYMBOL
-        cursor.check(not is_bound or (kind == "int" and 0 <= symbol < n_symbols), f"input {name!r} binds symbol {symbol}")
+        cursor.check(
+            not is_bound or (kind == "int" and 0 <= symbol < n_symbols),
+            f"input {name!r} binds symbol {symbol}",
+        )
         if kind == "tensor":
             cursor.check(dtype < len(DTYPE_NAMES), f"input {name!r} has dtype {dtype}")
             return Input(name, kind, DTYPE_NAMES[dtype], tuple(self.axis(cursor) for _ in range(rank)))
-        cursor.check(dtype == 0 and rank == 0, f"input {name!r}, a {kind}, has dtype {dtype} and rank {rank}; both must be 0")
+        cursor.check(
+            dtype == 0 and rank == 0,
+            f"input {name!r}, a {kind}, has dtype {dtype} and rank {rank}; both must be 0",
+        )
         return Input(name, kind, symbol=symbol if is_bound else None)
 
     def output(self, cursor: Cursor) -> Output:
@@ -183,23 +224,32 @@ class _Reader:
             return self.tensor(cursor, name, row)
         zero = row["dtype"] == row["rank"] == row["offset"] == row["size"] == 0
         cursor.check(zero, f"constant {name!r}, a {tag}, has a tensor's fields")
-        cursor.check(value in {"none": (0,), "bool": (0, 1)}.get(tag, (value,)), f"constant {name!r}: {tag} {value}")
+        cursor.check(
+            value in {"none": (0,), "bool": (0, 1)}.get(tag, (value,)), f"constant {name!r}: {tag} {value}"
+        )
         if tag == "str":
             cursor.check(value >= 0, f"constant {name!r}: string {value}")
             return Constant(self.string(cursor, value), name=name)
         decoded = {"none": None, "bool": bool(value), "int": value}
-        return Constant(decoded[tag] if tag in decoded else struct.unpack("<d", struct.pack("<q", value))[0], name=name)
+        return Constant(
+            decoded[tag] if tag in decoded else struct.unpack("<d", struct.pack("<q", value))[0], name=name
+        )
 
     def tensor(self, cursor: Cursor, name: str, row: dict[str, Any]) -> Constant:
         cursor.check(row["dtype"] < len(DTYPE_NAMES), f"constant {name!r} has dtype {row['dtype']}")
         dtype, offset, size = DTYPE_NAMES[row["dtype"]], row["offset"], row["size"]
         shape = tuple(cursor.i64() for _ in range(cursor.limited(row["rank"], "RANK")))
         cursor.check(min(shape, default=0) >= 0, f"constant {name!r} has sizes {list(shape)}")
-        strides = math.prod(size for size in shape if size) * DTYPES[dtype][1]  # must fit around a size of 0 as well
+        strides = (
+            math.prod(size for size in shape if size) * DTYPES[dtype][1]
+        )  # must fit around a size of 0 as well
         cursor.check(strides <= 1 << 62, f"constant {name!r} has sizes {list(shape)}, over 2^62 bytes")
         wanted = math.prod(shape) * DTYPES[dtype][1]
         cursor.check(size == wanted, f"constant {name!r}: {size} bytes; {dtype}{list(shape)} has {wanted}")
-        cursor.check(offset % SECTION_ALIGN == 0, f"constant {name!r}: offset {offset} is not a multiple of {SECTION_ALIGN}")
+        cursor.check(
+            offset % SECTION_ALIGN == 0,
+            f"constant {name!r}: offset {offset} is not a multiple of {SECTION_ALIGN}",
+        )
         outside = f"constant {name!r}: {offset} + {size} is outside of WEIGHTS, {len(self.weights)} bytes"
         cursor.check(size <= len(self.weights) and offset <= len(self.weights) - size, outside)
         array = np.frombuffer(self.weights[offset : offset + size], NUMPY_DTYPES[dtype]).reshape(shape)
@@ -209,7 +259,10 @@ class _Reader:
     def functions(self) -> tuple[Function, ...]:
         rows = self.all("FUNCTIONS", lambda cursor: cursor.record("function"))
         code, lines = self.sections["CODE"], self.sections["LINES"]
-        _check(len(code.data) == 4 * code.count, f"section CODE: {len(code.data)} bytes are not {code.count} words")
+        _check(
+            len(code.data) == 4 * code.count,
+            f"section CODE: {len(code.data)} bytes are not {code.count} words",
+        )
         words = memoryview(code.data).cast("I") if len(code.data) else memoryview(b"")
         all_lines = iter(self.all("LINES", lambda cursor: self.line(cursor)))
         n_words, n_lines = sum(row["n_words"] for row in rows), sum(row["n_lines"] for row in rows)
@@ -220,18 +273,27 @@ class _Reader:
             made.append(self.function(row, tuple(words[at : at + row["n_words"]]), all_lines))
             at += row["n_words"]
         names = {function.name for function in made}
-        _check(len(names) == len(made) >= 1, f"section FUNCTIONS: {len(made)} functions with {len(names)} names")
+        _check(
+            len(names) == len(made) >= 1, f"section FUNCTIONS: {len(made)} functions with {len(names)} names"
+        )
         return tuple(made)
 
     def line(self, cursor: Cursor) -> tuple[int, str]:
         row = cursor.record("line")
         return row["pc"], self.string(cursor, row["source"])
 
-    def function(self, row: dict[str, Any], code: tuple[int, ...], lines: Iterator[tuple[int, str]]) -> Function:
-        _check(row["name"] < len(self.strings), f"section FUNCTIONS: string {row['name']} of {len(self.strings)}")
+    def function(
+        self, row: dict[str, Any], code: tuple[int, ...], lines: Iterator[tuple[int, str]]
+    ) -> Function:
+        _check(
+            row["name"] < len(self.strings), f"section FUNCTIONS: string {row['name']} of {len(self.strings)}"
+        )
         name = self.strings[row["name"]]
         bound = LIMITS["REGISTERS"][0]
-        _check(row["n_registers"] <= bound, f"function {name!r}: {row['n_registers']} registers; at most {bound} are allowed")
+        _check(
+            row["n_registers"] <= bound,
+            f"function {name!r}: {row['n_registers']} registers; at most {bound} are allowed",
+        )
         _check(row["n_params"] <= row["n_registers"], f"function {name!r}: more parameters than registers")
         _check(row["n_words"] >= 1, f"function {name!r} has no code")
         own = tuple(next(lines) for _ in range(row["n_lines"]))
@@ -252,7 +314,10 @@ class _Reader:
         kernels = self.all("KERNELS", read)
         blobs = self.sections["BLOBS"].data
         objects = self.all("OBJECTS", lambda cursor: read_object(cursor, blobs))
-        _check(sum(counts) == len(objects), f"section OBJECTS: {len(objects)} records; the kernels have {sum(counts)}")
+        _check(
+            sum(counts) == len(objects),
+            f"section OBJECTS: {len(objects)} records; the kernels have {sum(counts)}",
+        )
         _check_blobs([(offset, len(o.code)) for o, offset in objects])
         made, at = [], 0
         for kernel, count in zip(kernels, counts, strict=True):
@@ -274,7 +339,10 @@ class _Reader:
 def _check_blobs(ranges: list[tuple[int, int]]) -> None:
     end = 0
     for offset, size in sorted(ranges):
-        _check(offset % SECTION_ALIGN == 0, f"section BLOBS: code at {offset} is not at a multiple of {SECTION_ALIGN}")
+        _check(
+            offset % SECTION_ALIGN == 0,
+            f"section BLOBS: code at {offset} is not at a multiple of {SECTION_ALIGN}",
+        )
         _check(offset >= end, f"section BLOBS: code at {offset} overlaps the code that ends at {end}")
         end = offset + size
 
@@ -284,7 +352,10 @@ def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
     for o in objects:
         what = f"kernel {kernel.label!r}: a code object for {o.target}"
         _check(o.spec_hash == kernel.spec_hash, f"{what} belongs to another kernel spec")
-        _check(o.n_dims == kernel.n_dims and o.buffers == kernel.buffers, f"{what} has other dims or buffers than the kernel")
+        _check(
+            o.n_dims == kernel.n_dims and o.buffers == kernel.buffers,
+            f"{what} has other dims or buffers than the kernel",
+        )
         _check((o.target, o.exact_dims) not in seen, f"{what} and dims {o.exact_dims} is there twice")
         seen.add((o.target, o.exact_dims))
 
@@ -292,8 +363,13 @@ def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
 def _check_contract(p: Program) -> None:
     main = p.functions[0]
     n = len(p.inputs) + len(p.symbols)
-    _check(main.n_params == n, f"main has {main.n_params} parameters; {len(p.inputs)} inputs and {len(p.symbols)} symbols make {n}")
-    _check(main.n_results == len(p.outputs), f"main has {main.n_results} results for {len(p.outputs)} outputs")
+    _check(
+        main.n_params == n,
+        f"main has {main.n_params} parameters; {len(p.inputs)} inputs and {len(p.symbols)} symbols make {n}",
+    )
+    _check(
+        main.n_results == len(p.outputs), f"main has {main.n_results} results for {len(p.outputs)} outputs"
+    )
     bound = {axis.symbol for i in p.inputs for axis in i.axes} | {i.symbol for i in p.inputs}
     for index, symbol in enumerate(p.symbols):
         _check(index in bound, f'symbol "{symbol.name}" is bound by no input')
@@ -303,7 +379,9 @@ def _check_contract(p: Program) -> None:
 
 
 def from_bytes(data: bytes | memoryview) -> Program:
-    """Return the program in `data`, whose memory its weights use. Raises ArtifactError; the code itself: see verify."""
+    """Return the program in `data`, whose memory its weights use. Raises ArtifactError; the code itself: see
+    verify.
+    """
     sections = _sections(memoryview(data))
     reader = _Reader(sections)
     program = Program(
@@ -324,4 +402,4 @@ def read(path: str | os.PathLike[str]) -> Program:
     """Return the program in a file; its weights are mapped from it. Raises ArtifactError, OSError."""
     if os.path.getsize(path) == 0:
         raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
-    return from_bytes(memoryview(np.memmap(path, np.uint8, "r")))
+    return from_bytes(np.memmap(path, np.uint8, "r").data)

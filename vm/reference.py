@@ -1,7 +1,8 @@
 """The reference interpreter: the executable definition of the instructions, one method per opcode.
 
-Tensors are contiguous numpy arrays of NUMPY_DTYPES (bf16 as uint16); inputs and constants are read-only arrays, and
-so are views of them. Kernels are run by `run_kernel(kernel index, dims, buffers)`, host functions by `externs`.
+Tensors are contiguous numpy arrays of NUMPY_DTYPES (bf16 as uint16); inputs and constants are read-only
+arrays, and so are views of them. Kernels are run by `run_kernel(kernel index, dims, buffers)`, host functions
+by `externs`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def _int64(value: int, what: str) -> int:
 
 
 def n_elements(sizes: Sequence[int]) -> int:
-    """Return product(sizes). Raises ShapeError for a negative size, or where sizes other than 0 multiply over 2^62."""
+    """Return product(sizes). Raises ShapeError for a negative size, or where sizes other than 0 multiply over
+    2^62.
+    """
     if min(sizes, default=0) < 0:
         raise ShapeError(f"sizes {list(sizes)} must be >= 0")
     if math.prod(size for size in sizes if size) > MAX_BYTES:
@@ -97,7 +100,10 @@ class Reference:
     """Runs one program. `externs`: name -> function of the arguments that returns the results."""
 
     def __init__(
-        self, program: Program, run_kernel: RunKernel, externs: Mapping[str, Callable[..., Sequence[Any]]] | None = None
+        self,
+        program: Program,
+        run_kernel: RunKernel,
+        externs: Mapping[str, Callable[..., Sequence[Any]]] | None = None,
     ) -> None:
         """Verify the program. Raises VerifyError."""
         verify(program)
@@ -106,7 +112,9 @@ class Reference:
         self._methods = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("op_")}
 
     def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """Check the inputs against the contract, run main, return its results. Raises the errors of vm/errors.py."""
+        """Check the inputs against the contract, run main, return its results. Raises the errors of
+        vm/errors.py.
+        """
         symbols = Contract(self.program).bind(inputs)
         return self.run(0, [*map(_frozen, inputs), *symbols])
 
@@ -114,7 +122,9 @@ class Reference:
         """Run a function on its arguments as they are."""
         function = self.program.functions[index]
         if len(args) != function.n_params:
-            raise ArgumentError(f"function {function.name!r} takes {function.n_params} arguments, {len(args)} given")
+            raise ArgumentError(
+                f"function {function.name!r} takes {function.n_params} arguments, {len(args)} given"
+            )
         if self.depth >= LIMITS["CALL_DEPTH"][0]:
             raise LimitExceeded(f"calls nest deeper than {LIMITS['CALL_DEPTH'][0]}")
         frame = _Frame(function, args)
@@ -336,7 +346,9 @@ class Reference:
             r[i["d"]] = a.reshape(1)[0].item()
 
     def op_scalar(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
-        """A 0-d tensor of a value: ints wrap, floats are truncated to ints (NaN and beyond int64: fails), as casts do."""
+        """A 0-d tensor of a value: ints wrap, floats are truncated to ints (NaN and beyond int64: fails), as
+        casts do.
+        """
         a, dtype = _want(r[i["a"]], "bool", "int", "float"), DTYPE_NAMES[i["dtype"]]
         holder = NUMPY_DTYPES[dtype]
         with np.errstate(all="ignore"):

@@ -13,7 +13,7 @@ from .program import DTYPE_NAMES
 INT64 = range(-(1 << 63), 1 << 63)
 TAG_NAMES = {code: name for name, code in TAGS.items()}
 _NO_MEMORY = 64  # the address of an empty array whose library gives 0: NULL would refuse it
-_CONTAINERS = {list: "list", tuple: "tuple", dict: "dict"}
+_CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", dict: "dict"}
 
 
 def check(code: int, error: Any) -> None:
@@ -26,7 +26,9 @@ def check(code: int, error: Any) -> None:
 
 
 def fill_error(error: Any, raised: BaseException) -> int:
-    """Write an exception into an `svm_error`; return its code (extern for exceptions that are not the VM's)."""
+    """Write an exception into an `svm_error`; return its code (extern for exceptions that are not the
+    VM's).
+    """
     code = raised.code if isinstance(raised, Error) else ExternError.code
     text = str(raised) if isinstance(raised, Error) else f"{type(raised).__name__}: {raised}"
     encoded = text.encode(errors="replace")[: lib.SVM_MESSAGE_BYTES - 1].decode(errors="ignore").encode()
@@ -76,7 +78,9 @@ def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
     elif type(x) in _CONTAINERS:
         _fill_container(value, x, keep, what)
     else:
-        raise KindError(f"{what} is a {type(x).__name__}; pass an array, int, float, bool, str, list, tuple, dict or None")
+        raise KindError(
+            f"{what} is a {type(x).__name__}; pass an array, int, float, bool, str, list, tuple, dict or None"
+        )
 
 
 def _fill_container(value: Any, x: Any, keep: list[Any], what: str) -> None:
@@ -108,11 +112,15 @@ def n_bytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 class Allocation:
-    """The allocator of one call: makes the results' arrays in one library and finds them again by their address."""
+    """The allocator of one call: makes the results' arrays in one library and finds them again by their
+    address.
+    """
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self.leaves: dict[int, tuple[int, tuple[int, ...], str, Any]] = {}  # leaf: address, shape, dtype, array
+        self.leaves: dict[
+            int, tuple[int, tuple[int, ...], str, Any]
+        ] = {}  # leaf: address, shape, dtype, array
         self.raised: BaseException | None = None
         self.handle = ffi.new_handle(self)
         self.allocator = ffi.new("svm_allocator *", (self.handle, lib.svm_py_allocate, ffi.NULL))
@@ -127,7 +135,11 @@ class Allocation:
 
     def take(self, tensor: Any) -> Any:
         """Return the array of a tensor that the call returned: the one made for it, or else a copy."""
-        shape, dtype, address = shape_of(tensor), DTYPE_NAMES[tensor.dtype], int(ffi.cast("uintptr_t", tensor.data))
+        shape, dtype, address = (
+            shape_of(tensor),
+            DTYPE_NAMES[tensor.dtype],
+            int(ffi.cast("uintptr_t", tensor.data)),
+        )
         for leaf, (known, *form, array) in self.leaves.items():
             if known == address and form == [shape, dtype]:
                 del self.leaves[leaf]  # a second result at this address gets a copy
@@ -179,4 +191,3 @@ def _container(tag: str, value: Any, allocation: Allocation) -> Any:
         return dict(pairs)
     items = [item for _, item in pairs]
     return items if tag == "list" else tuple(items)
-

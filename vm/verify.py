@@ -1,7 +1,7 @@
 """The verifier: what bytecode must fulfil before its first instruction runs, as a table of rules.
 
-runtime_c/verify.c checks the same rules in the same order; random mutated programs hold both to it. Tags of values
-are checked while running, so the rules are about structure alone.
+runtime_c/verify.c checks the same rules in the same order; random mutated programs hold both to it. Tags of
+values are checked while running, so the rules are about structure alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ def _destinations(_: Program, __: Function, i: Instruction) -> str | None:
 
 
 def _indices(p: Program, _: Function, i: Instruction) -> str | None:
-    tables = {"t": ("dtype", len(DTYPES)), "c": ("constant", len(p.constants)), "k": ("kernel", len(p.kernels))}
+    tables = {
+        "t": ("dtype", len(DTYPES)),
+        "c": ("constant", len(p.constants)),
+        "k": ("kernel", len(p.kernels)),
+    }
     tables |= {"f": ("function", len(p.functions)), "n": ("string", len(p.strings))}
     for operand in i.op.operands:
         what, count = tables.get(operand.kind, ("", 0))
@@ -61,7 +65,9 @@ def _kernel(p: Program, _: Function, i: Instruction) -> str | None:
     kernel, n_dims, n_buffers = p.kernels[i["kernel"]], len(i["dims"]), len(i["buffers"])
     if n_dims == kernel.n_dims and n_buffers == len(kernel.buffers):
         return None
-    return f"{n_dims} dims, {n_buffers} buffers; {kernel.label!r} has {kernel.n_dims} and {len(kernel.buffers)}"
+    return (
+        f"{n_dims} dims, {n_buffers} buffers; {kernel.label!r} has {kernel.n_dims} and {len(kernel.buffers)}"
+    )
 
 
 def _rank(_: Program, __: Function, i: Instruction) -> str | None:
@@ -92,7 +98,10 @@ class Verified:
 def _fail(program: Program, index: int, pc: int, sentence: str) -> VerifyError:
     function = program.functions[index]
     return VerifyError(
-        f"function {function.name!r}, word {pc}: {sentence}", function=index, pc=pc, source=function.source(pc)
+        f"function {function.name!r}, word {pc}: {sentence}",
+        function=index,
+        pc=pc,
+        source=function.source(pc),
     )
 
 
@@ -132,7 +141,9 @@ def verify(program: Program) -> tuple[Verified, ...]:
 
 
 def static_flow(program: Program) -> tuple[bool, ...]:
-    """Return, per function, whether neither it nor any function that it calls reads tensor data. Verifies first."""
+    """Return, per function, whether neither it nor any function that it calls reads tensor data. Verifies
+    first.
+    """
     verified = verify(program)
     reads = {index for index, function in enumerate(verified) if function.reads_data}
     while True:

@@ -15,7 +15,17 @@ from typing import IO, Any
 import numpy as np
 
 from .isa import DTYPES, TAGS, isa_hash
-from .layout import BIG_CONSTANT, BY_NAME, FORMAT_VERSION, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
+from .layout import (
+    BIG_CONSTANT,
+    BY_NAME,
+    FORMAT_VERSION,
+    MAGIC,
+    NO_MAX,
+    NO_SYMBOL,
+    PAGE,
+    SECTION_ALIGN,
+    SECTIONS,
+)
 from .objects import pack_buffers, pack_object
 from .program import Axis, Constant, Function, Input, Kernel, Program, Symbol
 
@@ -29,7 +39,9 @@ def aligned(offset: int, alignment: int) -> int:
 
 
 class Strings:
-    """The string table while it grows. A program's own strings come first, so that its code's operands stay."""
+    """The string table while it grows. A program's own strings come first, so that its code's operands
+    stay.
+    """
 
     def __init__(self, strings: Iterable[str]) -> None:
         self.table = list(strings)
@@ -56,7 +68,9 @@ class Strings:
 
 def _symbol(s: Symbol, string: Strings) -> bytes:
     top = NO_MAX if s.max is None else s.max
-    return BY_NAME["symbol"].pack(name=string(s.name), why=string(s.why), min=s.min, max=top, multiple_of=s.multiple_of)
+    return BY_NAME["symbol"].pack(
+        name=string(s.name), why=string(s.why), min=s.min, max=top, multiple_of=s.multiple_of
+    )
 
 
 def _axis(axis: Axis) -> bytes:
@@ -85,7 +99,12 @@ def _constants(constants: tuple[Constant, ...], string: Strings, place: Callable
         shape: tuple[int, ...] = ()
         if c.dtype is not None:
             shape = c.value.shape
-            fields |= {"dtype": DTYPES[c.dtype][0], "rank": len(shape), "offset": place(c.value), "size": c.value.nbytes}
+            fields |= {
+                "dtype": DTYPES[c.dtype][0],
+                "rank": len(shape),
+                "offset": place(c.value),
+                "size": c.value.nbytes,
+            }
         else:
             fields["value"] = _scalar(c, string)
         parts.append(BY_NAME["constant"].pack(**fields) + struct.pack(f"<{len(shape)}q", *shape))
@@ -132,7 +151,7 @@ class _Weights:
             file.write(bytes(offset - at))
             data = np.ascontiguousarray(array)
             if data.size:
-                file.write(memoryview(data.reshape(-1).view(np.uint8)))
+                file.write(data.reshape(-1).view(np.uint8).data)
             at = offset + array.nbytes
 
 
@@ -157,7 +176,11 @@ class _Section:
 def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
     string = Strings(p.strings)
     lines = [(pc, string(source)) for f in p.functions for pc, source in f.lines]
-    code = np.concatenate([np.asarray(f.code, "<u4") for f in p.functions]) if p.functions else np.empty(0, "<u4")
+    code = (
+        np.concatenate([np.asarray(f.code, "<u4") for f in p.functions])
+        if p.functions
+        else np.empty(0, "<u4")
+    )
     objects, blobs = _objects(p.kernels)
     meta = json.dumps(dict(p.meta), ensure_ascii=False, separators=(",", ":")).encode()
     made: dict[str, tuple[bytes, int]] = {
@@ -189,12 +212,17 @@ def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
         number, hashed, _ = SECTIONS[name]
         offset = aligned(end, PAGE if name in PAGED else SECTION_ALIGN)
         digest = hashlib.sha256(section.data).digest() if hashed else bytes(32)
-        rows.append(BY_NAME["section"].pack(id=number, offset=offset, size=section.size, count=section.count, sha256=digest))
+        rows.append(
+            BY_NAME["section"].pack(
+                id=number, offset=offset, size=section.size, count=section.count, sha256=digest
+            )
+        )
         placed.append((offset, weights if name == "WEIGHTS" else section.data))
         end = offset + section.size
     table = b"".join(rows)
     header = BY_NAME["header"].pack(
-        magic=MAGIC, format_version=FORMAT_VERSION, n_sections=len(sections), isa_hash=isa_hash(), file_size=end,
+        magic=MAGIC, format_version=FORMAT_VERSION, n_sections=len(sections), isa_hash=isa_hash(),
+        file_size=end,
         table_sha256=hashlib.sha256(table).digest(),
     )  # fmt: skip
     yield 0, header + table
@@ -202,7 +230,9 @@ def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
 
 
 def write_to(program: Program, file: IO[bytes]) -> None:
-    """Write the artifact into a file that stands at 0. Raises ValueError for a program that the format cannot hold."""
+    """Write the artifact into a file that stands at 0. Raises ValueError for a program that the format cannot
+    hold.
+    """
     at = 0
     for offset, part in _chunks(program):
         file.write(bytes(offset - at))
@@ -214,7 +244,9 @@ def write_to(program: Program, file: IO[bytes]) -> None:
 
 
 def write(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write the artifact to `path`, which is replaced at the end in one step: readers never see half of it."""
+    """Write the artifact to `path`, which is replaced at the end in one step: readers never see half of
+    it.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
 from shapevm.vm.isa import DTYPES, OPS, Operand
@@ -86,10 +85,12 @@ WANTS = {
 }
 SKIPPED = {"kernel", "extern", "call", "return", "jump", "fail"}  # placed by hand or not at all
 CONSTANTS = (
-    Constant(None), Constant(True), Constant(False), Constant(3), Constant(-(1 << 63)), Constant((1 << 63) - 1), Constant(2.5),
-    Constant(float("nan")), Constant(-1e300), Constant("a"), Constant("ß€"),
+    Constant(None), Constant(True), Constant(False), Constant(3), Constant(-(1 << 63)),
+    Constant((1 << 63) - 1), Constant(2.5), Constant(float("nan")),
+    Constant(-1e300), Constant("a"), Constant("ß€"),
     Constant.tensor(np.array(7, "<i4"), "i32"), Constant.tensor(np.array([[1.5]], "<f4"), "f32"),
-    Constant.tensor(np.arange(6, dtype="<f8").reshape(2, 3), "f64"), Constant.tensor(np.array([True]), "bool"),
+    Constant.tensor(np.arange(6, dtype="<f8").reshape(2, 3), "f64"),
+    Constant.tensor(np.array([True]), "bool"),
     Constant.tensor(np.array([0x3FC0], "<u2"), "bf16"), Constant.tensor(np.zeros((0, 2), "<i8"), "i64"),
 )  # fmt: skip
 N_REGISTERS = 12
@@ -148,8 +149,22 @@ class _Code:
                 self.tags[register] = "none"
 
     def result(self, op: str, operands: dict[str, Any]) -> str:
-        table = {"alloc": "tensor", "view": "tensor", "scalar": "tensor", "int": "int", "dim": "int", "len": "int"}
-        table |= {"to_int": "int", "to_float": "float", "list": "list", "append": "list", "tuple": "tuple", "dict": "dict"}
+        table = {
+            "alloc": "tensor",
+            "view": "tensor",
+            "scalar": "tensor",
+            "int": "int",
+            "dim": "int",
+            "len": "int",
+        }
+        table |= {
+            "to_int": "int",
+            "to_float": "float",
+            "list": "list",
+            "append": "list",
+            "tuple": "tuple",
+            "dict": "dict",
+        }
         table |= dict.fromkeys(("eq", "ne", "lt", "le"), "bool")
         if op == "const":
             return self.builder._constants[operands["value"]].tag
@@ -160,7 +175,9 @@ class _Code:
 
 @st.composite
 def programs(draw: Any, data: bool = True) -> Program:
-    """Return a program that the verifier accepts: main without inputs, a callee, branches, any opcode but launches."""
+    """Return a program that the verifier accepts: main without inputs, a callee, branches, any opcode but
+    launches.
+    """
     builder = ProgramBuilder()
     main, callee = builder.function("main", 0, 3), builder.function("callee", 2, 1)
     code = _Code(draw, builder, main)
@@ -178,7 +195,12 @@ def programs(draw: Any, data: bool = True) -> Program:
             code.step()
             main.place(label)
         elif kind == 1:
-            main.op("call", function=1, results=(draw(st.integers(0, ZERO - 1)),), args=(code.source("any"), code.source("any")))
+            main.op(
+                "call",
+                function=1,
+                results=(draw(st.integers(0, ZERO - 1)),),
+                args=(code.source("any"), code.source("any")),
+            )
         else:
             main.line(draw(st.sampled_from(["m.py:1", "m.py:2", ""])))
             code.step()

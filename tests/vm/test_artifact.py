@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from shapevm.vm import artifact
 from shapevm.vm.errors import ArtifactError
 from shapevm.vm.layout import BY_NAME, PAGE, SECTIONS

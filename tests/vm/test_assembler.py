@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-
 from shapevm.vm import artifact
 from shapevm.vm.assembler import AssemblyError, assemble
 from shapevm.vm.disassembler import disassemble
@@ -29,7 +28,7 @@ L7:
   kernel kernel=k0 dims=(r3) buffers=(r0, r4)            ;   12 launch "relu" with sizes r3 on tensors r0, r4
   branch cond=r2 otherwise=L7                            ;   19 if not r2 (bool): go on at L7
   return values=(r4)                                     ;   22 return r4 to the caller
-"""
+"""  # noqa: E501
 
 
 def test_text_in_text_out() -> None:
@@ -60,12 +59,21 @@ def test_random_programs_round_trip(program: Program) -> None:
     [
         ("add r0 r0 r0", "line 1: an instruction stands before the first function"),
         ('function "f" (0 params, 0 results)\n  adds r0', "line 2: opcode 'adds' is unknown"),
-        ('function "f" (0 params, 0 results)\n  add r0 r0', "line 2: a name must stand where 'the line ends' does"),
+        (
+            'function "f" (0 params, 0 results)\n  add r0 r0',
+            "line 2: a name must stand where 'the line ends' does",
+        ),
         ('function "f" (0 params, 0 results)\n  add d=r0 b=r0 a=r0', "operand 'a' must stand where 'b' does"),
         ('function "f" (0 params, 0 results)\n  add x0 r0 r0', "'x0' is not a name such as r0"),
         ('function "f" (0 params, 0 results)\n  alloc r0 f31 ()', "dtype 'f31' is unknown"),
-        ('function "f" (0 params, 0 results)\n  jump nowhere', "label 'nowhere' of the function before was never placed"),
-        ('function "f" (0 params, 0 results)\na:\na:\n  return ()', "line 3: function f: a label is placed at 0"),
+        (
+            'function "f" (0 params, 0 results)\n  jump nowhere',
+            "label 'nowhere' of the function before was never placed",
+        ),
+        (
+            'function "f" (0 params, 0 results)\na:\na:\n  return ()',
+            "line 3: function f: a label is placed at 0",
+        ),
         ('function "f" (0 params, 0 results)\n  return () 3', "'3' must not follow"),
         ('function "f" (0 params, 0 results)\n  int r0 1.5', "1.5 is not an integer"),
         ('function "f" (0 params, 0 results)\n  int r0 3000000000', "operand value is 3000000000"),

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from shapevm.vm import errors, generate, isa, layout
 from shapevm.vm.instruction import decode, encode
 from shapevm.vm.reference import Reference
@@ -21,7 +20,9 @@ def test_generated_files_are_fresh() -> None:
 
 
 def test_runs_as_a_plain_script() -> None:
-    done = subprocess.run([sys.executable, "-ES", str(ROOT / "vm/isa.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-ES", str(ROOT / "vm/isa.py"), "--check"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
@@ -49,7 +50,12 @@ def test_table_is_sound() -> None:
         assert op.flags <= set(generate.FLAGS)
         kinds = [operand.kind for operand in op.operands]
         assert not any(k in isa.LIST_KINDS for k in kinds[: kinds.index("L")]) if "L" in kinds else True
-        named = {name for pair in re.findall(r'[RK]\[(\w+)(?:\.\.\.)?\]|"(\w+)"', op.effect) for name in pair if name}
+        named = {
+            name
+            for pair in re.findall(r'[RK]\[(\w+)(?:\.\.\.)?\]|"(\w+)"', op.effect)
+            for name in pair
+            if name
+        }
         assert named <= {operand.name for operand in op.operands}, op.name
     assert len(RULES) == 8
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from shapevm.jit.spec import to_json
 from shapevm.vm import artifact, machine
 from shapevm.vm.assembler import assemble
@@ -167,7 +166,11 @@ def test_contract_is_what_was_written(add: Machine) -> None:
     assert (add.inputs, add.symbols, add.outputs) == (program.inputs, program.symbols, program.outputs)
     with load(with_code(assemble(TEXT_OF_KINDS))) as kinds:
         assert kinds.inputs == assemble(TEXT_OF_KINDS).inputs
-    assert add.kernels[0].label == "add" and add.kernels[0].source == "model.py:5" and add.kernels[0].n_objects == 1
+    assert (
+        add.kernels[0].label == "add"
+        and add.kernels[0].source == "model.py:5"
+        and add.kernels[0].n_objects == 1
+    )
     assert add.functions == (machine.FunctionInfo("main", 3, 1, 5, True),)
 
 
@@ -175,9 +178,17 @@ def test_contract_errors(add: Machine) -> None:
     x, z = pair(8)
     for xs, error, message in (
         ([x], ArgumentError, "the program takes 2 inputs (x, z), 1 given"),
-        ([x.reshape(2, 4), z], ShapeError, 'input "x" has rank 2, sizes [2, 4]; the program takes rank 1: [n]'),
-        ([x, z[:5]], ShapeError, 'axis 0 has size 5, so n is 5; but input "x": axis 0 has size 8, so n is 8 (model.py:3)'),
-        ([x[:0], z[:0]], ShapeError, 'axis 0 has size 0, so n is 0; it must be at least 1 (model.py:3)'),
+        (
+            [x.reshape(2, 4), z],
+            ShapeError,
+            'input "x" has rank 2, sizes [2, 4]; the program takes rank 1: [n]',
+        ),
+        (
+            [x, z[:5]],
+            ShapeError,
+            'axis 0 has size 5, so n is 5; but input "x": axis 0 has size 8, so n is 8 (model.py:3)',
+        ),
+        ([x[:0], z[:0]], ShapeError, "axis 0 has size 0, so n is 0; it must be at least 1 (model.py:3)"),
         ([*pair(1001)], ShapeError, "so n is 1001; it must be at most 1000 (model.py:3)"),
     ):
         for call in (add.call, add.bind):
@@ -206,7 +217,11 @@ function "main" (6 params, 1 results)
 def test_values_of_all_kinds() -> None:
     with load(assemble(TEXT_OF_KINDS)) as m:
         t = np.arange(6).reshape(2, 3)
-        for args in ([t, 5, 2.5, True, "ß\n"], [t, 5, 2, False, ""], [t[:0], -(1 << 63), float("inf"), True, "x" * 5000]):
+        for args in (
+            [t, 5, 2.5, True, "ß\n"],
+            [t, 5, 2, False, ""],
+            [t[:0], -(1 << 63), float("inf"), True, "x" * 5000],
+        ):
             (got,) = m.call(args)
             inner = got[args[4]][0]
             assert list(got) == [args[4], args[1]] and type(got[args[4]]) is list and type(inner) is tuple
@@ -226,7 +241,14 @@ def test_values_of_all_kinds() -> None:
 
 
 def test_floats_change_between_warm_calls() -> None:
-    text = 'input "x": f32[2]\ninput "s": float\noutput "y"\noutput "t"\nfunction "main" (2 params, 2 results)\n  return (r1, r0)'
+    text = """
+input "x": f32[2]
+input "s": float
+output "y"
+output "t"
+function "main" (2 params, 2 results)
+  return (r1, r0)
+"""
     with load(assemble(text)) as m:
         for s in (1.0, 2.0, -0.5):
             got = m.call([torch.ones(2), s])
@@ -234,7 +256,13 @@ def test_floats_change_between_warm_calls() -> None:
 
 
 def test_ints_make_shapes() -> None:
-    text = 'input "k": int\noutput "y"\nfunction "main" (1 params, 1 results)\n  alloc r1 i32 (r0)\n  return (r1)'
+    text = """
+input "k": int
+output "y"
+function "main" (1 params, 1 results)
+  alloc r1 i32 (r0)
+  return (r1)
+"""
     with load(assemble(text)) as m:
         for k in (3, 1, 3, 0, 2, 1):
             assert m.call([k])[0].shape == (k,)
@@ -243,7 +271,13 @@ def test_ints_make_shapes() -> None:
 
 
 def test_constants_are_copied() -> None:
-    text = 'output "y"\nconstant c0 f32[2] = [1.0, 2.0]\nfunction "main" (0 params, 1 results)\n  const r0 c0\n  return (r0)'
+    text = """
+output "y"
+constant c0 f32[2] = [1.0, 2.0]
+function "main" (0 params, 1 results)
+  const r0 c0
+  return (r0)
+"""
     with load(assemble(text)) as m:
         first = m.call([])[0]
         first[:] = 9
@@ -251,7 +285,15 @@ def test_constants_are_copied() -> None:
 
 
 def test_dtypes() -> None:
-    names = {"bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16"}
+    names = {
+        "bool": "bool",
+        "u8": "uint8",
+        "i8": "int8",
+        "i16": "int16",
+        "i32": "int32",
+        "i64": "int64",
+        "f16": "float16",
+    }
     names |= {"bf16": "bfloat16", "f32": "float32", "f64": "float64"}
     for name, full in names.items():
         text = f'input "x": {name}[3]\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)'
@@ -269,7 +311,15 @@ def test_dtypes() -> None:
 
 
 def test_errors_carry_their_place() -> None:
-    text = 'input "k": int\nfunction "main" (1 params, 0 results)\n  line "model.py:7"\n  eq r1 r0 r0\n  not r1 r1\n  guard r1 "never"\n  return ()'
+    text = """
+input "k": int
+function "main" (1 params, 0 results)
+  line "model.py:7"
+  eq r1 r0 r0
+  not r1 r1
+  guard r1 "never"
+  return ()
+"""
     with load(assemble(text)) as m:
         with pytest.raises(GuardError) as caught:
             m.call([1])
@@ -296,14 +346,23 @@ function "main" (3 params, 1 results)
         for index in ([1, 3, 0], [2, 2, 2]):
             np.testing.assert_array_equal(m.call([table, np.array(index)])[0], table[index])
         for _ in range(3):
-            with pytest.raises(IndexOutOfRange, match="index 4 is out of range for an axis of size 4") as caught:
+            with pytest.raises(
+                IndexOutOfRange, match="index 4 is out of range for an axis of size 4"
+            ) as caught:
                 m.call([table, np.array([1, 4, 0])])
             assert caught.value.source == "model.py:8"
         np.testing.assert_array_equal(m.call([table, np.array([3, 3, 3])])[0], table[[3, 3, 3]])
 
 
 def test_externs() -> None:
-    text = 'input "x": f32[2]\noutput "y"\nfunction "main" (1 params, 1 results)\n  int r1 3\n  extern "twice" (r2) (r0, r1)\n  return (r2)'
+    text = """
+input "x": f32[2]
+output "y"
+function "main" (1 params, 1 results)
+  int r1 3
+  extern "twice" (r2) (r0, r1)
+  return (r2)
+"""
     with load(assemble(text)) as m:
         x = np.array([1, 2], "f4")
         assert m.externs == ("twice",)
@@ -314,7 +373,11 @@ def test_externs() -> None:
         m.register_extern("twice", lambda a, n: [a * n])
         for _ in range(3):
             np.testing.assert_array_equal(m.call([x])[0], x * 3)
-    for answer, message in ((lambda *_: [], "gave 0 results"), (lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: [object()], "object")):
+    for answer, message in (
+        (lambda *_: [], "gave 0 results"),
+        (lambda *_: 1 / 0, "ZeroDivisionError"),
+        (lambda *_: [object()], "object"),
+    ):
         with load(assemble(text)) as m:
             m.register_extern("twice", answer)
             with pytest.raises(Error, match=message):
@@ -334,7 +397,14 @@ def test_call_function() -> None:
             m.call_function("pair", [1])
 
 
-PAIR = 'function "main" (0 params, 0 results)\n  return ()\nfunction "pair" (2 params, 1 results)\n  none r2\n  list r3 (r0, r1, r2)\n  return (r3)'
+PAIR = """
+function "main" (0 params, 0 results)
+  return ()
+function "pair" (2 params, 1 results)
+  none r2
+  list r3 (r0, r1, r2)
+  return (r3)
+"""
 
 
 # Loading --------------------------------------------------------------------------------------------
@@ -366,9 +436,8 @@ def test_verified_when_loaded() -> None:
 
 def test_kernel_without_code() -> None:
     bare = assemble(ADD_TEXT)
-    with pytest.raises(TargetError, match="add"):
-        with load(bare) as m:
-            m.call([*pair(4)])
+    with pytest.raises(TargetError, match="add"), load(bare) as m:
+        m.call([*pair(4)])
 
 
 def test_unknown_strategy(add: Machine) -> None:
