@@ -37,13 +37,16 @@ def run(graph: Graph, inputs: Sequence[Any], host: Host | None = None) -> list[A
 
 
 def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> Symbols:
-    """Return the size symbols' values, from the first axis that is just the symbol; check the contract."""
+    """Return the size symbols' values, from the inputs' sizes and ints; check the contract."""
     symbols: Symbols = {}
     shapes = [
         (name, param.type.shape, np.shape(value))
         for name, param, value in zip(graph.inputs, graph.body.params, inputs, strict=True)
         if isinstance(param.type, TensorType)
     ]
+    for param, value in zip(graph.body.params, inputs, strict=True):
+        if isinstance(param.type, ScalarType) and isinstance(param.type.expr, sympy.Symbol):
+            symbols[str(param.type.expr)] = value
     for name, shape, actual in shapes:
         if len(shape) != len(actual):
             raise ShapeError(f"input {name}: its rank is {len(actual)}; it must be {len(shape)}")
