@@ -322,7 +322,7 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   if (!code) {
     double first = times[0];
     qsort(times, (size_t)a->repeat, sizeof *times, by_value);
-    printf("first %.3f ms, min %.3f ms, median %.3f ms, %" PRId64 " calls, %d threads\n", first, times[0], times[a->repeat / 2], a->repeat, svm_get_threads());
+    printf("first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first, times[0], times[a->repeat / 2], a->repeat, svm_get_threads());
   }
   free(times);
   return code;
