@@ -89,7 +89,8 @@ SANITIZED = $(PY) -P tests/packaging/sanitized.py
 ASAN = ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(call library,libasan) $(call library,libubsan)" $(SANITIZED) build/asan/site
 TSAN = TSAN_OPTIONS=ignore_noninstrumented_modules=1 LD_PRELOAD="$(call library,libtsan)" $(SANITIZED) build/tsan/site
 sanitized = rm -rf build/$(1)/site && $(INSTALL) --no-build-isolation --no-deps --target build/$(1)/site \
-	-C cmake.define.SVM_SANITIZE=$(2) -C cmake.build-type=RelWithDebInfo -C build-dir=build/$(1)/c .
+	-C cmake.define.SVM_SANITIZE=$(2) -C cmake.build-type=RelWithDebInfo -C install.strip=false \
+	-C build-dir=build/$(1)/c .
 
 asan: $(BUILT) ## the tests of the C runtime under AddressSanitizer and UBSan
 	$(call sanitized,asan,address$(comma)undefined)
