@@ -18,7 +18,7 @@ from .bodies import LANES, BodyEmitter, Position, splat
 from .exponentials import F32 as EXP
 from .llvm import Function, Int, Value
 from .math import apply
-from .microkernel import PANEL, SCHEDULES, VECTOR, MicroKernels, Strides, dispatch, each_tile, load, shares, store, tail
+from .microkernel import PANEL, SCHEDULES, VECTOR, MicroKernels, Strides, default_schedule, dispatch, each_tile, load, shares, store, tail
 from .reduce import Accumulators
 from .spec import Attention, Size
 from .strip import State, strip
@@ -46,8 +46,8 @@ def exp_of_nonpositive(x: Vec) -> Vec:
 
 
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of an Attention; see `abi.Generator`. Schedules: "14x32" (the default), "6x16"."""
-    name = schedule or "14x32"
+    """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or default_schedule(f)
     if name not in SCHEDULES:
         raise ValueError(f"attention kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
@@ -85,7 +85,9 @@ class _Attention:
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
         self._place_scratch()
         lda, group = self.q.stride(self.row_loop), self.most * PANEL
-        self.score = MicroKernels(f, "score", Strides(lda, PANEL, PANEL, self.head_dim), self.vectors)
+        score = Strides(lda, PANEL, PANEL, self.head_dim)
+        self.score = MicroKernels(f, "score", score, self.vectors)
+        self.half_score = MicroKernels(f, "score", score, 1)
         # k_len is passed, also where it is known: so kernels of all lengths share their parts.
         k_len = f.i64(self.k_len)
         self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
@@ -160,18 +162,30 @@ class _Attention:
         each_tile(f, rows, self.most, row_tile)
 
     # one row tile
-    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, c: Value) -> None:
-        """c = a @ the panel b."""
+    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, c: Value, columns: int) -> None:
+        """c = a @ the first `columns` of the panel b."""
         f = self.f
-        for first in range(0, PANEL, LANES * kernels.vectors):
+        for first in range(0, columns, LANES * kernels.vectors):
             kernels.call(rows, a, f.at(b, "float", first), f.at(c, "float", first), b, 0)
 
     def _scores(self, rows: int, q: Value) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled."""
+        """scores[i, j] = q[i] . k[j], unscaled; of a last panel with at most LANES keys only half."""
         f = self.f
-        with f.loop(0, self.k_len, PANEL) as panel:
-            keys = f.at(self.keys, "float", f.mul(panel.index, self.depth))
-            self._multiply(self.score, rows, q, keys, f.at(self.scores, "float", f.mul(panel.index, self.most)))
+
+        def panel(j: Int, kernels: MicroKernels, columns: int) -> None:
+            keys = f.at(self.keys, "float", f.mul(j, self.depth))
+            scores = f.at(self.scores, "float", f.mul(j, self.most))
+            self._multiply(kernels, rows, q, keys, scores, columns)
+
+        with f.loop(0, f.sub(self.k_len, LANES), PANEL) as j:
+            panel(j.index, self.score, PANEL)
+        in_last = f.urem(f.add(self.k_len, PANEL - 1), PANEL)  # index in its panel of the last key; none: PANEL - 1
+        begin = f.mul(f.udiv(self.k_len, PANEL), PANEL)
+        if not isinstance(in_last, int):
+            with f.when(f.less(in_last, LANES)):
+                panel(begin, self.half_score, LANES)
+        elif in_last < LANES:
+            panel(begin, self.half_score, LANES)
 
     def _outputs(self, out: Value, rows: Int) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], one panel of columns after the other."""
@@ -179,7 +193,7 @@ class _Attention:
         with f.loop(0, self.v_dim, PANEL) as panel:
             values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
             counts = self._row_counts()
-            dispatch(f, rows, counts, lambda n: self._multiply(self.weigh, n, self.scores, values, self.results))
+            dispatch(f, rows, counts, lambda n: self._weigh(n, values))
             vectors = panel_vectors(f, self.v_dim, panel.index)
             with f.loop(0, rows) as r:
                 factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
@@ -188,6 +202,9 @@ class _Attention:
                 for first, mask in vectors:
                     total = f.load(VECTOR, f.at(sums, "float", first), align=4)
                     store(f, apply(f, "mul", "f32", total, factor), f.at(row, "float", first), mask)
+
+    def _weigh(self, rows: int, values: Value) -> None:
+        self._multiply(self.weigh, rows, self.scores, values, self.results, PANEL)
 
     # softmax
     def _score(self, row: Value, j: Int) -> Value:

@@ -31,9 +31,10 @@ FAMILIES: dict[str, Generator] = {
 
 
 def _generate(
-    spec: KernelSpec, dims: Sequence[int] | None, schedule: str | None
+    spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:
-    f = Function(ENTRY, PARAMS)
+    row = find_target(target)
+    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes)
     sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
     return f, FAMILIES[spec.family](f, spec, sizes, schedule)
 
@@ -50,7 +51,7 @@ def kernel_text(
 
     `dims`: the values of the spec's Dims (an exact kernel), or None (generic: they are loaded at run time).
     """
-    f, generated = _generate(spec, dims, schedule)
+    f, generated = _generate(spec, dims, target, schedule)
     return _module(f.whole_text(), target), generated
 
 
@@ -84,7 +85,7 @@ def compile_kernel(
     target = target or host_target()
     begin = perf_counter()
     limits = bounds(spec, dims)
-    f, generated = _generate(spec, dims, schedule)
+    f, generated = _generate(spec, dims, target, schedule)
     text = _module(f.text(), target)
     part_texts = [(name, part.text()) for name, part in f.parts.items()]
     written = perf_counter()

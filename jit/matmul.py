@@ -25,6 +25,7 @@ from .microkernel import (
     MicroKernels,
     Schedule,
     Strides,
+    default_schedule,
     dispatch,
     each_tile,
     load,
@@ -50,8 +51,8 @@ def pack_panels(weight: np.ndarray) -> np.ndarray:
 
 
 def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: "14x32" (the default), "6x16"."""
-    name = schedule or "14x32"
+    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or default_schedule(f)
     if name not in SCHEDULES:
         raise ValueError(f"matmul kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
     _check(spec)

@@ -35,6 +35,11 @@ class Schedule:
 SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
 
 
+def default_schedule(f: Function) -> str:
+    """Return the name of the schedule whose tile fits the vector registers of the function's target."""
+    return "14x32" if f.register_bytes >= 32 * 4 * LANES else "6x16"
+
+
 @dataclass(frozen=True)
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
