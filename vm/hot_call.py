@@ -25,17 +25,19 @@ from .values import check, fill_tensor, n_bytes
 
 Form = tuple[tuple[int, ...], str]  # shape, dtype
 
-#: How a class of inputs is checked and read: (condition, statement); {i} is the input's position.
+#: How a class of inputs is checked and read: (condition, address, what to write); {i} is its position.
 _READ = {
-    "torch": ("x{i}.is_contiguous() and x{i}.is_cpu", "input_data[{i}] = x{i}.data_ptr()"),
+    "torch": ("x{i}.is_contiguous() and x{i}.is_cpu", "x{i}.data_ptr()", "input_data[{i}] = a{i}"),
     "torch1": (
         "x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()",
-        "input_data[{i}] = x{i}.data_ptr()",
+        "x{i}.data_ptr()",
+        "input_data[{i}] = a{i}",
     ),
-    "numpy": ("x{i}.flags.c_contiguous", "input_pointers[{i}] = from_buffer(x{i})"),
-    "int": ("", ""),  # its value is part of the key, so it is filled in already
-    "float": ("", "inputs[{i}].number = x{i}"),
+    "numpy": ("x{i}.flags.c_contiguous", "from_buffer(x{i})", "input_pointers[{i}] = a{i}"),
+    "int": ("", "", ""),  # its value is part of the key, so it is filled in already
+    "float": ("", "x{i}", "inputs[{i}].number = a{i}"),
 }
+#: How a result is made and its address written.
 _MAKE = {
     "torch": ("y{i} = empty_like(like{i})", "output_data[{i}] = y{i}.data_ptr()"),
     "numpy": ("y{i} = empty(*like{i})", "output_pointers[{i}] = from_buffer(y{i})"),
@@ -64,19 +66,24 @@ def _code(kinds: tuple[str, ...], library: str, n_outputs: int) -> CodeType:
     """Return the code of `run` for inputs of these kinds and outputs of one library."""
     names = ", ".join(f"x{i}" for i in range(len(kinds)))
     conditions = [_READ[kind][0].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][0]]
-    reads = [_READ[kind][1].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][1]]
+    reads = [f"a{i} = {_READ[kind][1].format(i=i)}" for i, kind in enumerate(kinds) if _READ[kind][1]]
+    writes = [_READ[kind][2].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][2]]
     makes = [line.format(i=i) for i in range(n_outputs) for line in _MAKE[library]]
     results = ", ".join(f"y{i}" for i in range(n_outputs))
     text = f"""
 def run({names}):
-    if not ({" and ".join(conditions) or "True"}):
+    try:
+        if not ({" and ".join(conditions) or "True"}):
+            return None
+        {"; ".join(reads) or "pass"}
+    except (RuntimeError, ValueError):  # torch's layouts without strides, numpy's buffers that are closed
         return None
     try:
         frame = frames.pop()
     except IndexError:
         frame = new_frame()
     cdata, inputs, input_data, input_pointers, output_data, output_pointers, error, _ = frame
-    {"; ".join(reads + makes) or "pass"}
+    {"; ".join(writes + makes) or "pass"}
     code = svm_frame_call(cdata)
     frames.append(frame)
     if code:

@@ -273,6 +273,8 @@ class Machine:
             run = None  # a wrong number, or values without shapes: the general call says what is wrong
         if run is not None:
             results = run(*inputs)
+            if results is None:
+                results = run(*self._plain(inputs))
             if results is not None:
                 return results
         return self._call(inputs, self._main)
@@ -289,6 +291,11 @@ class Machine:
     def _check_open(self) -> None:
         if self._program is None:
             raise ArgumentError("the machine is closed; load the artifact again")
+
+    def _plain(self, xs: Sequence[Any]) -> list[Any]:
+        """Return the inputs with contiguous, aligned arrays. Raises Library.array's errors."""
+        named = zip(xs, self.inputs, strict=True)
+        return [library_of(x).array(x, f'input "{row.name}"')[0] if is_array(x) else x for x, row in named]
 
     def _fill(self, xs: Sequence[Any], is_main: bool, keep: list[Any]) -> Any:
         values = ffi.new("svm_value[]", max(len(xs), 1))

@@ -133,12 +133,17 @@ def test_odd_torch_tensors(add: Machine) -> None:
         assert torch.equal(add.call([x, z])[0], x + z + z)
 
 
-def test_unfit_arrays(add: Machine) -> None:
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_unfit_arrays(add: Machine, is_warm: bool) -> None:
     x, z = pair(8)
     t = torch.from_numpy(x)
+    if is_warm:
+        for xs in ([x, z], [t, z]):
+            add.call(xs)
     for bad, error, message in (
         (t.to("meta"), DeviceError, 'input "x" is on meta; the program runs on the CPU: pass .cpu()'),
         (t.to_sparse(), KindError, 'input "x" has layout torch.sparse_coo; pass .to_dense()'),
+        (t.to_mkldnn(), KindError, 'input "x" has layout torch._mkldnn; pass .to_dense()'),
         (t.to(torch.complex64), DtypeError, 'input "x" is torch.complex64; no program takes that'),
         (x.astype("c8"), DtypeError, 'input "x" is complex64; no program takes that'),
         (x.astype("f8"), DtypeError, 'input "x" is f64; the program takes f32: convert it first'),
