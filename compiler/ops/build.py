@@ -7,7 +7,7 @@ that would change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import sympy
 
@@ -19,8 +19,8 @@ from ..ranges import bounds
 from ..types import ScalarType, TensorType
 from .rules import Shape, equal_shapes, show
 
-Number = bool | int | float | sympy.Expr
-Tensorlike = Value | Number
+Number: TypeAlias = bool | int | float | sympy.Expr
+Tensorlike: TypeAlias = Value | Number
 _SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
