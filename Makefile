@@ -67,11 +67,14 @@ layers: build/typing ## who may import whom
 generated: $(BUILT) ## generated files are those in the repository
 	$(PY) -m shapevm.vm.isa --check
 
-# The tree as it is installed: type checkers and import graphs do not follow an editable install's hook.
+# The tree as it is installed: type checkers and import graphs do not follow an editable install's hook,
+# nor do they read the compiled module.
 .PHONY: build/typing
 build/typing: $(DEPS)
-	@rm -rf $@ && mkdir -p $@/shapevm
-	@ln -s $(CURDIR)/shapevm/* $(CURDIR)/compiler $(CURDIR)/jit $(CURDIR)/vm $@/shapevm/
+	@rm -rf $@ && mkdir -p $@/shapevm/vm
+	@ln -s $(CURDIR)/shapevm/* $(CURDIR)/compiler $(CURDIR)/jit $@/shapevm/
+	@ln -s $(CURDIR)/vm/* $@/shapevm/vm/
+	@printf 'from typing import Any\n\nffi: Any\nlib: Any\n' > $@/shapevm/vm/_runtime.py
 
 package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean environment, smoke test there
 	rm -rf build/dist build/clean
