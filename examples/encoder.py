@@ -59,3 +59,8 @@ def example_inputs() -> dict[str, torch.Tensor]:
 def tokenizer() -> AutoTokenizer:
     """Return the model's tokenizer."""
     return AutoTokenizer.from_pretrained(model_path())
+
+
+def arguments() -> dict[str, object]:
+    """Return what `shapevm.compile` takes, for `shapevm compile examples/encoder.py:arguments`."""
+    return {"model": SentenceEncoder(), "kwargs": example_inputs(), "dynamic_shapes": dynamic_shapes()}
