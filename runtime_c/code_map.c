@@ -85,6 +85,7 @@ int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, c
                       svm_error *error) {
   size_t size = 0, at = 0;
   for (int32_t i = 0; i < n; i++) size += aligned(pieces[i].size);
+  size = (size + SVM_FILE_PAGE - 1) / SVM_FILE_PAGE * SVM_FILE_PAGE; /* what it takes, counted towards code_bytes_max */
   *out = (code_map){0};
   if (!size) return SVM_OK;
   char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,0 +1,50 @@
+"""The C programs of runtime_c, built by a bare compiler line, and the artifacts that they run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+RUNTIME = Path(__file__).parents[2] / "runtime_c"
+FLAGS = {
+    "plain": ["-O2"],
+    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+    "thread": ["-O1", "-g", "-fsanitize=thread"],
+}
+PROGRAMS = ("main", "fuzz", "test_threads")
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Return a function (program, flags' name) -> executable."""
+    folder = tmp_path_factory.mktemp("bin")
+
+    @cache
+    def make(program: str, flags: str) -> Path:
+        sources = [str(path) for path in sorted(RUNTIME.glob("*.c")) if path.stem not in PROGRAMS]
+        out = folder / f"{program}-{flags}"
+        command = ["cc", "-Wall", "-Wextra", *FLAGS[flags], "-pthread", *sources, str(RUNTIME / f"{program}.c")]
+        done = subprocess.run([*command, "-o", str(out), "-lm"], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with chain.svm, lookup.svm and data.svm."""
+    import artifacts
+    from shapevm.vm.writer import write
+
+    folder = tmp_path_factory.mktemp("artifacts")
+    write(artifacts.chain(2, (8,)), folder / "chain.svm")
+    write(artifacts.with_code(artifacts.LOOKUP), folder / "lookup.svm")
+    write(artifacts.with_code(artifacts.DATA), folder / "data.svm")
+    return folder

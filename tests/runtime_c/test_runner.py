@@ -1,0 +1,160 @@
+"""shapevm-run: files in, files out, the contract's sentences, exit codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+USAGE, LOAD, CONTRACT, RUN = 2, 3, 4, 5
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run(build: Callable[[str, str], Path], folder: Path) -> Run:
+    def call(model: str, *args: object) -> subprocess.CompletedProcess[str]:
+        command = [str(build("main", "address")), str(folder / model), *map(str, args)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    return call
+
+
+def ramp(n: int) -> np.ndarray:
+    return np.arange(n, dtype="<f4") / 8
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return the arguments that give x and z as .npy files."""
+
+    def save(x: np.ndarray, z: np.ndarray) -> list[str]:
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "z.npy", z)
+        return ["--input", f"x={tmp_path / 'x.npy'}", "--input", f"z={tmp_path / 'z.npy'}"]
+
+    return save
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 1000, 100003])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_values(run: Run, two, tmp_path: Path, n: int, threads: int) -> None:
+    x, z = ramp(n), ramp(n)[::-1].copy()
+    done = run("chain.svm", *two(x, z), "--output", tmp_path / "y.npy", "--threads", threads, "--repeat", 3)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"first [\d.]+ ms, min [\d.]+ ms, median [\d.]+ ms, 3 calls", done.stdout)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), (x + z) + z)
+
+
+def test_npz_both_ways(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", z=ramp(5), x=np.asfortranarray(ramp(5)))
+    done = run("chain.svm", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "out.npz") as out:
+        assert list(out) == ["y"]
+        assert np.array_equal(out["y"], 3 * ramp(5))
+
+
+def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
+    index = np.array([0, 3, 1, 2, 3])
+    np.save(tmp_path / "i.npy", index)
+    done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=3", "--output", tmp_path / "o.npz")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "o.npz") as out:
+        assert np.array_equal(out["sum"], 3 * np.array([1, 2, 4, 8], "f4")[index])
+        assert out["sizes.0.n"] == 10 and out["sizes.1"] == 3
+
+
+def test_empty_tensors(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.zeros(0, "<i8"))
+    done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=1", "--output", tmp_path / "o.npz")
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "o.npz")["sum"].shape == (0,)
+
+
+def test_list_prints_the_contract(run: Run) -> None:
+    done = run("chain.svm", "--list")
+    assert done.returncode == 0
+    for line in ("input   x: f32[n]", "symbol  n: at least 1, at most 100000000 (model.py:3)", "output  y"):
+        assert line in done.stdout.splitlines()
+    assert re.search(r"kernel  add: 1 sizes, 3 buffers, 2 code objects of \d+ bytes, model.py:5", done.stdout)
+
+
+def test_exact_code_of_the_artifact_is_used(run: Run, two) -> None:
+    assert "[8] exact" in run("chain.svm", *two(ramp(8), ramp(8)), "--stats").stdout
+    assert "[9] generic" in run("chain.svm", *two(ramp(9), ramp(9)), "--stats").stdout
+
+
+def test_contract_is_checked(run: Run, two) -> None:
+    done = run("chain.svm", *two(ramp(8), ramp(9)))
+    assert done.returncode == CONTRACT
+    assert 'input "z": axis 0 has size 9, so n is 9; but input "x": axis 0 has size 8, so n is 8 (model.py:3)' in done.stderr
+    done = run("chain.svm", *two(ramp(8).astype("f8"), ramp(8)))
+    assert (done.returncode, done.stderr) == (CONTRACT, 'shapevm-run: input "x" is f64; the program takes f32: convert it first\n')
+
+
+def test_errors_while_running(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.array([4]))
+    done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=1")
+    assert done.returncode == RUN
+    assert done.stderr == 'shapevm-run: kernel "gather": index 4 is out of range for an axis of size 4 (model.py:7)\n'
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ([], USAGE, "an input is missing"),
+        (["--input", "w=1"], USAGE, "no input of that name"),
+        (["--input", "x=missing.npy"], USAGE, "missing.npy: cannot read it: No such file"),
+        (["--speed", "1"], USAGE, "unknown option: --speed"),
+        (["--threads"], USAGE, "a value is missing"),
+        (["--repeat", "0"], USAGE, "not a number in range: 0"),
+        (["--strategy", "jit"], USAGE, "there is no compiler here"),
+    ],
+)
+def test_usage(run: Run, args: list[str], code: int, words: str) -> None:
+    done = run("chain.svm", *args)
+    assert done.returncode == code and words in done.stderr
+
+
+def test_files_that_are_no_arrays(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=ramp(3))
+    assert "compressed, only stored arrays are supported" in run("chain.svm", "--input", path).stderr
+    np.save(tmp_path / "c.npy", np.zeros(2, "<c8"))
+    assert 'numpy dtype "<c8" is not supported' in run("chain.svm", "--input", f"x={tmp_path / 'c.npy'}").stderr
+    np.savez(path, x=ramp(300))
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        assert run("chain.svm", "--input", path).returncode == USAGE
+    for place in (100, 400, len(whole) - 30):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        assert run("chain.svm", "--input", path).returncode == USAGE
+
+
+@pytest.mark.parametrize("place", [0, 8, 16, 40, 70, 4096])
+def test_a_changed_byte_is_refused(run: Run, folder: Path, place: int) -> None:
+    data = bytearray((folder / "chain.svm").read_bytes())
+    data[place] ^= 1
+    (folder / "changed.svm").write_bytes(data)
+    done = run("changed.svm", "--list")
+    assert done.returncode == LOAD and "artifact: " in done.stderr
+
+
+def test_files_that_are_no_artifacts(run: Run, folder: Path) -> None:
+    assert run("none.svm").returncode == LOAD
+    assert "it is no regular file" in run(".").stderr
+    (folder / "empty.svm").write_bytes(b"")
+    assert "this is no .svm file" in run("empty.svm").stderr
+
+
+def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path: Path) -> None:
+    runner, stripped = build("main", "plain"), tmp_path / "runner"
+    needed = re.findall(r"NEEDED.*\[(.*)\]", subprocess.run(["readelf", "-d", runner], capture_output=True, text=True).stdout)
+    assert {name.split(".")[0] for name in needed} <= {"libc", "libm", "libpthread"}
+    subprocess.run(["strip", "-o", stripped, runner], check=True)
+    assert stripped.stat().st_size <= 300_000

@@ -1,0 +1,47 @@
+"""Hostile artifacts and many threads, under sanitizers; the cost of a launch in a replay."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Build = Callable[[str, str], Path]
+
+
+@pytest.mark.parametrize("seed", ["chain", "lookup", "data"])
+def test_mutated_artifacts(build: Build, folder: Path, seed: str) -> None:
+    command = [str(build("fuzz", "address")), str(folder / f"{seed}.svm"), "2000", "5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded, ran, refused = map(int, re.match(r"(\d+) loaded \((\d+) ran.*?, (\d+) refused", done.stdout).groups())
+    assert loaded + refused == 2000 and ran >= 50  # the seed itself and harmless changes run
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_threads_share_a_program(build: Build, folder: Path, sanitizer: str) -> None:
+    command = [str(build("test_threads", sanitizer)), str(folder / "chain.svm"), "2", "4", "1500"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = {what.strip(): int(n) for n, what in re.findall(r"(\d+) ([a-z ]+)", done.stdout)}
+    assert counts["calls"] == 6000 and counts["wrong"] == 0
+    assert counts["plans evicted"] > 0 and counts["installed"] > 0 and counts["failed requests"] > 0
+
+
+def test_a_further_launch_is_cheap(build: Build, tmp_path: Path) -> None:
+    import artifacts
+    from shapevm.vm.writer import write
+
+    np.save(tmp_path / "v.npy", np.ones(16, "<f4"))
+    least = {}
+    for n in (1, 201):
+        write(artifacts.chain(n), tmp_path / "chain.svm")
+        inputs = ["--input", f"x={tmp_path / 'v.npy'}", "--input", f"z={tmp_path / 'v.npy'}"]
+        command = [str(build("main", "plain")), str(tmp_path / "chain.svm"), *inputs, "--threads", "1", "--repeat", "2000"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        least[n] = float(re.search(r"min ([\d.]+) ms", printed)[1])
+    assert (least[201] - least[1]) / 200 * 1e6 <= 150  # ns
