@@ -2,9 +2,10 @@
 
     python benchmarks/kernels.py [matmul|gelu|residual|attention] [--rounds 9] [--weights 8]
 
-Every figure is a median over rounds in which all candidates of a row run one after the other, the peak among them:
-a machine that slows down slows all of them. `--weights`: how many weight matrices take turns, so that they come
-from memory as they do in a model, not from cache. The last columns: milliseconds to compile the exact kernel.
+Every figure is a median over rounds in which all candidates of a row run one after the other, the peak
+among them: a machine that slows down slows all of them. `--weights`: how many weight matrices take
+turns, so that they come from memory as they do in a model, not from cache. The last columns:
+milliseconds to compile the exact kernel.
 """
 
 from __future__ import annotations
@@ -123,7 +124,11 @@ def linear_spec(k: int, n: int, epilogue: str) -> s.Matmul:
     """x @ w, + bias, then gelu or + residual."""
     m, i, j, kk = s.Dim(0), *(s.Index(loop=loop) for loop in range(3))
     shapes: list[tuple[s.Size, ...]] = [(m, k), (-(-n // PANEL), k, PANEL), (m, n), (n,)]
-    body = [s.Instr("acc", "f32"), s.Instr("load", "f32", buffer=3, index=(j,)), s.Instr("add", "f32", (0, 1))]
+    body = [
+        s.Instr("acc", "f32"),
+        s.Instr("load", "f32", buffer=3, index=(j,)),
+        s.Instr("add", "f32", (0, 1)),
+    ]
     if epilogue == "gelu":  # x / 2 * (1 + erf(x / sqrt(2)))
         body += [s.Instr("const", "f32", value=v) for v in (0.5, 1.0, 2**-0.5)]
         body += [s.Instr(op, "f32", args) for op, args in (("mul", (2, 5)), ("erf", (6,)), ("add", (7, 4)))]
@@ -172,9 +177,15 @@ def attention_spec(heads: int, d: int) -> s.Attention:
     length, h, i, j, feature = s.Dim(0), *(s.Index(loop=loop) for loop in range(4))
     shape = (length, heads, d)
     buffers = (*(s.Buffer("f32", shape, is_output=b == 3) for b in range(4)), s.Buffer("f32", (length,)))
-    body = (s.Instr("acc", "f32"), s.Instr("load", "f32", buffer=4, index=(j,)), s.Instr("add", "f32", (0, 1)))
+    body = (
+        s.Instr("acc", "f32"),
+        s.Instr("load", "f32", buffer=4, index=(j,)),
+        s.Instr("add", "f32", (0, 1)),
+    )
     rows, keys = (i, h, feature), (j, h, feature)
-    return s.Attention(1, buffers, (heads,), length, length, d, d, 0, 1, 2, 3, rows, keys, keys, rows, d**-0.5, True, body)
+    return s.Attention(
+        1, buffers, (heads,), length, length, d, d, 0, 1, 2, 3, rows, keys, keys, rows, d**-0.5, True, body
+    )
 
 
 def attention_rows(n_weights: int) -> Iterable[tuple[str, float, list[Run], float]]:
@@ -194,7 +205,9 @@ def attention_rows(n_weights: int) -> Iterable[tuple[str, float, list[Run], floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", nargs="*", default=["matmul", "gelu", "residual", "attention"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--weights", type=int, default=8)
@@ -203,8 +216,12 @@ def main() -> None:
     torch.set_grad_enabled(False)
     peak, peak_flops = fma_peak()
     for which in options.which:
-        rows = attention_rows(options.weights) if which == "attention" else matmul_rows(which, options.weights)
-        print(f"\n{which:20} {'peak':>7} {'exact':>14} {'generic':>14} {'PyTorch':>14} {'ratio':>6} {'compile':>9}")
+        rows = (
+            attention_rows(options.weights) if which == "attention" else matmul_rows(which, options.weights)
+        )
+        print(
+            f"\n{which:20} {'peak':>7} {'exact':>14} {'generic':>14} {'PyTorch':>14} {'ratio':>6} {'compile':>9}"
+        )
         compiles = []
         for name, flops, runs, compile_seconds in rows:
             top, *found = medians([peak, *runs], options.rounds)
@@ -212,7 +229,10 @@ def main() -> None:
             speeds = [flops / t / 1e9 for t in found]
             shown = " ".join(f"{speed:7.1f} ({speed / limit:4.0%})" for speed in speeds)
             compiles.append(compile_seconds * 1e3)
-            print(f"{name:20} {limit:7.1f} {shown} {speeds[0] / speeds[2]:6.2f} {compiles[-1]:6.1f} ms", flush=True)
+            print(
+                f"{name:20} {limit:7.1f} {shown} {speeds[0] / speeds[2]:6.2f} {compiles[-1]:6.1f} ms",
+                flush=True,
+            )
         middle, worst = np.median(compiles), np.percentile(compiles, 99)
         print(f"compile, exact: median {middle:.1f} ms, 99th percentile {worst:.1f} ms")
 

@@ -1,4 +1,4 @@
-"""Where an access lies in its buffer: an affine function of the loops, for generators that walk by strides."""
+"""Where an access lies in its buffer: an affine function of the loops, for generators that use strides."""
 
 from __future__ import annotations
 

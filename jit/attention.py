@@ -1,11 +1,12 @@
-"""The Attention family: softmax(q k^T) v for a few query rows at a time, without the length x length matrix.
+"""The Attention family: softmax(q k^T) v for a few query rows at a time, without the length x length
+matrix.
 
-A tile is one place of the batch loops and a block of query rows. It copies the head's keys, transposed, and values
-into panels in scratch; then for each row tile (at most `Schedule.rows` rows) it computes the scores with keys along
-the lanes, turns them into exp(score - max) in place and multiplies v, all in the first- and second-level cache.
-All three sums have a fixed order: over the head dimension and over keys by ascending fused multiply-adds
-(`microkernel`), the softmax's as `reduce` does. The division by the row's sum is a multiplication by its reciprocal,
-after the sum over keys.
+A tile is one place of the batch loops and a block of query rows. It copies the head's keys, transposed,
+and values into panels in scratch; then for each row tile (at most `Schedule.rows` rows) it computes the
+scores with keys along the lanes, turns them into exp(score - max) in place and multiplies v, all in the
+first- and second-level cache. All three sums have a fixed order: over the head dimension and over keys
+by ascending fused multiply-adds (`microkernel`), the softmax's as `reduce` does. The division by the
+row's sum is a multiplication by its reciprocal, after the sum over keys.
 """
 
 from __future__ import annotations
@@ -18,7 +19,20 @@ from .bodies import LANES, BodyEmitter, Position, splat
 from .exponentials import F32 as EXP
 from .llvm import Function, Int, Value
 from .math import apply
-from .microkernel import PANEL, SCHEDULES, VECTOR, MicroKernels, Strides, default_schedule, dispatch, each_tile, load, shares, store, tail
+from .microkernel import (
+    PANEL,
+    SCHEDULES,
+    VECTOR,
+    MicroKernels,
+    Strides,
+    default_schedule,
+    dispatch,
+    each_tile,
+    load,
+    shares,
+    store,
+    tail,
+)
 from .reduce import Accumulators
 from .spec import Attention, Size
 from .strip import State, strip
@@ -52,7 +66,9 @@ def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | Non
         raise ValueError(f"attention kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
         if spec.buffers[buffer].dtype != "f32":
-            raise ValueError(f"attention kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)")
+            raise ValueError(
+                f"attention kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
+            )
     return _Attention(f, spec, sizes, name).emit()
 
 
@@ -78,7 +94,9 @@ class _Attention:
         )
         for role, place in (("q", self.q), ("k", self.k), ("v", self.v), ("out", self.out)):
             if place.stride(self.feature_loop) != 1:
-                raise ValueError(f"attention kernel: {role}'s head dimension must be its last axis (stride 1); copy {role}")
+                raise ValueError(
+                    f"attention kernel: {role}'s head dimension must be its last axis (stride 1); copy {role}"
+                )
         self.most, self.vectors = SCHEDULES[schedule].rows, SCHEDULES[schedule].vectors
         self.block = BLOCK // self.most * self.most
         if isinstance(self.q_len, int):
@@ -93,7 +111,7 @@ class _Attention:
         self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: a row tile of results, its factors and scores, panels of keys, panels of values."""
+        """Lay out scratch: a row tile of results, its factors and scores, panels of keys and of values."""
         f = self.f
         self.width = f.mul(f.ceildiv(self.k_len, PANEL), PANEL)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
@@ -107,7 +125,13 @@ class _Attention:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
         fixed = self.most * PANEL + LANES + self.most * PANEL + PANEL * LANES
-        terms = [(fixed, ()), (self.most + LANES + PANEL, (k_len,)), (PANEL, (d,)), (1, (k_len, d)), (1, (k_len, v))]
+        terms = [
+            (fixed, ()),
+            (self.most + LANES + PANEL, (k_len,)),
+            (PANEL, (d,)),
+            (1, (k_len, d)),
+            (1, (k_len, v)),
+        ]
         return tuple((F32 * factor, sizes) for factor, sizes in terms)
 
     def emit(self) -> Generated:
@@ -121,7 +145,9 @@ class _Attention:
             self._tile(batch, i0, rows)
         tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.q_len, self.block)]
         products = tuple((2 * self.block, (spec.k_len, size)) for size in (spec.head_dim, spec.v_dim))
-        return Generated(tuple(tiles), self._scratch(), (*products, (20 * self.block, (spec.k_len,))), self.schedule)
+        return Generated(
+            tuple(tiles), self._scratch(), (*products, (20 * self.block, (spec.k_len,))), self.schedule
+        )
 
     def _decode(self, tile: Value) -> list[Int]:
         """Return each batch loop's value and the block of rows of tile number `tile`."""
@@ -179,7 +205,9 @@ class _Attention:
 
         with f.loop(0, f.sub(self.k_len, LANES), PANEL) as j:
             panel(j.index, self.score, PANEL)
-        in_last = f.urem(f.add(self.k_len, PANEL - 1), PANEL)  # index in its panel of the last key; none: PANEL - 1
+        in_last = f.urem(
+            f.add(self.k_len, PANEL - 1), PANEL
+        )  # index in its panel of the last key; none: PANEL - 1
         begin = f.mul(f.udiv(self.k_len, PANEL), PANEL)
         if not isinstance(in_last, int):
             with f.when(f.less(in_last, LANES)):
@@ -188,7 +216,7 @@ class _Attention:
             panel(begin, self.half_score, LANES)
 
     def _outputs(self, out: Value, rows: Int) -> None:
-        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], one panel of columns after the other."""
+        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns."""
         f = self.f
         with f.loop(0, self.v_dim, PANEL) as panel:
             values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
@@ -197,7 +225,9 @@ class _Attention:
             vectors = panel_vectors(f, self.v_dim, panel.index)
             with f.loop(0, rows) as r:
                 factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
-                row = f.at(f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop)))
+                row = f.at(
+                    f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop))
+                )
                 sums = f.at(self.results, "float", f.mul(r.index, PANEL))
                 for first, mask in vectors:
                     total = f.load(VECTOR, f.at(sums, "float", first), align=4)

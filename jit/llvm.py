@@ -52,7 +52,8 @@ class Function:
     """Text of one LLVM function `define void @name(params)`.
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
-    and linked into every kernel that has the same part. `register_bytes`: the target's vector registers together.
+    and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
+    registers together.
     """
 
     def __init__(self, name: str, params: Sequence[tuple[str, str]], register_bytes: int = 2048) -> None:

@@ -1,10 +1,11 @@
-"""The Matmul family: panels of B against row tiles of A, with the epilogue applied before the only store.
+"""The Matmul family: panels of B against row tiles of A, with the epilogue applied before the only
+store.
 
-A tile of the kernel is a block of rows times one panel of PANEL columns. Inside it the rows are split evenly into
-row tiles of at most `Schedule.rows`; a micro-kernel leaves a row tile's sums in scratch (first-level cache), the
-epilogue reads them from there, once for the code's sake: its instructions appear once per kernel and not once per
-accumulator. While a panel is used, the next one is prefetched: weights come from memory, not from cache, in a
-model of any size.
+A tile of the kernel is a block of rows times one panel of PANEL columns. Inside it the rows are split
+evenly into row tiles of at most `Schedule.rows`; a micro-kernel leaves a row tile's sums in scratch
+(first-level cache), the epilogue reads them from there, once for the code's sake: its instructions
+appear once per kernel and not once per accumulator. While a panel is used, the next one is prefetched:
+weights come from memory, not from cache, in a model of any size.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) 
 def _check(spec: Matmul) -> None:
     for role, buffer in (("a", spec.a), ("b", spec.b)):
         if spec.buffers[buffer].dtype != "f32":
-            raise ValueError(f"matmul kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)")
+            raise ValueError(
+                f"matmul kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
+            )
     if spec.b_layout not in ("rows", "panels"):
         raise ValueError(f"matmul kernel: b_layout is {spec.b_layout!r}; it must be 'rows' or 'panels'")
 
@@ -85,7 +88,9 @@ class _Matmul:
         if spec.b_layout == "rows":
             self.b = affine(f, spec.buffers[spec.b], spec.b_index, sizes)
             if self.b.stride(self.n_loop) != 1:
-                raise ValueError("matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first")
+                raise ValueError(
+                    "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
+                )
         lda = self.a.stride(self.m_loop)
         crowded = isinstance(lda, int) and lda > 0 and lda * 4 % L1_SETS_BYTES == 0
         self.most = min(schedule.rows, FEW_ROWS) if crowded else schedule.rows
@@ -111,7 +116,11 @@ class _Matmul:
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
             self._columns(batch, m0, rows, panel, n0)
-        tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.m, self.block), (spec.n, PANEL)]
+        tiles: list[tuple[Size, int]] = [
+            *((size, 1) for size in spec.batch),
+            (spec.m, self.block),
+            (spec.n, PANEL),
+        ]
         scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
         if self.b is not None:
             scratch.append((PANEL * 4, (spec.k,)))
@@ -134,7 +143,7 @@ class _Matmul:
         return found[::-1]
 
     def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int) -> None:
-        """Emit a tile, by whole vectors where its panel is full and masked where it is the last, partial one."""
+        """Emit a tile: by whole vectors if its panel is full, masked if it is the last and partial."""
         f, n = self.f, self.n
         if isinstance(n, int) and n % PANEL == 0:
             self._tile(batch, m0, rows, panel, n0, None)
@@ -173,8 +182,8 @@ class _Matmul:
     def _multiply(self, rows: int, a: Value, b: Value, number: Int) -> None:
         """Call the micro-kernel for one row tile.
 
-        The first two row tiles ask for the lines of the next panel (it follows in memory), half each. A lone row
-        tile of few rows is fed straight from memory: it reads ahead in its own panel.
+        The first two row tiles ask for the lines of the next panel (it follows in memory), half each. A lone
+        row tile of few rows is fed straight from memory: it reads ahead in its own panel.
         """
         f = self.f
         lone = rows <= self.most // 2
@@ -218,7 +227,7 @@ class _Matmul:
             self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)])
 
     def _epilogue_rows(
-        self, batch: list[Int], m0: Int, rows: Int, vectors: list[tuple[Int, Int, Value | None]]
+        self, batch: list[Int], m0: Int, rows: Int, vectors: Sequence[tuple[Int, Int, Value | None]]
     ) -> None:
         """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the panel, mask)."""
         f, bodies = self.f, self.bodies

@@ -1,9 +1,10 @@
 """The register-tiled inner kernel of matmul and attention: C[r, :] = sum over k of A[r, k] * B[k, :].
 
-`rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B and
-broadcasts `rows` elements of A in place. k ascends, one fused multiply-add per step from 0, so a sum's bits depend
-neither on the tile nor on who calls. A micro-kernel is an internal function of the kernel's module: one for each
-number of rows, called from everywhere; what is an int is compiled in, what is a Value is passed.
+`rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B
+and broadcasts `rows` elements of A in place. k ascends, one fused multiply-add per step from 0, so a
+sum's bits depend neither on the tile nor on who calls. A micro-kernel is an internal function of the
+kernel's module: one for each number of rows, called from everywhere; what is an int is compiled in, what
+is a Value is passed.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ class Strides:
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
-        each = (next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k))
-        return Strides(*each, self.a_panel)
+        lda, ldb, ldc, k = (
+            next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k)
+        )
+        return Strides(lda, ldb, ldc, k, self.a_panel)
 
     def column(self, g: Function, k: Int) -> Int:
         """Return where step k of A's rows lies."""
@@ -73,8 +76,7 @@ class Strides:
 class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
-    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `prefetch`: how
-    many cache lines of `ahead` each step of k asks for, and into which level (3: first, 2: second).
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile.
     """
 
     def __init__(self, f: Function, name: str, strides: Strides, vectors: int) -> None:
@@ -84,7 +86,10 @@ class MicroKernels:
         self.vectors = vectors
 
     def call(self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int) -> None:
-        """Compute `rows` rows from a, b into c; read ahead `lines` (0, 1 or 2) cache lines for each k at `ahead`."""
+        """Compute `rows` rows from a, b into c; prefetch `lines` cache lines at `ahead` for each step of k.
+
+        `lines`: 0, 1 (into the second-level cache) or 2 (into the first).
+        """
         name = f"{self.name}_{rows}x{self.vectors}_{lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
         if name not in self.f.parts:

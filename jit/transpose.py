@@ -9,7 +9,7 @@ from .llvm import Function, Value
 
 
 def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """Return the 16 columns of 16 vectors: log2(16) rounds of exchanging off-diagonal blocks between two rows."""
+    """Return the 16 columns of 16 vectors: in 4 rounds, pairs of rows exchange their off-diagonal blocks."""
     block = list(rows)
     step = LANES // 2
     while step:

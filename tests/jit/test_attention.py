@@ -1,4 +1,4 @@
-"""The Attention family against numpy in float64, and its promise of equal bits from every tier, tile split and target."""
+"""The Attention family against numpy in float64: equal bits from every tier, tile split and target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
@@ -18,9 +17,14 @@ ACC = s.Instr("acc", "f32")
 
 
 def attention(
-    d: s.Size, dv: s.Size, mask: str = "", safe: bool = True, scale: float = 0.3, sizes: tuple[s.Size, ...] = (B, H, Q, K)
+    d: s.Size,
+    dv: s.Size,
+    mask: str = "",
+    safe: bool = True,
+    scale: float = 0.3,
+    sizes: tuple[s.Size, ...] = (B, H, Q, K),
 ) -> s.Attention:
-    """Heads inside rows ([B, L, H, D]) and a `mask`: "" none, "padding" bool [B, K], "bias" [H, Q, K], "causal"."""
+    """Heads inside rows ([B, L, H, D]); `mask`: "" none, "padding" bool [B, K], "bias" [H, Q, K] ..."""
     b, h, q_len, k_len = sizes
     buffers = [
         s.Buffer("f32", (b, q_len, h, d)),
@@ -42,7 +46,9 @@ def attention(
         body = (ACC, i, j, s.Instr("le", "bool", (2, 1)), low, s.Instr("select", "f32", (3, 0, 4)))
     rows, keys = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4]), (LOOPS[0], LOOPS[3], LOOPS[1], LOOPS[4])
     indices = (rows, keys, keys, rows)
-    return s.Attention(4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body)
+    return s.Attention(
+        4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body
+    )
 
 
 def arrays(dims: tuple[int, ...], d: int, dv: int, mask: str) -> list[np.ndarray]:
@@ -87,7 +93,15 @@ def check(dims: tuple[int, ...], d: int, dv: int, mask: str, kernel: Kernel) -> 
 def test_generic_and_exact_agree_with_float64_and_each_other(d: int, dv: int, mask: str) -> None:
     spec = attention(d, dv, mask)
     generic = Kernel(compile_kernel(spec, None))
-    for dims in ((1, 1, 1, 1), (2, 3, 17, 5), (1, 2, 37, 67), (2, 1, 230, 130), (0, 2, 3, 3), (2, 2, 0, 5), (1, 1, 3, 0)):
+    for dims in (
+        (1, 1, 1, 1),
+        (2, 3, 17, 5),
+        (1, 2, 37, 67),
+        (2, 1, 230, 130),
+        (0, 2, 3, 3),
+        (2, 2, 0, 5),
+        (1, 1, 3, 0),
+    ):
         got = check(dims, d, dv, mask, generic)
         if dims in ((1, 2, 37, 67), (2, 1, 230, 130)):
             assert np.array_equal(got, check(dims, d, dv, mask, Kernel(compile_kernel(spec, dims))))

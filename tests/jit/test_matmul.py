@@ -1,10 +1,9 @@
-"""The Matmul family against numpy in float64, and its promise of equal bits from every tier, tile split and target."""
+"""The Matmul family against numpy in float64: equal bits from every tier, tile split and target."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
@@ -34,14 +33,17 @@ def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels",
         body.append(s.Instr("add", "f32", (len(body) - 2, len(body) - 1)))
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=at))
     b_index = () if layout == "panels" else (LOOPS[2], LOOPS[1])
-    return s.Matmul(n_dims, tuple(buffers), (), m, n, k, 0, (LOOPS[0], LOOPS[2]), 1, b_index, layout, tuple(body))
+    return s.Matmul(
+        n_dims, tuple(buffers), (), m, n, k, 0, (LOOPS[0], LOOPS[2]), 1, b_index, layout, tuple(body)
+    )
 
 
 def arrays(spec: s.Matmul, m: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the buffers of a `dense` spec with random contents, and b as [K, N]."""
     rng = np.random.default_rng(seed)
     buffers = [
-        rng.standard_normal([m if size == M else size for size in b.shape]).astype(np.float32) for b in spec.buffers
+        rng.standard_normal([m if size == M else size for size in b.shape]).astype(np.float32)
+        for b in spec.buffers
     ]
     b = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
     buffers[1] = pack_panels(b) if spec.b_layout == "panels" else b
@@ -89,7 +91,9 @@ def test_sum_is_fused_multiply_adds_in_ascending_order_of_k() -> None:
     buffers, b = arrays(spec, 9)
     Kernel(compile_kernel(spec, None)).run(buffers, (9,))
     sums = np.zeros((9, 40), np.float32)
-    for k in range(50):  # a product of two f32 is exact in f64: rounding it with the sum is off in rare ties only
+    for k in range(
+        50
+    ):  # a product of two f32 is exact in f64: rounding it with the sum is off in rare ties only
         sums = (buffers[0][:, k, None].astype(np.float64) * b[k] + sums).astype(np.float32)
     assert np.array_equal(sums, buffers[2])
 
@@ -141,7 +145,9 @@ def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> s.Matmul:
     return s.Matmul(n_dims, buffers, (b, h), m, n, k, 0, a_index, 1, b_index, "rows", body)
 
 
-@pytest.mark.parametrize("dims", [(2, 3, 17, 33, 9), (1, 1, 1, 1, 1), (3, 2, 40, 64, 24), (0, 2, 4, 4, 4), (2, 2, 5, 6, 0)])
+@pytest.mark.parametrize(
+    "dims", [(2, 3, 17, 33, 9), (1, 1, 1, 1, 1), (3, 2, 40, 64, 24), (0, 2, 4, 4, 4), (2, 2, 5, 6, 0)]
+)
 def test_batched_rows_of_any_sizes(dims: tuple[int, ...]) -> None:
     spec = batched(5, tuple(s.Dim(i) for i in range(5)))
     b, h, m, n, k = dims
@@ -161,6 +167,19 @@ def test_refusals_name_the_fix() -> None:
     with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 14x32, 6x16"):
         compile_kernel(dense(M, 4, 4), None, schedule="1x1")
     wrong = dense(M, 4, 4)
-    wrong = s.Matmul(1, (s.Buffer("f64", (M, 4)), *wrong.buffers[1:]), (), M, 4, 4, 0, wrong.a_index, 1, (), "panels", wrong.epilogue)
+    wrong = s.Matmul(
+        1,
+        (s.Buffer("f64", (M, 4)), *wrong.buffers[1:]),
+        (),
+        M,
+        4,
+        4,
+        0,
+        wrong.a_index,
+        1,
+        (),
+        "panels",
+        wrong.epilogue,
+    )
     with pytest.raises(ValueError, match="a is f64; it must be f32"):
         compile_kernel(wrong, None)
