@@ -82,7 +82,8 @@ package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean en
 	$(PIP) wheel -q --no-deps --no-build-isolation -w build/dist build/dist/shapevm-*.tar.gz
 	$(PYTHON) -m venv build/clean
 	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt build/dist/shapevm-*.whl
-	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py
+	mkdir -p build/clean/artifact && $(PY) tests/packaging/make_artifact.py build/clean/artifact
+	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py artifact
 
 # --- the C runtime under sanitizers ------------------------------------------
 # A second installation with its own build; a sanitizer's library must be in the process before Python.

@@ -1,4 +1,4 @@
-"""Check the import contracts of pyproject.toml against build/typing, where `make` lays shapevm out as installed.
+"""Check the import contracts of pyproject.toml on build/typing, where `make` lays shapevm out as installed.
 
 Inside an editable install the package's path includes the repository's root, so that the
 import linter would read tests, examples and virtual environments as parts of shapevm.

@@ -23,7 +23,7 @@ def main(folder: str, *arguments: str) -> int:
     if not origin.is_relative_to(Path(folder).resolve()):
         print(f"shapevm comes from {origin}, not from {folder}", file=sys.stderr)
         return 2
-    # Only Python's output is captured: a sanitizer writes to the file descriptor, perhaps just before the end.
+    # Capture only Python's output: a sanitizer writes to the file descriptor, perhaps just before the end.
     return int(pytest.main(["--capture=sys", *arguments]))
 
 

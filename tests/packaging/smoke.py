@@ -1,4 +1,7 @@
-"""What an installed wheel must do by itself: run with a clean environment's Python, outside the repository."""
+"""What an installed wheel must do by itself: run with a clean environment's Python, outside the repository.
+
+`python -P smoke.py FOLDER`, where FOLDER is what make_artifact.py wrote.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import importlib.util
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -40,12 +44,50 @@ def check_programs() -> None:
         assert "sage" in done.stdout + done.stderr, f"{program} --help printed no usage"
 
 
-def main() -> None:
+def check_artifact_in_python(folder: Path) -> None:
+    """An artifact loads and gives the bits that it gave where it was compiled."""
+    import numpy as np
+
+    import shapevm
+
+    exe = shapevm.load(folder / "model.svm")
+    for x_path in sorted(folder.glob("x_*.npy")):
+        expected = np.load(x_path.with_name(x_path.name.replace("x_", "y_")))
+        got = np.asarray(exe(np.load(x_path)))
+        assert got.shape == expected.shape, f"{x_path.name}: {got.shape} instead of {expected.shape}"
+        assert got.tobytes() == expected.tobytes(), f"{x_path.name}: other results"
+    assert "torch" not in sys.modules and "llvmlite" not in sys.modules
+
+
+def check_artifact_in_runner(folder: Path) -> None:
+    """So does the runner, which is a C program."""
+    import numpy as np
+
+    from shapevm.runner import runner_path
+
+    for x_path in sorted(folder.glob("x_*.npy")):
+        expected = np.load(x_path.with_name(x_path.name.replace("x_", "y_")))
+        output = folder / "out.npy"
+        command = [runner_path(), folder / "model.svm", "--input", f"x={x_path}", "--output", output]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"shapevm-run: exit status {done.returncode}: {done.stderr}"
+        assert np.load(output).tobytes() == expected.tobytes(), f"{x_path.name}: other results"
+
+
+def main(folder: Path) -> None:
     """Run every check; an assertion ends the program with status 1."""
-    for check in (check_environment, check_imports, check_programs):
+    assert len(list(folder.glob("x_*.npy"))) >= 3, f"{folder} holds no inputs; run make_artifact.py first"
+    checks: tuple[Callable[[], None], ...] = (
+        check_environment,
+        check_imports,
+        check_programs,
+        lambda: check_artifact_in_python(folder),
+        lambda: check_artifact_in_runner(folder),
+    )
+    for check in checks:
         check()
-        print(f"{check.__name__}: ok")
+    print(f"{len(checks)} checks of the installed wheel passed")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
