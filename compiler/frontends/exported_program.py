@@ -6,21 +6,25 @@ torch.export knows of its symbols (ranges, divisibility) becomes the graph's con
 
 from __future__ import annotations
 
-import os
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
+from torch.fx.experimental import _config as fx_config
 
 from ...pytree import call_paths, paths, to_json
-from ..errors import DtypeError, UnsupportedOp, VerifyError
+from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
 from ..ir import Graph, Value
+from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..types import ScalarType, TensorType
+from .guards import Shapes, narrow, parse_guard
 from .importer import Importer, find_converter
 from .symbols import Symbols
 from .tree import signature_of, structure_of
@@ -37,14 +41,15 @@ def export_model(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> ExportedProgram:
-    """Return torch.export's program of `model` in evaluation mode; sizes of 0 and 1 are as good as any other.
+    """Return torch.export's program of `model` in evaluation mode.
 
+    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include them.
     Raises what torch.export raises where the model cannot be exported with these dynamic shapes.
     """
     training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), fx_config.patch(backed_size_oblivious=True):
             return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         model.train(training)
@@ -61,7 +66,8 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     for overload in list(table):
         if find_converter(str(overload)) is not None:
             del table[overload]
-    return program.run_decompositions(table)
+    with fx_config.patch(backed_size_oblivious=True):
+        return program.run_decompositions(table)
 
 
 def import_program(program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None) -> Graph:
@@ -69,15 +75,19 @@ def import_program(program: ExportedProgram, name: str = "main", dynamic_shapes:
 
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the model's line.
     """
-    return ProgramImporter(decompose(program), name, dynamic_shapes).run()
+    guards = getattr(program, "_guards_code", None) or ()
+    return ProgramImporter(decompose(program), name, dynamic_shapes, guards).run()
 
 
 class ProgramImporter(Importer):
-    """Imports one decomposed ExportedProgram."""
+    """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it."""
 
-    def __init__(self, program: ExportedProgram, name: str, dynamic_shapes: Any = None) -> None:
+    def __init__(
+        self, program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None, guards: Sequence[str] = ()
+    ) -> None:
         super().__init__(name)
         self.program = program
+        self.guards = guards
         self.values: dict[torch.fx.Node, Any] = {}
         self.symbols = Symbols(program, dynamic_shapes)
         self.graph.symbols.update(self.symbols.contract)
@@ -85,8 +95,10 @@ class ProgramImporter(Importer):
     def run(self) -> Graph:
         """Import everything and return the graph."""
         nodes = list(self.program.graph.nodes)
-        self.require((overload_of(node), source_of(node)) for node in nodes if is_operator(node))
+        operators = [node for node in nodes if is_operator(node) and not is_item(node) and not is_check(node)]
+        self.require((overload_of(node), source_of(node)) for node in operators)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        self._add_guards()
         for node in nodes:
             if node.op == "call_function":
                 self.values[node] = self._import_node(node)
@@ -108,6 +120,26 @@ class ProgramImporter(Importer):
                 self.values[node] = self._add_constant(spec)
             else:
                 raise UnsupportedOp(f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can be compiled")
+
+    def _add_guards(self) -> None:
+        """Put what tracing assumed of sizes into the contract, or check it at every call."""
+        left = []
+        for text in self.guards:
+            condition = parse_guard(text, self._shapes())
+            parts = condition.args if isinstance(condition, sympy.And) else (condition,)
+            left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
+        for condition, text in left:
+            add_guard(self.builder, condition, f"the model was traced for sizes with {text}")
+
+    def _shapes(self) -> Shapes:
+        """Return the inputs' shapes under the paths that guards name them by."""
+        found: dict[tuple[str | int, ...], tuple[Any, ...]] = {}
+        for name, value in zip(self.graph.inputs, self.graph.body.params, strict=True):
+            if isinstance(value.type, TensorType):
+                first, *rest = name.split(".")
+                path = [int(part) if part.isdigit() else part for part in rest]
+                found[(first, *path)] = value.type.shape
+        return found
 
     def _add_input(self, name: str, node: torch.fx.Node) -> Any:
         found = node.meta["val"]
@@ -156,6 +188,8 @@ class ProgramImporter(Importer):
             return self._import_python(node)
         if is_item(node):
             return self._import_item(node)
+        if is_check(node):
+            return self._import_check(node)
         args, kwargs = self._arguments(node)
         result = self.convert(overload_of(node), args, kwargs, source_of(node))
         self._check(node, result, found)
@@ -169,7 +203,24 @@ class ProgramImporter(Importer):
             return self.builder.one("item", x)
         expr = self.symbols.dim(found)
         self.builder.one("item", x, symbol=str(expr))
+        low, high = self.symbols.limits(found)
+        message = f"{expr}, a value read from a tensor, must be at least {low}" + (f" and at most {high}" if high is not None else "")
+        limits = [sympy.Ge(expr, low, evaluate=False)] + ([sympy.Le(expr, high, evaluate=False)] if high is not None else [])
+        for limit in limits:
+            self.builder.apply("guard", truth(self.builder, limit), message=message)
         return expr
+
+    def _import_check(self, node: torch.fx.Node) -> None:
+        """A check that tracing could not decide: what the contract does not prove is checked at every call."""
+        condition, message = cast(tuple[torch.fx.Node, str], node.args)
+        self.builder.source = source_of(node)
+        found = self.values[condition]
+        if isinstance(found, torch.SymBool):
+            add_guard(self.builder, self.symbols.condition(found), message)
+        elif isinstance(found, Value):
+            self.builder.apply("guard", found, message=message)
+        elif not found:
+            raise ShapeError(f"a check of the model never holds: {message}", source=source_of(node))
 
     def _import_python(self, node: torch.fx.Node) -> Any:
         """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
@@ -238,6 +289,11 @@ def is_size(node: torch.fx.Node) -> bool:
 def is_item(node: torch.fx.Node) -> bool:
     """Return True for calls that read a tensor's element as a number."""
     return str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default")
+
+
+def is_check(node: torch.fx.Node) -> bool:
+    """Return True for calls that check a condition on numbers."""
+    return str(node.target) == "aten._assert_scalar.default"
 
 
 def overload_of(node: torch.fx.Node) -> str:

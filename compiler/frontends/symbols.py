@@ -7,6 +7,8 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._sympy import functions as torch_functions
@@ -41,13 +43,20 @@ class Symbols:
         dims = _named_dims(program, dynamic_shapes)
         for axis_size, dim in dims:
             self._name(axis_size, dim)
-        for key, found in program.range_constraints.items():
-            name = self._our_name(str(key))
-            dim = next((d for d in (dim for _, dim in dims) if getattr(d, "__name__", "") == name), None)
-            low, high = _finite(found.lower), _finite(found.upper)
-            if dim is not None and getattr(dim, "min", None) is not None and dim.min <= 1:
-                low = dim.min  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
-            self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, f"dynamic_shapes {name}" if dim is not None else "")
+        given = {str(getattr(dim, "__name__", "")): dim for _, dim in dims}
+        self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in program.range_constraints.items()}
+        for key, name in list(self._names.items()):
+            low, high = self._ranges.get(key, (0, None))
+            least = getattr(given.get(name), "min", None)
+            if least is not None and least <= 1:
+                low = least  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
+            why = f"dynamic_shapes: {name}" if name in given else ""
+            self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, why)
+
+    def limits(self, size: torch.SymInt) -> tuple[int, int | None]:
+        """Return the range that the program needs of a value read from a tensor; never below 0, as sizes are."""
+        low, high = self._ranges.get(str(size.node.expr), (0, None))
+        return max(low or 0, 0), high
 
     def _name(self, size: Any, dim: Any) -> None:
         """Name the symbols of one dynamic axis."""
@@ -77,18 +86,25 @@ class Symbols:
             self._dims[expr] = simplify(self._translate(expr))
         return self._dims[expr]
 
-    def _translate(self, expr: sympy.Expr) -> Any:
+    def condition(self, found: torch.SymBool) -> Any:
+        """Return a condition on sizes as a sympy relation, And, Or, Not or truth value."""
+        return self._translate(found.node.expr)
+
+    def _translate(self, expr: Any) -> Any:
         if isinstance(expr, sympy.Symbol):
             return symbol(self._our_name(str(expr)))
-        if isinstance(expr, sympy.Integer):
+        if isinstance(expr, sympy.Integer | BooleanAtom):
             return expr
         args = [self._translate(arg) for arg in expr.args]
         for kind, function in _FUNCTIONS.items():
             if isinstance(expr, kind):
                 return function(*args)
-        if isinstance(expr, sympy.Add | sympy.Mul | sympy.Pow | sympy.Min | sympy.Max | sympy.Mod) and not expr.is_Rational:
+        if isinstance(expr, _KEPT) and not expr.is_Rational:
             return expr.func(*args)
         raise UnsupportedOp(f"the size {expr} cannot be compiled: sizes are made of + - * // % min and max")
+
+
+_KEPT = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, sympy.Mod, Relational, BooleanFunction)
 
 
 def _finite(bound: Any) -> int | None:

@@ -12,6 +12,7 @@ from ..ir import Builder, Node, Value
 from ..promotion import to_float, to_sum
 from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
 from . import build as B
+from .conditions import require_elements
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types, check_axis, check_dtype, tensors
 
@@ -56,11 +57,25 @@ def _accumulate(function: Any) -> Callable[[Any], Any]:
     return evaluate
 
 
+def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
+    """The largest or smallest element; of nothing the value that any other replaces (`sign`: which end it is at)."""
+
+    def evaluate(x: Any) -> Any:
+        if x.dtype.kind == "f":
+            initial: Any = sign * np.inf
+        else:
+            low, high = (False, True) if x.dtype.kind == "b" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+            initial = high if sign > 0 else low
+        return function(x, axis=-1, keepdims=True, initial=initial)
+
+    return evaluate
+
+
 OPS: tuple[Op, ...] = (
     _op("sum", "The sum", _NUMBERS, _accumulate(np.add)),
     _op("prod", "The product", _NUMBERS, _accumulate(np.multiply)),
-    _op("max", "The maximum (NaN wins)", _ANY, lambda x: np.max(x, axis=-1, keepdims=True), empty=False),
-    _op("min", "The minimum (NaN wins)", _ANY, lambda x: np.min(x, axis=-1, keepdims=True), empty=False),
+    _op("max", "The maximum (NaN wins; of nothing the dtype's lowest value)", _ANY, _extreme(np.max, -1), empty=False),
+    _op("min", "The minimum (NaN wins; of nothing the dtype's highest value)", _ANY, _extreme(np.min, 1), empty=False),
     _op("any", "Whether any element is True", ("bool",), lambda x: np.any(x, axis=-1, keepdims=True)),
     _op("all", "Whether all elements are True", ("bool",), lambda x: np.all(x, axis=-1, keepdims=True)),
 )  # fmt: skip
@@ -171,7 +186,9 @@ def _summing(op: str) -> Callable[..., Value]:
 
 def _extremum(op: str) -> Callable[..., Value]:
     def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
-        return B.reduce(b, f"reduce_{op}", x, B.axes_of(op, dim, len(B.shape_of(x))), keepdim)
+        axes = B.axes_of(op, dim, len(B.shape_of(x)))
+        require_elements(b, op, B.product(B.shape_of(x)[axis] for axis in axes))
+        return B.reduce(b, f"reduce_{op}", x, axes, keepdim)
 
     expand.__doc__ = f"The {op} over the named axes (all for none)."
     return expand
@@ -232,6 +249,7 @@ def vector_norm(
             return b.one("sqrt", B.reduce(b, "reduce_sum", b.one("mul", v, v), axes, keepdim))
         v = b.one("abs", v)
         if abs(order) == np.inf:
+            require_elements(b, "vector_norm", B.product(B.shape_of(v)[axis] for axis in axes))
             return B.reduce(b, "reduce_max" if order > 0 else "reduce_min", v, axes, keepdim)
         if order == 1:
             return B.reduce(b, "reduce_sum", v, axes, keepdim)

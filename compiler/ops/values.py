@@ -14,6 +14,7 @@ from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Value
 from ..promotion import is_float
 from ..types import BOOL, FLOAT, INT, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
+from .conditions import add_guard
 from .declare import Composite, Infer, Op, Sample
 from .rules import COMPUTE, Attrs, Types, check_dtype, scalar, tensor, tensors
 
@@ -244,18 +245,33 @@ def native_dropout(b: Builder, x: Value, p: float, train: bool | None = True) ->
 
 
 def dropped(b: Builder, *_: Any, **__: Any) -> None:
-    """Nothing: sizes are checked by the contract, dtypes and layouts are fixed when importing."""
+    """Nothing: dtypes, layouts and devices are fixed when importing."""
     return None
+
+
+def constrain_range(b: Builder, size: DimExpr, *, min: int | None = None, max: int | None = None) -> None:
+    """A guard that a value read from a tensor is in the range."""
+    limits = [sympy.Ge(sympy.sympify(size), min)] if min is not None else []
+    limits += [sympy.Le(sympy.sympify(size), max)] if max is not None and max < 2**62 else []
+    for limit in limits:
+        add_guard(b, limit, f"a value read from a tensor must be in {min} .. {max}")
+
+
+def assert_tensor(b: Builder, x: Value, message: str = "a check of the model failed") -> None:
+    """A guard that a tensor of one element is not 0."""
+    condition = x if type_dtype(x) == "bool" else b.one("cast", x, dtype="bool")
+    b.apply("guard", b.one("item", condition), message=message)
+
+
+def type_dtype(x: Value) -> str:
+    """Return the dtype of a tensor value."""
+    return tensor("assert", [x.type], 0).dtype
 
 
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default"), dropout),
     Composite(("aten.native_dropout.default",), native_dropout),
-    Composite(
-        (
-            "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
-            "aten._assert_scalar.default",
-        ),
-        dropped,
-    ),
-)  # fmt: skip
+    Composite(("aten._assert_tensor_metadata.default",), dropped),
+    Composite(("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"), constrain_range),
+    Composite(("aten._assert_async.msg", "aten._assert_async.default"), assert_tensor),
+)

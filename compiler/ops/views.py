@@ -191,6 +191,24 @@ def expand_as(b: Builder, x: Value, other: Value) -> Value:
     return B.expand(b, x, B.shape_of(other))
 
 
+def repeat(b: Builder, x: Value, repeats: Sequence[DimExpr]) -> Value:
+    """x laid side by side `repeats` times along each axis (new axes first)."""
+    old = (1,) * (len(repeats) - len(B.shape_of(x))) + B.shape_of(x)
+    x = B.reshape(b, x, [size for pair in old for size in (1, pair)])
+    x = B.expand(b, x, [size for pair in zip(repeats, old, strict=True) for size in pair])
+    return B.reshape(b, x, [product(pair) for pair in zip(repeats, old, strict=True)])
+
+
+def repeat_interleave(b: Builder, x: Value, repeats: DimExpr, dim: int | None = None, **_: Any) -> Value:
+    """x with every position of an axis (of the flattened x for None) repeated in place."""
+    if dim is None:
+        x, dim = flatten(b, x), 0
+    shape = B.shape_of(x)
+    axis = B.axis_of("repeat_interleave", dim, len(shape))
+    x = B.expand(b, B.add_axis(b, x, axis + 1), [*shape[: axis + 1], repeats, *shape[axis + 1 :]])
+    return B.reshape(b, x, [*shape[:axis], product((shape[axis], repeats)), *shape[axis + 1 :]])
+
+
 def select(b: Builder, x: Value, dim: int, index: DimExpr) -> Value:
     """One position of an axis, which goes away."""
     shape = B.shape_of(x)
@@ -299,6 +317,8 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"), squeeze),
     Composite(("aten.expand.default",), expand),
     Composite(("aten.expand_as.default",), expand_as),
+    Composite(("aten.repeat.default",), repeat),
+    Composite(("aten.repeat_interleave.self_int",), repeat_interleave),
     Composite(("aten.select.int",), select),
     Composite(("aten.slice.Tensor",), slice_),
     Composite(("aten.narrow.default",), narrow),

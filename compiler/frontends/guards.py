@@ -1,0 +1,118 @@
+"""What tracing assumed of sizes: torch's guards, as conditions of the graph's contract.
+
+torch.export writes them as Python text, such as "min(2, L['x'].size()[1]) == 2". Those that bound one symbol narrow
+its range; the others become guards of the graph, so that a size that was not traced for is refused, not miscomputed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from ..dims import DimExpr, floordiv
+from ..errors import UnsupportedOp
+from ..ir import SymbolInfo
+
+#: ("x", "b", 0): the leaf x["b"][0] -> its sizes.
+Shapes = Mapping[tuple[str | int, ...], tuple[DimExpr, ...]]
+
+_BINARY: dict[type, Any] = {
+    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: floordiv,
+    ast.Mod: sympy.Mod, ast.Pow: lambda a, b: a**b,
+}  # fmt: skip
+_COMPARE: dict[type, Any] = {
+    ast.Eq: sympy.Eq, ast.NotEq: sympy.Ne, ast.Lt: sympy.Lt, ast.LtE: sympy.Le, ast.Gt: sympy.Gt, ast.GtE: sympy.Ge,
+}  # fmt: skip
+_CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max}
+
+
+def parse_guard(text: str, shapes: Shapes) -> Any:
+    """Return a guard as a sympy relation, And, Or, Not or truth value.
+
+    Raises UnsupportedOp where it says something other than a condition on sizes of inputs.
+    """
+    try:
+        return _parse(ast.parse(text.strip(), mode="eval").body, shapes)
+    except (KeyError, SyntaxError, TypeError, ValueError) as error:
+        raise UnsupportedOp(f"the exported program assumes {text!r}, which is no condition on the inputs' sizes") from error
+
+
+def _parse(node: ast.expr, shapes: Shapes) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int):
+        return sympy.sympify(node.value)
+    if isinstance(node, ast.Subscript):
+        return sympy.sympify(_size(node, shapes))
+    if isinstance(node, ast.BinOp):
+        return _BINARY[type(node.op)](_parse(node.left, shapes), _parse(node.right, shapes))
+    if isinstance(node, ast.UnaryOp):
+        value = _parse(node.operand, shapes)
+        return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
+    if isinstance(node, ast.BoolOp):
+        join = sympy.And if isinstance(node.op, ast.And) else sympy.Or
+        return join(*(_parse(value, shapes) for value in node.values))
+    if isinstance(node, ast.Compare):
+        sides = [_parse(side, shapes) for side in (node.left, *node.comparators)]
+        return sympy.And(*(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _CALLS[node.func.id](*(_parse(arg, shapes) for arg in node.args))
+    raise ValueError(ast.dump(node))
+
+
+def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
+    """Return the size that L['x'][..].size()[axis] names."""
+    call = node.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "size":
+        raise ValueError(ast.dump(node))
+    path: list[str | int] = []
+    place = call.func.value
+    while isinstance(place, ast.Subscript):
+        path.insert(0, ast.literal_eval(place.slice))
+        place = place.value
+    named = (f"{path[0]}_{path[1]}", *path[2:]) if len(path) > 1 else ()  # an element of *args
+    for key in (tuple(path), named, tuple(path[1:])):  # the last: an element of **kwargs
+        if key in shapes:
+            return shapes[key][ast.literal_eval(node.slice)]
+    raise KeyError(tuple(path))
+
+
+def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
+    """Narrow the range of the one symbol that `condition` bounds; return False where it is no such condition."""
+    if isinstance(condition, sympy.And):
+        return False
+    if isinstance(condition, sympy.Eq):
+        return _narrow_extremum(symbols, condition)
+    if not isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
+        return False
+    low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
+    strict = int(isinstance(condition, sympy.Lt | sympy.Gt))
+    if isinstance(high, sympy.Symbol) and low.is_Integer:
+        return _at_least(symbols, str(high), int(low) + strict)
+    if isinstance(low, sympy.Symbol) and high.is_Integer:
+        return _at_most(symbols, str(low), int(high) - strict)
+    return False
+
+
+def _narrow_extremum(symbols: dict[str, SymbolInfo], condition: sympy.Eq) -> bool:
+    """Min(k, s) == k says s >= k; Max(k, s) == k says s <= k."""
+    for extremum, value in (condition.args, condition.args[::-1]):
+        if isinstance(extremum, sympy.Min | sympy.Max) and value.is_Integer and value in extremum.args and len(extremum.args) == 2:
+            (other,) = (arg for arg in extremum.args if arg != value)
+            if isinstance(other, sympy.Symbol):
+                change = _at_least if isinstance(extremum, sympy.Min) else _at_most
+                return change(symbols, str(other), int(value))
+    return False
+
+
+def _at_least(symbols: dict[str, SymbolInfo], name: str, low: int) -> bool:
+    symbols[name] = replace(symbols[name], min=max(symbols[name].min, low))
+    return True
+
+
+def _at_most(symbols: dict[str, SymbolInfo], name: str, high: int) -> bool:
+    before = symbols[name].max
+    symbols[name] = replace(symbols[name], max=high if before is None else min(before, high))
+    return True

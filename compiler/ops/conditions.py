@@ -1,0 +1,72 @@
+"""Conditions on sizes as plain values, and guards: what the contract does not prove is checked at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from ..dims import DimExpr, simplify
+from ..errors import ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..ranges import always_at_most
+
+#: sympy's relation -> (our op, whether its sides are exchanged).
+_RELATIONS: dict[type, tuple[str, bool]] = {
+    sympy.Eq: ("int_eq", False), sympy.Ne: ("int_ne", False), sympy.Lt: ("int_lt", False), sympy.Le: ("int_le", False),
+    sympy.Gt: ("int_lt", True), sympy.Ge: ("int_le", True),
+}  # fmt: skip
+
+
+def add_guard(b: Builder, condition: Any, message: str) -> None:
+    """Append a guard that `condition` (a sympy relation, And, Or, Not or truth value) holds, unless it always does.
+
+    Raises ShapeError where it never does.
+    """
+    if condition is False or condition == sympy.false:
+        raise ShapeError(f"a condition on sizes never holds: {message}", source=b.source)
+    for part in condition.args if isinstance(condition, sympy.And) else (condition,):
+        if not is_proved(b, part):
+            b.apply("guard", truth(b, part), message=message)
+
+
+def require_elements(b: Builder, op: str, size: DimExpr) -> None:
+    """Append a guard that an axis of `size` is not empty, unless the contract says so."""
+    add_guard(b, sympy.Ge(sympy.sympify(size), 1), f"{op}: the axis that it reduces is empty; it needs at least 1 element")
+
+
+def is_proved(b: Builder, condition: Any) -> bool:
+    """Return True where the contract proves `condition`."""
+    if condition is True or condition == sympy.true:
+        return True
+    sides = [simplify(arg) for arg in getattr(condition, "args", ())]
+    if isinstance(condition, sympy.Le | sympy.Ge):
+        low, high = sides if isinstance(condition, sympy.Le) else sides[::-1]
+        return always_at_most(low, high, b.graph.symbols)
+    if isinstance(condition, sympy.Lt | sympy.Gt):
+        low, high = sides if isinstance(condition, sympy.Lt) else sides[::-1]
+        return always_at_most(simplify(low + 1), high, b.graph.symbols)
+    return False
+
+
+def truth(b: Builder, condition: Any) -> Value:
+    """Append the bool value of a condition."""
+    for kind, (op, exchanged) in _RELATIONS.items():
+        if isinstance(condition, kind):
+            sides = [b.size(simplify(side)) for side in condition.args]
+            return b.one(op, *(sides[::-1] if exchanged else sides))
+    if isinstance(condition, sympy.Not):
+        return b.one("bool_not", truth(b, condition.args[0]))
+    joined: dict[type, str] = {sympy.And: "bool_and", sympy.Or: "bool_or"}
+    for kind, op in joined.items():
+        if isinstance(condition, kind):
+            return _fold(lambda x, y, op=op: b.one(op, x, y), [truth(b, part) for part in condition.args])
+    raise UnsupportedOp(f"the condition {condition} on sizes cannot be compiled", source=b.source)
+
+
+def _fold(join: Callable[..., Value], values: list[Value]) -> Value:
+    result = values[0]
+    for value in values[1:]:
+        result = join(result, value)
+    return result
