@@ -10,7 +10,7 @@ weights come from memory, not from cache, in a model of any size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from .microkernel import (
     load,
     shares,
     tail,
+    unread,
 )
 from .spec import Matmul, Size
 
@@ -97,6 +98,9 @@ class _Matmul:
         self.vectors = schedule.vectors
         self.block = self._block()
         self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
+        if self.b is not None:
+            in_place = Strides(lda, self.b.stride(self.k_loop), PANEL, self.k)
+            self.in_place = MicroKernels(f, "in_place", in_place, self.vectors)
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         self.packed = f.at(self.sums, "float", self.most * PANEL)
 
@@ -145,31 +149,56 @@ class _Matmul:
     def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int) -> None:
         """Emit a tile: by whole vectors if its panel is full, masked if it is the last and partial."""
         f, n = self.f, self.n
-        if isinstance(n, int) and n % PANEL == 0:
-            self._tile(batch, m0, rows, panel, n0, None)
-        elif isinstance(n, int) and n < PANEL:
-            self._tile(batch, m0, rows, panel, n0, n)
-        else:
-            left = f.sub(n, n0)
-            partial = f.less(left, PANEL)
-            with f.when(f.op("i1", f"xor i1 {partial.name}, true")):
-                self._tile(batch, m0, rows, panel, n0, None)
-            with f.when(partial):
-                self._tile(batch, m0, rows, panel, n0, left)
+        left = n if isinstance(n, int) and n < PANEL else f.sub(n, n0)
+        known = left is n or isinstance(n, int) and n % PANEL == 0
+        self._either(
+            left is n if known else f.less(left, PANEL),
+            lambda: self._tile(batch, m0, rows, panel, n0, left),
+            lambda: self._tile(batch, m0, rows, panel, n0, None),
+        )
+
+    def _either(
+        self, condition: Value | bool, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> None:
+        """Emit `then` for where `condition` holds and `otherwise` for where not; only one if that is known."""
+        f = self.f
+        if isinstance(condition, bool):
+            (then if condition else otherwise)()
+            return
+        with f.when(condition):
+            then()
+        with f.when(f.op("i1", f"xor i1 {condition.name}, true")):
+            otherwise()
 
     def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
-        """Emit one tile of `rows` x `columns` (None: PANEL)."""
+        """Emit one tile of `rows` x `columns` (None: PANEL).
+
+        B in place is copied to a panel in scratch, unless a single row tile would read it, or it is masked.
+        """
         f = self.f
         outer = dict(enumerate(batch))
-        b = self._panel(outer, panel, n0, columns)
+        base = self.bodies.addresses[self.spec.b]
         a = f.at(self.bodies.addresses[self.spec.a], "float", self.a.offset(f, {**outer, self.m_loop: m0}))
 
-        def row_tile(number: Int, begin: Int, count: Int) -> None:
-            left = f.at(a, "float", f.mul(begin, self.a.stride(self.m_loop)))
-            dispatch(f, count, self._row_counts(), lambda r: self._multiply(r, left, b, number))
-            self._epilogue(batch, f.add(m0, begin), count, n0, columns)
+        def row_tiles(kernels: MicroKernels, b: Value) -> None:
+            def row_tile(number: Int, begin: Int, count: Int) -> None:
+                left = f.at(a, "float", f.mul(begin, self.a.stride(self.m_loop)))
+                dispatch(f, count, self._row_counts(), lambda r: self._multiply(kernels, r, left, b, number))
+                self._epilogue(batch, f.add(m0, begin), count, n0, columns)
 
-        each_tile(f, rows, self.most, row_tile)
+            each_tile(f, rows, self.most, row_tile)
+
+        if self.b is None:
+            row_tiles(self.micro, f.at(base, "float", f.mul(panel, f.mul(self.k, PANEL))))
+            return
+        source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
+        step = self.b.stride(self.k_loop)
+        few = rows <= self.most if isinstance(rows, int) else f.less(rows, self.most + 1)
+        self._either(
+            few if columns is None else False,
+            lambda: row_tiles(self.in_place, source),
+            lambda: row_tiles(self.micro, self._pack(source, step, columns)),
+        )
 
     def _row_counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
@@ -179,7 +208,7 @@ class _Matmul:
         whole = shares(self.block, self.most) if self.m >= self.block else set()
         return sorted(whole | shares(last, self.most))
 
-    def _multiply(self, rows: int, a: Value, b: Value, number: Int) -> None:
+    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, number: Int) -> None:
         """Call the micro-kernel for one row tile.
 
         The first two row tiles ask for the lines of the next panel (it follows in memory), half each. A lone
@@ -187,25 +216,18 @@ class _Matmul:
         """
         f = self.f
         lone = rows <= self.most // 2
-        if lone:
-            ahead, lines = f.at(b, "float", NEAR * PANEL), 2
-        else:
+        ahead, lines = b, 0
+        if lone or kernels is not self.micro:
+            ahead, lines = unread(f, b, f.mul(NEAR, kernels.strides.ldb)), 2
+        elif self.b is None:
             half = f.mul(f.minimum(number, PANEL // LINE - 1), f.mul(self.k, LINE))
-            ahead, lines = f.at(f.at(b, "float", f.mul(self.k, PANEL)), "float", half), 1
-        if self.b is not None:
-            ahead, lines = b, 0
+            ahead, lines = unread(f, b, f.add(f.mul(self.k, PANEL), half)), 1
         for first in range(0, PANEL, LANES * self.vectors):
-            self.micro.call(rows, a, f.at(b, "float", first), f.at(self.sums, "float", first), ahead, lines)
+            kernels.call(rows, a, f.at(b, "float", first), f.at(self.sums, "float", first), ahead, lines)
 
-    # B
-    def _panel(self, outer: dict[int, Int], panel: Int, n0: Int, columns: Int | None) -> Value:
-        """Return the address of the tile's panel of B; in layout "rows" it is copied to scratch first."""
+    def _pack(self, source: Value, step: Int, columns: Int | None) -> Value:
+        """Copy k rows of PANEL columns (`columns` of them there, the others 0) to scratch; return where."""
         f = self.f
-        base = self.bodies.addresses[self.spec.b]
-        if self.b is None:
-            return f.at(base, "float", f.mul(panel, f.mul(self.k, PANEL)))
-        source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
-        step = self.b.stride(self.k_loop)
         masks = [None, None] if columns is None else [tail(f, f.sub(columns, LANES * v)) for v in range(2)]
         with f.loop(0, self.k) as k:
             row = f.at(source, "float", f.mul(k.index, step))

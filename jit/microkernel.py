@@ -88,7 +88,7 @@ class MicroKernels:
     def call(self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int) -> None:
         """Compute `rows` rows from a, b into c; prefetch `lines` cache lines at `ahead` for each step of k.
 
-        `lines`: 0, 1 (into the second-level cache) or 2 (into the first).
+        `lines`: 0; 1: successive ones, into the second-level cache; 2: those of a row of B, into the first.
         """
         name = f"{self.name}_{rows}x{self.vectors}_{lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
@@ -104,6 +104,7 @@ class MicroKernels:
         strides = self.strides.bound(params)
         unroll = UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
         whole = g.mul(g.udiv(strides.k, unroll), unroll)
+        pace = strides.ldb if lines > 1 else LINE
         sums = [Value(VECTOR, "zeroinitializer")] * (rows * self.vectors)
         for begin, end, steps in ((0, whole, unroll), (whole, strides.k, 1)):
             if begin == end:
@@ -112,12 +113,13 @@ class MicroKernels:
                 sums = list(k.carried)
                 left = g.at(a, "float", strides.column(g, k.index))
                 right = g.at(b, "float", g.mul(k.index, strides.ldb))
-                near = _address(g, ahead, g.mul(k.index, LINE * lines)) if lines else ahead
+                near = unread(g, ahead, g.mul(k.index, pace)) if lines else ahead
                 for step in range(steps):
                     there = g.at(right, "float", g.mul(step, strides.ldb))
                     self._step(g, strides, sums, g.at(left, "float", step), there)
                     for line in range(lines):
-                        _prefetch(g, _address(g, near, LINE * (step * lines + line)), 3 if lines > 1 else 2)
+                        place = g.add(g.mul(step, pace), LINE * line)
+                        _prefetch(g, unread(g, near, place), 3 if lines > 1 else 2)
                 k.next(*sums)
             sums = k.results
         for r in range(rows):
@@ -135,11 +137,11 @@ class MicroKernels:
                 sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
 
 
-def _address(g: Function, base: Value, index: Int) -> Value:
+def unread(f: Function, base: Value, index: Int) -> Value:
     """Return an address that may lie outside the buffer: it is only prefetched."""
     if index == 0:
         return base
-    return g.op("ptr", f"getelementptr float, ptr {base.name}, i64 {g.i64(index).name}")
+    return f.op("ptr", f"getelementptr float, ptr {base.name}, i64 {f.i64(index).name}")
 
 
 def _prefetch(g: Function, address: Value, level: int) -> None:
