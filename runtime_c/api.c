@@ -7,20 +7,30 @@
 #include "run.h"
 #include "status.h"
 
-_Static_assert(SVM_MAX_RANK == SVM_LIMIT_RANK && SVM_MAX_DIMS == SVM_LIMIT_DIMS && SVM_MAX_BUFFERS == SVM_LIMIT_BUFFERS, "svm.h and the format agree");
-_Static_assert(SVM_MESSAGE_BYTES == sizeof ((svm_error *)0)->message, "svm.h agrees with itself");
+_Static_assert(SVM_MAX_RANK == SVM_LIMIT_RANK && SVM_MAX_DIMS == SVM_LIMIT_DIMS &&
+                   SVM_MAX_BUFFERS == SVM_LIMIT_BUFFERS,
+               "svm.h and the format agree");
+_Static_assert(SVM_MESSAGE_BYTES == sizeof((svm_error *)0)->message, "svm.h agrees with itself");
 
-/* Opening --------------------------------------------------------------------------------------------------------------- */
+/* Opening -------------------------------------------------------------------------------------- */
 
 void svm_options_init(svm_options *options) {
-  *options = (svm_options){.strategy = SVM_STRATEGY_AUTO, .hot_calls = 2, .native_code = 1, .code_bytes_max = 64 << 20, .plans_max = 256, .plan_bytes_max = 64 << 20};
+  *options = (svm_options){.strategy = SVM_STRATEGY_AUTO,
+                           .hot_calls = 2,
+                           .native_code = 1,
+                           .code_bytes_max = 64 << 20,
+                           .plans_max = 256,
+                           .plan_bytes_max = 64 << 20};
 }
 
 static int32_t check_options(const svm_options *o, svm_error *error) {
   if (o->strategy < SVM_STRATEGY_AUTO || o->strategy > SVM_STRATEGY_GENERIC) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; it is 0 (auto), 1 (jit) or 2 (generic)", o->strategy);
+    return status_fail(error, SVM_ERROR_ARGUMENT,
+                       "options: strategy %d is unknown; it is 0 (auto), 1 (jit) or 2 (generic)",
+                       o->strategy);
   }
-  if (o->hot_calls < 0 || o->code_bytes_max < 0 || o->plans_max < 0 || o->plan_bytes_max < 0 || o->fuel < 0 || o->memory_max < 0) {
+  if (o->hot_calls < 0 || o->code_bytes_max < 0 || o->plans_max < 0 || o->plan_bytes_max < 0 || o->fuel < 0 ||
+      o->memory_max < 0) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "options: a limit is negative; 0 means no limit");
   }
   return SVM_OK;
@@ -36,7 +46,8 @@ static void init_lock(svm_program *p) {
 }
 
 /* `path`, or `data` and `size`. */
-static int32_t open_program(const char *path, const void *data, size_t size, const svm_options *options, svm_program **out, svm_error *error) {
+static int32_t open_program(const char *path, const void *data, size_t size, const svm_options *options,
+                            svm_program **out, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   status_clear(error);
@@ -49,7 +60,8 @@ static int32_t open_program(const char *path, const void *data, size_t size, con
   atomic_init(&p->strategy, p->options.strategy);
   atomic_init(&p->epoch, 1);
   int32_t code = check_options(&p->options, error);
-  if (!code) code = path ? image_open_path(&p->image, path, error) : image_open_memory(&p->image, data, size, error);
+  if (!code)
+    code = path ? image_open_path(&p->image, path, error) : image_open_memory(&p->image, data, size, error);
   if (!code) code = load_tables(p, error);
   if (!code) code = load_kernels(p, error);
   if (!code) code = verify_program(p, error);
@@ -62,7 +74,8 @@ int32_t svm_open_path(const char *path, const svm_options *options, svm_program 
   return open_program(path, NULL, 0, options, program, error);
 }
 
-int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program, svm_error *error) {
+int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
+                        svm_error *error) {
   return open_program(NULL, data, size, options, program, error);
 }
 
@@ -85,7 +98,8 @@ void svm_close(svm_program *p) {
   context_free_all(p);
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
   code_map_free(&p->code_map);
-  void *tables[] = {p->strings, p->symbols, p->inputs, p->axes, p->outputs, p->constants, p->functions, p->kernels, p->buffers, p->objects, p->externs, p->extern_of_string};
+  void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->constants,
+                    p->functions, p->kernels, p->buffers, p->objects, p->externs, p->extern_of_string};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
   image_close(&p->image);
   pthread_cond_destroy(&p->changed);
@@ -93,7 +107,7 @@ void svm_close(svm_program *p) {
   free(p);
 }
 
-/* Queries ------------------------------------------------------------------------------------------------------------------- */
+/* Queries -------------------------------------------------------------------------------------- */
 
 int32_t svm_n_inputs(const svm_program *p) { return p->n_inputs; }
 int32_t svm_n_outputs(const svm_program *p) { return p->n_outputs; }
@@ -105,12 +119,24 @@ int32_t svm_main_function(const svm_program *p) { return (void)p, 0; }
 
 static int is_in(int32_t index, int32_t n) { return index >= 0 && index < n; }
 
-const svm_input_info *svm_input(const svm_program *p, int32_t i) { return is_in(i, p->n_inputs) ? &p->inputs[i] : NULL; }
-const char *svm_output_name(const svm_program *p, int32_t i) { return is_in(i, p->n_outputs) ? p->outputs[i] : NULL; }
-const svm_symbol_info *svm_symbol(const svm_program *p, int32_t i) { return is_in(i, p->n_symbols) ? &p->symbols[i] : NULL; }
-const svm_function_info *svm_function(const svm_program *p, int32_t i) { return is_in(i, p->n_functions) ? &p->functions[i].info : NULL; }
-const svm_kernel_info *svm_kernel(const svm_program *p, int32_t i) { return is_in(i, p->n_kernels) ? &p->kernels[i].info : NULL; }
-const char *svm_extern_name(const svm_program *p, int32_t i) { return is_in(i, p->n_externs) ? p->externs[i].name : NULL; }
+const svm_input_info *svm_input(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_inputs) ? &p->inputs[i] : NULL;
+}
+const char *svm_output_name(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_outputs) ? p->outputs[i] : NULL;
+}
+const svm_symbol_info *svm_symbol(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_symbols) ? &p->symbols[i] : NULL;
+}
+const svm_function_info *svm_function(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_functions) ? &p->functions[i].info : NULL;
+}
+const svm_kernel_info *svm_kernel(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_kernels) ? &p->kernels[i].info : NULL;
+}
+const char *svm_extern_name(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_externs) ? p->externs[i].name : NULL;
+}
 
 int32_t svm_find_function(const svm_program *p, const char *name) {
   for (int32_t i = 0; i < p->n_functions; i++) {
@@ -128,9 +154,10 @@ int32_t svm_meta(const svm_program *p, const char **text, size_t *size, svm_erro
   return code;
 }
 
-/* Host functions and strategy --------------------------------------------------------------------------------------------------- */
+/* Host functions and strategy ------------------------------------------------------------------ */
 
-int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context, svm_error *error) {
+int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
+                            svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   int found = 0;
@@ -142,7 +169,9 @@ int32_t svm_register_extern(svm_program *p, const char *name, svm_extern functio
     slot->context = context;
     found = 1;
   }
-  return found ? SVM_OK : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"", name);
+  return found
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"", name);
 }
 
 int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {
@@ -156,7 +185,7 @@ int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {
   return SVM_OK;
 }
 
-/* Statistics ------------------------------------------------------------------------------------------------------------------------ */
+/* Statistics ----------------------------------------------------------------------------------- */
 
 void svm_get_stats(svm_program *p, svm_stats *stats) {
   pthread_mutex_lock(&p->lock);
@@ -194,7 +223,10 @@ int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
   pthread_mutex_lock(&p->lock);
   int32_t n = atomic_load(&s->n_entries);
   stats->n_entries = n;
-  stats->state = n == 0 ? SVM_SITE_UNINITIALISED : n == 1 ? SVM_SITE_MONOMORPHIC : n <= POLYMORPHIC_MAX ? SVM_SITE_POLYMORPHIC : SVM_SITE_MEGAMORPHIC;
+  stats->state = n == 0                 ? SVM_SITE_UNINITIALISED
+                 : n == 1               ? SVM_SITE_MONOMORPHIC
+                 : n <= POLYMORPHIC_MAX ? SVM_SITE_POLYMORPHIC
+                                        : SVM_SITE_MEGAMORPHIC;
   stats->hits = atomic_load(&s->hits) + count_replayed(p, kernel, NULL);
   stats->misses = atomic_load(&s->misses);
   pthread_mutex_unlock(&p->lock);

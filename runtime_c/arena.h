@@ -12,10 +12,10 @@ typedef struct arena_buffer {
   int32_t first, last;
 } arena_buffer;
 
-/* Set the offsets so that buffers alive at one step do not overlap. Returns the arena's bytes, -1 if memory for the
- * planning itself or 2^62 bytes do not suffice.
- * Method: greedy by size, as in Pisarchyk and Lee, "Efficient memory management for deep neural net inference" (2020):
- * the largest buffer first, each into the smallest gap between those placed already that are alive with it. */
+/* Set the offsets so that buffers alive at one step do not overlap. Returns the arena's bytes, -1 if memory
+ * for the planning itself or 2^62 bytes do not suffice. Method: greedy by size, as in Pisarchyk and Lee,
+ * "Efficient memory management for deep neural net inference" (2020): the largest buffer first, each into the
+ * smallest gap between those placed already that are alive with it. */
 int64_t arena_plan(arena_buffer *buffers, int32_t n);
 
 #endif

@@ -6,7 +6,7 @@
 #include "status.h"
 #include "strided.h"
 
-/* Inputs ------------------------------------------------------------------------------------------------------------------ */
+/* Inputs --------------------------------------------------------------------------------------- */
 
 /* What a call makes of its inputs: contiguous data, and copies where the caller's were not. */
 typedef struct inputs {
@@ -36,7 +36,9 @@ static int32_t inputs_set(inputs *in, const svm_value *values, int32_t n, svm_er
   for (int32_t i = 0; i < n; i++) {
     const svm_tensor *t = &values[i].tensor;
     in->data[i] = values[i].tag == SVM_TAG_TENSOR ? t->data : NULL;
-    if (values[i].tag == SVM_TAG_TENSOR && t->strides && !strided_is_contiguous(t) && copy_input(in, i, n, t, error)) return error->code;
+    if (values[i].tag == SVM_TAG_TENSOR && t->strides && !strided_is_contiguous(t) &&
+        copy_input(in, i, n, t, error))
+      return error->code;
   }
   return SVM_OK;
 }
@@ -51,7 +53,8 @@ static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index,
   return memory ? tensor_make(&c->heap, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
 }
 
-static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols, const int64_t *symbols, value **out) {
+static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols,
+                         const int64_t *symbols, value **out) {
   value *args = calloc((size_t)n + (size_t)n_symbols + 1, sizeof *args);
   if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of a call");
   *out = args;
@@ -68,9 +71,10 @@ static void free_values(heap *heap, value *values, int64_t n) {
   free(values);
 }
 
-/* Interpreted calls ---------------------------------------------------------------------------------------------------------- */
+/* Interpreted calls ---------------------------------------------------------------------------- */
 
-static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n, int64_t n_symbols, delivery *d, svm_value *outputs) {
+static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
+                                int64_t n_symbols, delivery *d, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
@@ -82,7 +86,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
   return code;
 }
 
-/* Planned calls --------------------------------------------------------------------------------------------------------------- */
+/* Planned calls -------------------------------------------------------------------------------- */
 
 /* The key: the symbols, then the payload of every bool, int and float input. */
 static void make_key(const svm_program *p, const svm_value *values, const int64_t *symbols, int64_t *key) {
@@ -126,7 +130,9 @@ static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
   if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
   int32_t code = c->heap.max && made->arena_bytes > c->heap.max
-                     ? status_fail(c->error, SVM_ERROR_LIMIT, "memory_max: the call needs an arena of %lld bytes, over the limit of %lld; raise it or use smaller inputs",
+                     ? status_fail(c->error, SVM_ERROR_LIMIT,
+                                   "memory_max: the call needs an arena of %lld bytes, over the limit of "
+                                   "%lld; raise it or use smaller inputs",
                                    (long long)made->arena_bytes, (long long)c->heap.max)
                      : context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
@@ -166,34 +172,46 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, deliver
   return call_interpreted(c, 0, values, n, p->n_symbols, d, outputs);
 }
 
-/* Calls --------------------------------------------------------------------------------------------------------------------------- */
+/* Calls ---------------------------------------------------------------------------------------- */
 
-static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inputs, int32_t n_outputs, svm_error *error) {
+static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inputs, int32_t n_outputs,
+                          svm_error *error) {
   if (function < 0 || function >= p->n_functions) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: function %d of %d", function, p->n_functions);
   }
   const svm_function_info *f = &p->functions[function].info;
   if (n_outputs != f->n_results) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: room for %d outputs; \"%.100s\" gives %d", n_outputs, f->name, f->n_results);
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: room for %d outputs; \"%.100s\" gives %d",
+                       n_outputs, f->name, f->n_results);
   }
   if (function && n_inputs != f->n_params) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: %d inputs; \"%.100s\" takes %d", n_inputs, f->name, f->n_params);
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: %d inputs; \"%.100s\" takes %d", n_inputs,
+                       f->name, f->n_params);
   }
-  for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed); i++) {
+  for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed);
+       i++) {
     if (p->externs[i].function) continue;
-    return status_fail(error, SVM_ERROR_EXTERN, "host function \"%.200s\" is missing; register it before the first call", p->externs[i].name);
+    return status_fail(error, SVM_ERROR_EXTERN,
+                       "host function \"%.200s\" is missing; register it before the first call",
+                       p->externs[i].name);
   }
   return SVM_OK;
 }
 
-static int32_t run_call(call *c, int32_t function, const svm_value *values, int32_t n, const svm_allocator *allocator, svm_value *outputs) {
+static int32_t run_call(call *c, int32_t function, const svm_value *values, int32_t n,
+                        const svm_allocator *allocator, svm_value *outputs) {
   svm_program *p = c->program;
   void *few[16];
   inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
   if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the inputs of a call");
   int32_t code = inputs_set(&in, values, n, c->error);
-  delivery d = {.allocator = allocator, .inputs = values, .is_copied = in.is_copied, .input_data = in.data, .error = c->error};
-  int is_planned = function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
+  delivery d = {.allocator = allocator,
+                .inputs = values,
+                .is_copied = in.is_copied,
+                .input_data = in.data,
+                .error = c->error};
+  int is_planned =
+      function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
   if (!code && is_planned) {
     code = call_planned(c, values, n, &d, outputs);
   } else if (!code) {
@@ -205,8 +223,8 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   return code;
 }
 
-int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs,
-                 int32_t n_outputs, svm_error *error) {
+int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs,
+                 const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   error->code = SVM_OK;

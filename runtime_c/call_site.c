@@ -1,6 +1,7 @@
-/* Polymorphic inline caches, one per kernel of the table (Hoelzle, Chambers, Ungar, "Optimizing dynamically-typed
- * object-oriented languages with polymorphic inline caches", 1991). The key is the launch's dims. Readers take no lock;
- * entries that nobody refers to are dropped when a site has grown large, and freed once no call can hold them. */
+/* Polymorphic inline caches, one per kernel of the table (Hoelzle, Chambers, Ungar, "Optimizing
+ * dynamically-typed object-oriented languages with polymorphic inline caches", 1991). The key is the launch's
+ * dims. Readers take no lock; entries that nobody refers to are dropped when a site has grown large, and
+ * freed once no call can hold them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +15,32 @@ enum { FIRST_SLOTS = 32, ENTRIES_MAX = 4096 };
 /* Flops or bytes of a launch from which sharing its tiles pays for waking the pool. */
 static const int64_t SHARING_COST = 1 << 18;
 
-/* Instances ---------------------------------------------------------------------------------------------------------------- */
+/* Instances ------------------------------------------------------------------------------------ */
 
 static int32_t fail_size(const kernel *k, const char *what, svm_error *error) {
-  return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": %s is over 2^62 at these sizes; use smaller inputs", k->info.label, what);
+  return status_fail(error, SVM_ERROR_KERNEL,
+                     "kernel \"%.100s\": %s is over 2^62 at these sizes; use smaller inputs", k->info.label,
+                     what);
 }
 
-int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out, svm_error *error) {
+int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out,
+                      svm_error *error) {
   int64_t n_tiles = code_tiles(object, dims), total;
   int64_t scratch = code_terms(object->scratch, object->record->n_scratch, dims);
   int64_t cost = code_terms(object->cost, object->record->n_cost, dims);
   if (n_tiles < 0) return fail_size(k, "its number of tiles", error);
   if (scratch < 0) return fail_size(k, "its scratch memory", error);
   if (cost < 0 || __builtin_mul_overflow(cost, n_tiles, &total)) total = INT64_MAX;
-  *out = (instance){object->run, n_tiles, (size_t)scratch, n_tiles > 1 && total >= SHARING_COST,
-                    object->exact_dims ? SVM_TIER_EXACT : SVM_TIER_GENERIC, object};
+  *out = (instance){object->run,
+                    n_tiles,
+                    (size_t)scratch,
+                    n_tiles > 1 && total >= SHARING_COST,
+                    object->exact_dims ? SVM_TIER_EXACT : SVM_TIER_GENERIC,
+                    object};
   return code_check_bounds(k->info.label, object, dims, error);
 }
 
-/* Entries -------------------------------------------------------------------------------------------------------------------- */
+/* Entries -------------------------------------------------------------------------------------- */
 
 void installed_free(void *object) {
   installed *i = object;
@@ -82,7 +90,8 @@ static const code_object *find_exact(const kernel *k, const int64_t *dims) {
   return NULL;
 }
 
-/* An installed record that is not needed to live: the artifact's own exact code gets an instance by itself. */
+/* An installed record that is not needed to live: the artifact's own exact code gets an instance by itself.
+ */
 static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
   const code_object *generic = atomic_load(&k->generic), *exact = find_exact(k, e->dims);
   if (generic && instance_make(k, generic, e->dims, &e->generic, error)) return error->code;
@@ -110,7 +119,7 @@ static entry *entry_make(svm_program *p, int32_t index, const int64_t *dims, svm
   return e;
 }
 
-/* Sites ------------------------------------------------------------------------------------------------------------------------ */
+/* Sites ---------------------------------------------------------------------------------------- */
 
 static int has_dims(const entry *e, const int64_t *dims) {
   for (int32_t i = 0; i < e->n_dims; i++) {

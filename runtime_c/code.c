@@ -7,7 +7,7 @@
 #include "sha256.h"
 #include "status.h"
 
-/* Reading records ---------------------------------------------------------------------------------------------------- */
+/* Reading records ------------------------------------------------------------------------------ */
 
 typedef struct reader {
   const char *label; /* of the kernel, for errors */
@@ -17,8 +17,9 @@ typedef struct reader {
 } reader;
 
 static int32_t bad(reader *r, const char *what) {
-  return status_fail(r->error, SVM_ERROR_ARTIFACT, "artifact: a code record of kernel \"%.100s\" is broken: %s; export it again",
-                     r->label, what);
+  return status_fail(r->error, SVM_ERROR_ARTIFACT,
+                     "artifact: a code record of kernel \"%.100s\" is broken: %s; export it again", r->label,
+                     what);
 }
 
 static const void *take(reader *r, size_t n, size_t size) {
@@ -68,7 +69,8 @@ static const svm_file_bound *take_bounds(reader *r, uint32_t n) {
   const svm_file_bound *bounds = take(r, n, sizeof *bounds);
   for (uint32_t i = 0; bounds && i < n; i++) {
     const svm_file_bound *b = &bounds[i];
-    if (!is_size(r, &b->loop, 0) || !is_size(r, &b->offset, 1) || !is_size(r, &b->axis, 0)) return bad(r, "a bound"), NULL;
+    if (!is_size(r, &b->loop, 0) || !is_size(r, &b->offset, 1) || !is_size(r, &b->axis, 0))
+      return bad(r, "a bound"), NULL;
   }
   return bounds;
 }
@@ -90,20 +92,24 @@ int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, ui
   return SVM_OK;
 }
 
-/* Objects -------------------------------------------------------------------------------------------------------------- */
+/* Objects -------------------------------------------------------------------------------------- */
 
 static int32_t check_record(reader *r, const code_signature *kernel, const svm_file_object *o, size_t size) {
   if (o->reserved || o->reserved2) return bad(r, "a reserved field is not 0");
   if (o->record_size < sizeof *o || o->record_size > size) return bad(r, "its record_size");
-  if (o->n_dims != kernel->n_dims || o->n_buffers != kernel->n_buffers) return bad(r, "it has other dims or buffers than the kernel");
-  if (memcmp(o->spec_hash, kernel->spec_hash, sizeof o->spec_hash)) return bad(r, "it was compiled from another kernel spec");
-  if (o->is_exact > 1 || o->code_size < 1 || o->entry >= o->code_size) return bad(r, "its code size or entry");
-  if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule)) return bad(r, "its target or schedule");
+  if (o->n_dims != kernel->n_dims || o->n_buffers != kernel->n_buffers)
+    return bad(r, "it has other dims or buffers than the kernel");
+  if (memcmp(o->spec_hash, kernel->spec_hash, sizeof o->spec_hash))
+    return bad(r, "it was compiled from another kernel spec");
+  if (o->is_exact > 1 || o->code_size < 1 || o->entry >= o->code_size)
+    return bad(r, "its code size or entry");
+  if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule))
+    return bad(r, "its target or schedule");
   return SVM_OK;
 }
 
-int32_t code_parse(const char *label, const code_signature *kernel, const void *bytes, size_t size, code_object *out,
-                   svm_error *error) {
+int32_t code_parse(const char *label, const code_signature *kernel, const void *bytes, size_t size,
+                   code_object *out, svm_error *error) {
   reader r = {label, bytes, (const uint8_t *)bytes + size, kernel->n_dims, error};
   const svm_file_object *o = take(&r, 1, sizeof *o);
   if (!o || check_record(&r, kernel, o, size)) return error->code;
@@ -118,7 +124,8 @@ int32_t code_parse(const char *label, const code_signature *kernel, const void *
   }
   const void *buffers = take(&r, kernel->buffers_size, 1);
   if (!buffers) return error->code;
-  if (memcmp(buffers, kernel->buffers, kernel->buffers_size)) return bad(&r, "its buffers are not the kernel's");
+  if (memcmp(buffers, kernel->buffers, kernel->buffers_size))
+    return bad(&r, "its buffers are not the kernel's");
   if (!(out->tiles = take_tiles(&r, o->n_tiles)) || !(out->scratch = take_terms(&r, o->n_scratch)) ||
       !(out->cost = take_terms(&r, o->n_cost)) || !(out->bounds = take_bounds(&r, o->n_bounds))) {
     return error->code;
@@ -136,12 +143,13 @@ int32_t code_check_hash(const char *label, const code_object *object, const void
   sha256_update(&hash, code, o->code_size);
   sha256_final(&hash, found);
   if (!memcmp(found, o->sha256, sizeof found)) return SVM_OK;
-  return status_fail(error, SVM_ERROR_ARTIFACT,
-                     "artifact: the machine code of kernel \"%.100s\" (%s) does not match its SHA-256; export it again", label,
-                     o->target);
+  return status_fail(
+      error, SVM_ERROR_ARTIFACT,
+      "artifact: the machine code of kernel \"%.100s\" (%s) does not match its SHA-256; export it again",
+      label, o->target);
 }
 
-/* Numbers -------------------------------------------------------------------------------------------------------------- */
+/* Numbers -------------------------------------------------------------------------------------- */
 
 static const int64_t GREATEST = INT64_C(1) << 62;
 
@@ -176,16 +184,19 @@ int64_t code_tiles(const code_object *object, const int64_t *dims) {
   return n > GREATEST ? -1 : n;
 }
 
-int32_t code_check_bounds(const char *label, const code_object *object, const int64_t *dims, svm_error *error) {
+int32_t code_check_bounds(const char *label, const code_object *object, const int64_t *dims,
+                          svm_error *error) {
   for (uint32_t i = 0; i < object->record->n_bounds; i++) {
     const svm_file_bound *b = &object->bounds[i];
-    int64_t loop = code_size(&b->loop, dims), offset = code_size(&b->offset, dims), axis = code_size(&b->axis, dims), last;
+    int64_t loop = code_size(&b->loop, dims), offset = code_size(&b->offset, dims),
+            axis = code_size(&b->axis, dims), last;
     if (loop <= 0) continue;
-    int too_big = __builtin_mul_overflow(b->scale, loop - 1, &last) || __builtin_add_overflow(last, offset, &last);
+    int too_big =
+        __builtin_mul_overflow(b->scale, loop - 1, &last) || __builtin_add_overflow(last, offset, &last);
     if (too_big || offset < 0 || offset >= axis || last < 0 || last >= axis) {
       return status_fail(error, SVM_ERROR_KERNEL,
-                         "kernel \"%.100s\": it would access %" PRId64 " to %" PRId64 " of an axis of size %" PRId64
-                         "; the program's sizes are wrong",
+                         "kernel \"%.100s\": it would access %" PRId64 " to %" PRId64
+                         " of an axis of size %" PRId64 "; the program's sizes are wrong",
                          label, offset, too_big ? INT64_MAX : last, axis);
     }
   }

@@ -43,8 +43,8 @@ int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, ui
                            buffer_type *rows, size_t *out_size, svm_error *error);
 
 /* Parse and check one object's record at `bytes` (at most `size`). */
-int32_t code_parse(const char *label, const code_signature *kernel, const void *bytes, size_t size, code_object *out,
-                   svm_error *error);
+int32_t code_parse(const char *label, const code_signature *kernel, const void *bytes, size_t size,
+                   code_object *out, svm_error *error);
 
 /* Check the object's hash over record and code. */
 int32_t code_check_hash(const char *label, const code_object *object, const void *code, svm_error *error);
@@ -58,7 +58,8 @@ int64_t code_terms(const svm_file_term *terms, uint32_t n, const int64_t *dims);
 int64_t code_tiles(const code_object *object, const int64_t *dims);
 
 /* Check all bounds for these dims. */
-int32_t code_check_bounds(const char *label, const code_object *object, const int64_t *dims, svm_error *error);
+int32_t code_check_bounds(const char *label, const code_object *object, const int64_t *dims,
+                          svm_error *error);
 
 /* A read+execute copy of several pieces of code, each at a multiple of 64. */
 typedef struct code_map {

@@ -17,8 +17,8 @@ static int32_t rank_x86_v3(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-                 __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
-                 __builtin_cpu_supports("movbe")
+                 __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
+                 __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe")
              ? 3
              : 0;
 #else
@@ -85,12 +85,14 @@ int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, c
                       svm_error *error) {
   size_t size = 0, at = 0;
   for (int32_t i = 0; i < n; i++) size += aligned(pieces[i].size);
-  size = (size + SVM_FILE_PAGE - 1) / SVM_FILE_PAGE * SVM_FILE_PAGE; /* what it takes, counted towards code_bytes_max */
+  size = (size + SVM_FILE_PAGE - 1) / SVM_FILE_PAGE *
+         SVM_FILE_PAGE; /* what it takes, counted towards code_bytes_max */
   *out = (code_map){0};
   if (!size) return SVM_OK;
   char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: mapping %zu bytes of machine code failed: %s", size, strerror(errno));
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: mapping %zu bytes of machine code failed: %s", size,
+                       strerror(errno));
   }
   for (int32_t i = 0; i < n; i++) {
     starts[i] = memory + at;
@@ -100,7 +102,8 @@ int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, c
   if (mprotect(memory, size, PROT_READ | PROT_EXEC)) {
     int reason = errno;
     munmap(memory, size);
-    return status_fail(error, SVM_ERROR_FILE, "this system does not let a process make memory executable: %s", strerror(reason));
+    return status_fail(error, SVM_ERROR_FILE, "this system does not let a process make memory executable: %s",
+                       strerror(reason));
   }
   __builtin___clear_cache(memory, memory + size);
   if (write_perf_map) write_perf_rows(pieces, n, starts);

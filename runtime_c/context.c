@@ -1,9 +1,10 @@
 /* Contexts, and the reclamation of what lock-free readers may still hold.
  *
- * Epoch-based (Fraser, "Practical lock-freedom", 2004, section 5.2.3): a call stores the program's epoch in its context
- * when it begins and 0 when it ends. What a writer has unlinked gets the epoch's old value, the epoch moves on, and it is
- * freed when every running call began later. Stores and loads of epochs and of the pointers that are unlinked are
- * sequentially consistent: a call either is seen by the writer or sees the pointer gone. */
+ * Epoch-based (Fraser, "Practical lock-freedom", 2004, section 5.2.3): a call stores the program's epoch in
+ * its context when it begins and 0 when it ends. What a writer has unlinked gets the epoch's old value, the
+ * epoch moves on, and it is freed when every running call began later. Stores and loads of epochs and of the
+ * pointers that are unlinked are sequentially consistent: a call either is seen by the writer or sees the
+ * pointer gone. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ typedef struct retired {
   uint64_t epoch;
 } retired;
 
-/* Contexts --------------------------------------------------------------------------------------------------------------- */
+/* Contexts ------------------------------------------------------------------------------------- */
 
 static void context_free(context *c) {
   if (c->mapping) munmap(c->mapping, c->mapping_bytes);
@@ -54,7 +55,8 @@ context *context_enter(svm_program *p, svm_error *error) {
   for (; c; c = c->next) {
     int32_t expected = 0;
     if (!atomic_load_explicit(&c->is_taken, memory_order_relaxed) &&
-        atomic_compare_exchange_strong_explicit(&c->is_taken, &expected, 1, memory_order_acquire, memory_order_relaxed)) {
+        atomic_compare_exchange_strong_explicit(&c->is_taken, &expected, 1, memory_order_acquire,
+                                                memory_order_relaxed)) {
       break;
     }
   }
@@ -90,10 +92,12 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
   c->arena = NULL;
   c->arena_bytes = 0;
   c->mapping_bytes = size + page - PAGE;
-  c->mapping = mmap(NULL, c->mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  c->mapping = mmap(NULL, c->mapping_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (c->mapping == MAP_FAILED) {
     c->mapping = NULL;
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: an arena of %" PRId64 " bytes; use smaller inputs", n_bytes);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: an arena of %" PRId64 " bytes; use smaller inputs",
+                       n_bytes);
   }
   c->arena = (char *)(((uintptr_t)c->mapping + page - 1) / page * page);
   c->arena_bytes = size;
@@ -111,7 +115,7 @@ int32_t context_reserve_bases(context *c, int64_t n, svm_error *error) {
   return SVM_OK;
 }
 
-/* Reclamation -------------------------------------------------------------------------------------------------------------- */
+/* Reclamation ---------------------------------------------------------------------------------- */
 
 void retire(svm_program *p, void *object, void (*free_object)(void *)) {
   retired *r = malloc(sizeof *r);

@@ -1,4 +1,5 @@
-/* Values crossing the API: descriptions of values for the caller, values made from the caller's descriptions. */
+/* Values crossing the API: descriptions of values for the caller, values made from the caller's descriptions.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -65,16 +66,18 @@ int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *
     case SVM_TAG_FLOAT: *result = (value){SVM_TAG_FLOAT, {.number = in->number}}; return SVM_OK;
     case SVM_TAG_STR: return text_make(heap, in->text, in->length, result, error);
     case SVM_TAG_TENSOR: return import_tensor(heap, &in->tensor, result, error);
-    default: return status_fail(error, SVM_ERROR_ARGUMENT, "a value of tag %d cannot come from outside", in->tag);
+    default:
+      return status_fail(error, SVM_ERROR_ARGUMENT, "a value of tag %d cannot come from outside", in->tag);
   }
 }
 
-/* The API ---------------------------------------------------------------------------------------------------------- */
+/* The API -------------------------------------------------------------------------------------- */
 
 int32_t svm_value_item(const svm_value *container, int64_t index, svm_value *key, svm_value *item) {
   int is_dict = container->tag == SVM_TAG_DICT;
   const sequence *s = (const sequence *)(container->owner ? (const char *)container->owner : container->text);
-  if (!is_dict && container->tag != SVM_TAG_LIST && container->tag != SVM_TAG_TUPLE) return SVM_ERROR_ARGUMENT;
+  if (!is_dict && container->tag != SVM_TAG_LIST && container->tag != SVM_TAG_TUPLE)
+    return SVM_ERROR_ARGUMENT;
   if (!s || index < 0 || index >= s->length) return SVM_ERROR_ARGUMENT;
   if (key) value_export(is_dict ? s->items[2 * index] : (value){SVM_TAG_INT, {index}}, 0, key);
   value_export(s->items[is_dict ? 2 * index + 1 : index], 0, item);
@@ -86,7 +89,8 @@ int32_t svm_value_make(int32_t tag, const svm_value *items, int64_t n, svm_value
   error = error ? error : &unasked;
   int is_container = tag == SVM_TAG_LIST || tag == SVM_TAG_TUPLE || tag == SVM_TAG_DICT;
   if (!is_container || n < 0 || (tag == SVM_TAG_DICT && n % 2)) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_value_make: %" PRId64 " values make no %s", n, tag_name(tag));
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_value_make: %" PRId64 " values make no %s", n,
+                       tag_name(tag));
   }
   value made, item;
   int32_t code = sequence_make(NULL, SVM_TAG_LIST, 0, NULL, &made, error);
@@ -108,7 +112,8 @@ int32_t svm_value_make(int32_t tag, const svm_value *items, int64_t n, svm_value
   return code;
 }
 
-int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result, svm_error *error) {
+int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result,
+                         svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   svm_tensor like = {.dtype = dtype, .rank = rank, .data = result};

@@ -1,10 +1,12 @@
-/* Fuzzer of the loader, the verifier and the interpreter: mutates an artifact, loads it from memory, calls what loads.
+/* Fuzzer of the loader, the verifier and the interpreter: mutates an artifact, loads it from memory, calls
+ * what loads.
  *
  *   fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]
  *
- * In REHASH_PERCENT (default 90) of the iterations the hashes of the section table and of the sections are made right
- * again, so that what is behind them is reached. Never those of code objects: no mutated machine code runs.
- * Build with -DSVM_SANITIZE=address,undefined. Exit 0: no crash; an iteration that takes over 10 s aborts. */
+ * In REHASH_PERCENT (default 90) of the iterations the hashes of the section table and of the sections are
+ * made right again, so that what is behind them is reached. Never those of code objects: no mutated machine
+ * code runs. Build with -DSVM_SANITIZE=address,undefined. Exit 0: no crash; an iteration that takes over 10 s
+ * aborts. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -40,35 +42,62 @@ static void on_alarm(int signal_number) {
   abort();
 }
 
-/* Mutations ------------------------------------------------------------------------------------------------------------- */
+/* Mutations ------------------------------------------------------------------------------------ */
 
 typedef struct image {
   uint8_t *bytes;
   size_t size;
 } image;
 
-static svm_file_section *table_of(const image *m) { return (svm_file_section *)(m->bytes + sizeof(svm_file_header)); }
+static svm_file_section *table_of(const image *m) {
+  return (svm_file_section *)(m->bytes + sizeof(svm_file_header));
+}
 
 static int has_table(const image *m) {
   return m->size >= sizeof(svm_file_header) + SVM_FILE_N_SECTIONS * sizeof(svm_file_section);
 }
 
-static int is_inside(const image *m, const svm_file_section *s) { return s->offset <= m->size && s->size <= m->size - s->offset; }
+static int is_inside(const image *m, const svm_file_section *s) {
+  return s->offset <= m->size && s->size <= m->size - s->offset;
+}
 
 /* A place to change: mostly in a small section that is hashed, where all the meaning is. */
 static size_t choose_place(const image *m) {
   if (!has_table(m) || below(8) == 0) return below(m->size);
   if (below(6) == 0) return below(sizeof(svm_file_header) + SVM_FILE_N_SECTIONS * sizeof(svm_file_section));
-  static const uint8_t IDS[] = {SVM_SECTION_CODE, SVM_SECTION_CODE, SVM_SECTION_CODE, SVM_SECTION_CODE, SVM_SECTION_CONSTANTS, SVM_SECTION_INPUTS,
-                                SVM_SECTION_SYMBOLS, SVM_SECTION_FUNCTIONS, SVM_SECTION_KERNELS, SVM_SECTION_OBJECTS, SVM_SECTION_LINES,
-                                SVM_SECTION_STRINGS, SVM_SECTION_OUTPUTS};
+  static const uint8_t IDS[] = {SVM_SECTION_CODE,    SVM_SECTION_CODE,      SVM_SECTION_CODE,
+                                SVM_SECTION_CODE,    SVM_SECTION_CONSTANTS, SVM_SECTION_INPUTS,
+                                SVM_SECTION_SYMBOLS, SVM_SECTION_FUNCTIONS, SVM_SECTION_KERNELS,
+                                SVM_SECTION_OBJECTS, SVM_SECTION_LINES,     SVM_SECTION_STRINGS,
+                                SVM_SECTION_OUTPUTS};
   const svm_file_section *s = &table_of(m)[IDS[below(sizeof IDS)] - 1];
   return is_inside(m, s) && s->size ? s->offset + below(s->size) : below(m->size);
 }
 
 static uint64_t hostile_number(void) {
-  static const uint64_t NUMBERS[] = {0, 1, 2, 3, 16, 17, 63, 64, 65, 255, 4096, 65536, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffe,
-                                     UINT64_C(1) << 32, UINT64_C(1) << 61, UINT64_C(1) << 62, INT64_MAX, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 63};
+  static const uint64_t NUMBERS[] = {0,
+                                     1,
+                                     2,
+                                     3,
+                                     16,
+                                     17,
+                                     63,
+                                     64,
+                                     65,
+                                     255,
+                                     4096,
+                                     65536,
+                                     0x7fffffff,
+                                     0x80000000,
+                                     0xffffffff,
+                                     0xfffffffe,
+                                     UINT64_C(1) << 32,
+                                     UINT64_C(1) << 61,
+                                     UINT64_C(1) << 62,
+                                     INT64_MAX,
+                                     UINT64_C(1) << 63,
+                                     UINT64_MAX,
+                                     UINT64_MAX - 63};
   return below(3) ? NUMBERS[below(sizeof NUMBERS / sizeof *NUMBERS)] : below(48);
 }
 
@@ -90,7 +119,8 @@ static void set_word(image *m) {
 
 static void swap_rows(image *m) {
   if (!has_table(m)) return;
-  svm_file_section *rows = table_of(m), *a = &rows[below(SVM_FILE_N_SECTIONS)], *b = &rows[below(SVM_FILE_N_SECTIONS)], t = *a;
+  svm_file_section *rows = table_of(m), *a = &rows[below(SVM_FILE_N_SECTIONS)],
+                   *b = &rows[below(SVM_FILE_N_SECTIONS)], t = *a;
   *a = *b;
   *b = t;
   if (below(2)) { /* only their contents: the ids stay in order */
@@ -102,7 +132,9 @@ static void swap_rows(image *m) {
 
 static void copy_block(image *m) {
   size_t from = choose_place(m), to = choose_place(m), n = 1 + below(64);
-  if (from < m->size && to < m->size) memmove(m->bytes + to, m->bytes + from, n < m->size - (from > to ? from : to) ? n : m->size - (from > to ? from : to));
+  if (from < m->size && to < m->size)
+    memmove(m->bytes + to, m->bytes + from,
+            n < m->size - (from > to ? from : to) ? n : m->size - (from > to ? from : to));
 }
 
 static void mutate(image *m) {
@@ -115,8 +147,11 @@ static void mutate(image *m) {
       if (below(4) == 0) m->size = 1 + below(m->size);
       else if (below(4) == 0) m->size += below(EXTRA);
       break;
-    case 5: case 6: set_number(m, 8); break;
-    case 7: case 8: case 9: set_number(m, 4); break;
+    case 5:
+    case 6: set_number(m, 8); break;
+    case 7:
+    case 8:
+    case 9: set_number(m, 4); break;
     default: set_word(m); break;
   }
 }
@@ -141,10 +176,11 @@ static void make_hashes_right(image *m) {
   hash_into(header->table_sha256, rows, SVM_FILE_N_SECTIONS * sizeof *rows);
 }
 
-/* Calls ------------------------------------------------------------------------------------------------------------------- */
+/* Calls ---------------------------------------------------------------------------------------- */
 
 /* Inputs of small sizes that mostly keep the contract. 0 when they would be too large. */
-static int fill_input(const svm_program *p, const svm_input_info *info, const int64_t *symbols, svm_value *value) {
+static int fill_input(const svm_program *p, const svm_input_info *info, const int64_t *symbols,
+                      svm_value *value) {
   int64_t n = 1;
   value->tag = info->kind;
   value->integer = info->symbol >= 0 ? symbols[info->symbol] : (int64_t)below(5);
@@ -164,18 +200,21 @@ static int fill_input(const svm_program *p, const svm_input_info *info, const in
   (void)p;
   if (info->kind != SVM_TAG_TENSOR) return 1;
   value->tensor.data = calloc((size_t)n + 1, 8);
-  for (int64_t i = 0; value->tensor.data && i < n; i++) ((uint8_t *)value->tensor.data)[i] = (uint8_t)below(4);
+  for (int64_t i = 0; value->tensor.data && i < n; i++)
+    ((uint8_t *)value->tensor.data)[i] = (uint8_t)below(4);
   return value->tensor.data != NULL;
 }
 
 static int64_t choose_symbol(const svm_symbol_info *s) {
   int64_t value = s->min < 64 ? s->min : s->min / 2;
   value = (value + s->multiple_of / 2) / s->multiple_of * s->multiple_of;
-  for (uint64_t i = below(4); i && value < ELEMENTS_MAX && s->multiple_of < ELEMENTS_MAX; i--) value += s->multiple_of;
+  for (uint64_t i = below(4); i && value < ELEMENTS_MAX && s->multiple_of < ELEMENTS_MAX; i--)
+    value += s->multiple_of;
   return s->max >= 0 && value > s->max ? s->max : value;
 }
 
-static int32_t host_function(void *context, const svm_value *args, int32_t n_args, svm_value *results, int32_t n_results, svm_error *error) {
+static int32_t host_function(void *context, const svm_value *args, int32_t n_args, svm_value *results,
+                             int32_t n_results, svm_error *error) {
   (void)context, (void)error;
   for (int32_t i = 0; i < n_results; i++) {
     if (i < n_args && args[i].tag != SVM_TAG_STR) results[i] = args[i], results[i].owner = NULL;
@@ -186,14 +225,16 @@ static int32_t host_function(void *context, const svm_value *args, int32_t n_arg
 
 static int32_t call_main(svm_program *p) {
   int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p), n_symbols = svm_n_symbols(p);
-  svm_value *values = calloc((size_t)n + 1, sizeof *values), *results = calloc((size_t)n_results + 1, sizeof *results);
+  svm_value *values = calloc((size_t)n + 1, sizeof *values),
+            *results = calloc((size_t)n_results + 1, sizeof *results);
   int64_t *symbols = calloc((size_t)n_symbols + 1, sizeof *symbols);
   svm_error error;
   int fits = values && results && symbols;
   int32_t code = -1;
   for (int32_t i = 0; fits && i < n_symbols; i++) symbols[i] = choose_symbol(svm_symbol(p, i));
   for (int32_t i = 0; fits && i < n; i++) fits = fill_input(p, svm_input(p, i), symbols, &values[i]);
-  for (int32_t i = 0; fits && i < svm_n_externs(p); i++) svm_register_extern(p, svm_extern_name(p, i), host_function, NULL, &error);
+  for (int32_t i = 0; fits && i < svm_n_externs(p); i++)
+    svm_register_extern(p, svm_extern_name(p, i), host_function, NULL, &error);
   for (int again = 0; fits && again < 2; again++) { /* the second call replays */
     code = svm_call(p, svm_main_function(p), values, n, NULL, results, n_results, &error);
     for (int32_t i = 0; i < n_results; i++) svm_value_release(&results[i]);
@@ -205,7 +246,7 @@ static int32_t call_main(svm_program *p) {
   return code;
 }
 
-/* The loop ------------------------------------------------------------------------------------------------------------------ */
+/* The loop ------------------------------------------------------------------------------------- */
 
 static uint8_t *read_seed(const char *path, size_t *size) {
   FILE *file = fopen(path, "rb");
@@ -244,9 +285,11 @@ static void try_image(const image *m, counts *seen) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 2) return fprintf(stderr, "usage: fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]\n"), 2;
+  if (argc < 2)
+    return fprintf(stderr, "usage: fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]\n"), 2;
   int64_t n = argc > 2 ? atoll(argv[2]) : 20000;
-  uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1, percent = argc > 4 ? strtoull(argv[4], NULL, 10) : 90;
+  uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 10) : 1,
+           percent = argc > 4 ? strtoull(argv[4], NULL, 10) : 90;
   image original, m;
   counts seen = {0};
   original.bytes = read_seed(argv[1], &original.size);
@@ -256,7 +299,8 @@ int main(int argc, char **argv) {
   m.bytes = aligned_alloc(64, (original.size + EXTRA * MAX_MUTATIONS + 64) / 64 * 64);
   if (!m.bytes) return 2;
   for (iteration = 0; iteration < n; iteration++) {
-    state = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)iteration * UINT64_C(0xBF58476D1CE4E5B9) + 1;
+    state =
+        (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)iteration * UINT64_C(0xBF58476D1CE4E5B9) + 1;
     m.size = original.size;
     memcpy(m.bytes, original.bytes, original.size);
     memset(m.bytes + original.size, 0, EXTRA * MAX_MUTATIONS);
@@ -264,8 +308,9 @@ int main(int argc, char **argv) {
     if (below(100) < percent) make_hashes_right(&m);
     try_image(&m, &seen);
   }
-  printf("%" PRId64 " loaded (%" PRId64 " ran, %" PRId64 " failed, %" PRId64 " not called), %" PRId64 " refused (", seen.refused[0], seen.ran, seen.failed, seen.skipped,
-         n - seen.refused[0]);
+  printf("%" PRId64 " loaded (%" PRId64 " ran, %" PRId64 " failed, %" PRId64 " not called), %" PRId64
+         " refused (",
+         seen.refused[0], seen.ran, seen.failed, seen.skipped, n - seen.refused[0]);
   for (int i = 1; i <= SVM_ERROR_INTERNAL; i++) {
     if (seen.refused[i]) printf("%s %" PRId64 " ", svm_error_name(i), seen.refused[i]);
   }

@@ -1,4 +1,5 @@
-/* Hash of a row of int64 (sizes): multiply and fold, as in wyhash, enough for tables that no stranger fills. */
+/* Hash of a row of int64 (sizes): multiply and fold, as in wyhash, enough for tables that no stranger fills.
+ */
 #ifndef SVM_HASH_H
 #define SVM_HASH_H
 

@@ -12,8 +12,8 @@ typedef struct section {
   const svm_file_section *row;
 } section;
 
-/* A file's sections except WEIGHTS are read into `copy`, so that whoever changes the file later cannot change what was
- * verified; WEIGHTS is mapped read-only. In an image from memory all is the caller's. */
+/* A file's sections except WEIGHTS are read into `copy`, so that whoever changes the file later cannot change
+ * what was verified; WEIGHTS is mapped read-only. In an image from memory all is the caller's. */
 typedef struct image {
   section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
   void *copy;

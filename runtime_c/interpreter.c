@@ -1,5 +1,6 @@
-/* The interpreter. It runs main when flow depends on data, and traces it when not: then `kernel` records, `alloc` only
- * numbers. The verifier has bounded every register, constant, jump and arity; tags are checked here. */
+/* The interpreter. It runs main when flow depends on data, and traces it when not: then `kernel` records,
+ * `alloc` only numbers. The verifier has bounded every register, constant, jump and arity; tags are checked
+ * here. */
 #include "interpreter.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 
 #include "status.h"
 
-/* Frames -------------------------------------------------------------------------------------------------------------- */
+/* Frames --------------------------------------------------------------------------------------- */
 
 static int32_t reserve_registers(call *c, int64_t n) {
   context *x = c->context;
@@ -16,7 +17,9 @@ static int32_t reserve_registers(call *c, int64_t n) {
   int64_t wanted = n > 2 * x->n_registers ? n : 2 * x->n_registers;
   if (c->heap.max && wanted * (int64_t)sizeof(value) > c->heap.max) wanted = n;
   if (c->heap.max && n * (int64_t)sizeof(value) > c->heap.max) {
-    return status_fail(c->error, SVM_ERROR_LIMIT, "memory_max: %" PRId64 " registers are over the limit of %" PRId64 " bytes; raise it", n, c->heap.max);
+    return status_fail(c->error, SVM_ERROR_LIMIT,
+                       "memory_max: %" PRId64 " registers are over the limit of %" PRId64 " bytes; raise it",
+                       n, c->heap.max);
   }
   value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
   if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: %" PRId64 " registers", n);
@@ -28,7 +31,8 @@ static int32_t reserve_registers(call *c, int64_t n) {
 /* Push a frame whose registers are none. */
 static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
   if (depth >= SVM_LIMIT_CALL_DEPTH) {
-    return status_fail(c->error, SVM_ERROR_LIMIT, "call: %d nested calls, at most %d are possible", depth + 1, SVM_LIMIT_CALL_DEPTH);
+    return status_fail(c->error, SVM_ERROR_LIMIT, "call: %d nested calls, at most %d are possible", depth + 1,
+                       SVM_LIMIT_CALL_DEPTH);
   }
   int32_t code = reserve_registers(c, base + f->info.n_registers);
   if (code) return code;
@@ -47,23 +51,27 @@ static void copy_values(value *to, const value *from, int64_t n) {
   for (int64_t i = 0; i < n; i++) value_retain(to[i] = from[i]);
 }
 
-/* Errors ---------------------------------------------------------------------------------------------------------------- */
+/* Errors --------------------------------------------------------------------------------------- */
 
 static int32_t fail_tags(const char *name, value a, value b, const char *wanted, svm_error *error) {
-  return status_fail(error, SVM_ERROR_KIND, "%s: its operands are %s and %s; it takes %s", name, tag_name(a.tag), tag_name(b.tag), wanted);
+  return status_fail(error, SVM_ERROR_KIND, "%s: its operands are %s and %s; it takes %s", name,
+                     tag_name(a.tag), tag_name(b.tag), wanted);
 }
 
 static int32_t fail_tag(const char *name, value a, const char *wanted, svm_error *error) {
-  return status_fail(error, SVM_ERROR_KIND, "%s: its operand is %s; it takes %s", name, tag_name(a.tag), wanted);
+  return status_fail(error, SVM_ERROR_KIND, "%s: its operand is %s; it takes %s", name, tag_name(a.tag),
+                     wanted);
 }
 
-/* Arithmetic -------------------------------------------------------------------------------------------------------------- */
+/* Arithmetic ----------------------------------------------------------------------------------- */
 
 static int32_t fail_overflow(const char *name, int64_t a, int64_t b, svm_error *error) {
-  return status_fail(error, SVM_ERROR_OVERFLOW, "%s: %" PRId64 " and %" PRId64 " give an int over 64 bits", name, a, b);
+  return status_fail(error, SVM_ERROR_OVERFLOW, "%s: %" PRId64 " and %" PRId64 " give an int over 64 bits",
+                     name, a, b);
 }
 
-static int32_t int_operation(int32_t opcode, const char *name, value a, value b, int64_t *out, svm_error *error) {
+static int32_t int_operation(int32_t opcode, const char *name, value a, value b, int64_t *out,
+                             svm_error *error) {
   if (a.tag != SVM_TAG_INT || b.tag != SVM_TAG_INT) return fail_tags(name, a, b, "ints", error);
   int64_t x = a.integer, y = b.integer;
   int overflows = 0;
@@ -90,21 +98,29 @@ static int32_t int_operation(int32_t opcode, const char *name, value a, value b,
 
 static int32_t compare(int32_t opcode, const char *name, value a, value b, int64_t *out, svm_error *error) {
   int are_ints = a.tag == SVM_TAG_INT && b.tag == SVM_TAG_INT;
-  if (!are_ints && (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT)) return fail_tags(name, a, b, "two ints or two floats", error);
+  if (!are_ints && (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT))
+    return fail_tags(name, a, b, "two ints or two floats", error);
   int is_less = are_ints ? a.integer < b.integer : a.number < b.number;
   int is_equal = are_ints ? a.integer == b.integer : a.number == b.number;
-  *out = opcode == SVM_OP_EQ ? is_equal : opcode == SVM_OP_NE ? !is_equal : opcode == SVM_OP_LT ? is_less : is_less || is_equal;
+  *out = opcode == SVM_OP_EQ   ? is_equal
+         : opcode == SVM_OP_NE ? !is_equal
+         : opcode == SVM_OP_LT ? is_less
+                               : is_less || is_equal;
   return SVM_OK;
 }
 
-static int32_t float_operation(int32_t opcode, const char *name, value a, value b, double *out, svm_error *error) {
+static int32_t float_operation(int32_t opcode, const char *name, value a, value b, double *out,
+                               svm_error *error) {
   if (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT) return fail_tags(name, a, b, "floats", error);
   double x = a.number, y = b.number;
-  *out = opcode == SVM_OP_FADD ? x + y : opcode == SVM_OP_FSUB ? x - y : opcode == SVM_OP_FMUL ? x * y : x / y;
+  *out = opcode == SVM_OP_FADD   ? x + y
+         : opcode == SVM_OP_FSUB ? x - y
+         : opcode == SVM_OP_FMUL ? x * y
+                                 : x / y;
   return SVM_OK;
 }
 
-/* Calls out of the loop ------------------------------------------------------------------------------------------------------ */
+/* Calls out of the loop ------------------------------------------------------------------------ */
 
 /* Launch or record. On an error of the kernel itself the scratch rt holds it. */
 static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
@@ -121,12 +137,14 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
   entry *e;
   if (launch_check(p, (int32_t)pc[1], dims, r, buffers, &e, c->error)) return c->error->code;
   if (c->recorder) {
-    return record_launch(c, e, r, buffers, n_buffers, (int32_t)(f->function - p->functions), (uint32_t)(pc - f->function->code));
+    return record_launch(c, e, r, buffers, n_buffers, (int32_t)(f->function - p->functions),
+                         (uint32_t)(pc - f->function->code));
   }
   void *data[SVM_LIMIT_BUFFERS];
   for (int32_t i = 0; i < n_buffers; i++) data[i] = r[buffers[i]].tensor->memory->data;
   if (entry_prepare(p, e, c->number, c->error)) return c->error->code;
-  if (launch_run(atomic_load(&e->code), data, e->dims, &c->context->rt)) return launch_fail(p, e, &c->context->rt, c->error);
+  if (launch_run(atomic_load(&e->code), data, e->dims, &c->context->rt))
+    return launch_fail(p, e, &c->context->rt, c->error);
   return SVM_OK;
 }
 
@@ -136,12 +154,16 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
   value *r = c->context->registers + f->base;
   int32_t n_results = (int32_t)pc[2], n_args = (int32_t)pc[3 + n_results];
   const uint32_t *to = pc + 3, *from = pc + 4 + n_results;
-  svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values), *results = values + n_args;
-  if (!values) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of \"%.100s\"", slot->name);
+  svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
+            *results = values + n_args;
+  if (!values)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of \"%.100s\"", slot->name);
   for (int32_t i = 0; i < n_args; i++) value_export(r[from[i]], 0, &values[i]);
   status_clear(c->error);
   int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
-  if (code && !c->error->code) status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message", slot->name, code);
+  if (code && !c->error->code)
+    status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",
+                slot->name, code);
   for (int32_t i = 0; i < n_results; i++) {
     value made;
     if (!code) code = value_import(&c->heap, &results[i], &made, c->error);
@@ -155,7 +177,8 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
 static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) {
   uint32_t n = pc[2];
   value few[16] = {0}, made, *items = n <= 16 ? few : malloc(n * sizeof *items);
-  if (!items) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: a %s of %" PRIu32 " values", tag_name(tag), n);
+  if (!items)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: a %s of %" PRIu32 " values", tag_name(tag), n);
   for (uint32_t i = 0; i < n; i++) items[i] = r[pc[3 + i]];
   int32_t code = sequence_make(&c->heap, tag, n, items, &made, c->error);
   if (items != few) free(items);
@@ -165,9 +188,11 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   return SVM_OK;
 }
 
-static int is_sequence(value v) { return v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE || v.tag == SVM_TAG_DICT; }
+static int is_sequence(value v) {
+  return v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE || v.tag == SVM_TAG_DICT;
+}
 
-/* The loop -------------------------------------------------------------------------------------------------------------------- */
+/* The loop ------------------------------------------------------------------------------------- */
 
 #define R(i) r[pc[i]]
 #define LIST_AFTER(i) ((i) + 1 + pc[i]) /* index of the operand behind the list at i */
@@ -177,30 +202,30 @@ static int is_sequence(value v) { return v.tag == SVM_TAG_LIST || v.tag == SVM_T
     if (--fuel < 0) goto out_of_fuel; \
     goto *LABELS[*pc];                \
   } while (0)
-#define SET(i, ...)                   \
-  do {                                \
-    value made_ = __VA_ARGS__;        \
-    value_drop(&c->heap, &R(i));      \
-    R(i) = made_;                     \
+#define SET(i, ...)              \
+  do {                           \
+    value made_ = __VA_ARGS__;   \
+    value_drop(&c->heap, &R(i)); \
+    R(i) = made_;                \
   } while (0)
 #define TRY(expression)        \
   do {                         \
     if (expression) goto fail; \
   } while (0)
-#define BINARY(constant, name, type, tag, field, operation)                                 \
-  op_##constant : {                                                                         \
-    type result_ = 0;                                                                       \
-    TRY(operation(SVM_OP_##constant, name, R(2), R(3), &result_, c->error));                \
-    SET(1, (value){tag, {.field = result_}});                                               \
-    NEXT(4);                                                                                \
+#define BINARY(constant, name, type, tag, field, operation)                  \
+  op_##constant : {                                                          \
+    type result_ = 0;                                                        \
+    TRY(operation(SVM_OP_##constant, name, R(2), R(3), &result_, c->error)); \
+    SET(1, (value){tag, {.field = result_}});                                \
+    NEXT(4);                                                                 \
   }
 #define INTS(constant, name) BINARY(constant, name, int64_t, SVM_TAG_INT, integer, int_operation)
 #define FLOATS(constant, name) BINARY(constant, name, double, SVM_TAG_FLOAT, number, float_operation)
 #define COMPARISON(constant, name) BINARY(constant, name, int64_t, SVM_TAG_BOOL, integer, compare)
 #define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
 
-/* Run the frame on top until its function returns into `results`. One long function: the loop of computed gotos, one
- * label per row of vm/isa.py; a missing one does not compile. */
+/* Run the frame on top until its function returns into `results`. One long function: the loop of computed
+ * gotos, one label per row of vm/isa.py; a missing one does not compile. */
 static int32_t run(call *c, value *results) {
   static const void *const LABELS[] = {SVM_OPCODES(LABEL)};
   context *x = c->context;
@@ -244,20 +269,21 @@ op_BRANCH:
   if (R(1).integer) NEXT(3);
   pc = f->function->code + pc[2];
   NEXT(0);
-op_CALL: {
-  const function *callee = &p->functions[pc[1]];
-  uint32_t args = 3 + pc[2];
-  f->pc = pc;
-  TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
-  r = x->registers + f->base; /* may have moved */
-  value *below = r + f->function->info.n_registers;
-  for (uint32_t i = 0; i < pc[args]; i++) value_retain(below[i] = r[pc[args + 1 + i]]);
-  depth++;
-  f++;
-  r = below;
-  pc = f->pc;
-  NEXT(0);
-}
+op_CALL:
+  {
+    const function *callee = &p->functions[pc[1]];
+    uint32_t args = 3 + pc[2];
+    f->pc = pc;
+    TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
+    r = x->registers + f->base; /* may have moved */
+    value *below = r + f->function->info.n_registers;
+    for (uint32_t i = 0; i < pc[args]; i++) value_retain(below[i] = r[pc[args + 1 + i]]);
+    depth++;
+    f++;
+    r = below;
+    pc = f->pc;
+    NEXT(0);
+  }
 op_FAIL:
   TRY(status_fail(c->error, SVM_ERROR_GUARD, "%.900s", p->strings[pc[1]]));
 op_GUARD:
@@ -265,12 +291,13 @@ op_GUARD:
   if (!R(1).integer) TRY(status_fail(c->error, SVM_ERROR_GUARD, "%.900s", p->strings[pc[2]]));
   NEXT(3);
 
-op_MOVE: {
-  value v = R(2);
-  value_retain(v);
-  SET(1, v);
-  NEXT(3);
-}
+op_MOVE:
+  {
+    value v = R(2);
+    value_retain(v);
+    SET(1, v);
+    NEXT(3);
+  }
 op_CONST:
   SET(1, p->constants[pc[2]]); /* immortal if an object */
   NEXT(3);
@@ -296,11 +323,13 @@ op_FREE:
   COMPARISON(LT, "lt")
   COMPARISON(LE, "le")
 op_AND:
-  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL) TRY(fail_tags("and", R(2), R(3), "bools", c->error));
+  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
+    TRY(fail_tags("and", R(2), R(3), "bools", c->error));
   SET(1, (value){SVM_TAG_BOOL, {R(2).integer & R(3).integer}});
   NEXT(4);
 op_OR:
-  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL) TRY(fail_tags("or", R(2), R(3), "bools", c->error));
+  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
+    TRY(fail_tags("or", R(2), R(3), "bools", c->error));
   SET(1, (value){SVM_TAG_BOOL, {R(2).integer | R(3).integer}});
   NEXT(4);
 op_NOT:
@@ -312,49 +341,56 @@ op_NOT:
   FLOATS(FSUB, "fsub")
   FLOATS(FMUL, "fmul")
   FLOATS(FDIV, "fdiv")
-op_TO_FLOAT: {
-  value made;
-  TRY(scalar_to_float(R(2), &made, c->error));
-  SET(1, made);
-  NEXT(3);
-}
-op_TO_INT: {
-  value made;
-  TRY(scalar_to_int(R(2), &made, c->error));
-  SET(1, made);
-  NEXT(3);
-}
+op_TO_FLOAT:
+  {
+    value made;
+    TRY(scalar_to_float(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
+op_TO_INT:
+  {
+    value made;
+    TRY(scalar_to_int(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
 
-op_ALLOC: {
-  value made;
-  TRY(tensor_alloc(c, (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, &made));
-  SET(1, made);
-  NEXT(LIST_AFTER(3));
-}
-op_VIEW: {
-  value made;
-  TRY(tensor_view(c, R(2), (int32_t)pc[3], pc + 4, r, &made));
-  SET(1, made);
-  NEXT(LIST_AFTER(3));
-}
-op_DIM: {
-  int64_t size;
-  TRY(tensor_dim(R(2), (int32_t)pc[3], &size, c->error));
-  SET(1, (value){SVM_TAG_INT, {size}});
-  NEXT(4);
-}
-op_ITEM: {
-  value made;
-  TRY(tensor_item(R(2), &made, c->error));
-  SET(1, made);
-  NEXT(3);
-}
-op_SCALAR: {
-  value made;
-  TRY(tensor_scalar(c, (int32_t)pc[2], R(3), &made));
-  SET(1, made);
-  NEXT(4);
-}
+op_ALLOC:
+  {
+    value made;
+    TRY(tensor_alloc(c, (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, &made));
+    SET(1, made);
+    NEXT(LIST_AFTER(3));
+  }
+op_VIEW:
+  {
+    value made;
+    TRY(tensor_view(c, R(2), (int32_t)pc[3], pc + 4, r, &made));
+    SET(1, made);
+    NEXT(LIST_AFTER(3));
+  }
+op_DIM:
+  {
+    int64_t size;
+    TRY(tensor_dim(R(2), (int32_t)pc[3], &size, c->error));
+    SET(1, (value){SVM_TAG_INT, {size}});
+    NEXT(4);
+  }
+op_ITEM:
+  {
+    value made;
+    TRY(tensor_item(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
+op_SCALAR:
+  {
+    value made;
+    TRY(tensor_scalar(c, (int32_t)pc[2], R(3), &made));
+    SET(1, made);
+    NEXT(4);
+  }
 op_KERNEL:
   TRY(do_kernel(c, f, pc));
   NEXT(LIST_AFTER(3 + pc[2]));
@@ -371,35 +407,41 @@ op_TUPLE:
 op_DICT:
   TRY(do_container(c, r, SVM_TAG_DICT, pc));
   NEXT(LIST_AFTER(2));
-op_GET: {
-  value found;
-  if (!is_sequence(R(2))) TRY(fail_tag("get", R(2), "a list, tuple or dict", c->error));
-  TRY(sequence_get(R(2).sequence, R(3), &found, c->error));
-  value_retain(found);
-  SET(1, found);
-  NEXT(4);
-}
-op_LEN: {
-  if (!is_sequence(R(2)) && R(2).tag != SVM_TAG_STR) TRY(fail_tag("len", R(2), "a list, tuple, dict or str", c->error));
-  int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
-  SET(1, (value){SVM_TAG_INT, {n}});
-  NEXT(3);
-}
-op_APPEND: {
-  if (R(2).tag != SVM_TAG_LIST) TRY(fail_tag("append", R(2), "a list", c->error));
-  value list = R(2), item = R(3), made;
-  value_retain(item); /* it may be the list itself, or in the register that is written */
-  if (pc[1] == pc[2]) R(2).tag = SVM_TAG_NONE; /* the reference moves: in place if it is the only one */
-  else value_retain(list);
-  int32_t code = sequence_append(&c->heap, list, item, &made, c->error);
-  value_drop(&c->heap, &item);
-  TRY(code);
-  SET(1, made);
-  NEXT(4);
-}
+op_GET:
+  {
+    value found;
+    if (!is_sequence(R(2))) TRY(fail_tag("get", R(2), "a list, tuple or dict", c->error));
+    TRY(sequence_get(R(2).sequence, R(3), &found, c->error));
+    value_retain(found);
+    SET(1, found);
+    NEXT(4);
+  }
+op_LEN:
+  {
+    if (!is_sequence(R(2)) && R(2).tag != SVM_TAG_STR)
+      TRY(fail_tag("len", R(2), "a list, tuple, dict or str", c->error));
+    int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
+    SET(1, (value){SVM_TAG_INT, {n}});
+    NEXT(3);
+  }
+op_APPEND:
+  {
+    if (R(2).tag != SVM_TAG_LIST) TRY(fail_tag("append", R(2), "a list", c->error));
+    value list = R(2), item = R(3), made;
+    value_retain(item); /* it may be the list itself, or in the register that is written */
+    if (pc[1] == pc[2]) R(2).tag = SVM_TAG_NONE; /* the reference moves: in place if it is the only one */
+    else value_retain(list);
+    int32_t code = sequence_append(&c->heap, list, item, &made, c->error);
+    value_drop(&c->heap, &item);
+    TRY(code);
+    SET(1, made);
+    NEXT(4);
+  }
 
 out_of_fuel:
-  status_fail(c->error, SVM_ERROR_LIMIT, "fuel: the call ran %" PRId64 " instructions; raise the limit, or the program does not end", c->program->options.fuel);
+  status_fail(c->error, SVM_ERROR_LIMIT,
+              "fuel: the call ran %" PRId64 " instructions; raise the limit, or the program does not end",
+              c->program->options.fuel);
 fail:
   if (c->error->function < 0) {
     c->error->function = (int32_t)(f->function - p->functions);

@@ -5,10 +5,12 @@
 #include "run.h"
 
 /* `alloc`: in a trace without memory. sizes: registers of ints. */
-int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *sizes, const value *registers, value *out);
+int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *sizes, const value *registers,
+                     value *out);
 
 /* `view`: other sizes over the same storage. */
-int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *sizes, const value *registers, value *out);
+int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *sizes, const value *registers,
+                    value *out);
 
 int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error);
 

@@ -15,20 +15,29 @@ static int32_t broken(svm_error *error, const char *what) {
   return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: section %s; export it again", what);
 }
 
-/* Kernels -------------------------------------------------------------------------------------------------------------- */
+/* Kernels -------------------------------------------------------------------------------------- */
 
 static int32_t load_kernel(svm_program *p, cursor *c, kernel *k, buffer_type *buffers, svm_error *error) {
   const svm_file_kernel *row = (const svm_file_kernel *)c->at;
   if ((size_t)(c->end - c->at) < sizeof *row) return broken(error, "KERNELS ends inside a record");
   c->at += sizeof *row;
-  if (row->n_dims > SVM_LIMIT_DIMS || row->n_buffers > SVM_LIMIT_BUFFERS) return broken(error, "KERNELS: a kernel has over 32 dims or 64 buffers");
-  k->info = (svm_kernel_info){load_string(p, row->label, "KERNELS", error), load_string(p, row->source, "KERNELS", error),
-                              load_string(p, row->spec, "KERNELS", error), (int32_t)row->n_dims, (int32_t)row->n_buffers, 0, 0, 0};
+  if (row->n_dims > SVM_LIMIT_DIMS || row->n_buffers > SVM_LIMIT_BUFFERS)
+    return broken(error, "KERNELS: a kernel has over 32 dims or 64 buffers");
+  k->info = (svm_kernel_info){load_string(p, row->label, "KERNELS", error),
+                              load_string(p, row->source, "KERNELS", error),
+                              load_string(p, row->spec, "KERNELS", error),
+                              (int32_t)row->n_dims,
+                              (int32_t)row->n_buffers,
+                              0,
+                              0,
+                              0};
   if (!k->info.label || !k->info.source || !k->info.spec) return SVM_ERROR_ARTIFACT;
   k->buffers = buffers;
-  k->n_objects = (int32_t)(row->n_objects > INT32_MAX ? INT32_MAX : row->n_objects); /* all of them, for now */
+  k->n_objects =
+      (int32_t)(row->n_objects > INT32_MAX ? INT32_MAX : row->n_objects); /* all of them, for now */
   size_t used;
-  int32_t code = code_parse_buffers(k->info.label, c->at, (size_t)(c->end - c->at), row->n_dims, row->n_buffers, buffers, &used, error);
+  int32_t code = code_parse_buffers(k->info.label, c->at, (size_t)(c->end - c->at), row->n_dims,
+                                    row->n_buffers, buffers, &used, error);
   if (code) return code;
   k->signature = (code_signature){row->n_dims, row->n_buffers, c->at, used, {0}};
   sha256 hash;
@@ -42,7 +51,8 @@ static int32_t load_kernel(svm_program *p, cursor *c, kernel *k, buffer_type *bu
 static int32_t load_signatures(svm_program *p, svm_error *error) {
   const section *s = &p->image.sections[SVM_SECTION_KERNELS];
   cursor c = {s->data, s->data + s->size};
-  if (s->count > s->size / sizeof(svm_file_kernel) || s->count > INT32_MAX) return broken(error, "KERNELS is shorter than its count");
+  if (s->count > s->size / sizeof(svm_file_kernel) || s->count > INT32_MAX)
+    return broken(error, "KERNELS is shorter than its count");
   p->kernels = calloc(s->count + 1, sizeof *p->kernels);
   p->buffers = calloc(s->size / sizeof(svm_file_buffer) + 1, sizeof *p->buffers);
   if (!p->kernels || !p->buffers) return status_fail(error, SVM_ERROR_MEMORY, "memory: the kernel table");
@@ -56,9 +66,10 @@ static int32_t load_signatures(svm_program *p, svm_error *error) {
   return c.at == c.end ? SVM_OK : broken(error, "KERNELS is longer than its records");
 }
 
-/* Objects -------------------------------------------------------------------------------------------------------------- */
+/* Objects -------------------------------------------------------------------------------------- */
 
-/* How much the program wants an object's target: the CPU's best, and before all others one with a generic object. */
+/* How much the program wants an object's target: the CPU's best, and before all others one with a generic
+ * object. */
 static int32_t rank_of(const code_object *o) {
   int32_t rank = code_target_rank(o->record->target);
   return rank && !o->exact_dims ? rank + 1000 : rank;
@@ -78,9 +89,11 @@ static void choose_target(const svm_program *p, kernel *k, int32_t n) {
   k->n_objects = k->info.n_objects = kept;
 }
 
-static int32_t check_code_range(const svm_program *p, const svm_file_object *o, uint64_t *total, svm_error *error) {
+static int32_t check_code_range(const svm_program *p, const svm_file_object *o, uint64_t *total,
+                                svm_error *error) {
   uint64_t size = p->image.sections[SVM_SECTION_BLOBS].size;
-  if (o->code_offset % SVM_FILE_ALIGN || o->code_offset > size || o->code_size > size - o->code_offset || o->code_size > size - *total) {
+  if (o->code_offset % SVM_FILE_ALIGN || o->code_offset > size || o->code_size > size - o->code_offset ||
+      o->code_size > size - *total) {
     return broken(error, "OBJECTS: an object's code is misaligned, overlaps another or leaves BLOBS");
   }
   *total += o->code_size;
@@ -92,7 +105,8 @@ static int32_t load_objects(svm_program *p, kernel *k, cursor *c, uint64_t *tota
   int32_t n = k->n_objects;
   k->n_objects = 0;
   for (int32_t i = 0; i < n; i++) {
-    int32_t code = code_parse(k->info.label, &k->signature, c->at, (size_t)(c->end - c->at), &k->objects[i], error);
+    int32_t code =
+        code_parse(k->info.label, &k->signature, c->at, (size_t)(c->end - c->at), &k->objects[i], error);
     if (!code) code = check_code_range(p, k->objects[i].record, total, error);
     if (code) return code;
     c->at += k->objects[i].record->record_size;
@@ -106,7 +120,8 @@ static int32_t load_all_objects(svm_program *p, svm_error *error) {
   cursor c = {s->data, s->data + s->size};
   uint64_t total = 0, n = 0;
   for (int32_t i = 0; i < p->n_kernels; i++) n += (uint64_t)p->kernels[i].n_objects;
-  if (s->count != n || n > s->size / sizeof(svm_file_object)) return broken(error, "OBJECTS holds other objects than KERNELS counts");
+  if (s->count != n || n > s->size / sizeof(svm_file_object))
+    return broken(error, "OBJECTS holds other objects than KERNELS counts");
   p->objects = calloc(n + 1, sizeof *p->objects);
   if (!p->objects) return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of code objects");
   code_object *objects = p->objects;
@@ -120,20 +135,27 @@ static int32_t load_all_objects(svm_program *p, svm_error *error) {
   return c.at == c.end ? SVM_OK : broken(error, "OBJECTS is longer than its records");
 }
 
-/* Machine code --------------------------------------------------------------------------------------------------------------- */
+/* Machine code --------------------------------------------------------------------------------- */
 
 static int32_t check_available(const svm_program *p, const kernel *k, svm_error *error) {
   if (k->n_objects || p->options.has_compiler) return SVM_OK;
-  int32_t n_in_file = ((const svm_file_kernel *)((const uint8_t *)k->signature.buffers - sizeof(svm_file_kernel)))->n_objects;
+  int32_t n_in_file =
+      ((const svm_file_kernel *)((const uint8_t *)k->signature.buffers - sizeof(svm_file_kernel)))->n_objects;
   const char *host = *svm_host_target() ? svm_host_target() : "none of x86-64-v4, x86-64-v3, aarch64";
   if (!n_in_file) {
-    return status_fail(error, SVM_ERROR_TARGET, "kernel \"%.100s\" has no machine code; export with code for %s, or load where a compiler is", k->info.label, host);
+    return status_fail(
+        error, SVM_ERROR_TARGET,
+        "kernel \"%.100s\" has no machine code; export with code for %s, or load where a compiler is",
+        k->info.label, host);
   }
-  return status_fail(error, SVM_ERROR_TARGET, "kernel \"%.100s\" has machine code for %s, this CPU runs %s; export with code for that, or load where a compiler is",
+  return status_fail(error, SVM_ERROR_TARGET,
+                     "kernel \"%.100s\" has machine code for %s, this CPU runs %s; export with code for "
+                     "that, or load where a compiler is",
                      k->info.label, k->objects->record->target, host);
 }
 
-static int32_t map_code(svm_program *p, kernel **owners, code_piece *pieces, void **starts, svm_error *error) {
+static int32_t map_code(svm_program *p, kernel **owners, code_piece *pieces, void **starts,
+                        svm_error *error) {
   const uint8_t *blobs = p->image.sections[SVM_SECTION_BLOBS].data;
   int32_t n = 0;
   for (int32_t i = 0; i < p->n_kernels; i++) {
@@ -163,7 +185,9 @@ int32_t load_kernels(svm_program *p, svm_error *error) {
   kernel **owners = calloc(n, sizeof *owners);
   code_piece *pieces = calloc(n, sizeof *pieces);
   void **starts = calloc(n, sizeof *starts);
-  int32_t code = owners && pieces && starts ? map_code(p, owners, pieces, starts, error) : status_fail(error, SVM_ERROR_MEMORY, "memory: the code's table");
+  int32_t code = owners && pieces && starts
+                     ? map_code(p, owners, pieces, starts, error)
+                     : status_fail(error, SVM_ERROR_MEMORY, "memory: the code's table");
   free(owners);
   free(pieces);
   free(starts);

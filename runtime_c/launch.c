@@ -9,30 +9,41 @@ static int32_t fail_buffer(const kernel *k, int32_t index, const entry *e, value
   const buffer_type *b = &k->buffers[index];
   const char *label = k->info.label;
   if (given.tag != SVM_TAG_TENSOR) {
-    return status_fail(error, SVM_ERROR_KIND, "kernel \"%.100s\": buffer %d is a %s; it takes a tensor", label, index, tag_name(given.tag));
+    return status_fail(error, SVM_ERROR_KIND, "kernel \"%.100s\": buffer %d is a %s; it takes a tensor",
+                       label, index, tag_name(given.tag));
   }
   const tensor *t = given.tensor;
   if (t->dtype != b->dtype) {
-    return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": buffer %d is %s; it takes %s", label, index, DTYPE_NAMES[t->dtype], DTYPE_NAMES[b->dtype]);
+    return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": buffer %d is %s; it takes %s", label,
+                       index, DTYPE_NAMES[t->dtype], DTYPE_NAMES[b->dtype]);
   }
   if (t->n_elements != e->n_elements[index]) {
-    return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": buffer %d has %" PRId64 " elements; at these sizes it takes %" PRId64,
+    return status_fail(error, SVM_ERROR_KERNEL,
+                       "kernel \"%.100s\": buffer %d has %" PRId64
+                       " elements; at these sizes it takes %" PRId64,
                        label, index, t->n_elements, e->n_elements[index]);
   }
-  return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": buffer %d is written, but it is an input or a constant; write into an alloc", label, index);
+  return status_fail(
+      error, SVM_ERROR_KERNEL,
+      "kernel \"%.100s\": buffer %d is written, but it is an input or a constant; write into an alloc", label,
+      index);
 }
 
-int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const value *registers, const uint32_t *buffers,
-                     entry **out, svm_error *error) {
+int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const value *registers,
+                     const uint32_t *buffers, entry **out, svm_error *error) {
   const kernel *k = &p->kernels[index];
   for (int32_t i = 0; i < k->info.n_dims; i++) {
-    if (dims[i] < 0) return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": size n%d is %" PRId64 "; sizes are >= 0", k->info.label, i, dims[i]);
+    if (dims[i] < 0)
+      return status_fail(error, SVM_ERROR_KERNEL,
+                         "kernel \"%.100s\": size n%d is %" PRId64 "; sizes are >= 0", k->info.label, i,
+                         dims[i]);
   }
   if (site_find(p, index, dims, out, error)) return error->code;
   for (int32_t i = 0; i < k->info.n_buffers; i++) {
     const buffer_type *b = &k->buffers[i];
     value v = registers[buffers[i]];
-    int fits = v.tag == SVM_TAG_TENSOR && v.tensor->dtype == b->dtype && v.tensor->n_elements == (*out)->n_elements[i] &&
+    int fits = v.tag == SVM_TAG_TENSOR && v.tensor->dtype == b->dtype &&
+               v.tensor->n_elements == (*out)->n_elements[i] &&
                (!b->is_output || v.tensor->memory->origin == SVM_ORIGIN_NEW);
     if (!fits) return fail_buffer(k, i, *out, v, error);
   }
@@ -51,9 +62,14 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
   int64_t kind = rt->error;
   rt->error = 0;
   if (kind == KERNEL_ERROR_INDEX) {
-    return status_fail(error, SVM_ERROR_INDEX, "kernel \"%.100s\": index %" PRId64 " is out of range for an axis of size %" PRId64, k->label,
-                       rt->error_value, rt->error_bound);
+    return status_fail(error, SVM_ERROR_INDEX,
+                       "kernel \"%.100s\": index %" PRId64 " is out of range for an axis of size %" PRId64,
+                       k->label, rt->error_value, rt->error_bound);
   }
-  if (kind) return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label, kind);
-  return status_fail(error, SVM_ERROR_MEMORY, "memory: the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads", k->label);
+  if (kind)
+    return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,
+                       kind);
+  return status_fail(error, SVM_ERROR_MEMORY,
+                     "memory: the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
+                     k->label);
 }

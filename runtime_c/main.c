@@ -27,7 +27,8 @@ static const char HELP[] =
     "  --list                  print the contract and the kernels, run nothing\n"
     "  --stats                 print the call sites after running\n"
     "\n"
-    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run failed.\n";
+    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
+    "failed.\n";
 
 typedef struct arguments {
   const char *model, *output;
@@ -45,12 +46,13 @@ static int usage(const char *message, const char *value) {
 
 static int report(int exit_code, const svm_error *error) {
   fprintf(stderr, "shapevm-run: %s", error->message);
-  if (error->source && *error->source && !strstr(error->message, error->source)) fprintf(stderr, " (%s)", error->source);
+  if (error->source && *error->source && !strstr(error->message, error->source))
+    fprintf(stderr, " (%s)", error->source);
   fprintf(stderr, "\n");
   return exit_code;
 }
 
-/* Arguments ------------------------------------------------------------------------------------------------------------- */
+/* Arguments ------------------------------------------------------------------------------------ */
 
 static int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
   char *end;
@@ -66,10 +68,14 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   static const struct {
     const char *name;
     int64_t least, most;
-  } NUMBERS[] = {{"--repeat", 1, INT32_MAX}, {"--threads", 0, 256}, {"--fuel", 0, INT64_MAX}, {"--memory", 0, INT64_MAX}};
+  } NUMBERS[] = {{"--repeat", 1, INT32_MAX},
+                 {"--threads", 0, 256},
+                 {"--fuel", 0, INT64_MAX},
+                 {"--memory", 0, INT64_MAX}};
   for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
     if (strcmp(name, NUMBERS[i].name)) continue;
-    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n)) return usage("not a number in range", value);
+    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n))
+      return usage("not a number in range", value);
     if (i == 0) a->repeat = n;
     else if (i == 1) a->threads = (int32_t)n;
     else if (i == 2) a->options.fuel = n;
@@ -103,7 +109,7 @@ static int parse_arguments(int argc, char **argv, arguments *a) {
   return a->model ? 0 : usage("no model given", "");
 }
 
-/* The contract, printed ----------------------------------------------------------------------------------------------------- */
+/* The contract, printed ------------------------------------------------------------------------ */
 
 #define DTYPE_NAME(code, constant, name, bytes) [code] = name,
 #define TAG_NAME(code, constant, name) [code] = name,
@@ -123,7 +129,8 @@ static void print_axis(const svm_program *p, const svm_axis_info *axis) {
 static void print_input(const svm_program *p, const svm_input_info *input) {
   printf("input   %s: ", input->name);
   if (input->kind != SVM_TAG_TENSOR) {
-    printf("%s%s%s\n", TAG_NAMES_HERE[input->kind], input->symbol < 0 ? "" : " = ", input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
+    printf("%s%s%s\n", TAG_NAMES_HERE[input->kind], input->symbol < 0 ? "" : " = ",
+           input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
     return;
   }
   printf("%s[", DTYPE_NAMES_HERE[input->dtype]);
@@ -149,10 +156,11 @@ static void print_contract(const svm_program *p) {
   for (int32_t i = 0; i < svm_n_kernels(p); i++) {
     const svm_kernel_info *k = svm_kernel(p, i);
     code_bytes += k->code_bytes;
-    printf("kernel  %s: %d sizes, %d buffers, %d code objects of %" PRId64 " bytes%s%s\n", k->label, k->n_dims, k->n_buffers, k->n_objects, k->code_bytes,
-           *k->source ? ", " : "", k->source);
+    printf("kernel  %s: %d sizes, %d buffers, %d code objects of %" PRId64 " bytes%s%s\n", k->label,
+           k->n_dims, k->n_buffers, k->n_objects, k->code_bytes, *k->source ? ", " : "", k->source);
   }
-  printf("code    %" PRId64 " bytes for %s\n", code_bytes, *svm_host_target() ? svm_host_target() : "no known target");
+  printf("code    %" PRId64 " bytes for %s\n", code_bytes,
+         *svm_host_target() ? svm_host_target() : "no known target");
 }
 
 static void print_stats(svm_program *p) {
@@ -160,22 +168,25 @@ static void print_stats(svm_program *p) {
   static const char *const TIERS[] = {"none", "generic", "exact"};
   svm_stats s;
   svm_get_stats(p, &s);
-  printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64 " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
+  printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64
+         " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
          s.calls, s.replays, s.traces, s.interpreted, s.n_plans, s.plan_bytes, s.arena_bytes);
   for (int32_t i = 0; i < svm_n_kernels(p); i++) {
     svm_site_stats site;
     svm_entry_stats e;
     svm_get_site(p, i, &site);
-    printf("site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label, STATES[site.state], site.hits, site.misses);
+    printf("site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label,
+           STATES[site.state], site.hits, site.misses);
     for (int32_t j = 0; j < site.n_entries && !svm_get_entry(p, i, j, &e); j++) {
       printf("        [");
       for (int32_t d = 0; d < e.n_dims; d++) printf(d ? ", %" PRId64 : "%" PRId64, e.dims[d]);
-      printf("] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits, e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
+      printf("] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits,
+             e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
     }
   }
 }
 
-/* Inputs ------------------------------------------------------------------------------------------------------------------------- */
+/* Inputs --------------------------------------------------------------------------------------- */
 
 typedef struct batch {
   npy_array *arrays;
@@ -197,9 +208,12 @@ static int set_array(const svm_program *p, int32_t index, const npy_array *array
   value->tensor = *t;
   if (t->strides) value->tensor.strides = array->strides;
   if (kind == SVM_TAG_TENSOR || t->rank) return 0;
-  if (kind == SVM_TAG_INT && t->dtype == SVM_DTYPE_I64) value->tag = kind, value->integer = *(int64_t *)t->data;
-  if (kind == SVM_TAG_FLOAT && t->dtype == SVM_DTYPE_F64) value->tag = kind, value->number = *(double *)t->data;
-  if (kind == SVM_TAG_BOOL && t->dtype == SVM_DTYPE_BOOL) value->tag = kind, value->integer = *(uint8_t *)t->data;
+  if (kind == SVM_TAG_INT && t->dtype == SVM_DTYPE_I64)
+    value->tag = kind, value->integer = *(int64_t *)t->data;
+  if (kind == SVM_TAG_FLOAT && t->dtype == SVM_DTYPE_F64)
+    value->tag = kind, value->number = *(double *)t->data;
+  if (kind == SVM_TAG_BOOL && t->dtype == SVM_DTYPE_BOOL)
+    value->tag = kind, value->integer = *(uint8_t *)t->data;
   return 0;
 }
 
@@ -207,7 +221,8 @@ static int set_scalar(const svm_program *p, int32_t index, const char *text, svm
   int32_t kind = svm_input(p, index)->kind;
   char *end = NULL;
   value->tag = kind;
-  if (kind == SVM_TAG_INT) return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
+  if (kind == SVM_TAG_INT)
+    return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
   if (kind == SVM_TAG_STR) return value->text = text, value->length = (int64_t)strlen(text), 0;
   if (kind == SVM_TAG_BOOL) {
     value->integer = !strcmp(text, "true");
@@ -217,14 +232,18 @@ static int set_scalar(const svm_program *p, int32_t index, const char *text, svm
   return end == text || *end ? usage("not a float", text) : 0;
 }
 
-static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, batch *b, svm_value *values) {
+static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, batch *b,
+                       svm_value *values) {
   svm_error error;
   if (npy_read(path, &b->arrays, &b->n, &error)) return report(EXIT_USAGE, &error);
   for (int32_t i = 0; i < b->n; i++) {
     const char *own = b->arrays[i].name;
     int32_t index = name_bytes ? find_input(p, name, name_bytes) : find_input(p, own, strlen(own));
     if (name_bytes && b->n > 1) return usage("an .npz with several arrays takes no name before it", path);
-    if (index < 0) return usage("the model has no input of that name (--list shows them)", name_bytes ? name : *own ? own : path);
+    if (index < 0)
+      return usage("the model has no input of that name (--list shows them)", name_bytes ? name
+                                                                              : *own     ? own
+                                                                                         : path);
     set_array(p, index, &b->arrays[i], &values[index]);
   }
   return 0;
@@ -238,11 +257,12 @@ static int read_input(const svm_program *p, const char *text, batch *b, svm_valu
   if (!equals) return read_arrays(p, text, "", 0, b, values);
   size_t n = strlen(equals + 1);
   int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
-  if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR) return set_scalar(p, index, equals + 1, &values[index]);
+  if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR)
+    return set_scalar(p, index, equals + 1, &values[index]);
   return read_arrays(p, equals + 1, text, (size_t)(equals - text), b, values);
 }
 
-/* Outputs -------------------------------------------------------------------------------------------------------------------------- */
+/* Outputs -------------------------------------------------------------------------------------- */
 
 /* Tensors by name; scalars become 0-d, elements of containers "name.key". */
 typedef struct outputs {
@@ -280,14 +300,19 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
 }
 
 static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
-  outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors), calloc(OUTPUTS_MAX, 8), 0, OUTPUTS_MAX};
+  outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors),
+               calloc(OUTPUTS_MAX, 8), 0, OUTPUTS_MAX};
   int code = o.names && o.tensors && o.scalars ? 0 : EXIT_RUN;
-  for (int32_t i = 0; !code && i < svm_n_outputs(p); i++) code = add_output(&o, svm_output_name(p, i), &values[i]);
+  for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
+    code = add_output(&o, svm_output_name(p, i), &values[i]);
   size_t n = strlen(path);
   int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
   svm_error error;
-  if (!code && is_npy && o.n != 1) code = usage("an .npy holds one output, the model gives several: write an .npz", path);
-  if (!code && (is_npy ? npy_write(path, o.tensors, &error) : npz_write(path, (const char *const *)o.names, o.tensors, o.n, &error))) code = report(EXIT_RUN, &error);
+  if (!code && is_npy && o.n != 1)
+    code = usage("an .npy holds one output, the model gives several: write an .npz", path);
+  if (!code && (is_npy ? npy_write(path, o.tensors, &error)
+                       : npz_write(path, (const char *const *)o.names, o.tensors, o.n, &error)))
+    code = report(EXIT_RUN, &error);
   for (int32_t i = 0; i < o.n; i++) free(o.names[i]);
   free(o.names);
   free(o.tensors);
@@ -295,7 +320,7 @@ static int write_outputs(const svm_program *p, const char *path, const svm_value
   return code;
 }
 
-/* Running ----------------------------------------------------------------------------------------------------------------------------- */
+/* Running -------------------------------------------------------------------------------------- */
 
 static double now_ms(void) {
   struct timespec t;
@@ -316,26 +341,30 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   for (int64_t i = 0; !code && i < a->repeat; i++) {
     for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
     double begin = now_ms();
-    if (svm_call(p, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error)) code = report(EXIT_RUN, &error);
+    if (svm_call(p, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error))
+      code = report(EXIT_RUN, &error);
     times[i] = now_ms() - begin;
   }
   if (!code) {
     double first = times[0];
     qsort(times, (size_t)a->repeat, sizeof *times, by_value);
-    printf("first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first, times[0], times[a->repeat / 2], a->repeat, svm_get_threads());
+    printf("first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first, times[0],
+           times[a->repeat / 2], a->repeat, svm_get_threads());
   }
   free(times);
   return code;
 }
 
-static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values, svm_value *results) {
+static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values,
+                     svm_value *results) {
   svm_error error;
   for (int i = 0; i < a->n_inputs; i++) {
     int code = read_input(p, a->inputs[i], &batches[i], values);
     if (code) return code;
   }
   for (int32_t i = 0; i < svm_n_inputs(p); i++) {
-    if (values[i].tag == SVM_TAG_NONE) return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
+    if (values[i].tag == SVM_TAG_NONE)
+      return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
   }
   int64_t *symbols = calloc((size_t)svm_n_symbols(p) + 1, sizeof *symbols);
   int32_t broken = symbols ? svm_bind(p, values, svm_n_inputs(p), symbols, &error) : SVM_ERROR_MEMORY;
@@ -350,7 +379,8 @@ static int with_program(svm_program *p, const arguments *a) {
   if (a->list) return print_contract(p), 0;
   int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
   batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
-  svm_value *values = calloc((size_t)n + 1, sizeof *values), *results = calloc((size_t)n_results + 1, sizeof *results);
+  svm_value *values = calloc((size_t)n + 1, sizeof *values),
+            *results = calloc((size_t)n_results + 1, sizeof *results);
   int code = batches && values && results ? run_model(p, a, batches, values, results) : EXIT_RUN;
   for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
   for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);

@@ -14,17 +14,20 @@
 static const struct {
   const char *descr;
   int32_t dtype;
-} DESCRS[] = {{"|b1", SVM_DTYPE_BOOL}, {"|u1", SVM_DTYPE_U8}, {"|i1", SVM_DTYPE_I8}, {"<i2", SVM_DTYPE_I16}, {"<i4", SVM_DTYPE_I32},
-              {"<i8", SVM_DTYPE_I64}, {"<f2", SVM_DTYPE_F16}, {"<u2", SVM_DTYPE_BF16}, {"<f4", SVM_DTYPE_F32}, {"<f8", SVM_DTYPE_F64}};
+} DESCRS[] = {{"|b1", SVM_DTYPE_BOOL}, {"|u1", SVM_DTYPE_U8},   {"|i1", SVM_DTYPE_I8},
+              {"<i2", SVM_DTYPE_I16},  {"<i4", SVM_DTYPE_I32},  {"<i8", SVM_DTYPE_I64},
+              {"<f2", SVM_DTYPE_F16},  {"<u2", SVM_DTYPE_BF16}, {"<f4", SVM_DTYPE_F32},
+              {"<f8", SVM_DTYPE_F64}};
 
 enum { N_DESCRS = sizeof DESCRS / sizeof *DESCRS };
 
 static const char MAGIC[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
 
-/* Reading ------------------------------------------------------------------------------------------------------------------ */
+/* Reading -------------------------------------------------------------------------------------- */
 
 static int32_t broken(const char *what, const char *why, svm_error *error) {
-  return status_fail(error, SVM_ERROR_FILE, "%.500s: this is no array that can be read: %s; write it with numpy.save", what, why);
+  return status_fail(error, SVM_ERROR_FILE,
+                     "%.500s: this is no array that can be read: %s; write it with numpy.save", what, why);
 }
 
 /* The text behind 'key': in the header's dict. */
@@ -36,11 +39,13 @@ static const char *find_key(const char *header, const char *key) {
 
 static int32_t parse_dtype(const char *what, const char *text, int32_t *out, svm_error *error) {
   char descr[32] = "";
-  if (!text || sscanf(text, "'%31[^']'", descr) != 1) return broken(what, "its dtype is a structure or missing", error);
+  if (!text || sscanf(text, "'%31[^']'", descr) != 1)
+    return broken(what, "its dtype is a structure or missing", error);
   for (int i = 0; i < N_DESCRS; i++) {
     if (!strcmp(DESCRS[i].descr, descr)) return *out = DESCRS[i].dtype, SVM_OK;
   }
-  return status_fail(error, SVM_ERROR_DTYPE, "%.500s: numpy dtype \"%s\" is not supported; convert it with astype", what, descr);
+  return status_fail(error, SVM_ERROR_DTYPE,
+                     "%.500s: numpy dtype \"%s\" is not supported; convert it with astype", what, descr);
 }
 
 static int32_t parse_shape(const char *what, const char *text, svm_tensor *out, svm_error *error) {
@@ -67,14 +72,16 @@ static int32_t parse_header(const char *what, const char *header, npy_array *out
   int64_t stride = 1;
   for (int32_t i = 0; i < out->tensor.rank; i++) {
     out->strides[i] = stride;
-    if (__builtin_mul_overflow(stride, out->tensor.sizes[i], &stride)) return broken(what, "its sizes are too large", error);
+    if (__builtin_mul_overflow(stride, out->tensor.sizes[i], &stride))
+      return broken(what, "its sizes are too large", error);
   }
   out->tensor.strides = out->strides;
   return SVM_OK;
 }
 
 int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array *out, svm_error *error) {
-  if (size < 12 || memcmp(bytes, MAGIC, sizeof MAGIC) || bytes[6] < 1 || bytes[6] > 3) return broken(what, "its first bytes are not those of numpy", error);
+  if (size < 12 || memcmp(bytes, MAGIC, sizeof MAGIC) || bytes[6] < 1 || bytes[6] > 3)
+    return broken(what, "its first bytes are not those of numpy", error);
   size_t length = bytes[8] | (size_t)bytes[9] << 8, begin = 10;
   if (bytes[6] > 1) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24, begin = 12;
   if (length > size - begin || length > 65536) return broken(what, "its header is cut", error);
@@ -84,9 +91,11 @@ int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array
   free(header);
   if (code) return code;
   int64_t n_bytes = checked_bytes(out->tensor.dtype, checked_elements(out->tensor.rank, out->tensor.sizes));
-  if (n_bytes < 0 || (size_t)n_bytes != size - begin - length) return broken(what, "its shape does not fit its number of bytes", error);
+  if (n_bytes < 0 || (size_t)n_bytes != size - begin - length)
+    return broken(what, "its shape does not fit its number of bytes", error);
   out->memory = out->tensor.data = aligned_alloc(64, ((size_t)n_bytes + 64) / 64 * 64);
-  if (!out->memory) return status_fail(error, SVM_ERROR_MEMORY, "memory: %" PRId64 " bytes of %.500s", n_bytes, what);
+  if (!out->memory)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: %" PRId64 " bytes of %.500s", n_bytes, what);
   memcpy(out->memory, bytes + begin + length, (size_t)n_bytes);
   return SVM_OK;
 }
@@ -95,11 +104,13 @@ static uint8_t *read_file(const char *path, size_t *size, svm_error *error) {
   FILE *file = fopen(path, "rb");
   uint8_t *bytes = NULL;
   long n = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
-  if (n >= 0 && !fseek(file, 0, SEEK_SET) && (bytes = malloc((size_t)n + 1)) && fread(bytes, 1, (size_t)n, file) != (size_t)n) {
+  if (n >= 0 && !fseek(file, 0, SEEK_SET) && (bytes = malloc((size_t)n + 1)) &&
+      fread(bytes, 1, (size_t)n, file) != (size_t)n) {
     free(bytes);
     bytes = NULL;
   }
-  if (!bytes) status_fail(error, SVM_ERROR_FILE, "%.500s: cannot read it: %s", path, strerror(errno ? errno : EIO));
+  if (!bytes)
+    status_fail(error, SVM_ERROR_FILE, "%.500s: cannot read it: %s", path, strerror(errno ? errno : EIO));
   if (file) fclose(file);
   *size = n < 0 ? 0 : (size_t)n;
   return bytes;
@@ -117,7 +128,8 @@ int32_t npy_read(const char *path, npy_array **out, int32_t *n, svm_error *error
   } else {
     *out = calloc(1, sizeof **out);
     *n = *out != NULL;
-    code = *out ? npy_parse(path, bytes, size, *out, error) : status_fail(error, SVM_ERROR_MEMORY, "memory: reading %.500s", path);
+    code = *out ? npy_parse(path, bytes, size, *out, error)
+                : status_fail(error, SVM_ERROR_MEMORY, "memory: reading %.500s", path);
   }
   free(bytes);
   if (!code) return SVM_OK;
@@ -132,9 +144,11 @@ void npy_free(npy_array *arrays, int32_t n) {
   free(arrays);
 }
 
-/* Writing -------------------------------------------------------------------------------------------------------------------- */
+/* Writing -------------------------------------------------------------------------------------- */
 
-size_t npy_data_bytes(const svm_tensor *t) { return (size_t)checked_bytes(t->dtype, checked_elements(t->rank, t->sizes)); }
+size_t npy_data_bytes(const svm_tensor *t) {
+  return (size_t)checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+}
 
 size_t npy_header(const svm_tensor *t, char header[NPY_HEADER_MAX]) {
   const char *descr = "";
@@ -143,7 +157,8 @@ size_t npy_header(const svm_tensor *t, char header[NPY_HEADER_MAX]) {
   }
   char *text = header + 10;
   int n = sprintf(text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-  for (int32_t i = 0; i < t->rank; i++) n += sprintf(text + n, "%" PRId64 "%s", t->sizes[i], t->rank == 1 ? "," : i + 1 < t->rank ? ", " : "");
+  for (int32_t i = 0; i < t->rank; i++)
+    n += sprintf(text + n, "%" PRId64 "%s", t->sizes[i], t->rank == 1 ? "," : i + 1 < t->rank ? ", " : "");
   n += sprintf(text + n, "), }");
   while ((n + 11) % 64) text[n++] = ' ';
   text[n++] = '\n';
@@ -158,5 +173,7 @@ int32_t npy_write(const char *path, const svm_tensor *t, svm_error *error) {
   FILE *file = fopen(path, "wb");
   int is_written = file && fwrite(header, 1, n, file) == n && fwrite(t->data, 1, n_bytes, file) == n_bytes;
   if (file && fclose(file)) is_written = 0;
-  return is_written ? SVM_OK : status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path, strerror(errno));
+  return is_written
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path, strerror(errno));
 }

@@ -17,7 +17,8 @@ void npy_free(npy_array *arrays, int32_t n);
 
 /* Write one contiguous tensor as .npy, or n with names as .npz. */
 int32_t npy_write(const char *path, const svm_tensor *tensor, svm_error *error);
-int32_t npz_write(const char *path, const char *const *names, const svm_tensor *tensors, int32_t n, svm_error *error);
+int32_t npz_write(const char *path, const char *const *names, const svm_tensor *tensors, int32_t n,
+                  svm_error *error);
 
 /* --- npy.c, for npz.c --- */
 
@@ -31,6 +32,7 @@ size_t npy_header(const svm_tensor *tensor, char header[NPY_HEADER_MAX]);
 size_t npy_data_bytes(const svm_tensor *tensor);
 
 /* --- npz.c, for npy.c --- */
-int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array **out, int32_t *n, svm_error *error);
+int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array **out, int32_t *n,
+                  svm_error *error);
 
 #endif

@@ -6,7 +6,7 @@
 #include "run.h"
 #include "status.h"
 
-/* The cache -------------------------------------------------------------------------------------------------------------- */
+/* The cache ------------------------------------------------------------------------------------ */
 
 plan *plan_find(const svm_program *p, const int64_t *key) {
   uint64_t hash = hash_row(key, p->n_key);
@@ -48,7 +48,8 @@ static plan *least_recently_used(svm_program *p) {
 
 static int is_over_limit(const svm_program *p) {
   const svm_options *o = &p->options;
-  return (o->plans_max && p->stats.n_plans > o->plans_max) || (o->plan_bytes_max && p->stats.plan_bytes > o->plan_bytes_max);
+  return (o->plans_max && p->stats.n_plans > o->plans_max) ||
+         (o->plan_bytes_max && p->stats.plan_bytes > o->plan_bytes_max);
 }
 
 /* Give the entries what the plan's replays counted, before the plan is forgotten. */
@@ -91,7 +92,7 @@ void plan_free_all(svm_program *p) {
   }
 }
 
-/* Entries -------------------------------------------------------------------------------------------------------------------- */
+/* Entries -------------------------------------------------------------------------------------- */
 
 void plan_pin(svm_program *p, plan *made) {
   pthread_mutex_lock(&p->lock);
@@ -131,7 +132,7 @@ int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error) {
   return SVM_OK;
 }
 
-/* The replay --------------------------------------------------------------------------------------------------------------------- */
+/* The replay ----------------------------------------------------------------------------------- */
 
 static int32_t stop_at(call *c, const step *s) {
   int32_t code = launch_fail(c->program, s->entry, &c->context->rt, c->error);

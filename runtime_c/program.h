@@ -1,4 +1,5 @@
-/* A loaded program: immutable tables, and beside them the parts that calls change (call sites, plans, contexts). */
+/* A loaded program: immutable tables, and beside them the parts that calls change (call sites, plans,
+ * contexts). */
 #ifndef SVM_PROGRAM_H
 #define SVM_PROGRAM_H
 
@@ -35,7 +36,7 @@ enum { POLYMORPHIC_MAX = 4 };
 typedef struct call_site {
   _Atomic int32_t n_entries;
   _Atomic(struct entry *) few[POLYMORPHIC_MAX];
-  _Atomic(entry_table *) many; /* once there are more than POLYMORPHIC_MAX */
+  _Atomic(entry_table *) many;  /* once there are more than POLYMORPHIC_MAX */
   _Atomic int64_t hits, misses; /* launches that looked up; replays are counted by plans */
 } call_site;
 
@@ -77,7 +78,7 @@ struct svm_program {
   code_map code_map;
   extern_slot *externs; /* filled by svm_register_extern before the first call */
   int32_t *extern_of_string;
-  int32_t n_key; /* values of a plan's key: symbols, then inputs that are bool, int or float */
+  int32_t n_key;      /* values of a plan's key: symbols, then inputs that are bool, int or float */
   int32_t is_planned; /* main is static-flow and takes no str */
 
   /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
@@ -85,7 +86,8 @@ struct svm_program {
   _Atomic int32_t n_externs_missing;
   _Atomic int32_t is_attached; /* somebody answers requests */
   _Atomic int32_t is_too_long_to_plan;
-  _Atomic int64_t generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
+  _Atomic int64_t
+      generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
   _Atomic uint64_t epoch;
   _Atomic(struct context *) contexts;
   _Atomic(struct plan *) plans[PLAN_BUCKETS];
@@ -97,7 +99,7 @@ struct svm_program {
   svm_stats stats; /* the counters that only writers change */
 };
 
-/* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --------------------------- */
+/* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --- */
 int32_t load_tables(svm_program *p, svm_error *error);
 int32_t load_kernels(svm_program *p, svm_error *error);
 int32_t verify_program(svm_program *p, svm_error *error);

@@ -10,7 +10,7 @@
 
 enum { MAX_DOUBLINGS = 20 };
 
-/* The queue ------------------------------------------------------------------------------------------------------------ */
+/* The queue ------------------------------------------------------------------------------------ */
 
 static int is_exact(const entry *e) {
   const instance *code = atomic_load(&e->code);
@@ -42,11 +42,14 @@ void queue_clear(svm_program *p) {
 
 int entry_count(svm_program *p, entry *e, int64_t now) {
   int32_t strategy = atomic_load(&p->strategy), state = atomic_load(&e->state);
-  if (is_exact(e) || state != SVM_ENTRY_IDLE || strategy == SVM_STRATEGY_GENERIC || !atomic_load(&p->is_attached)) return 1;
+  if (is_exact(e) || state != SVM_ENTRY_IDLE || strategy == SVM_STRATEGY_GENERIC ||
+      !atomic_load(&p->is_attached))
+    return 1;
   e->executions += e->counted_at != now; /* a plan may use an entry many times */
   e->counted_at = now;
   int32_t doublings = e->n_evictions < MAX_DOUBLINGS ? e->n_evictions : MAX_DOUBLINGS;
-  int64_t wanted = strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
+  int64_t wanted =
+      strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
   if (e->executions < wanted) return 0;
   queue_put(p, e);
   return 1;
@@ -55,9 +58,13 @@ int entry_count(svm_program *p, entry *e, int64_t now) {
 static int32_t fail_wait(const svm_program *p, const entry *e, svm_error *error) {
   const svm_kernel_info *k = &p->kernels[e->kernel].info;
   if (atomic_load(&e->state) == SVM_ENTRY_FAILED) {
-    return status_fail(error, SVM_ERROR_COMPILE, "kernel \"%.100s\" could not be compiled: %.700s", k->label, e->failure);
+    return status_fail(error, SVM_ERROR_COMPILE, "kernel \"%.100s\" could not be compiled: %.700s", k->label,
+                       e->failure);
   }
-  return status_fail(error, SVM_ERROR_COMPILE, "kernel \"%.100s\" needs exact code and no compiler is attached; use strategy generic, or load where a compiler is", k->label);
+  return status_fail(error, SVM_ERROR_COMPILE,
+                     "kernel \"%.100s\" needs exact code and no compiler is attached; use strategy generic, "
+                     "or load where a compiler is",
+                     k->label);
 }
 
 int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) {
@@ -79,7 +86,8 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) 
 int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error) {
   int32_t strategy = atomic_load(&p->strategy);
   if (is_exact(e) || (strategy == SVM_STRATEGY_GENERIC && atomic_load(&e->code))) return SVM_OK;
-  if (strategy == SVM_STRATEGY_AUTO && atomic_load(&p->is_attached) && atomic_load(&e->state) == SVM_ENTRY_IDLE) {
+  if (strategy == SVM_STRATEGY_AUTO && atomic_load(&p->is_attached) &&
+      atomic_load(&e->state) == SVM_ENTRY_IDLE) {
     pthread_mutex_lock(&p->lock);
     entry_count(p, e, number);
     pthread_mutex_unlock(&p->lock);
@@ -87,7 +95,7 @@ int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error
   return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, error);
 }
 
-/* The compiler's side ---------------------------------------------------------------------------------------------------- */
+/* The compiler's side -------------------------------------------------------------------------- */
 
 void svm_attach_compiler(svm_program *p, int32_t attached) {
   pthread_mutex_lock(&p->lock);
@@ -125,11 +133,13 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   return found;
 }
 
-int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims, const char *message, svm_error *error) {
+int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims,
+                           const char *message, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   if (kernel < 0 || kernel >= p->n_kernels || n_dims != p->kernels[kernel].info.n_dims) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_compile_failed: no kernel %d with %d dims", kernel, n_dims);
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_compile_failed: no kernel %d with %d dims", kernel,
+                       n_dims);
   }
   pthread_mutex_lock(&p->lock);
   entry *e = site_lookup(&p->kernels[kernel], dims);
@@ -144,7 +154,7 @@ int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, 
   return SVM_OK;
 }
 
-/* Eviction ------------------------------------------------------------------------------------------------------------------ */
+/* Eviction ------------------------------------------------------------------------------------- */
 
 /* Exact code may go when it was installed (not the artifact's) and generic code takes its place. */
 static int is_evictable(const entry *e) { return e->exact && e->exact->record && e->generic.run; }
@@ -185,9 +195,10 @@ static void evict(svm_program *p, const entry *kept) {
   atomic_fetch_add(&p->generation, 1);
 }
 
-/* Installation ---------------------------------------------------------------------------------------------------------------- */
+/* Installation --------------------------------------------------------------------------------- */
 
-static int32_t parse_installed(const svm_program *p, const kernel *k, const void *record, size_t size, installed *out, svm_error *error) {
+static int32_t parse_installed(const svm_program *p, const kernel *k, const void *record, size_t size,
+                               installed *out, svm_error *error) {
   out->record = malloc(size ? size : 1);
   if (!out->record) return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes of code to install", size);
   memcpy(out->record, record, size);
@@ -195,10 +206,14 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
   const svm_file_object *o = out->object.record;
   const uint8_t *code = (const uint8_t *)o + o->record_size;
   if (o->code_offset || o->code_size != size - o->record_size) {
-    return status_fail(error, SVM_ERROR_ARTIFACT, "code of kernel \"%.100s\": the record is not followed by exactly its code", k->info.label);
+    return status_fail(error, SVM_ERROR_ARTIFACT,
+                       "code of kernel \"%.100s\": the record is not followed by exactly its code",
+                       k->info.label);
   }
   if (!code_target_rank(o->target)) {
-    return status_fail(error, SVM_ERROR_TARGET, "code of kernel \"%.100s\" is for %s; this CPU runs %s: compile for that", k->info.label, o->target, svm_host_target());
+    return status_fail(error, SVM_ERROR_TARGET,
+                       "code of kernel \"%.100s\" is for %s; this CPU runs %s: compile for that",
+                       k->info.label, o->target, svm_host_target());
   }
   if (code_check_hash(k->info.label, &out->object, code, error)) return error->code;
   void *start;
@@ -208,10 +223,12 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
   return SVM_OK;
 }
 
-/* Give generic code to all entries that run nothing yet. An entry that it does not fit stays without: its launch, which
- * waits for code, will get the error from the exact code's installation. */
+/* Give generic code to all entries that run nothing yet. An entry that it does not fit stays without: its
+ * launch, which waits for code, will get the error from the exact code's installation. */
 static int32_t install_generic(svm_program *p, kernel *k, installed *made, svm_error *error) {
-  if (atomic_load(&k->generic)) return status_fail(error, SVM_ERROR_ARGUMENT, "kernel \"%.100s\" has generic code already", k->info.label);
+  if (atomic_load(&k->generic))
+    return status_fail(error, SVM_ERROR_ARGUMENT, "kernel \"%.100s\" has generic code already",
+                       k->info.label);
   const entry_table *t = atomic_load(&k->site.many);
   for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
@@ -238,11 +255,13 @@ static int32_t install_exact(svm_program *p, kernel *k, installed *made, svm_err
   return SVM_OK;
 }
 
-int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *record, size_t size, svm_error *error) {
+int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *record, size_t size,
+                         svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   if (kernel_index < 0 || kernel_index >= p->n_kernels) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_install_code: kernel %d of %d", kernel_index, p->n_kernels);
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_install_code: kernel %d of %d", kernel_index,
+                       p->n_kernels);
   }
   kernel *k = &p->kernels[kernel_index];
   installed *made = calloc(1, sizeof *made);

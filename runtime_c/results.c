@@ -1,5 +1,5 @@
-/* Results: memory for the tensors that a call returns, and their description for the caller. Every new tensor has memory
- * of its own; a tensor that is an input or a constant says so instead. */
+/* Results: memory for the tensors that a call returns, and their description for the caller. Every new tensor
+ * has memory of its own; a tensor that is an input or a constant says so instead. */
 #include <string.h>
 
 #include "run.h"
@@ -20,13 +20,16 @@ static void *allocate(const delivery *d, const tensor *t, int32_t leaf, storage 
   }
   svm_tensor like = describe(t, NULL);
   void *data = d->allocator->allocate(d->allocator->context, leaf, &like, (size_t)t->memory->n_bytes);
-  if (!data) status_fail(d->error, SVM_ERROR_MEMORY, "memory: the caller's allocator refused %lld bytes for a result", (long long)t->memory->n_bytes);
+  if (!data)
+    status_fail(d->error, SVM_ERROR_MEMORY, "memory: the caller's allocator refused %lld bytes for a result",
+                (long long)t->memory->n_bytes);
   return data;
 }
 
 static void give_back(const delivery *d, int32_t leaf, void *data, storage *owner) {
   if (owner) storage_release(NULL, owner);
-  else if (data && d->allocator && d->allocator->release) d->allocator->release(d->allocator->context, leaf, data);
+  else if (data && d->allocator && d->allocator->release)
+    d->allocator->release(d->allocator->context, leaf, data);
 }
 
 int32_t delivery_prepare(delivery *d) {
@@ -41,7 +44,8 @@ int32_t delivery_prepare(delivery *d) {
 }
 
 void delivery_undo(delivery *d) {
-  for (int32_t i = 0; d->plan && i < d->plan->n_outputs; i++) give_back(d, d->plan->outputs[i].leaf, d->made[i], d->owners[i]);
+  for (int32_t i = 0; d->plan && i < d->plan->n_outputs; i++)
+    give_back(d, d->plan->outputs[i].leaf, d->made[i], d->owners[i]);
 }
 
 /* Where the elements of a returned tensor are now. */
@@ -51,7 +55,8 @@ static void *find_data(const delivery *d, const storage *s) {
 }
 
 static int is_alias(const delivery *d, const storage *s) {
-  return s->origin == SVM_ORIGIN_CONSTANT || (s->origin == SVM_ORIGIN_INPUT && !(d->is_copied && d->is_copied[s->origin_index]));
+  return s->origin == SVM_ORIGIN_CONSTANT ||
+         (s->origin == SVM_ORIGIN_INPUT && !(d->is_copied && d->is_copied[s->origin_index]));
 }
 
 /* One tensor as an svm_value; `owned` ones carry an object. */
@@ -64,7 +69,8 @@ static int32_t deliver_tensor(delivery *d, const tensor *t, svm_value *out) {
   out->tag = SVM_TAG_TENSOR;
   out->origin = is_alias(d, s) ? s->origin : SVM_ORIGIN_NEW;
   out->origin_index = out->origin == SVM_ORIGIN_INPUT ? s->origin_index : -1;
-  int is_ours_alone = !d->plan && !d->allocator && s->origin == SVM_ORIGIN_NEW && s->refs == 1 && t->base.refs == 1;
+  int is_ours_alone =
+      !d->plan && !d->allocator && s->origin == SVM_ORIGIN_NEW && s->refs == 1 && t->base.refs == 1;
   if (is_prepared) {
     owner = d->owners[s->origin_index];
   } else if (is_ours_alone) {
@@ -92,7 +98,8 @@ static int32_t rebuild_tensor(delivery *d, const tensor *t, value *out) {
     *out = (value){SVM_TAG_TENSOR, {.object = described.owner}};
     return SVM_OK;
   }
-  storage *s = storage_over(NULL, described.tensor.data, t->memory->n_bytes, described.origin, described.origin_index, d->error);
+  storage *s = storage_over(NULL, described.tensor.data, t->memory->n_bytes, described.origin,
+                            described.origin_index, d->error);
   return s ? tensor_make(NULL, t->dtype, t->rank, t->sizes, s, out, d->error) : d->error->code;
 }
 

@@ -4,7 +4,7 @@
 
 #include "program.h"
 
-/* Entries of call sites ------------------------------------------------------------------------------------------------ */
+/* Entries of call sites ------------------------------------------------------------------------ */
 
 /* Code of one tier, ready to be launched for one entry's dims. Immutable once published. */
 typedef struct instance {
@@ -24,7 +24,8 @@ typedef struct installed {
   void *record;
 } installed;
 
-/* A kernel at given dims. `code` is what a launch loads: one store swaps the tier. NULL: nothing to run yet. */
+/* A kernel at given dims. `code` is what a launch loads: one store swaps the tier. NULL: nothing to run yet.
+ */
 typedef struct entry {
   _Atomic(const instance *) code;
   _Atomic int64_t hits; /* launches that looked it up; those of plans come on top */
@@ -53,14 +54,15 @@ void entry_free(entry *e);
 void installed_free(void *object);
 
 /* Fill an instance; fails when the object's numbers overflow or its bounds are broken by these dims. */
-int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out, svm_error *error);
+int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out,
+                      svm_error *error);
 
-/* Count one execution of the entry, once per `now`, under the strategy; queue it when it is worth exact code. Called with the lock.
- * Returns whether there is nothing left to count. */
+/* Count one execution of the entry, once per `now`, under the strategy; queue it when it is worth exact code.
+ * Called with the lock. Returns whether there is nothing left to count. */
 int entry_count(svm_program *p, entry *e, int64_t now);
 
-/* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if need be.
- * Called without the lock. */
+/* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if
+ * need be. Called without the lock. */
 int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error);
 
 /* Both for one launch outside of a plan; `number` of the call. Called without the lock. */
@@ -72,7 +74,7 @@ void queue_clear(svm_program *p);
 /* Mark entries with the latest call of a plan that uses them. Called with the lock held. */
 void plans_stamp_entries(svm_program *p);
 
-/* Contexts and reclamation --------------------------------------------------------------------------------------------- */
+/* Contexts and reclamation --------------------------------------------------------------------- */
 
 enum { CACHE_LINE = 64 };
 
@@ -110,24 +112,25 @@ void context_free_all(svm_program *p);
 int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error);
 int32_t context_reserve_bases(context *c, int64_t n, svm_error *error);
 
-/* Free `object` with `free_object` once no call that began before now is running. Called with the lock held, after the
- * last pointer to it was overwritten. */
+/* Free `object` with `free_object` once no call that began before now is running. Called with the lock held,
+ * after the last pointer to it was overwritten. */
 void retire(svm_program *p, void *object, void (*free_object)(void *));
 void reclaim(svm_program *p, int everything);
 
-/* Calls ------------------------------------------------------------------------------------------------------------------ */
+/* Calls ---------------------------------------------------------------------------------------- */
 
 typedef struct call {
   svm_program *program;
   context *context;
   heap heap;
   int64_t fuel;
-  int64_t number; /* of the call: what counts entries once */
+  int64_t number;            /* of the call: what counts entries once */
   struct recorder *recorder; /* not NULL: trace, do not launch */
   svm_error *error;
 } call;
 
-/* Run a function; `args` are its n_params values (borrowed). results: n_results owned values, none on an error. */
+/* Run a function; `args` are its n_params values (borrowed). results: n_results owned values, none on an
+ * error. */
 int32_t interpret(call *c, int32_t function, const value *args, value *results);
 
 /* Check a launch: dtypes, directions, element counts; and find its entry. */
@@ -140,7 +143,7 @@ int32_t launch_run(const instance *code, void *const *buffers, const int64_t *di
 /* The error of a kernel, or of missing scratch memory, after launch_run returned not 0. */
 int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error);
 
-/* Traces and plans --------------------------------------------------------------------------------------------------------- */
+/* Traces and plans ----------------------------------------------------------------------------- */
 
 /* Where a buffer of a step is: bases[base] + offset. */
 typedef struct buffer_ref {
@@ -159,8 +162,8 @@ typedef struct step {
   uint32_t pc;
 } step;
 
-/* New memory that the function returns, once per storage: the first tensor over it, and its number among all tensors
- * that are returned. */
+/* New memory that the function returns, once per storage: the first tensor over it, and its number among all
+ * tensors that are returned. */
 typedef struct plan_output {
   const tensor *tensor;
   int32_t leaf;
@@ -209,7 +212,7 @@ int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error);
 /* Launch all steps; `bases` as in buffer_ref. */
 int32_t plan_replay(call *c, const plan *made, void *const *bases);
 
-/* Contract and results ------------------------------------------------------------------------------------------------------- */
+/* Contract and results ------------------------------------------------------------------------- */
 
 /* Check main's inputs, bind the symbols. */
 int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
@@ -221,10 +224,10 @@ typedef struct delivery {
   const svm_value *inputs;
   const int32_t *is_copied; /* per input: the call worked on a copy; NULL: on none */
   void *const *input_data;
-  const plan *plan;         /* NULL: values of the interpreter */
-  void **made;              /* per output of the plan: its memory */
-  storage **owners;         /* the same without an allocator */
-  int32_t n_leaves;         /* so far */
+  const plan *plan; /* NULL: values of the interpreter */
+  void **made;      /* per output of the plan: its memory */
+  storage **owners; /* the same without an allocator */
+  int32_t n_leaves; /* so far */
   svm_error *error;
 } delivery;
 

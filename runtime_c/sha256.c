@@ -33,7 +33,8 @@ static void compress_plain(uint32_t state[8], const uint8_t *data, size_t n_bloc
     for (int i = 0; i < 16; i++) w[i] = big_endian(data + 4 * i);
     for (int i = 16; i < 64; i++) {
       uint32_t a = w[i - 15], b = w[i - 2];
-      w[i] = w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] + (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
+      w[i] = w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] +
+             (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(s, state, sizeof s);
     for (int i = 0; i < 64; i++) {

@@ -4,7 +4,8 @@
 
 #include "svm.h"
 
-/* Fill *error (not NULL inside the runtime: the API puts its own where the caller has none) and return `code`; the place in the program becomes unknown. */
+/* Fill *error (not NULL inside the runtime: the API puts its own where the caller has none) and return
+ * `code`; the place in the program becomes unknown. */
 int32_t status_fail(svm_error *error, int32_t code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 

@@ -13,8 +13,8 @@ int32_t strided_check(const char *what, const svm_tensor *t, svm_error *error) {
                        N_DTYPES - 1);
   }
   if (t->rank < 0 || t->rank > SVM_MAX_RANK) {
-    return status_fail(error, SVM_ERROR_SHAPE, "%s: rank %d is out of range, at most %d axes are supported", what,
-                       t->rank, SVM_MAX_RANK);
+    return status_fail(error, SVM_ERROR_SHAPE, "%s: rank %d is out of range, at most %d axes are supported",
+                       what, t->rank, SVM_MAX_RANK);
   }
   int64_t n = checked_elements(t->rank, t->sizes);
   if (checked_bytes(t->dtype, n) < 0) {
@@ -38,7 +38,8 @@ int strided_is_contiguous(const svm_tensor *t) {
 static char *copy_axis(char *to, const char *from, const svm_tensor *t, int32_t axis) {
   int64_t bytes = DTYPE_BYTES[t->dtype];
   if (axis == t->rank) return memcpy(to, from, (size_t)bytes), to + bytes;
-  for (int64_t i = 0; i < t->sizes[axis]; i++) to = copy_axis(to, from + i * t->strides[axis] * bytes, t, axis + 1);
+  for (int64_t i = 0; i < t->sizes[axis]; i++)
+    to = copy_axis(to, from + i * t->strides[axis] * bytes, t, axis + 1);
   return to;
 }
 

@@ -1,8 +1,9 @@
 /* svm.h: the whole public API of the shapevm runtime.
  *
- * A program is loaded once, verified before its first instruction, and then immutable: any number of threads may call
- * it at once. Every function that can fail returns an error code (SVM_OK is 0; the table of codes is vm/errors.py, in
- * C isa.gen.h) and writes one sentence into *error. Codes of dtypes and tags: vm/isa.py, in C isa.gen.h.
+ * A program is loaded once, verified before its first instruction, and then immutable: any number of threads
+ * may call it at once. Every function that can fail returns an error code (SVM_OK is 0; the table of codes is
+ * vm/errors.py, in C isa.gen.h) and writes one sentence into *error. Codes of dtypes and tags: vm/isa.py, in
+ * C isa.gen.h.
  *
  * cffi reads the part between the two marks below: plain C declarations, no preprocessor lines.
  */
@@ -23,10 +24,10 @@ extern "C" {
 /* Limits of the format; the loader refuses a program that is over one of them. */
 enum { SVM_MAX_RANK = 16, SVM_MAX_DIMS = 32, SVM_MAX_BUFFERS = 64, SVM_MESSAGE_BYTES = 1024 };
 
-/* Errors ----------------------------------------------------------------------------------------------------------- */
+/* Errors --------------------------------------------------------------------------------------- */
 
-/* `function`, `pc`: where the program stopped, -1 if outside of it. `source`: the model's line, "" if unknown; belongs
- * to the program. `message`: one sentence, UTF-8, zero-terminated. */
+/* `function`, `pc`: where the program stopped, -1 if outside of it. `source`: the model's line, "" if
+ * unknown; belongs to the program. `message`: one sentence, UTF-8, zero-terminated. */
 typedef struct svm_error {
   int32_t code;
   int32_t function;
@@ -38,7 +39,7 @@ typedef struct svm_error {
 /* Name of an error code as in vm/errors.py, "unknown" for any other number. */
 const char *svm_error_name(int32_t code);
 
-/* Values ----------------------------------------------------------------------------------------------------------- */
+/* Values --------------------------------------------------------------------------------------- */
 
 /* A refcounted object that keeps a value's memory alive. */
 typedef struct svm_object svm_object;
@@ -54,15 +55,16 @@ typedef struct svm_tensor {
 
 /* Where a tensor that a call returned has its memory. */
 enum {
-  SVM_ORIGIN_NEW = 0,      /* made by the call: from the allocator, or freed by svm_value_release */
-  SVM_ORIGIN_INPUT = 1,    /* input `origin_index` itself: copy it before the input changes */
-  SVM_ORIGIN_CONSTANT = 2  /* a constant of the program: read only, lives as long as the program */
+  SVM_ORIGIN_NEW = 0,     /* made by the call: from the allocator, or freed by svm_value_release */
+  SVM_ORIGIN_INPUT = 1,   /* input `origin_index` itself: copy it before the input changes */
+  SVM_ORIGIN_CONSTANT = 2 /* a constant of the program: read only, lives as long as the program */
 };
 
 /* A tagged value. Which fields count depends on `tag` (SVM_TAG_...):
  *   bool, int, function: integer     float: number     str: text, length (bytes; zero-terminated as well)
- *   tensor: tensor, origin, origin_index                list, tuple, dict: length; elements through svm_value_item
- * `owner`: NULL (borrowed memory: the caller's, or the allocator's), else released by svm_value_release. */
+ *   tensor: tensor, origin, origin_index                list, tuple, dict: length; elements through
+ * svm_value_item `owner`: NULL (borrowed memory: the caller's, or the allocator's), else released by
+ * svm_value_release. */
 typedef struct svm_value {
   int32_t tag;
   int32_t origin;
@@ -76,21 +78,22 @@ typedef struct svm_value {
   svm_object *owner;
 } svm_value;
 
-/* Element `index` of a list or tuple, or value `index` of a dict; `key` (may be NULL) gets the dict's key. Both are
- * borrowed from `container`. Returns SVM_OK or SVM_ERROR_ARGUMENT. */
+/* Element `index` of a list or tuple, or value `index` of a dict; `key` (may be NULL) gets the dict's key.
+ * Both are borrowed from `container`. Returns SVM_OK or SVM_ERROR_ARGUMENT. */
 int32_t svm_value_item(const svm_value *container, int64_t index, svm_value *key, svm_value *item);
 
-/* Make a list or tuple (`tag`) of n values, or a dict of n / 2 pairs key, value, key, value...; the values' own objects
- * are shared, borrowed strings and tensors are copied. The caller owns *result. */
+/* Make a list or tuple (`tag`) of n values, or a dict of n / 2 pairs key, value, key, value...; the values'
+ * own objects are shared, borrowed strings and tensors are copied. The caller owns *result. */
 int32_t svm_value_make(int32_t tag, const svm_value *items, int64_t n, svm_value *result, svm_error *error);
 
 /* Make a new contiguous tensor, contents undefined, owned by the caller (for host functions). */
-int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result, svm_error *error);
+int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result,
+                         svm_error *error);
 
 /* Give up what `value` owns and set it to none. NULL and borrowed values are fine. */
 void svm_value_release(svm_value *value);
 
-/* Loading ---------------------------------------------------------------------------------------------------------- */
+/* Loading -------------------------------------------------------------------------------------- */
 
 typedef struct svm_program svm_program;
 
@@ -98,30 +101,30 @@ enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2 };
 
 /* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. */
 typedef struct svm_options {
-  int32_t strategy;        /* auto: exact code once a shape is hot; jit: before its first run; generic: never */
-  int32_t hot_calls;       /* auto: executions of an entry before it is queued for compilation (default 2) */
-  int32_t native_code;     /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
-  int32_t has_compiler;    /* 1: one will be attached: a kernel without code is compiled, not refused (default 0) */
-  int32_t perf_map;        /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
-  int64_t code_bytes_max;  /* exact code kept mapped, beyond that evicted (default 64 MiB) */
-  int64_t plans_max;       /* plans kept (default 256) */
-  int64_t plan_bytes_max;  /* bytes of plans kept, without arenas (default 64 MiB) */
-  int64_t fuel;            /* instructions that one call may run (default 0) */
-  int64_t memory_max;      /* bytes that one call may hold at once, arena and heap (default 0) */
+  int32_t strategy;     /* auto: exact code once a shape is hot; jit: before its first run; generic: never */
+  int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default 2) */
+  int32_t native_code;  /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
+  int32_t has_compiler; /* 1: one will be attached: a kernel without code is no error (default 0) */
+  int32_t perf_map;     /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
+  int64_t code_bytes_max; /* exact code kept mapped, beyond that evicted (default 64 MiB) */
+  int64_t plans_max;      /* plans kept (default 256) */
+  int64_t plan_bytes_max; /* bytes of plans kept, without arenas (default 64 MiB) */
+  int64_t fuel;           /* instructions that one call may run (default 0) */
+  int64_t memory_max;     /* bytes that one call may hold at once, arena and heap (default 0) */
 } svm_options;
 
 void svm_options_init(svm_options *options);
 
-/* Load and verify an artifact; options NULL: the defaults. From memory: `data` (8-byte aligned) must stay unchanged
- * until svm_close. The weights of a file are mapped, never copied. */
+/* Load and verify an artifact; options NULL: the defaults. From memory: `data` (8-byte aligned) must stay
+ * unchanged until svm_close. The weights of a file are mapped, never copied. */
 int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error);
 int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
                         svm_error *error);
 
-/* Free the program. No call may be running; svm_request_wait returns -1 from now on, so end compiler threads first. */
+/* Free the program. No call may be running; end compiler threads first (svm_attach_compiler). */
 void svm_close(svm_program *program);
 
-/* The contract ----------------------------------------------------------------------------------------------------- */
+/* The contract --------------------------------------------------------------------------------- */
 /* All that these return belongs to the program. An index out of range gives NULL. */
 
 /* `max` -1: unbounded. `why`: the model line that wants the bounds, "" if unknown. */
@@ -152,7 +155,7 @@ typedef struct svm_function_info {
 } svm_function_info;
 
 typedef struct svm_kernel_info {
-  const char *label, *source, *spec; /* for people; the model's line; the spec as JSON */
+  const char *label, *source, *spec;              /* for people; the model's line; the spec as JSON */
   int32_t n_dims, n_buffers, n_objects, reserved; /* objects: usable on this CPU, exact ones and generic */
   int64_t code_bytes;
 } svm_kernel_info;
@@ -180,10 +183,10 @@ int32_t svm_meta(const svm_program *program, const char **text, size_t *size, sv
 /* Name of the best target that this CPU runs, "" if it runs none. */
 const char *svm_host_target(void);
 
-/* Host functions --------------------------------------------------------------------------------------------------- */
+/* Host functions ------------------------------------------------------------------------------- */
 
-/* `args` are borrowed for the call. `results` come in as none and are taken over (owned) or copied (borrowed).
- * Returns SVM_OK, or a code after filling *error. May be called from several threads at once. */
+/* `args` are borrowed for the call. `results` come in as none and are taken over (owned) or copied
+ * (borrowed). Returns SVM_OK, or a code after filling *error. May be called from several threads at once. */
 typedef int32_t (*svm_extern)(void *context, const svm_value *args, int32_t n_args, svm_value *results,
                               int32_t n_results, svm_error *error);
 
@@ -191,11 +194,12 @@ typedef int32_t (*svm_extern)(void *context, const svm_value *args, int32_t n_ar
 int32_t svm_register_extern(svm_program *program, const char *name, svm_extern function, void *context,
                             svm_error *error);
 
-/* Calls ------------------------------------------------------------------------------------------------------------ */
+/* Calls ---------------------------------------------------------------------------------------- */
 
 /* Gives memory for the new tensors that a call returns (element-aligned at least; 64 bytes is faster).
- * `allocate`: `leaf` counts the tensors of the outputs from 0, containers' elements depth first; `like` says dtype,
- * rank and sizes; NULL refuses. `release` (may be NULL) takes memory back when the call fails afterwards. */
+ * `allocate`: `leaf` counts the tensors of the outputs from 0, containers' elements depth first; `like` says
+ * dtype, rank and sizes; NULL refuses. `release` (may be NULL) takes memory back when the call fails
+ * afterwards. */
 typedef struct svm_allocator {
   void *context;
   void *(*allocate)(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
@@ -203,12 +207,14 @@ typedef struct svm_allocator {
 } svm_allocator;
 
 /* Call a function. The main function's inputs are checked against the contract; any other function takes its
- * parameters as they are. Inputs are borrowed for the call; non-contiguous ones are copied. `outputs`: room for
- * n_outputs == n_results of the function; set to none on an error. allocator NULL: malloc, see svm_value_release. */
+ * parameters as they are. Inputs are borrowed for the call; non-contiguous ones are copied. `outputs`: room
+ * for n_outputs == n_results of the function; set to none on an error. allocator NULL: malloc, see
+ * svm_value_release. */
 int32_t svm_call(svm_program *program, int32_t function, const svm_value *inputs, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error);
 
-/* Check main's inputs against the contract and bind its symbols (n_symbols values), without running anything. */
+/* Check main's inputs against the contract and bind its symbols (n_symbols values), without running anything.
+ */
 int32_t svm_bind(const svm_program *program, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                  svm_error *error);
 
@@ -219,7 +225,7 @@ int32_t svm_get_threads(void);
 /* Change the strategy; takes effect with entries and plans made from now on. */
 int32_t svm_set_strategy(svm_program *program, int32_t strategy, svm_error *error);
 
-/* Compilation ------------------------------------------------------------------------------------------------------ */
+/* Compilation ---------------------------------------------------------------------------------- */
 
 /* A wish for exact code: kernel-table index, its dims, and how often it has run. */
 typedef struct svm_request {
@@ -228,27 +234,40 @@ typedef struct svm_request {
   int64_t hits;
 } svm_request;
 
-/* Say that somebody answers requests (1) or no longer (0, waiters are woken; requests are dropped). While nobody does,
- * nothing is queued, and calls under strategy jit fail when they need code that is missing. */
+/* Say that somebody answers requests (1) or no longer (0, waiters are woken; requests are dropped). While
+ * nobody does, nothing is queued, and calls under strategy jit fail when they need code that is missing. */
 void svm_attach_compiler(svm_program *program, int32_t attached);
 
-/* Wait for a request: 1 and *request, 0 after timeout_ms without one, -1 when no compiler is attached any more. Every
- * request must be answered by svm_install_code or svm_compile_failed. */
+/* Wait for a request: 1 and *request, 0 after timeout_ms without one, -1 when no compiler is attached any
+ * more. Every request must be answered by svm_install_code or svm_compile_failed. */
 int32_t svm_request_wait(svm_program *program, int32_t timeout_ms, svm_request *request);
 
-/* Install one code object: `record` is a serialised code object followed by its code, exactly as docs/artifact.md lays
- * out one object (its hash is checked, the code is copied). An exact one takes effect at once for its dims. */
-int32_t svm_install_code(svm_program *program, int32_t kernel, const void *record, size_t size, svm_error *error);
+/* Install one code object: `record` is a serialised code object followed by its code, exactly as
+ * docs/artifact.md lays out one object (its hash is checked, the code is copied). An exact one takes effect
+ * at once for its dims. */
+int32_t svm_install_code(svm_program *program, int32_t kernel, const void *record, size_t size,
+                         svm_error *error);
 
 /* Answer a request with a failure: waiting callers get `message`; under auto the generic code stays. */
 int32_t svm_compile_failed(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims,
                            const char *message, svm_error *error);
 
-/* Statistics ------------------------------------------------------------------------------------------------------- */
+/* Statistics ----------------------------------------------------------------------------------- */
 
-enum { SVM_SITE_UNINITIALISED = 0, SVM_SITE_MONOMORPHIC = 1, SVM_SITE_POLYMORPHIC = 2, SVM_SITE_MEGAMORPHIC = 3 };
+enum {
+  SVM_SITE_UNINITIALISED = 0,
+  SVM_SITE_MONOMORPHIC = 1,
+  SVM_SITE_POLYMORPHIC = 2,
+  SVM_SITE_MEGAMORPHIC = 3
+};
 enum { SVM_TIER_NONE = 0, SVM_TIER_GENERIC = 1, SVM_TIER_EXACT = 2 };
-enum { SVM_ENTRY_IDLE = 0, SVM_ENTRY_QUEUED = 1, SVM_ENTRY_COMPILING = 2, SVM_ENTRY_COMPILED = 3, SVM_ENTRY_FAILED = 4 };
+enum {
+  SVM_ENTRY_IDLE = 0,
+  SVM_ENTRY_QUEUED = 1,
+  SVM_ENTRY_COMPILING = 2,
+  SVM_ENTRY_COMPILED = 3,
+  SVM_ENTRY_FAILED = 4
+};
 
 typedef struct svm_site_stats {
   int32_t state;

@@ -6,39 +6,57 @@
 #include "interpreter.h"
 #include "status.h"
 
-/* Sizes ------------------------------------------------------------------------------------------------------------------ */
+/* Sizes ---------------------------------------------------------------------------------------- */
 
-static int32_t read_sizes(const char *name, int32_t rank, const uint32_t *registers_of_sizes, const value *registers, int64_t *sizes,
-                          int64_t *n_elements, svm_error *error) {
+static int32_t read_sizes(const char *name, int32_t rank, const uint32_t *registers_of_sizes,
+                          const value *registers, int64_t *sizes, int64_t *n_elements, svm_error *error) {
   for (int32_t i = 0; i < rank; i++) {
     value v = registers[registers_of_sizes[i]];
-    if (v.tag != SVM_TAG_INT) return status_fail(error, SVM_ERROR_KIND, "%s: size %d is a %s; it takes an int", name, i, tag_name(v.tag));
+    if (v.tag != SVM_TAG_INT)
+      return status_fail(error, SVM_ERROR_KIND, "%s: size %d is a %s; it takes an int", name, i,
+                         tag_name(v.tag));
     sizes[i] = v.integer;
-    if (v.integer < 0) return status_fail(error, SVM_ERROR_SHAPE, "%s: size %d is %" PRId64 "; sizes must be >= 0", name, i, v.integer);
+    if (v.integer < 0)
+      return status_fail(error, SVM_ERROR_SHAPE, "%s: size %d is %" PRId64 "; sizes must be >= 0", name, i,
+                         v.integer);
   }
   *n_elements = checked_elements(rank, sizes);
-  return *n_elements < 0 ? status_fail(error, SVM_ERROR_SHAPE, "%s: the sizes make over 2^62 elements; use smaller inputs", name) : SVM_OK;
+  return *n_elements < 0 ? status_fail(error, SVM_ERROR_SHAPE,
+                                       "%s: the sizes make over 2^62 elements; use smaller inputs", name)
+                         : SVM_OK;
 }
 
 static int32_t check_tensor(const char *name, value a, svm_error *error) {
-  return a.tag == SVM_TAG_TENSOR ? SVM_OK : status_fail(error, SVM_ERROR_KIND, "%s: its operand is a %s; it takes a tensor", name, tag_name(a.tag));
+  return a.tag == SVM_TAG_TENSOR
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_KIND, "%s: its operand is a %s; it takes a tensor", name,
+                           tag_name(a.tag));
 }
 
-int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes, const value *registers, value *out) {
+int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
+                     const value *registers, value *out) {
   int64_t sizes[SVM_LIMIT_RANK], n, n_bytes;
   if (read_sizes("alloc", rank, registers_of_sizes, registers, sizes, &n, c->error)) return c->error->code;
-  if ((n_bytes = checked_bytes(dtype, n)) < 0) return status_fail(c->error, SVM_ERROR_SHAPE, "alloc: the sizes make over 2^62 bytes; use smaller inputs");
+  if ((n_bytes = checked_bytes(dtype, n)) < 0)
+    return status_fail(c->error, SVM_ERROR_SHAPE,
+                       "alloc: the sizes make over 2^62 bytes; use smaller inputs");
   int32_t number = 0;
   if (c->recorder && record_storage(c, n_bytes, &number)) return c->error->code;
-  storage *memory = c->recorder ? storage_over(&c->heap, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error) : storage_make(&c->heap, n_bytes, c->error);
+  storage *memory = c->recorder ? storage_over(&c->heap, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error)
+                                : storage_make(&c->heap, n_bytes, c->error);
   return memory ? tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error) : c->error->code;
 }
 
-int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of_sizes, const value *registers, value *out) {
+int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of_sizes,
+                    const value *registers, value *out) {
   int64_t sizes[SVM_LIMIT_RANK], n;
-  if (check_tensor("view", a, c->error) || read_sizes("view", rank, registers_of_sizes, registers, sizes, &n, c->error)) return c->error->code;
+  if (check_tensor("view", a, c->error) ||
+      read_sizes("view", rank, registers_of_sizes, registers, sizes, &n, c->error))
+    return c->error->code;
   if (n != a.tensor->n_elements) {
-    return status_fail(c->error, SVM_ERROR_SHAPE, "view: the sizes make %" PRId64 " elements; the tensor has %" PRId64, n, a.tensor->n_elements);
+    return status_fail(c->error, SVM_ERROR_SHAPE,
+                       "view: the sizes make %" PRId64 " elements; the tensor has %" PRId64, n,
+                       a.tensor->n_elements);
   }
   if (a.tensor->memory->refs >= 0) a.tensor->memory->refs++; /* constants are immortal */
   return tensor_make(&c->heap, a.tensor->dtype, rank, sizes, a.tensor->memory, out, c->error);
@@ -46,12 +64,13 @@ int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of
 
 int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error) {
   if (check_tensor("dim", a, error)) return error->code;
-  if (axis >= a.tensor->rank) return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a.tensor->rank);
+  if (axis >= a.tensor->rank)
+    return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a.tensor->rank);
   *out = a.tensor->sizes[axis];
   return SVM_OK;
 }
 
-/* Half precision --------------------------------------------------------------------------------------------------------- */
+/* Half precision ------------------------------------------------------------------------------- */
 
 static float float_of_bits(uint32_t bits) {
   float f;
@@ -67,7 +86,9 @@ static uint32_t bits_of_float(float f) {
 
 static float f16_to_float(uint16_t h) {
   int exponent = h >> 10 & 31, mantissa = h & 1023;
-  float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? ldexpf((float)(mantissa | 1024), exponent - 25) : ldexpf((float)mantissa, -24);
+  float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                    : exponent     ? ldexpf((float)(mantissa | 1024), exponent - 25)
+                                   : ldexpf((float)mantissa, -24);
   return h >> 15 ? -magnitude : magnitude;
 }
 
@@ -89,11 +110,12 @@ static uint16_t bf16_of_double(double d) {
   return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* Elements ------------------------------------------------------------------------------------------------------------------- */
+/* Elements ------------------------------------------------------------------------------------- */
 
 int32_t scalar_to_float(value a, value *out, svm_error *error) {
   if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
-    return status_fail(error, SVM_ERROR_KIND, "to_float: its operand is a %s; it takes a bool, int or float", tag_name(a.tag));
+    return status_fail(error, SVM_ERROR_KIND, "to_float: its operand is a %s; it takes a bool, int or float",
+                       tag_name(a.tag));
   }
   *out = a.tag == SVM_TAG_FLOAT ? a : (value){SVM_TAG_FLOAT, {.number = (double)a.integer}};
   return SVM_OK;
@@ -101,7 +123,8 @@ int32_t scalar_to_float(value a, value *out, svm_error *error) {
 
 int32_t scalar_to_int(value a, value *out, svm_error *error) {
   if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
-    return status_fail(error, SVM_ERROR_KIND, "to_int: its operand is a %s; it takes a bool, int or float", tag_name(a.tag));
+    return status_fail(error, SVM_ERROR_KIND, "to_int: its operand is a %s; it takes a bool, int or float",
+                       tag_name(a.tag));
   }
   if (a.tag == SVM_TAG_FLOAT && !(a.number >= -0x1p63 && a.number < 0x1p63)) {
     return status_fail(error, SVM_ERROR_OVERFLOW, "to_int: %g leaves 64 bits", a.number);
@@ -112,8 +135,19 @@ int32_t scalar_to_int(value a, value *out, svm_error *error) {
 
 int32_t tensor_item(value a, value *out, svm_error *error) {
   if (check_tensor("item", a, error)) return error->code;
-  if (a.tensor->n_elements != 1) return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1", a.tensor->n_elements);
-  union { uint8_t u8; int8_t i8; int16_t i16; uint16_t u16; int32_t i32; int64_t i64; float f32; double f64; } e;
+  if (a.tensor->n_elements != 1)
+    return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
+                       a.tensor->n_elements);
+  union {
+    uint8_t u8;
+    int8_t i8;
+    int16_t i16;
+    uint16_t u16;
+    int32_t i32;
+    int64_t i64;
+    float f32;
+    double f64;
+  } e;
   memcpy(&e, a.tensor->memory->data, (size_t)DTYPE_BYTES[a.tensor->dtype]);
   switch (a.tensor->dtype) {
     case SVM_DTYPE_BOOL: *out = (value){SVM_TAG_BOOL, {e.u8 != 0}}; break;
@@ -123,7 +157,9 @@ int32_t tensor_item(value a, value *out, svm_error *error) {
     case SVM_DTYPE_I32: *out = (value){SVM_TAG_INT, {e.i32}}; break;
     case SVM_DTYPE_I64: *out = (value){SVM_TAG_INT, {e.i64}}; break;
     case SVM_DTYPE_F16: *out = (value){SVM_TAG_FLOAT, {.number = f16_to_float(e.u16)}}; break;
-    case SVM_DTYPE_BF16: *out = (value){SVM_TAG_FLOAT, {.number = float_of_bits((uint32_t)e.u16 << 16)}}; break;
+    case SVM_DTYPE_BF16:
+      *out = (value){SVM_TAG_FLOAT, {.number = float_of_bits((uint32_t)e.u16 << 16)}};
+      break;
     case SVM_DTYPE_F32: *out = (value){SVM_TAG_FLOAT, {.number = e.f32}}; break;
     default: *out = (value){SVM_TAG_FLOAT, {.number = e.f64}}; break;
   }
@@ -147,7 +183,9 @@ static void store_float(int32_t dtype, double d, void *to) {
 int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
   value converted;
   int is_float_dtype = dtype >= SVM_DTYPE_F16, is_bool = dtype == SVM_DTYPE_BOOL;
-  int32_t code = is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT) ? scalar_to_float(a, &converted, c->error) : scalar_to_int(a, &converted, c->error);
+  int32_t code = is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)
+                     ? scalar_to_float(a, &converted, c->error)
+                     : scalar_to_int(a, &converted, c->error);
   storage *memory = code ? NULL : storage_make(&c->heap, DTYPE_BYTES[dtype], c->error);
   if (!memory) return c->error->code;
   if (is_float_dtype) store_float(dtype, converted.number, memory->data);

@@ -1,9 +1,11 @@
-/* Stress of what threads share: several callers of one program at many sizes, a compiler that answers requests, limits so
- * small that plans and code are evicted all the time. Every result is checked. For -DSVM_SANITIZE=thread.
+/* Stress of what threads share: several callers of one program at many sizes, a compiler that answers
+ * requests, limits so small that plans and code are evicted all the time. Every result is checked. For
+ * -DSVM_SANITIZE=thread.
  *
  *   test_threads CHAIN.svm N_LAUNCHES CALLERS CALLS_EACH
  *
- * CHAIN.svm: f32 inputs x[n], z[n], output y = x + N_LAUNCHES * z. Exit 0: all results are right and code was installed. */
+ * CHAIN.svm: f32 inputs x[n], z[n], output y = x + N_LAUNCHES * z. Exit 0: all results are right and code was
+ * installed. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -28,7 +30,7 @@ static int check(int32_t code, const svm_error *error) {
   return code == SVM_OK;
 }
 
-/* Calls -------------------------------------------------------------------------------------------------------------------- */
+/* Calls ---------------------------------------------------------------------------------------- */
 
 static int call_once(float *x, float *z, int64_t n) {
   svm_error error;
@@ -57,7 +59,7 @@ static void *caller(void *argument) {
   return NULL;
 }
 
-/* The compiler: the artifact's generic code, recorded as exact ------------------------------------------------------------- */
+/* The compiler: the artifact's generic code, recorded as exact --------------------------------- */
 
 typedef struct record {
   uint8_t *bytes;
@@ -70,19 +72,23 @@ static int read_generic(const char *path) {
   FILE *file = fopen(path, "rb");
   static svm_file_section rows[SVM_FILE_N_SECTIONS];
   svm_file_object o;
-  if (!file || fseek(file, sizeof(svm_file_header), SEEK_SET) || fread(rows, sizeof rows, 1, file) != 1) return 0;
+  if (!file || fseek(file, sizeof(svm_file_header), SEEK_SET) || fread(rows, sizeof rows, 1, file) != 1)
+    return 0;
   const svm_file_section *objects = &rows[SVM_SECTION_OBJECTS - 1], *blobs = &rows[SVM_SECTION_BLOBS - 1];
   if (fseek(file, (long)objects->offset, SEEK_SET) || fread(&o, sizeof o, 1, file) != 1) return 0;
   generic.size = o.record_size + o.code_size;
   generic.bytes = malloc(generic.size);
-  int is_read = generic.bytes && !fseek(file, (long)objects->offset, SEEK_SET) && fread(generic.bytes, o.record_size, 1, file) == 1 &&
-                !fseek(file, (long)(blobs->offset + o.code_offset), SEEK_SET) && fread(generic.bytes + o.record_size, o.code_size, 1, file) == 1;
+  int is_read = generic.bytes && !fseek(file, (long)objects->offset, SEEK_SET) &&
+                fread(generic.bytes, o.record_size, 1, file) == 1 &&
+                !fseek(file, (long)(blobs->offset + o.code_offset), SEEK_SET) &&
+                fread(generic.bytes + o.record_size, o.code_size, 1, file) == 1;
   fclose(file);
   return is_read;
 }
 
 static record make_exact(const svm_request *request) {
-  size_t dims_size = (size_t)request->n_dims * sizeof(int64_t), head = sizeof(svm_file_object), skipped = offsetof(svm_file_object, spec_hash);
+  size_t dims_size = (size_t)request->n_dims * sizeof(int64_t), head = sizeof(svm_file_object),
+         skipped = offsetof(svm_file_object, spec_hash);
   record made = {malloc(generic.size + dims_size), generic.size + dims_size};
   memcpy(made.bytes, generic.bytes, head);
   memcpy(made.bytes + head, request->dims, dims_size);
@@ -110,7 +116,8 @@ static void *compiler(void *argument) {
       continue;
     }
     record made = make_exact(&request);
-    if (!check(svm_install_code(program, request.kernel, made.bytes, made.size, &error), &error)) atomic_fetch_add(&n_wrong, 1);
+    if (!check(svm_install_code(program, request.kernel, made.bytes, made.size, &error), &error))
+      atomic_fetch_add(&n_wrong, 1);
     free(made.bytes);
   }
   return NULL;
@@ -140,7 +147,9 @@ int main(int argc, char **argv) {
   options.plans_max = 8;
   options.code_bytes_max = 8 * 4096;
   options.hot_calls = 1;
-  if (n_callers > CALLERS_MAX || !read_generic(argv[1]) || !check(svm_open_path(argv[1], &options, &program, &error), &error)) return 2;
+  if (n_callers > CALLERS_MAX || !read_generic(argv[1]) ||
+      !check(svm_open_path(argv[1], &options, &program, &error), &error))
+    return 2;
   svm_set_threads(3, NULL);
   svm_attach_compiler(program, 1);
   for (int i = 0; i < 2; i++) pthread_create(&compilers[i], NULL, compiler, NULL);
@@ -153,8 +162,9 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 2; i++) pthread_join(compilers[i], NULL);
   svm_stats s;
   svm_get_stats(program, &s);
-  printf("%lld calls, %d wrong, %lld plans evicted, %lld installed, %lld evicted, %d failed requests\n", (long long)s.calls, n_wrong, (long long)s.plans_evicted,
-         (long long)s.code_installed, (long long)s.code_evicted, n_failed_requests);
+  printf("%lld calls, %d wrong, %lld plans evicted, %lld installed, %lld evicted, %d failed requests\n",
+         (long long)s.calls, n_wrong, (long long)s.plans_evicted, (long long)s.code_installed,
+         (long long)s.code_evicted, n_failed_requests);
   svm_close(program);
   free(generic.bytes);
   svm_set_threads(1, NULL); /* ends the pool's threads */

@@ -1,9 +1,10 @@
-/* The pool. One job at a time; its tiles are taken in blocks from an atomic counter, so any partition may happen: by the
- * kernel ABI the bits do not depend on it.
+/* The pool. One job at a time; its tiles are taken in blocks from an atomic counter, so any partition may
+ * happen: by the kernel ABI the bits do not depend on it.
  *
- * A worker joins a job by raising `n_inside` and then reading `open`; the caller closes the job by clearing `open` and
- * then waits for n_inside == 0. All four are sequentially consistent: either the worker sees the job closed and leaves
- * its fields alone, or the caller waits for it. So late workers are never waited for. */
+ * A worker joins a job by raising `n_inside` and then reading `open`; the caller closes the job by clearing
+ * `open` and then waits for n_inside == 0. All four are sequentially consistent: either the worker sees the
+ * job closed and leaves its fields alone, or the caller waits for it. So late workers are never waited for.
+ */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -18,8 +19,14 @@
 
 #include "status.h"
 
-enum { CACHE_LINE = 64, MAX_THREADS = 256, BLOCKS_PER_THREAD = 4, SPIN_NS = 50000, SPINS_PER_LOOK = 64,
-       SPINS_BEFORE_YIELD = 4096 };
+enum {
+  CACHE_LINE = 64,
+  MAX_THREADS = 256,
+  BLOCKS_PER_THREAD = 4,
+  SPIN_NS = 50000,
+  SPINS_PER_LOOK = 64,
+  SPINS_BEFORE_YIELD = 4096
+};
 
 typedef struct job {
   svm_kernel_code *code;
@@ -30,15 +37,15 @@ typedef struct job {
 } job;
 
 static struct pool {
-  _Alignas(CACHE_LINE) atomic_flag busy;     /* held by the caller whose job runs, and by svm_set_threads */
+  _Alignas(CACHE_LINE) atomic_flag busy; /* held by the caller whose job runs, and by svm_set_threads */
   _Alignas(CACHE_LINE) _Atomic uint64_t number; /* of the newest job */
-  _Atomic uint64_t open;                     /* number of the job that may be joined, 0: none */
+  _Atomic uint64_t open;                        /* number of the job that may be joined, 0: none */
   _Atomic int32_t n_asleep;
   _Atomic int32_t is_ending;
   _Alignas(CACHE_LINE) _Atomic int64_t next; /* tile */
   _Alignas(CACHE_LINE) _Atomic int32_t n_inside;
   job job;
-  svm_rt error; /* the first that a worker reported, under `lock` */
+  svm_rt error;             /* the first that a worker reported, under `lock` */
   _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
   int32_t n_running;        /* workers, changed while `busy` is held */
   pthread_t workers[MAX_THREADS];
@@ -46,7 +53,7 @@ static struct pool {
   pthread_cond_t wake;
 } pool = {.busy = ATOMIC_FLAG_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-/* The kernel's view of a thread ------------------------------------------------------------------------------------- */
+/* The kernel's view of a thread ---------------------------------------------------------------- */
 
 int rt_reserve(svm_rt *rt, size_t scratch) {
   if (scratch <= rt->scratch_bytes) return 0;
@@ -64,7 +71,7 @@ void rt_free(svm_rt *rt) {
   *rt = (svm_rt){0};
 }
 
-/* Workers ---------------------------------------------------------------------------------------------------------- */
+/* Workers -------------------------------------------------------------------------------------- */
 
 static void take_blocks(const job *j, svm_rt *rt) {
   for (;;) {
@@ -142,7 +149,7 @@ static void wake_sleepers(void) {
   pthread_mutex_unlock(&pool.lock);
 }
 
-/* Size of the pool --------------------------------------------------------------------------------------------------- */
+/* Size of the pool ----------------------------------------------------------------------------- */
 
 static int32_t n_cpus(void) {
   cpu_set_t set;
@@ -181,20 +188,22 @@ static void end_workers(void) {
   atomic_store(&pool.is_ending, 0);
 }
 
-/* Start what is missing; the caller holds `busy`. Fewer threads than wanted are no error: they only run slower. */
+/* Start what is missing; the caller holds `busy`. Fewer threads than wanted are no error: they only run
+ * slower. */
 static void start_workers(void) {
   static int is_registered;
   if (!is_registered) is_registered = !pthread_atfork(NULL, NULL, forget_workers);
   int32_t n = threads_count() - 1;
-  while (pool.n_running < n && !pthread_create(&pool.workers[pool.n_running], NULL, work, NULL)) pool.n_running++;
+  while (pool.n_running < n && !pthread_create(&pool.workers[pool.n_running], NULL, work, NULL))
+    pool.n_running++;
 }
 
 int32_t svm_get_threads(void) { return threads_count(); }
 
 int32_t svm_set_threads(int32_t n, svm_error *error) {
   if (n < 0 || n > MAX_THREADS) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n,
-                       MAX_THREADS);
+    return status_fail(error, SVM_ERROR_ARGUMENT,
+                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n, MAX_THREADS);
   }
   n = n ? n : n_cpus();
   while (atomic_flag_test_and_set(&pool.busy)) sched_yield();
@@ -204,10 +213,10 @@ int32_t svm_set_threads(int32_t n, svm_error *error) {
   return SVM_OK;
 }
 
-/* Jobs --------------------------------------------------------------------------------------------------------------- */
+/* Jobs ----------------------------------------------------------------------------------------- */
 
-void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t n_tiles,
-                 size_t scratch) {
+void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                 int64_t n_tiles, size_t scratch) {
   int32_t n = threads_count();
   if (n == 1 || n_tiles < 2 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
     code(buffers, dims, rt, 0, n_tiles);
@@ -224,7 +233,8 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
   wake_sleepers();
   take_blocks(&pool.job, rt);
   atomic_store(&pool.open, 0);
-  for (int64_t i = 1; atomic_load(&pool.n_inside); i++) i % SPINS_BEFORE_YIELD ? relax() : (void)sched_yield();
+  for (int64_t i = 1; atomic_load(&pool.n_inside); i++)
+    i % SPINS_BEFORE_YIELD ? relax() : (void)sched_yield();
   if (!rt->error && pool.error.error) {
     rt->error = pool.error.error;
     rt->error_value = pool.error.error_value;

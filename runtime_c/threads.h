@@ -17,7 +17,8 @@ typedef struct svm_rt {
 
 enum { KERNEL_ERROR_INDEX = 1 };
 _Static_assert(offsetof(svm_rt, error) == 8 && offsetof(svm_rt, error_value) == 16 &&
-                   offsetof(svm_rt, error_bound) == 24, "the kernel ABI");
+                   offsetof(svm_rt, error_bound) == 24,
+               "the kernel ABI");
 
 typedef void svm_kernel_code(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin,
                              int64_t tile_end);
@@ -26,10 +27,10 @@ typedef void svm_kernel_code(void *const *buffers, const int64_t *dims, svm_rt *
 int rt_reserve(svm_rt *rt, size_t scratch);
 void rt_free(svm_rt *rt);
 
-/* Run tiles 0 <= t < n_tiles on the pool and the calling thread; on the latter alone while the pool is busy. An error
- * that a kernel reports on any thread ends up in *rt. The caller's rt has `scratch` bytes. */
-void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t n_tiles,
-                 size_t scratch);
+/* Run tiles 0 <= t < n_tiles on the pool and the calling thread; on the latter alone while the pool is busy.
+ * An error that a kernel reports on any thread ends up in *rt. The caller's rt has `scratch` bytes. */
+void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                 int64_t n_tiles, size_t scratch);
 
 /* Threads that threads_run would use at most. */
 int32_t threads_count(void);

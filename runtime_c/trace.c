@@ -21,19 +21,25 @@ static int make_room(void **rows, int64_t *capacity, int64_t n, size_t size) {
   return 0;
 }
 
-static int32_t fail_memory(call *c) { return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the trace of a call"); }
+static int32_t fail_memory(call *c) {
+  return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the trace of a call");
+}
 
 static int32_t stop_if_too_long(call *c) {
   recorder *r = c->recorder;
-  int64_t bytes = r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) + r->n_storages * (int64_t)sizeof(arena_buffer);
+  int64_t bytes = r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
+                  r->n_storages * (int64_t)sizeof(arena_buffer);
   if (!r->max_bytes || bytes <= r->max_bytes) return SVM_OK;
   r->is_too_long = 1;
-  return status_fail(c->error, SVM_ERROR_LIMIT, "plan_bytes_max: the plan of a call takes over %lld bytes", (long long)r->max_bytes);
+  return status_fail(c->error, SVM_ERROR_LIMIT, "plan_bytes_max: the plan of a call takes over %lld bytes",
+                     (long long)r->max_bytes);
 }
 
 int32_t record_storage(call *c, int64_t n_bytes, int32_t *out) {
   recorder *r = c->recorder;
-  if (r->n_storages == INT32_MAX || make_room((void **)&r->storages, &r->storage_capacity, r->n_storages, sizeof *r->storages)) return fail_memory(c);
+  if (r->n_storages == INT32_MAX ||
+      make_room((void **)&r->storages, &r->storage_capacity, r->n_storages, sizeof *r->storages))
+    return fail_memory(c);
   r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP};
   *out = (int32_t)r->n_storages++;
   return stop_if_too_long(c);
@@ -49,13 +55,16 @@ static buffer_ref reference(recorder *r, const storage *s) {
   return (buffer_ref){s->origin_index, BASE_ARENA, 0};
 }
 
-int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers, int32_t function, uint32_t pc) {
+int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers,
+                      int32_t function, uint32_t pc) {
   recorder *r = c->recorder;
-  if (r->n_steps >= INT32_MAX - 1 || make_room((void **)&r->steps, &r->step_capacity, r->n_steps, sizeof *r->steps) ||
+  if (r->n_steps >= INT32_MAX - 1 ||
+      make_room((void **)&r->steps, &r->step_capacity, r->n_steps, sizeof *r->steps) ||
       make_room((void **)&r->refs, &r->ref_capacity, r->n_refs + n_buffers, sizeof *r->refs)) {
     return fail_memory(c);
   }
-  for (int32_t i = 0; i < n_buffers; i++) r->refs[r->n_refs + i] = reference(r, registers[buffers[i]].tensor->memory);
+  for (int32_t i = 0; i < n_buffers; i++)
+    r->refs[r->n_refs + i] = reference(r, registers[buffers[i]].tensor->memory);
   r->steps[r->n_steps++] = (step){e, NULL, n_buffers, function, pc};
   r->n_refs += n_buffers;
   return stop_if_too_long(c);
@@ -68,7 +77,7 @@ static void recorder_free(recorder *r) {
   free(r->output_of);
 }
 
-/* Outputs ---------------------------------------------------------------------------------------------------------------- */
+/* Outputs -------------------------------------------------------------------------------------- */
 
 /* Number the storages that the results own, in order of their first tensors; *leaf counts all tensors. */
 static int32_t find_outputs(call *c, plan *made, value v, int32_t *leaf) {
@@ -116,14 +125,15 @@ static void renumber(plan *made, const recorder *r) {
   }
 }
 
-/* Plans -------------------------------------------------------------------------------------------------------------------- */
+/* Plans ---------------------------------------------------------------------------------------- */
 
 static void resolve(const svm_program *p, plan *made, const recorder *r) {
   for (int64_t i = 0; i < r->n_refs; i++) {
     buffer_ref *ref = &made->refs[i];
     if (ref->base != BASE_ARENA) continue;
     int32_t output = r->output_of[ref->offset];
-    *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0} : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
+    *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
+                      : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
   }
   const buffer_ref *next = made->refs;
   for (int32_t i = 0; i < made->n_steps; i++) {
@@ -136,12 +146,15 @@ static int32_t build(call *c, plan *made) {
   recorder *r = c->recorder;
   if (find_all_outputs(c, made)) return c->error->code;
   made->arena_bytes = arena_plan(r->storages, (int32_t)r->n_storages);
-  if (made->arena_bytes < 0) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the call's tensors take over 2^62 bytes; use smaller inputs");
+  if (made->arena_bytes < 0)
+    return status_fail(c->error, SVM_ERROR_MEMORY,
+                       "memory: the call's tensors take over 2^62 bytes; use smaller inputs");
   if (heap_count(&c->heap, made->arena_bytes, c->error)) return c->error->code;
   made->n_steps = (int32_t)r->n_steps;
   made->steps = r->steps, r->steps = NULL; /* the plan's now */
   made->refs = r->refs, r->refs = NULL;
-  made->plan_bytes = (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref);
+  made->plan_bytes =
+      (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref);
   resolve(c->program, made, r);
   renumber(made, r);
   return SVM_OK;

@@ -20,14 +20,14 @@ const char *tag_name(int32_t tag) {
   return tag >= 0 && tag < n ? TAG_NAMES[tag] : "unknown";
 }
 
-/* Memory ----------------------------------------------------------------------------------------------------------- */
+/* Memory --------------------------------------------------------------------------------------- */
 
 int32_t heap_count(heap *heap, int64_t bytes, svm_error *error) {
   if (!heap) return SVM_OK;
   if (bytes > 0 && heap->max && bytes > heap->max - heap->used) {
     return status_fail(error, SVM_ERROR_LIMIT,
-                       "memory_max: the call holds %" PRId64 " bytes and needs %" PRId64 " more, over the limit of %" PRId64
-                       "; raise memory_max or use smaller inputs",
+                       "memory_max: the call holds %" PRId64 " bytes and needs %" PRId64
+                       " more, over the limit of %" PRId64 "; raise memory_max or use smaller inputs",
                        heap->used, bytes, heap->max);
   }
   heap->used += bytes;
@@ -43,7 +43,8 @@ static void *take(heap *heap, size_t n_bytes, svm_error *error) {
   void *memory = malloc(n_bytes);
   if (memory) return memory;
   heap_release(heap, (int64_t)n_bytes);
-  status_fail(error, SVM_ERROR_MEMORY, "memory: malloc of %zu bytes failed; free memory or set memory_max", n_bytes);
+  status_fail(error, SVM_ERROR_MEMORY, "memory: malloc of %zu bytes failed; free memory or set memory_max",
+              n_bytes);
   return NULL;
 }
 
@@ -67,7 +68,7 @@ int64_t checked_bytes(int32_t dtype, int64_t n_elements) {
   return n_bytes > INT64_C(1) << 62 ? -1 : n_bytes;
 }
 
-/* Objects ---------------------------------------------------------------------------------------------------------- */
+/* Objects -------------------------------------------------------------------------------------- */
 
 int value_is_object(value v) {
   return v.tag == SVM_TAG_TENSOR || v.tag == SVM_TAG_STR || v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE ||
@@ -105,7 +106,7 @@ int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, 
   return SVM_OK;
 }
 
-/* Storage and tensors ---------------------------------------------------------------------------------------------- */
+/* Storage and tensors -------------------------------------------------------------------------- */
 
 enum { STORAGE_HEADER = 64 }; /* data that a storage owns starts here, 64-byte aligned */
 _Static_assert(sizeof(storage) <= STORAGE_HEADER, "the header fits before the data");
@@ -116,11 +117,12 @@ storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
   storage *made = aligned_alloc(64, size);
   if (!made) {
     heap_release(heap, (int64_t)size);
-    status_fail(error, SVM_ERROR_MEMORY, "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs",
-                n_bytes);
+    status_fail(error, SVM_ERROR_MEMORY,
+                "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs", n_bytes);
     return NULL;
   }
-  *made = (storage){.refs = 1, .origin = SVM_ORIGIN_NEW, .n_bytes = n_bytes, .data = (char *)made + STORAGE_HEADER};
+  *made = (storage){
+      .refs = 1, .origin = SVM_ORIGIN_NEW, .n_bytes = n_bytes, .data = (char *)made + STORAGE_HEADER};
   return made;
 }
 
@@ -134,12 +136,13 @@ storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, i
 
 void storage_release(heap *heap, storage *memory) {
   if (memory->refs < 0 || --memory->refs > 0) return;
-  size_t size = memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
+  size_t size =
+      memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
   give_back(heap, memory, size);
 }
 
-int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory, value *result,
-                    svm_error *error) {
+int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
+                    value *result, svm_error *error) {
   tensor *made = take(heap, tensor_bytes(rank), error);
   if (!made) {
     storage_release(heap, memory);
@@ -155,7 +158,7 @@ int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *size
   return SVM_OK;
 }
 
-/* Containers ------------------------------------------------------------------------------------------------------- */
+/* Containers ----------------------------------------------------------------------------------- */
 
 static int32_t depth_of(value v) {
   return value_is_object(v) && v.tag != SVM_TAG_STR && v.tag != SVM_TAG_TENSOR ? v.sequence->depth : 0;
@@ -163,8 +166,8 @@ static int32_t depth_of(value v) {
 
 static int32_t check_depth(int32_t tag, int32_t depth, svm_error *error) {
   if (depth <= MAX_DEPTH) return SVM_OK;
-  return status_fail(error, SVM_ERROR_LIMIT, "%s: containers nest %d deep, at most %d do; flatten them", tag_name(tag),
-                     depth, MAX_DEPTH);
+  return status_fail(error, SVM_ERROR_LIMIT, "%s: containers nest %d deep, at most %d do; flatten them",
+                     tag_name(tag), depth, MAX_DEPTH);
 }
 
 static int is_key(value v) { return v.tag == SVM_TAG_INT || v.tag == SVM_TAG_STR; }
@@ -172,7 +175,8 @@ static int is_key(value v) { return v.tag == SVM_TAG_INT || v.tag == SVM_TAG_STR
 static int keys_equal(value a, value b) {
   if (a.tag != b.tag) return 0;
   if (a.tag == SVM_TAG_INT) return a.integer == b.integer;
-  return a.text->length == b.text->length && memcmp(a.text->bytes, b.text->bytes, (size_t)a.text->length) == 0;
+  return a.text->length == b.text->length &&
+         memcmp(a.text->bytes, b.text->bytes, (size_t)a.text->length) == 0;
 }
 
 /* Put the pairs into the dict; a later value of an equal key replaces the earlier one, as in Python. */
@@ -191,7 +195,8 @@ static void fill_dict(heap *heap, sequence *s, int64_t n, const value *items) {
   }
 }
 
-int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result, svm_error *error) {
+int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
+                      svm_error *error) {
   int32_t depth = 0;
   for (int64_t i = 0; i < n; i++) {
     if (tag == SVM_TAG_DICT && i % 2 == 0 && !is_key(items[i])) {
@@ -265,7 +270,8 @@ int32_t sequence_get(const sequence *s, value key, value *result, svm_error *err
     for (int64_t i = 0; i < s->length; i++) {
       if (keys_equal(s->items[2 * i], key)) return *result = s->items[2 * i + 1], SVM_OK;
     }
-  } else if (s->base.tag != SVM_TAG_DICT && key.tag == SVM_TAG_INT && key.integer >= 0 && key.integer < s->length) {
+  } else if (s->base.tag != SVM_TAG_DICT && key.tag == SVM_TAG_INT && key.integer >= 0 &&
+             key.integer < s->length) {
     return *result = s->items[key.integer], SVM_OK;
   }
   return fail_key(s, key, error);

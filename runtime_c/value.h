@@ -1,7 +1,7 @@
 /* Tagged values in registers, and the refcounted immutable objects that they hold.
  *
- * Counts are plain ints: an object belongs to one context until it is handed to the caller. Objects of a program
- * (constants) are shared by all threads and immortal: their count is negative and never changes. */
+ * Counts are plain ints: an object belongs to one context until it is handed to the caller. Objects of a
+ * program (constants) are shared by all threads and immortal: their count is negative and never changes. */
 #ifndef SVM_VALUE_H
 #define SVM_VALUE_H
 
@@ -27,8 +27,9 @@ typedef struct text {
   char bytes[];
 } text;
 
-/* Memory of one or several tensors (views). `origin`: SVM_ORIGIN_...; `origin_index`: which input, or the number of a
- * traced storage, which has no memory yet (data NULL). Only storage of origin NEW may be written. */
+/* Memory of one or several tensors (views). `origin`: SVM_ORIGIN_...; `origin_index`: which input, or the
+ * number of a traced storage, which has no memory yet (data NULL). Only storage of origin NEW may be written.
+ */
 typedef struct storage {
   int32_t refs;
   int32_t origin;
@@ -95,17 +96,21 @@ int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, 
 
 /* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
 storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error);
-storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index, svm_error *error);
+storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
+                      svm_error *error);
 void storage_release(heap *heap, storage *memory);
 
-/* A tensor over `memory`, whose reference it takes over (also when failing). The caller checked sizes and bytes. */
-int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory, value *result,
-                    svm_error *error);
+/* A tensor over `memory`, whose reference it takes over (also when failing). The caller checked sizes and
+ * bytes. */
+int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
+                    value *result, svm_error *error);
 
 /* A list, tuple or dict of n values (dict: n = 2 * pairs), which it retains. */
-int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result, svm_error *error);
+int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
+                      svm_error *error);
 
-/* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one. */
+/* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one.
+ */
 int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error);
 
 /* Value of `key` in the sequence, borrowed. */
@@ -116,7 +121,8 @@ static inline int64_t sequence_n_values(const sequence *s) {
   return s->base.tag == SVM_TAG_DICT ? 2 * s->length : s->length;
 }
 
-/* For the API: describe `v` (the reference goes to out->owner if `owned`), and make a value from what came in. */
+/* For the API: describe `v` (the reference goes to out->owner if `owned`), and make a value from what came
+ * in. */
 void value_export(value v, int owned, svm_value *out);
 int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *error);
 

@@ -1,5 +1,6 @@
-/* The verifier: the rules of docs/artifact.md, in its order, before the first instruction runs. The interpreter trusts
- * what is checked here; tags of values it checks itself. One operand decoder serves all opcodes. */
+/* The verifier: the rules of docs/artifact.md, in its order, before the first instruction runs. The
+ * interpreter trusts what is checked here; tags of values it checks itself. One operand decoder serves all
+ * opcodes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +34,8 @@ typedef struct checker {
   const operation *op;
   operand operands[MAX_OPERANDS];
   int n_operands;
-  uint8_t *starts;  /* per word of the function: 1 if an instruction starts there */
-  uint32_t *seen;   /* per register: stamp of the last result list that held it */
+  uint8_t *starts; /* per word of the function: 1 if an instruction starts there */
+  uint32_t *seen;  /* per register: stamp of the last result list that held it */
   uint32_t stamp;
   svm_error *error;
 } checker;
@@ -42,8 +43,9 @@ typedef struct checker {
 static int32_t refuse(checker *c, const char *format, int64_t a, int64_t b) {
   char what[200];
   snprintf(what, sizeof what, format, a, b);
-  status_fail(c->error, SVM_ERROR_VERIFY, "verify: function \"%.100s\", pc %" PRIu32 ", %s: %s; export it again", c->f->info.name,
-              c->pc, c->op ? c->op->name : "opcode", what);
+  status_fail(c->error, SVM_ERROR_VERIFY,
+              "verify: function \"%.100s\", pc %" PRIu32 ", %s: %s; export it again", c->f->info.name, c->pc,
+              c->op ? c->op->name : "opcode", what);
   c->error->function = c->index;
   c->error->pc = c->pc;
   return SVM_ERROR_VERIFY;
@@ -54,7 +56,8 @@ static int32_t decode(checker *c, uint32_t *out_next) {
   const uint32_t *code = c->f->code;
   uint32_t at = c->pc, end = c->f->n_words;
   c->op = NULL;
-  if (code[at] >= SVM_N_OPCODES) return refuse(c, "%" PRId64 " is no opcode, the last is %" PRId64, code[at], SVM_N_OPCODES - 1);
+  if (code[at] >= SVM_N_OPCODES)
+    return refuse(c, "%" PRId64 " is no opcode, the last is %" PRId64, code[at], SVM_N_OPCODES - 1);
   c->op = &OPERATIONS[code[at++]];
   c->n_operands = 0;
   for (const char *colon = c->op->operands; (colon = strchr(colon, ':')); colon++) {
@@ -74,7 +77,10 @@ static int32_t decode(checker *c, uint32_t *out_next) {
 /* Number of values that an operand of this kind may name. */
 static int64_t limit_of(const checker *c, char kind) {
   switch (kind) {
-    case 'd': case 's': case 'D': case 'S': return c->f->info.n_registers;
+    case 'd':
+    case 's':
+    case 'D':
+    case 'S': return c->f->info.n_registers;
     case 't': return SVM_DTYPE_COUNT;
     case 'c': return c->p->n_constants;
     case 'k': return c->p->n_kernels;
@@ -87,7 +93,8 @@ static int64_t limit_of(const checker *c, char kind) {
 static int32_t check_twice(checker *c, const operand *o) {
   c->stamp++;
   for (uint32_t i = 0; i < o->n; i++) {
-    if (c->seen[o->words[i]] == c->stamp) return refuse(c, "register r%" PRId64 " is a result twice", o->words[i], 0);
+    if (c->seen[o->words[i]] == c->stamp)
+      return refuse(c, "register r%" PRId64 " is a result twice", o->words[i], 0);
     c->seen[o->words[i]] = c->stamp;
   }
   return SVM_OK;
@@ -99,7 +106,8 @@ static int32_t check_operands(checker *c) {
     const operand *o = &c->operands[i];
     int64_t limit = limit_of(c, o->kind);
     for (uint32_t j = 0; j < o->n; j++) {
-      if (o->words[j] >= limit) return refuse(c, "operand %" PRId64 " is out of range, there are %" PRId64, o->words[j], limit);
+      if (o->words[j] >= limit)
+        return refuse(c, "operand %" PRId64 " is out of range, there are %" PRId64, o->words[j], limit);
     }
     if (o->kind == 'D' && check_twice(c, o)) return c->error->code;
   }
@@ -131,11 +139,20 @@ static int32_t check_meaning(checker *c, uint32_t opcode) {
     case SVM_OP_RETURN: return check_arity(c, "values", c->operands[0].n, c->f->info.n_results);
     case SVM_OP_CALL: return check_call(c);
     case SVM_OP_KERNEL: return check_kernel(c);
-    case SVM_OP_ALLOC: case SVM_OP_VIEW:
-      return c->operands[2].n > SVM_LIMIT_RANK ? refuse(c, "%" PRId64 " sizes, at most %" PRId64, c->operands[2].n, SVM_LIMIT_RANK) : SVM_OK;
+    case SVM_OP_ALLOC:
+    case SVM_OP_VIEW:
+      return c->operands[2].n > SVM_LIMIT_RANK
+                 ? refuse(c, "%" PRId64 " sizes, at most %" PRId64, c->operands[2].n, SVM_LIMIT_RANK)
+                 : SVM_OK;
     case SVM_OP_DIM:
-      return c->operands[2].words[0] >= SVM_LIMIT_RANK ? refuse(c, "axis %" PRId64 ", it must be below %" PRId64, (int32_t)c->operands[2].words[0], SVM_LIMIT_RANK) : SVM_OK;
-    case SVM_OP_DICT: return c->operands[1].n % 2 ? refuse(c, "%" PRId64 " items, a dict takes key and value in turn", c->operands[1].n, 0) : SVM_OK;
+      return c->operands[2].words[0] >= SVM_LIMIT_RANK
+                 ? refuse(c, "axis %" PRId64 ", it must be below %" PRId64, (int32_t)c->operands[2].words[0],
+                          SVM_LIMIT_RANK)
+                 : SVM_OK;
+    case SVM_OP_DICT:
+      return c->operands[1].n % 2
+                 ? refuse(c, "%" PRId64 " items, a dict takes key and value in turn", c->operands[1].n, 0)
+                 : SVM_OK;
     default: return SVM_OK;
   }
 }
@@ -148,16 +165,20 @@ static int32_t check_flow(checker *c, uint32_t last) {
     for (int i = 0; i < c->n_operands; i++) {
       if (c->operands[i].kind != 'L') continue;
       uint32_t to = c->operands[i].words[0];
-      if (to >= c->f->n_words || !c->starts[to]) return refuse(c, "label %" PRId64 " is no instruction's start", to, 0);
+      if (to >= c->f->n_words || !c->starts[to])
+        return refuse(c, "label %" PRId64 " is no instruction's start", to, 0);
     }
   }
   c->pc = last;
   c->op = &OPERATIONS[c->f->code[last]];
-  if (!(c->op->flags & SVM_FLAG_ENDS)) return refuse(c, "the function's last instruction does not end it", 0, 0);
+  if (!(c->op->flags & SVM_FLAG_ENDS))
+    return refuse(c, "the function's last instruction does not end it", 0, 0);
   for (uint32_t i = 0; i < c->f->n_lines; i++) {
     const svm_file_line *line = &c->f->lines[i];
     int is_ordered = !i || line->pc > c->f->lines[i - 1].pc;
-    if (line->pc >= c->f->n_words || !c->starts[line->pc] || !is_ordered) return refuse(c, "line %" PRId64 " has pc %" PRId64 ", no instruction's start or out of order", i, line->pc);
+    if (line->pc >= c->f->n_words || !c->starts[line->pc] || !is_ordered)
+      return refuse(c, "line %" PRId64 " has pc %" PRId64 ", no instruction's start or out of order", i,
+                    line->pc);
     if (!load_string(c->p, line->source, "LINES", c->error)) return c->error->code;
   }
   return SVM_OK;
@@ -180,16 +201,18 @@ static int32_t verify_function(svm_program *p, int32_t index, svm_error *error) 
   checker c = {.p = p, .f = f, .index = index, .error = error};
   c.starts = calloc(f->n_words, 1);
   c.seen = calloc((size_t)f->info.n_registers + 1, sizeof *c.seen);
-  int32_t code = c.starts && c.seen ? check_function(&c) : status_fail(error, SVM_ERROR_MEMORY, "memory: verifying function \"%.100s\"", f->info.name);
+  int32_t code = c.starts && c.seen ? check_function(&c)
+                                    : status_fail(error, SVM_ERROR_MEMORY,
+                                                  "memory: verifying function \"%.100s\"", f->info.name);
   free(c.starts);
   free(c.seen);
   return code;
 }
 
-/* Flow ----------------------------------------------------------------------------------------------------------------- */
+/* Flow ----------------------------------------------------------------------------------------- */
 
 typedef struct edges {
-  uint32_t *begin;   /* per callee: where its callers begin in `callers`; one more at the end */
+  uint32_t *begin; /* per callee: where its callers begin in `callers`; one more at the end */
   int32_t *callers, *work;
 } edges;
 
@@ -260,12 +283,16 @@ static int32_t collect_externs(svm_program *p, svm_error *error) {
 }
 
 static int32_t check_names(const svm_program *p, svm_error *error) {
-  uint8_t *used = calloc((size_t)p->n_strings, 1); /* equal names are equal strings if each string occurs once */
+  uint8_t *used =
+      calloc((size_t)p->n_strings, 1); /* equal names are equal strings if each string occurs once */
   if (!used) return status_fail(error, SVM_ERROR_MEMORY, "memory: the names of functions");
   const svm_file_function *rows = (const svm_file_function *)p->image.sections[SVM_SECTION_FUNCTIONS].data;
   int32_t code = SVM_OK;
   for (int32_t i = 0; i < p->n_functions && !code; i++) {
-    if (used[rows[i].name]++) code = status_fail(error, SVM_ERROR_ARTIFACT, "artifact: two functions are called \"%.100s\"; export it again", p->functions[i].info.name);
+    if (used[rows[i].name]++)
+      code = status_fail(error, SVM_ERROR_ARTIFACT,
+                         "artifact: two functions are called \"%.100s\"; export it again",
+                         p->functions[i].info.name);
   }
   free(used);
   return code;
@@ -273,7 +300,8 @@ static int32_t check_names(const svm_program *p, svm_error *error) {
 
 int32_t verify_program(svm_program *p, svm_error *error) {
   p->extern_of_string = malloc(((size_t)p->n_strings + 1) * sizeof *p->extern_of_string);
-  if (!p->extern_of_string) return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of host functions");
+  if (!p->extern_of_string)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of host functions");
   for (int32_t i = 0; i < p->n_strings; i++) p->extern_of_string[i] = -1;
   if (check_names(p, error)) return error->code;
   for (int32_t i = 0; i < p->n_functions; i++) {

@@ -35,13 +35,17 @@ GATHER = Nest(
     ),
 )
 ADD_ROW = f'"add" (1 dims, f32[n0], f32[n0], out f32[n0]) source "model.py:5" = {json.dumps(to_json(ADD))}'
-GATHER_ROW = f'"gather" (1 dims, f32[4], i64[n0], out f32[n0]) source "model.py:7" = {json.dumps(to_json(GATHER))}'
+GATHER_ROW = (
+    f'"gather" (1 dims, f32[4], i64[n0], out f32[n0]) source "model.py:7" = {json.dumps(to_json(GATHER))}'
+)
 
 
 def with_code(text: str, exact: tuple[int, ...] = ()) -> Program:
     """Assemble; give every kernel generic code, and exact code for the sizes of `exact`, for this CPU."""
     program = assemble(text)
-    return Program(**{**vars(program), "kernels": tuple(_compiled(kernel, exact) for kernel in program.kernels)})
+    return Program(
+        **{**vars(program), "kernels": tuple(_compiled(kernel, exact) for kernel in program.kernels)}
+    )
 
 
 def _compiled(kernel: Kernel, exact: tuple[int, ...]) -> Kernel:

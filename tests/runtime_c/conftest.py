@@ -14,7 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 RUNTIME = Path(__file__).parents[2] / "runtime_c"
 FLAGS = {
     "plain": ["-O2"],
-    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+    "address": [
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+    ],
     "thread": ["-O1", "-g", "-fsanitize=thread"],
 }
 PROGRAMS = ("main", "fuzz", "test_threads")
@@ -29,7 +35,15 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
     def make(program: str, flags: str) -> Path:
         sources = [str(path) for path in sorted(RUNTIME.glob("*.c")) if path.stem not in PROGRAMS]
         out = folder / f"{program}-{flags}"
-        command = ["cc", "-Wall", "-Wextra", *FLAGS[flags], "-pthread", *sources, str(RUNTIME / f"{program}.c")]
+        command = [
+            "cc",
+            "-Wall",
+            "-Wextra",
+            *FLAGS[flags],
+            "-pthread",
+            *sources,
+            str(RUNTIME / f"{program}.c"),
+        ]
         done = subprocess.run([*command, "-o", str(out), "-lm"], capture_output=True, text=True)
         assert done.returncode == 0 and done.stderr == "", done.stderr
         return out

@@ -61,7 +61,15 @@ def test_npz_both_ways(run: Run, tmp_path: Path) -> None:
 def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
     index = np.array([0, 3, 1, 2, 3])
     np.save(tmp_path / "i.npy", index)
-    done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=3", "--output", tmp_path / "o.npz")
+    done = run(
+        "lookup.svm",
+        "--input",
+        f"index={tmp_path / 'i.npy'}",
+        "--input",
+        "times=3",
+        "--output",
+        tmp_path / "o.npz",
+    )
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "o.npz") as out:
         assert np.array_equal(out["sum"], 3 * np.array([1, 2, 4, 8], "f4")[index])
@@ -70,7 +78,15 @@ def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
 
 def test_empty_tensors(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "i.npy", np.zeros(0, "<i8"))
-    done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=1", "--output", tmp_path / "o.npz")
+    done = run(
+        "lookup.svm",
+        "--input",
+        f"index={tmp_path / 'i.npy'}",
+        "--input",
+        "times=1",
+        "--output",
+        tmp_path / "o.npz",
+    )
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "o.npz")["sum"].shape == (0,)
 
@@ -91,16 +107,25 @@ def test_exact_code_of_the_artifact_is_used(run: Run, two) -> None:
 def test_contract_is_checked(run: Run, two) -> None:
     done = run("chain.svm", *two(ramp(8), ramp(9)))
     assert done.returncode == CONTRACT
-    assert 'input "z": axis 0 has size 9, so n is 9; but input "x": axis 0 has size 8, so n is 8 (model.py:3)' in done.stderr
+    assert (
+        'input "z": axis 0 has size 9, so n is 9; but input "x": axis 0 has size 8, so n is 8 (model.py:3)'
+        in done.stderr
+    )
     done = run("chain.svm", *two(ramp(8).astype("f8"), ramp(8)))
-    assert (done.returncode, done.stderr) == (CONTRACT, 'shapevm-run: input "x" is f64; the program takes f32: convert it first\n')
+    assert (done.returncode, done.stderr) == (
+        CONTRACT,
+        'shapevm-run: input "x" is f64; the program takes f32: convert it first\n',
+    )
 
 
 def test_errors_while_running(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "i.npy", np.array([4]))
     done = run("lookup.svm", "--input", f"index={tmp_path / 'i.npy'}", "--input", "times=1")
     assert done.returncode == RUN
-    assert done.stderr == 'shapevm-run: kernel "gather": index 4 is out of range for an axis of size 4 (model.py:7)\n'
+    assert (
+        done.stderr
+        == 'shapevm-run: kernel "gather": index 4 is out of range for an axis of size 4 (model.py:7)\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +150,9 @@ def test_files_that_are_no_arrays(run: Run, tmp_path: Path) -> None:
     np.savez_compressed(path, x=ramp(3))
     assert "compressed, only stored arrays are supported" in run("chain.svm", "--input", path).stderr
     np.save(tmp_path / "c.npy", np.zeros(2, "<c8"))
-    assert 'numpy dtype "<c8" is not supported' in run("chain.svm", "--input", f"x={tmp_path / 'c.npy'}").stderr
+    assert (
+        'numpy dtype "<c8" is not supported' in run("chain.svm", "--input", f"x={tmp_path / 'c.npy'}").stderr
+    )
     np.savez(path, x=ramp(300))
     whole = path.read_bytes()
     for cut in range(0, len(whole), 7):
@@ -154,7 +181,9 @@ def test_files_that_are_no_artifacts(run: Run, folder: Path) -> None:
 
 def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path: Path) -> None:
     runner, stripped = build("main", "plain"), tmp_path / "runner"
-    needed = re.findall(r"NEEDED.*\[(.*)\]", subprocess.run(["readelf", "-d", runner], capture_output=True, text=True).stdout)
+    needed = re.findall(
+        r"NEEDED.*\[(.*)\]", subprocess.run(["readelf", "-d", runner], capture_output=True, text=True).stdout
+    )
     assert {name.split(".")[0] for name in needed} <= {"libc", "libm", "libpthread"}
     subprocess.run(["strip", "-o", stripped, runner], check=True)
     assert stripped.stat().st_size <= 300_000

@@ -18,7 +18,9 @@ def test_mutated_artifacts(build: Build, folder: Path, seed: str) -> None:
     command = [str(build("fuzz", "address")), str(folder / f"{seed}.svm"), "2000", "5"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    loaded, ran, refused = map(int, re.match(r"(\d+) loaded \((\d+) ran.*?, (\d+) refused", done.stdout).groups())
+    loaded, ran, refused = map(
+        int, re.match(r"(\d+) loaded \((\d+) ran.*?, (\d+) refused", done.stdout).groups()
+    )
     assert loaded + refused == 2000 and ran >= 50  # the seed itself and harmless changes run
 
 
@@ -41,7 +43,15 @@ def test_a_further_launch_is_cheap(build: Build, tmp_path: Path) -> None:
     for n in (1, 201):
         write(artifacts.chain(n), tmp_path / "chain.svm")
         inputs = ["--input", f"x={tmp_path / 'v.npy'}", "--input", f"z={tmp_path / 'v.npy'}"]
-        command = [str(build("main", "plain")), str(tmp_path / "chain.svm"), *inputs, "--threads", "1", "--repeat", "2000"]
+        command = [
+            str(build("main", "plain")),
+            str(tmp_path / "chain.svm"),
+            *inputs,
+            "--threads",
+            "1",
+            "--repeat",
+            "2000",
+        ]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         least[n] = float(re.search(r"min ([\d.]+) ms", printed)[1])
     assert (least[201] - least[1]) / 200 * 1e6 <= 150  # ns
