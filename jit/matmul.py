@@ -149,10 +149,11 @@ class _Matmul:
     def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int) -> None:
         """Emit a tile: by whole vectors if its panel is full, masked if it is the last and partial."""
         f, n = self.f, self.n
-        left = n if isinstance(n, int) and n < PANEL else f.sub(n, n0)
-        known = left is n or isinstance(n, int) and n % PANEL == 0
+        narrow = isinstance(n, int) and n < PANEL
+        left = n if narrow else f.sub(n, n0)
+        known = isinstance(n, int) and (narrow or n % PANEL == 0)
         self._either(
-            left is n if known else f.less(left, PANEL),
+            narrow if known else f.less(left, PANEL),
             lambda: self._tile(batch, m0, rows, panel, n0, left),
             lambda: self._tile(batch, m0, rows, panel, n0, None),
         )
