@@ -1,6 +1,8 @@
-"""What tests of the compiler share: running a program by the definitions of instructions and kernels."""
+"""What tests of the compiler share: running a program by the definitions, and in the C runtime on compiled code."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,21 +11,50 @@ from shapevm.compiler.passes.copy_results import copy_results
 from shapevm.compiler.text import parse
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import from_json
-from shapevm.vm.program import Program
+from shapevm.jit.store import KernelStore
+from shapevm.vm.artifact import to_bytes
+from shapevm.vm.machine import Machine
+from shapevm.vm.program import Kernel, KernelObject, Program
 from shapevm.vm.reference import Reference
 
+Externs = dict[str, Any] | None
 
-@pytest.fixture
-def execute() -> Callable[..., list[Any]]:
-    """Return execute(program, inputs, externs) on the reference interpreter, kernels from their specs."""
 
-    def execute(program: Program, inputs: list[Any], externs: dict[str, Any] | None = None) -> list[Any]:
-        def run_kernel(index: int, dims: tuple[int, ...], buffers: list[Any]) -> None:
-            evaluate(from_json(program.kernels[index].spec), dims, buffers)
+@cache
+def generic_code(spec: str) -> KernelObject:
+    return KernelStore().object(from_json(spec), None)
 
-        return Reference(program, run_kernel, externs).call(inputs)
 
-    return execute
+def on_reference(program: Program, inputs: list[Any], externs: Externs = None) -> list[Any]:
+    def run_kernel(index: int, dims: tuple[int, ...], buffers: list[Any]) -> None:
+        evaluate(from_json(program.kernels[index].spec), dims, buffers)
+
+    return Reference(program, run_kernel, externs).call(inputs)
+
+
+def on_machine(program: Program, inputs: list[Any], externs: Externs = None) -> list[Any]:
+    def compiled(kernel: Kernel) -> Kernel:
+        return replace(kernel, objects=(generic_code(kernel.spec),))
+
+    with Machine.from_bytes(
+        to_bytes(replace(program, kernels=tuple(map(compiled, program.kernels))))
+    ) as machine:
+        for name, function in (externs or {}).items():
+            machine.register_extern(name, function)
+        first = machine.call(inputs)
+        again = machine.call(inputs)  # a recorded plan, where there is one
+        assert all(bits(a) == bits(b) for a, b in zip(first, again, strict=True))
+        return again
+
+
+def bits(value: Any) -> Any:
+    return value.tobytes() if hasattr(value, "tobytes") else value
+
+
+@pytest.fixture(params=[on_reference, on_machine], ids=["reference", "machine"])
+def execute(request) -> Callable[..., list[Any]]:
+    """Return execute(program, inputs, externs): the results."""
+    return request.param
 
 
 @pytest.fixture
