@@ -284,8 +284,8 @@ An object is a record `object`, followed by, in this order:
 6. `n_bounds` bounds, 56 bytes each: `size` loop, i64 scale, `size` offset, `size` axis: demands
    0 <= scale * i + offset < axis at i = 0 and i = loop - 1 if loop > 0
 
-`record_size` ends there. Objects follow each other in OBJECTS without gaps; their code is in BLOBS at `code_offset`,
-without overlaps. `svm_install_code` takes one object by itself: the record with `code_offset` 0, then the code's bytes.
+`record_size` ends there. Objects follow each other in OBJECTS without gaps; their code is in BLOBS at `code_offset`
+(equal code may be shared). `svm_install_code` takes one object by itself: the record with `code_offset` 0, then the code's bytes.
 A kernel has at most one generic object per target, and at most one exact one per target and dims. Machine code
 must be position-independent; it is entered at `entry` with the ABI of `jit/abi.py`.
 

@@ -25,7 +25,7 @@ from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
 from .values import TAG_NAMES, Allocation, check, fill, fill_error, shape_of, to_python
 
 STRATEGIES = {"auto": 0, "jit": 1, "generic": 2}
-MAX_KEYS = 4096  # quick functions kept per machine; beyond that the oldest goes
+MAX_KEYS = 1024  # quick functions kept per machine; beyond that the oldest goes
 SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
 TIERS = ("none", "generic", "exact")
 ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed")

@@ -318,7 +318,11 @@ class _Reader:
             sum(counts) == len(objects),
             f"section OBJECTS: {len(objects)} records; the kernels have {sum(counts)}",
         )
-        _check_blobs([(offset, len(o.code)) for o, offset in objects])
+        for _, offset in objects:
+            _check(
+                offset % SECTION_ALIGN == 0,
+                f"section BLOBS: code at {offset} is not at a multiple of {SECTION_ALIGN}",
+            )
         made, at = [], 0
         for kernel, count in zip(kernels, counts, strict=True):
             own = tuple(o for o, _ in objects[at : at + count])
@@ -334,17 +338,6 @@ class _Reader:
             raise ArtifactError(f"section META: it is not JSON: {error}") from None
         _check(isinstance(data, dict), "section META: it must be a JSON object")
         return dict(data)
-
-
-def _check_blobs(ranges: list[tuple[int, int]]) -> None:
-    end = 0
-    for offset, size in sorted(ranges):
-        _check(
-            offset % SECTION_ALIGN == 0,
-            f"section BLOBS: code at {offset} is not at a multiple of {SECTION_ALIGN}",
-        )
-        _check(offset >= end, f"section BLOBS: code at {offset} overlaps the code that ends at {end}")
-        end = offset + size
 
 
 def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:

@@ -131,7 +131,9 @@ def verify_function(program: Program, index: int) -> Verified:
         raise _fail(program, index, last.pc if last else 0, "control runs beyond the function's end")
     for line, _ in function.lines:
         if line not in starts:
-            raise _fail(program, index, line, "a source line is not at the start of an instruction")
+            raise _fail(
+                program, index, last.pc, f"a source line is at {line}, not the start of an instruction"
+            )
     return Verified(frozenset(starts), frozenset(calls), reads_data)
 
 

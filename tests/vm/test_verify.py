@@ -64,7 +64,7 @@ def test_words() -> None:
             verify(with_code(p, code))
         assert message in str(caught.value)
     off = replace(p.functions[0], lines=((1, "m.py:1"),))
-    with pytest.raises(VerifyError, match="a source line is not"):
+    with pytest.raises(VerifyError, match="a source line is at 1, not"):
         verify(replace(p, functions=(off,)))
 
 
