@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import sympy
 
 from ..jit.spec import Dim, KernelSpec
 from .aliases import fresh_results
-from .dims import DimExpr, equal, format_dim, product, simplify, symbols_of
+from .dims import DimExpr, equal, format_dim, product, simplify
 from .errors import Error, VerifyError
 from .ir import Block, Graph, Node, Value, is_named
 from .ops import OPS
+from .sizes import attribute_sizes, sizes_named, type_sizes
 from .text import RESERVED_NAMES
-from .types import BOOL, ScalarType, TensorType, Type, parts, types_equal
+from .types import BOOL, ScalarType, TensorType, Type, types_equal
 
 STAGES = ("imported", "core", "lowered")
 UNDECLARED = frozenset(("kernel", "free"))  # made by lowering and placement, not by operators' declarations
@@ -164,46 +164,21 @@ def check_symbols(graph: Graph) -> Found:
 def _symbols(block: Block, outer: set[str]) -> Found:
     known = set(outer)
     for param in block.params:
-        known |= named_by(param)
-        yield from _unknown(None, f"%{param.name}", type_symbols(param.type), known)
+        known |= sizes_named(param)
+        yield from _unknown(None, f"%{param.name}", type_sizes(param.type), known)
     for node in block.nodes:
         for region in node.regions:
             yield from _symbols(region, known)
-        yield from _unknown(node, "an attribute", attribute_symbols(node.attrs.values()), known)
+        yield from _unknown(node, "an attribute", attribute_sizes(node.attrs.values()), known)
         for result in node.results:
-            known |= named_by(result)
-            yield from _unknown(node, f"%{result.name}", type_symbols(result.type), known)
+            known |= sizes_named(result)
+            yield from _unknown(node, f"%{result.name}", type_sizes(result.type), known)
 
 
 def _unknown(node: Node | None, what: str, names: Iterable[str], known: set[str]) -> Found:
     for name in names:
         if name not in known:
             yield node, f"{what} has the size {name!r}, which is neither the contract's nor known here"
-
-
-def named_by(value: Value) -> set[str]:
-    """Return the symbol that an int value gives its value to."""
-    return {str(cast(ScalarType, value.type).expr)} if is_named(value) else set()
-
-
-def type_symbols(type: Type) -> set[str]:
-    """Return the names of the sizes in a type."""
-    if isinstance(type, TensorType):
-        return {name for dim in type.shape for name in symbols_of(dim)}
-    if isinstance(type, ScalarType):
-        return set() if type.expr is None else set(symbols_of(type.expr))
-    return {name for part in parts(type) for name in type_symbols(part)}
-
-
-def attribute_symbols(values: Iterable[Any]) -> set[str]:
-    """Return the names of the sizes in attributes."""
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, sympy.Expr):
-            found |= symbols_of(value)
-        elif isinstance(value, tuple):
-            found |= attribute_symbols(value)
-    return found
 
 
 def check_control(graph: Graph) -> Found:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir import Block, Graph, Node, Value, erase
+from ..sizes import node_sizes, sizes_named
 
 #: Ops that act on something besides their results: they stay.
 EFFECTS = frozenset(("extern", "guard", "fail", "free", "call"))
 
 
 def dce(graph: Graph) -> None:
-    """Remove dead nodes, regions included, in one backward walk."""
-    _clean(graph.body, Counter(value for block in graph.blocks() for value in block.results))
+    """Remove dead nodes, regions included, in one backward walk. A value is used where its size is, too."""
+    yielded = Counter(value for block in graph.blocks() for value in block.results)
+    _clean(graph.body, yielded, set())
 
 
 def has_effect(node: Node) -> bool:
@@ -20,14 +22,20 @@ def has_effect(node: Node) -> bool:
     return node.op in EFFECTS or any(has_effect(inner) for region in node.regions for inner in region.nodes)
 
 
-def _clean(block: Block, yielded: Counter[Value]) -> None:
+def _clean(block: Block, yielded: Counter[Value], sizes: set[str]) -> None:
+    """`sizes`: the symbols that live nodes, all of them further on, mention."""
     for node in reversed(list(block.nodes)):
-        if has_effect(node) or any(result.users or yielded[result] for result in node.results):
+        if has_effect(node) or any(_is_used(result, yielded, sizes) for result in node.results):
+            sizes |= node_sizes(node)
             for region in node.regions:
-                _clean(region, yielded)
+                _clean(region, yielded, sizes)
         else:
             yielded.subtract(_yields(node))
             erase(block, node)
+
+
+def _is_used(value: Value, yielded: Counter[Value], sizes: set[str]) -> bool:
+    return bool(value.users) or yielded[value] > 0 or not sizes.isdisjoint(sizes_named(value))
 
 
 def _yields(node: Node) -> list[Value]:

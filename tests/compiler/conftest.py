@@ -1,4 +1,4 @@
-"""What tests of the compiler share: running a program by the definitions, and in the C runtime on compiled code."""
+"""What tests of the compiler share: running programs by the definitions, and compiled in the C runtime."""
 
 from collections.abc import Callable
 from dataclasses import replace

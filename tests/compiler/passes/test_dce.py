@@ -63,3 +63,16 @@ def test_effects_stay(rewrite):
       output %x as "y"
     """
     rewrite(dce, HEAD + text, text)
+
+
+def test_values_that_name_a_used_size_stay(rewrite):
+    text = """
+      %t: i64[] = reshape(%x0) {shape=[]}
+      %n: int(u0) = item(%t) {symbol="u0"}
+      %m: int(u1) = item(%t) {symbol="u1"}
+      %i: i64[u0] = iota() {start=0, step=1, length=u0, dtype="i64"}
+      output %i as "y"
+    """
+    rewrite(
+        dce, HEAD + " input %x0: i64[1]\n" + text, text.replace('%m: int(u1) = item(%t) {symbol="u1"}', "")
+    )

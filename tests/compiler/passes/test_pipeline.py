@@ -111,3 +111,86 @@ def test_passes_are_watched_in_order():
     pipeline.run(layer(), watch=lambda name, graph: seen.append((name, len(list(graph.nodes())))))
     assert [name for name, _ in seen] == [step.__name__ for step, _ in pipeline.PASSES]
     assert all(stage in STAGES for _, stage in pipeline.PASSES)
+
+
+def lowered(text: str) -> Graph:
+    graph = parse(text)
+    pipeline.run(graph)
+    return graph
+
+
+HALVE = """graph "halve"
+  symbol s min=1 multiple_of=1
+  input %x: f32[s]
+  %zero: int(0) = size() {dim=0}
+  %y: f32[s], %n: int = while(%x, %zero)
+    cond(%p: f32[s], %i: int):
+      %one: f32[] = full() {value=1.0, dtype="f32", shape=[]}
+      %ones: f32[s] = expand(%one) {shape=[s]}
+      %big: bool[s] = gt(%p, %ones)
+      %any: bool[1] = reduce_any(%big)
+      %c: bool = item(%any)
+      yield %c
+    body(%q: f32[s], %j: int):
+      %half: f32[] = full() {value=0.5, dtype="f32", shape=[]}
+      %halves: f32[s] = expand(%half) {shape=[s]}
+      %r: f32[s] = mul(%q, %halves)
+      %step: int(1) = size() {dim=1}
+      %k: int = int_add(%j, %step)
+      yield %r, %k
+  output %y as "y"
+  output %n as "n"
+"""
+
+
+@pytest.mark.parametrize("top", [0.5, 1.0, 3.0, 1000.0])
+def test_loop_on_data(execute, top):
+    x = np.float32([0.25, top, -7.0])
+    y, n = execute(emit(lowered(HALVE)), [x])
+    times = max(0, int(np.ceil(np.log2(top))))
+    assert n == times and np.array_equal(y, x / np.float32(2**times)) and not np.shares_memory(x, y)
+
+
+RANGE = """graph "range"
+  input %t: i64[]
+  %n: int(u0) = item(%t) {symbol="u0"}
+  %i: i64[u0] = iota() {start=3, step=2, length=u0, dtype="i64"}
+  %j: i64[u0] = mul(%i, %i)
+  output %j as "y"
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_sizes_from_data(execute, n):
+    (y,) = execute(emit(lowered(RANGE)), [np.array(n)])
+    assert np.array_equal(y, (3 + 2 * np.arange(n)) ** 2)
+
+
+CONTAINERS = """graph "containers"
+  input %x: f32[2]
+  input %n: int
+  %a: f32[2] = neg(%x)
+  %l: list<f32[2]> = list(%x, %a)
+  %m: list<f32[2]> = append(%l, %a)
+  %e: f32[2] = get(%m, %n)
+  %b: f32[2] = exp(%e)
+  %k: int = len(%m)
+  %t: tuple<int, f32[2]> = tuple(%k, %b)
+  %zero: int(0) = size() {dim=0}
+  %f: int = get(%t, %zero)
+  output %b as "b"
+  output %f as "f"
+  output %e as "e"
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_containers(execute, n):
+    x = np.float32([1, 2])
+    b, f, e = execute(emit(lowered(CONTAINERS)), [x, n])
+    assert (
+        f == 3
+        and np.array_equal(e, x if n == 0 else -x)
+        and np.allclose(b, np.exp(e))
+        and not np.shares_memory(e, x)
+    )
