@@ -1,11 +1,11 @@
 """Merging of matmuls that share their left side, such as the query, key and value projections, into one.
 
-Only where it costs nothing: every product ends (perhaps after a bias) in a reshape that splits its last axis
-into (heads, width) with one width for all. Then they are slices of one wide product along the heads' axis, which
-kernels read in place.
+Only where it costs nothing: every product ends (perhaps after a bias) in a reshape that splits its last
+axis into (heads, width) with one width for all. Then they are slices of one wide product along the heads'
+axis, which kernels read in place.
 
-Not in the pipeline: MiniLM-L6 gains nothing (one thread, length 16 / 64 / 128 / 256: 3.1 / 6.6 / 14.0 / 30.2 ms
-both apart and merged, within the noise).
+Not in the pipeline: MiniLM-L6 gains nothing (one thread, length 16 / 64 / 128 / 256: 3.1 / 6.6 / 14.0 /
+30.2 ms both apart and merged, within the noise).
 """
 
 from __future__ import annotations
