@@ -36,11 +36,9 @@ from .microkernel import (
 )
 from .spec import Matmul, Size
 
-A_BYTES = 768 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
+A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
 NEAR = 32  # rows of B that a lone row tile reads ahead
-L1_SETS_BYTES = 4096  # rows that many bytes apart share a set of the first-level cache
-FEW_ROWS = 10  # as many such rows as its ways hold beside B
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -93,9 +91,7 @@ class _Matmul:
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
         lda = self.a.stride(self.m_loop)
-        crowded = isinstance(lda, int) and lda > 0 and lda * 4 % L1_SETS_BYTES == 0
-        self.most = min(schedule.rows, FEW_ROWS) if crowded else schedule.rows
-        self.vectors = schedule.vectors
+        self.most, self.vectors = schedule.rows, schedule.vectors
         self.block = self._block()
         self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
         if self.b is not None:
@@ -161,7 +157,7 @@ class _Matmul:
     def _either(
         self, condition: Value | bool, then: Callable[[], None], otherwise: Callable[[], None]
     ) -> None:
-        """Emit `then` for where `condition` holds and `otherwise` for where not; only one if that is known."""
+        """Emit `then` where `condition` holds and `otherwise` where not; only one if that is known."""
         f = self.f
         if isinstance(condition, bool):
             (then if condition else otherwise)()
