@@ -14,9 +14,11 @@ from typing import Any, cast
 import numpy as np
 import sympy
 import torch
+from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 from torch.fx.experimental import _config as fx_config
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from ...pytree import call_paths, paths, to_json
 from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
@@ -24,7 +26,7 @@ from ..ir import Graph, Value
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..types import ScalarType, TensorType
-from .guards import Shapes, narrow, parse_guard
+from .guards import Shapes, excludes_0_and_1, narrow, parse_guard
 from .importer import Importer, find_converter
 from .symbols import Symbols
 from .tree import signature_of, structure_of
@@ -43,16 +45,29 @@ def export_model(
 ) -> ExportedProgram:
     """Return torch.export's program of `model` in evaluation mode.
 
-    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include them.
-    Raises what torch.export raises where the model cannot be exported with these dynamic shapes.
+    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include them. Where
+    some operator of torch will not have that (a broadcast matmul asks whether a size is 1), tracing assumes other sizes
+    than 0 and 1; the importer's own rules do not. Raises what torch.export raises when neither way works.
     """
     training = model.training
     model.eval()
     try:
         with torch.no_grad(), fx_config.patch(backed_size_oblivious=True):
-            return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+            return _export(model, args, kwargs, dynamic_shapes)
+    except (UserError, ConstraintViolationError) as refused:
+        with torch.no_grad():
+            try:
+                return _export(model, args, kwargs, dynamic_shapes)
+            except (UserError, ConstraintViolationError):
+                raise refused from None
     finally:
         model.train(training)
+
+
+def _export(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> ExportedProgram:
+    return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
 
 
 def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -89,6 +104,7 @@ class ProgramImporter(Importer):
         self.program = program
         self.guards = guards
         self.values: dict[torch.fx.Node, Any] = {}
+        self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
         self.symbols = Symbols(program, dynamic_shapes)
         self.graph.symbols.update(self.symbols.contract)
 
@@ -127,6 +143,7 @@ class ProgramImporter(Importer):
         for text in self.guards:
             condition = parse_guard(text, self._shapes())
             parts = condition.args if isinstance(condition, sympy.And) else (condition,)
+            parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.of_user]
             left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
         for condition, text in left:
             add_guard(self.builder, condition, f"the model was traced for sizes with {text}")
@@ -156,7 +173,10 @@ class ProgramImporter(Importer):
         tensor = self.program.state_dict.get(target)
         if tensor is None:
             tensor = self.program.constants[target]
-        return self.constant(*array_of(tensor), target)
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in self._constants or not tensor.numel():
+            self._constants[key] = self.constant(*array_of(tensor), target)
+        return self._constants[key]
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
         specs = self.program.graph_signature.output_specs

@@ -79,6 +79,24 @@ def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
     raise KeyError(tuple(path))
 
 
+def excludes_0_and_1(condition: Any) -> str | None:
+    """Return the symbol of which `condition` refuses 0 or 1 and nothing else, such as s > 1 or s != 1; else None.
+
+    torch asks these questions of every size (does it broadcast? is it contiguous?), and they are its own: a `Dim` whose
+    range has 0 or 1 is the user's word that the model does not care.
+    """
+    if isinstance(condition, sympy.Ne):
+        low, high, most = *condition.args, 1
+        if isinstance(low, sympy.Symbol):
+            low, high = high, low
+    elif isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
+        low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
+        most = 1 if isinstance(condition, sympy.Lt | sympy.Gt) else 2
+    else:
+        return None
+    return str(high) if isinstance(high, sympy.Symbol) and low.is_Integer and low <= most else None
+
+
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
     """Narrow the range of the one symbol that `condition` bounds; return False where it is no such condition."""
     if isinstance(condition, sympy.And):

@@ -43,7 +43,9 @@ class Symbols:
         dims = _named_dims(program, dynamic_shapes)
         for axis_size, dim in dims:
             self._name(axis_size, dim)
-        given = {str(getattr(dim, "__name__", "")): dim for _, dim in dims}
+        roots = [getattr(dim, "root", dim) for _, dim in dims if dim is not None]
+        given = {dim.__name__: dim for dim in roots if hasattr(dim, "__name__")}
+        self.of_user = {name for name in self._names.values() if name in given}  # those that have a Dim
         self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in program.range_constraints.items()}
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))

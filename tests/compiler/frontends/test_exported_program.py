@@ -1,0 +1,247 @@
+"""Importing exported programs: names, structure, sizes, contract, errors."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from shapevm.compiler.errors import GuardError, ShapeError, UnsupportedOp
+from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.frontends.importer import find_converter, known_overloads, register_converter
+from shapevm.compiler.ir import Graph
+from shapevm.compiler.ops import build
+from shapevm.compiler.reference import run
+from shapevm.compiler.text import format_graph, parse
+from shapevm.compiler.verify import verify
+from shapevm.pytree import flatten_call, from_json, unflatten
+from torch.export import Dim
+
+
+def module(forward: Any) -> torch.nn.Module:
+    """Return a module with this forward (self first)."""
+    return type("Model", (torch.nn.Module,), {"forward": forward})()
+
+
+def compiled(forward: Any, args: tuple[Any, ...], shapes: Any = None, kwargs: dict[str, Any] | None = None) -> Graph:
+    graph = import_program(export_model(module(forward), args, kwargs, shapes), dynamic_shapes=shapes)
+    verify(graph, "imported")
+    return graph
+
+
+def call(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+    leaves = flatten_call(args, kwargs, from_json(graph.structure["inputs"]))
+    leaves = [leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return unflatten(run(graph, leaves), from_json(graph.structure["outputs"]))
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+@dataclass
+class Result:
+    value: torch.Tensor
+    rest: Any = None
+
+
+X = torch.arange(12.0).reshape(4, 3)
+
+
+def test_nested_inputs_and_outputs() -> None:
+    def forward(self: Any, x: torch.Tensor, more: dict[str, Any], scale: Any = None, *, flag: Any = None) -> Any:
+        return {"sum": x + more["b"][0], "parts": (more["c"] * 2, None, 3, [x])}
+
+    graph = compiled(forward, (X, {"b": [X + 1], "c": X[0]}), None, {"flag": None})
+    assert graph.inputs == ["x", "more.b.0", "more.c"]
+    assert graph.outputs == ["sum", "parts.0", "parts.3.0"]
+    result = call(graph, X, more={"b": [X], "c": X[1]})
+    np.testing.assert_array_equal(result["sum"], (X + X).numpy())
+    assert result["parts"][1:3] == (None, 3)
+    np.testing.assert_array_equal(result["parts"][3][0], X.numpy())
+
+
+def test_named_tuples() -> None:
+    graph = compiled(lambda self, x: Pair(x + 1, x * 2), (X,))
+    assert graph.outputs == ["first", "second"]
+    result = call(graph, X)
+    assert type(result) is Pair
+    np.testing.assert_array_equal(result.second, (X * 2).numpy())
+
+
+def test_dataclasses() -> None:
+    torch.export.register_dataclass(Result)
+    graph = compiled(lambda self, x: Result(x + 1), (X,))
+    assert graph.outputs[0] == "value"
+    result = call(graph, X)
+    assert type(result) is Result and result.rest is None
+    np.testing.assert_array_equal(result.value, (X + 1).numpy())
+
+
+def test_parameters_keep_their_names() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    graph = import_program(export_model(model, (X,)))
+    constants = [node.attrs["name"] for node in graph.nodes() if node.op == "constant"]
+    assert constants == ["0.weight", "0.bias"]
+
+
+def test_tied_parameters_are_one_constant() -> None:
+    model = torch.nn.Module()
+    model.a = torch.nn.Linear(3, 3)
+    model.b = model.a
+    model.forward = lambda x: model.b(model.a(x))
+    graph = import_program(export_model(model, (X,)))
+    assert sum(node.op == "constant" for node in graph.nodes()) == 2
+
+
+def test_bf16_parameters_are_bits() -> None:
+    model = torch.nn.Linear(3, 2).bfloat16()
+    x = X.bfloat16()
+    graph = import_program(export_model(model, (x,)))
+    (actual,) = run(graph, [x.view(torch.uint16).numpy()])
+    expected = model(x).detach().float().numpy()
+    np.testing.assert_allclose((actual.astype(np.uint32) << 16).view(np.float32), expected, rtol=0.02)
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dim", "low", "high"),
+    [(Dim("n"), 0, None), (Dim("n", min=1, max=9), 1, 9), (Dim("n", min=0, max=9), 0, 9), (Dim("n", min=4), 4, None)],
+)
+def test_ranges(dim: Any, low: int, high: int | None) -> None:
+    graph = compiled(lambda self, x: x + 1, (X,), {"x": {0: dim}})
+    assert (graph.symbols["n"].min, graph.symbols["n"].max) == (low, high)
+    assert str(graph.body.params[0].type) == "f32[n, 3]"
+
+
+def test_symbols_without_names_are_numbered() -> None:
+    graph = compiled(lambda self, x: x + 1, (X,), {"x": {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}})
+    assert str(graph.body.params[0].type) == "f32[s0, s1]"
+    assert graph.symbols["s0"].min == 0
+
+
+def test_divisible_sizes() -> None:
+    half = Dim("half", max=50)
+    graph = compiled(lambda self, x: x.reshape(-1, 2, 3).sum(1), (X,), {"x": {0: 2 * half}})
+    assert str(graph.body.params[0].type) == "f32[2*half, 3]"
+    np.testing.assert_array_equal(call(graph, X), X.reshape(-1, 2, 3).sum(1).numpy())
+    with pytest.raises(ShapeError, match="must be 2"):
+        call(graph, X[:3])
+
+
+def test_size_arithmetic() -> None:
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        n = x.shape[0]
+        return x[: n // 2], x[: min(n, 3)], torch.arange(n % 3), x.new_zeros(max(n, 2) * 2 + 1), n * n - 1
+
+    graph = compiled(forward, (X,), {"x": {0: Dim("n", max=50)}})
+    for n in (0, 1, 2, 3, 4, 7):
+        x = torch.randn(n, 3)
+        expected = forward(None, x)
+        actual = call(graph, x)
+        for ours, theirs in zip(actual[:4], expected[:4], strict=True):
+            np.testing.assert_array_equal(ours, theirs.numpy())
+        assert actual[4] == expected[4]
+
+
+def test_slices_narrow_the_contract() -> None:
+    graph = compiled(lambda self, x, y: x[:2] + y, (X, X[:2]), {"x": {0: Dim.DYNAMIC}, "y": {}})
+    assert graph.symbols["s0"].min == 2
+    with pytest.raises(ShapeError, match="size s0 is 1; it must be in 2"):
+        call(graph, X[:1], X[:2])
+
+
+def test_equal_sizes_are_one_symbol() -> None:
+    graph = compiled(lambda self, x, y: x + y, (X, X), {"x": {0: Dim.AUTO}, "y": {0: Dim.AUTO}})
+    assert [str(p.type) for p in graph.body.params] == ["f32[s0, 3]", "f32[s0, 3]"]
+    with pytest.raises(ShapeError, match="input y: dimension 0 is 3; it must be s0 = 4"):
+        call(graph, X, X[:3])
+
+
+def test_sizes_read_from_tensors() -> None:
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        k = x.sum().to(torch.int64).item()
+        torch._check(k >= 0)
+        torch._check(k <= 10)
+        return torch.arange(k) * 2
+
+    graph = compiled(forward, (torch.ones(4),))
+    assert "u0" not in graph.symbols
+    np.testing.assert_array_equal(call(graph, torch.ones(4)), [0, 2, 4, 6])
+    assert call(graph, torch.zeros(4)).shape == (0,)
+    with pytest.raises(GuardError, match="at most 10"):
+        call(graph, torch.full((4,), 3.0))
+
+
+def test_an_empty_maximum_is_refused() -> None:
+    graph = compiled(lambda self, x: x.amax(0), (X,), {"x": {0: Dim("n", max=9)}})
+    np.testing.assert_array_equal(call(graph, X), X.amax(0).numpy())
+    with pytest.raises(GuardError, match="max: the axis that it reduces is empty; it needs at least 1 element"):
+        call(graph, X[:0])
+    graph = compiled(lambda self, x: x.amax(0), (X,), {"x": {0: Dim("n", min=1, max=9)}})
+    assert not any(node.op == "guard" for node in graph.nodes())
+
+
+def test_integer_inputs() -> None:
+    graph = compiled(lambda self, x, n: x + n, (X, 3), {"x": {}, "n": Dim.DYNAMIC})
+    np.testing.assert_array_equal(call(graph, X, 7), (X + 7).numpy())
+
+
+def test_graph_survives_text() -> None:
+    graph = compiled(lambda self, x: (x.softmax(-1), x[: x.shape[0] // 2]), (X,), {"x": {0: Dim("n", max=9)}})
+    assert format_graph(parse(format_graph(graph))) == format_graph(graph)
+
+
+# Errors -------------------------------------------------------------------------------------------
+
+
+def test_all_missing_operators_are_named_at_once() -> None:
+    with pytest.raises(UnsupportedOp) as caught:
+        compiled(lambda self, x: (torch.linalg.qr(x), torch.linalg.svdvals(x)), (X,))
+    text = str(caught.value)
+    assert text.startswith("the program uses 2 operators that cannot be compiled: ")
+    assert "aten.linalg_qr.default (test_exported_program.py:" in text and "aten._linalg_svd.default" in text
+
+
+def test_nearest_known_names() -> None:
+    @torch.library.custom_op("shapevm_test::softmax", mutates_args=())
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+    softmax.register_fake(torch.empty_like)
+    with pytest.raises(UnsupportedOp, match=r"shapevm_test\.softmax\.default"):
+        compiled(lambda self, x: torch.ops.shapevm_test.softmax(x), (X,))
+
+
+def test_registered_converters() -> None:
+    @torch.library.custom_op("shapevm_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+    twice.register_fake(torch.empty_like)
+    register_converter("shapevm_test.twice.default", lambda b, x: build.pointwise(b, "mul", x, 2))
+    graph = compiled(lambda self, x: torch.ops.shapevm_test.twice(x), (X,))
+    np.testing.assert_array_equal(call(graph, X), (X + X).numpy())
+    assert "shapevm_test.twice.default" in known_overloads()
+    with pytest.raises(ValueError, match=r"namespace\.name\.overload"):
+        register_converter("twice", lambda b, x: x)
+
+
+def test_state_that_changes_is_refused() -> None:
+    model = torch.nn.Module()
+    model.register_buffer("count", torch.zeros(3))
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        model.count.add_(1)
+        return x + model.count
+
+    model.forward = forward
+    with pytest.raises(UnsupportedOp, match="the model changes count in place; return the new value instead"):
+        import_program(export_model(model, (X,)))
+
+
+def test_unknown_overload() -> None:
+    assert find_converter("aten.no_such.default") is None
