@@ -64,13 +64,20 @@ def find_target(name: str) -> Target:
 
 
 @cache
+def runs_here(name: str) -> bool:
+    """Return True where this machine runs the target's code. Raises ValueError for an unknown name."""
+    target, has = find_target(name), llvm.get_host_cpu_features()
+    same_arch = target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
+    return same_arch and all(has.get(feature) for feature in target.needs)
+
+
+@cache
 def host_target() -> str:
     """Return the name of the best target that runs on this machine. Raises RuntimeError if there is none."""
+    for name in TARGETS:
+        if runs_here(name):
+            return name
     arch = llvm.get_process_triple().split("-")[0]
-    has = llvm.get_host_cpu_features()
-    for target in TARGETS.values():
-        if target.triple.split("-")[0] == arch and all(has.get(name) for name in target.needs):
-            return target.name
     raise RuntimeError(
         f"this {arch} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 and FMA"
     )

@@ -20,21 +20,23 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .executable import Executable, Stats
+    from .compiler.errors import UnsupportedOp
     from .runner import runner_path
-    from .vm.errors import DtypeError, Error, ShapeError
+    from .vm.errors import ArgumentError, ArtifactError, DtypeError, Error, ShapeError
     from .vm.machine import get_threads, set_threads
 
 __version__ = "0.1.0"
 
 #: Public names that are imported when first used, and where they live.
 _LAZY = {
-    "Executable": ".executable", "Stats": ".executable", "runner_path": ".runner", "DtypeError": ".vm.errors",
-    "Error": ".vm.errors", "ShapeError": ".vm.errors", "get_threads": ".vm.machine", "set_threads": ".vm.machine",
+    "Executable": ".executable", "Stats": ".executable", "runner_path": ".runner", "get_threads": ".vm.machine",
+    "set_threads": ".vm.machine", "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DtypeError": ".vm.errors",
+    "Error": ".vm.errors", "ShapeError": ".vm.errors", "UnsupportedOp": ".compiler.errors",
 }  # fmt: skip
 
 __all__ = [
-    "DtypeError", "Error", "Executable", "ShapeError", "Stats", "compile", "get_threads", "load", "runner_path",
-    "set_threads", "settings",
+    "ArgumentError", "ArtifactError", "DtypeError", "Error", "Executable", "ShapeError", "Stats", "UnsupportedOp",
+    "compile", "get_threads", "load", "runner_path", "set_threads", "settings",
 ]  # fmt: skip
 
 
@@ -67,16 +69,18 @@ def compile(
     kernels are compiled now and travel in the artifact. `target`: the machine to compile for, None: this one.
     `progress(stage, done, total)` is called as work goes on.
 
-    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines.
+    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for a strategy,
+    target or sizes that cannot be; and what torch.export raises for a model that it cannot export.
     """
-    from .build import build_program, import_model, run_passes
-    from .executable import executable_of
+    from .build import build_program, check_sizes, import_model, run_passes
+    from .executable import check_strategy, executable_of
     from .specialise import open_store
 
+    strategy, store = check_strategy(strategy), open_store(target)
     notify = progress or (lambda stage, done, total: None)
     graph = import_model(model, args, kwargs, dynamic_shapes, notify)
+    check_sizes(graph, sizes)
     run_passes(graph, notify)
-    store = open_store(target)
     program = build_program(graph, store, sizes, notify)
     notify("load", 0, 1)
     return executable_of(program, strategy, store)
@@ -86,7 +90,10 @@ def load(path: str | Path, *, strategy: str | None = None) -> Executable:
     """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then no new
     exact kernels are compiled).
 
-    Raises ArtifactError or VerifyError for a file that is not sound, TargetError where it holds no code for this CPU.
+    An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is loaded.
+
+    Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound, TargetError
+    where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown strategy.
     """
     from .executable import open_executable
 

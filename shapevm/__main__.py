@@ -63,9 +63,22 @@ def shown_progress(quiet: bool) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=1)
         yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
@@ -76,7 +89,9 @@ def parse_sizes(texts: tuple[str, ...]) -> list[dict[str, int]]:
     result = []
     for text in texts:
         try:
-            result.append({name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))})
+            result.append(
+                {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
+            )
         except ValueError:
             raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
     return result
@@ -84,11 +99,24 @@ def parse_sizes(texts: tuple[str, ...]) -> list[dict[str, int]]:
 
 @main.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
 @click.argument("model")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="the .svm file to write")
-@click.option("--sizes", multiple=True, metavar="NAME=N,...", help="also put exact kernels for these sizes in (repeatable)")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="the .svm file to write",
+)
+@click.option(
+    "--sizes",
+    multiple=True,
+    metavar="NAME=N,...",
+    help="also put exact kernels for these sizes in (repeatable)",
+)
 @click.option("--target", help="compile for this target instead of the host's")
 @click.option("-q", "--quiet", is_flag=True, help="no progress")
-def compile_command(model: str, output: Path, sizes: tuple[str, ...], target: str | None, quiet: bool) -> None:
+def compile_command(
+    model: str, output: Path, sizes: tuple[str, ...], target: str | None, quiet: bool
+) -> None:
     """Compile a model."""
     from . import compile
 
@@ -117,11 +145,19 @@ def read_inputs(texts: tuple[str, ...]) -> dict[str, Any]:
 
 @main.command("run")
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy|FILE.npz", help="an input (repeatable)")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="where to write the results (.npz)")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|FILE.npz", help="an input (repeatable)"
+)
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="where to write the results (.npz)"
+)
 @click.option("--strategy", type=click.Choice([c for s in TABLE if s.name == "strategy" for c in s.choices]))
-@click.option("--repeat", default=1, show_default=True, help="calls; prints first, median and least milliseconds")
-def run_command(artifact: str, inputs: tuple[str, ...], output: Path | None, strategy: str | None, repeat: int) -> None:
+@click.option(
+    "--repeat", default=1, show_default=True, help="calls; prints first, median and least milliseconds"
+)
+def run_command(
+    artifact: str, inputs: tuple[str, ...], output: Path | None, strategy: str | None, repeat: int
+) -> None:
     """Run ARTIFACT on arrays from .npy and .npz files."""
     import statistics
     import time
@@ -138,19 +174,41 @@ def run_command(artifact: str, inputs: tuple[str, ...], output: Path | None, str
         results = exe.run(arrays)
         times.append((time.perf_counter() - start) * 1e3)
     for name, value in results.items():
-        click.echo(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else f"{name}: {value!r}")
-    click.echo(f"first {times[0]:.3f} ms, median {statistics.median(times):.3f} ms, least {min(times):.3f} ms ({len(times)} calls)")
+        click.echo(
+            f"{name}: {value.dtype}{list(value.shape)}"
+            if isinstance(value, np.ndarray)
+            else f"{name}: {value!r}"
+        )
+    click.echo(
+        f"first {times[0]:.3f} ms, median {statistics.median(times):.3f} ms, least {min(times):.3f} ms ({len(times)} calls)"
+    )
     if output is not None:
         np.savez(output, **results)
 
 
 @main.command("show", help=f"Print every stage of MODEL's compilation, down to assembly.\n\n{MODEL_HELP}")
 @click.argument("model")
-@click.option("--stage", "stages", multiple=True, help="only these stages: import, a pass, bytecode, llvm, asm (repeatable)")
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    help="only these stages: import, a pass, bytecode, llvm, asm (repeatable)",
+)
 @click.option("--kernel", type=int, help="only this kernel in llvm and asm (default: the first)")
-@click.option("--sizes", metavar="NAME=N,...", help="llvm and asm of the exact kernel for these sizes, instead of the generic one")
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="write numbered files here instead")
-def show_command(model: str, stages: tuple[str, ...], kernel: int | None, sizes: str | None, output: Path | None) -> None:
+@click.option(
+    "--sizes",
+    metavar="NAME=N,...",
+    help="llvm and asm of the exact kernel for these sizes, instead of the generic one",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="write numbered files here instead",
+)
+def show_command(
+    model: str, stages: tuple[str, ...], kernel: int | None, sizes: str | None, output: Path | None
+) -> None:
     """Show the stages of a compilation."""
     from .show import all_stages, write_stages
 

@@ -11,6 +11,7 @@ from .compiler.emit import emit
 from .compiler.ir import Graph, Node
 from .compiler.passes.pipeline import PASSES, run
 from .settings import settings
+from .vm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from .jit.spec import KernelSpec
@@ -28,7 +29,11 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 
 def import_model(
-    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, progress: Progress = _silent
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    progress: Progress = _silent,
 ) -> Graph:
     """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path."""
     from .compiler.frontends.exported_program import export_model, import_program, load_program
@@ -77,11 +82,28 @@ def build_program(
     return emit(graph, compile=compile_spec)
 
 
-def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
-    """Return, for every spec, the distinct dims that it has at `sizes`. Raises ValueError for sizes that name no symbol."""
+def check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
+    """Raise ArgumentError for sizes that lack a symbol of the contract, name another, or break its bounds."""
     for values in sizes:
+        what = f"sizes {format_sizes(values)}"
         if set(values) != set(graph.symbols):
-            raise ValueError(f"sizes: {dict(values)} must give a value for each of {', '.join(graph.symbols) or 'no symbols'}")
+            raise ArgumentError(
+                f"{what} must give a value for each of {', '.join(graph.symbols) or 'no symbols'}"
+            )
+        for name, info in graph.symbols.items():
+            value, top = values[name], "" if info.max is None else f" and at most {info.max}"
+            if value < info.min or (info.max is not None and value > info.max) or value % info.multiple_of:
+                step = f", a multiple of {info.multiple_of}" if info.multiple_of != 1 else ""
+                raise ArgumentError(f"{what}: {name} is {value}; it must be at least {info.min}{top}{step}")
+
+
+def format_sizes(sizes: Mapping[str, int]) -> str:
+    """Return sizes as the command line takes them: "batch=1,length=16"."""
+    return ",".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
+    """Return, for every spec, the distinct dims that it has at `sizes`, which `check_sizes` has seen."""
     wanted: dict[KernelSpec, list[tuple[int, ...]]] = {}
     for node in _kernels(graph):
         found = wanted.setdefault(node.attrs["spec"], [])

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
-import shutil
+import secrets
 import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import pytree
-from .settings import settings
-from .vm.machine import EntryStats, Machine, Options
+from .settings import STRATEGIES, settings
+from .vm.errors import ArgumentError, ArtifactError, FileError
+from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
+    from .jit.store import KernelStore
     from .specialise import Specialiser
-    from .vm.program import Program
+    from .vm.program import Program, Symbol
+
+COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
 
 @dataclass(frozen=True)
 class Stats:
     """What an Executable has done so far. `entries`: (kernel index, entry) of every kernel at every shape it met.
 
-    `compiled`, `from_cache`: exact kernels compiled since loading, and found in the disk cache.
+    `calls`: all calls; `replays`: those that replayed a plan; `plans`: shapes with a plan now. `compiled`, `from_cache`:
+    kernels compiled, and found in the disk cache: the exact ones since loading, and those of `shapevm.compile`.
+    `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels that is kept for the next call.
     """
 
     calls: int
@@ -39,17 +46,19 @@ class Stats:
 
     def since(self, before: Stats) -> Stats:
         """Return what happened after `before`: counters subtracted, entries that ran since."""
-        hits = {(kernel, entry.dims): entry.hits for kernel, entry in before.entries}
-        ran = tuple(
-            (kernel, entry) for kernel, entry in self.entries if entry.hits > hits.get((kernel, entry.dims), 0)
-        )
+        hits = {
+            (kernel, entry.dims): entry.hits for kernel, entry in before.entries
+        }  # an entry's first run is no hit
+        ran = tuple((k, entry) for k, entry in self.entries if entry.hits > hits.get((k, entry.dims), -1))
         counters = {
-            name: getattr(self, name) - getattr(before, name) for name in ("calls", "replays", "compiled", "from_cache")
+            name: getattr(self, name) - getattr(before, name)
+            for name in ("calls", "replays", "compiled", "from_cache")
         }
         return replace(self, entries=ran, **counters)
 
     def tier(self) -> str:
-        """Return which code the entries run: "exact", "generic", or how many of each."""
+        """Return which code the entries run: "exact", "generic", or how many of each ("exact 3, generic 2"). Kernels
+        whose sizes are all fixed do not count: their only code is exact."""
         exact = sum(entry.tier == "exact" for _, entry in self.entries if entry.dims)
         total = sum(1 for _, entry in self.entries if entry.dims)
         if exact == total:
@@ -61,22 +70,45 @@ class CallForm:
     """How the model's nested arguments and results map to the flat ones of the program."""
 
     def __init__(self, machine: Machine) -> None:
-        structure = machine.meta.get("structure", {})
+        """Raise ArtifactError where the artifact describes other inputs or outputs than the program has."""
         names = [row.name for row in machine.inputs]
-        flat = {"positional": names, "parameters": {name: pytree.LEAF for name in names}}
-        self._signature = pytree.from_json(structure["inputs"]) if "inputs" in structure else flat
-        outputs = {"tuple": [pytree.LEAF] * len(machine.outputs)}
-        self._results = pytree.from_json(structure["outputs"]) if "outputs" in structure else outputs
+        self._signature: Mapping[str, Any] = {
+            "positional": names,
+            "parameters": dict.fromkeys(names, pytree.LEAF),
+        }
+        self._results: pytree.Structure = {"tuple": [pytree.LEAF] * len(machine.outputs)}
+        structure = machine.meta.get("structure", {})
+        try:
+            self._signature = (
+                pytree.from_json(structure["inputs"]) if "inputs" in structure else self._signature
+            )
+            self._results = (
+                pytree.from_json(structure["outputs"]) if "outputs" in structure else self._results
+            )
+            n_inputs, n_outputs = len(pytree.call_paths(self._signature)), pytree.n_leaves(self._results)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArtifactError(f"the structure of inputs and outputs cannot be read: {error}") from None
+        if (n_inputs, n_outputs) != (len(names), len(machine.outputs)):
+            raise ArtifactError(
+                f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} and {len(machine.outputs)}"
+            )
         self._names = names
         parameters = self._signature["parameters"]
-        self._is_flat = list(parameters) == names and all(inner == pytree.LEAF for inner in parameters.values())
+        self._is_flat = list(parameters) == names and all(
+            inner == pytree.LEAF for inner in parameters.values()
+        )
         self._by_position = self._is_flat and self._signature["positional"] == names
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
         if not kwargs and self._by_position and len(args) == len(self._names):
             return args
-        if not args and self._is_flat and len(kwargs) == len(self._names) and all(n in kwargs for n in self._names):
+        if (
+            not args
+            and self._is_flat
+            and len(kwargs) == len(self._names)
+            and all(n in kwargs for n in self._names)
+        ):
             return [kwargs[name] for name in self._names]
         return pytree.flatten_call(args, kwargs, self._signature)
 
@@ -92,22 +124,43 @@ class Executable:
     Every call checks the contract: ShapeError, DtypeError, TypeError with one sentence before anything runs.
     """
 
-    def __init__(self, machine: Machine, path: Path, specialiser: Specialiser | None) -> None:
-        """Take over a machine that was opened from `path`; `compile` and `load` make executables."""
+    def __init__(self, machine: Machine, file: int, store: KernelStore | None = None) -> None:
+        """Take over a machine and the open artifact that it was loaded from; `compile` and `load` make executables.
+
+        `store` compiles exact kernels; None: nothing does.
+        """
         self._machine = machine
-        self._path = path
-        self._specialiser = specialiser
         self._form = CallForm(machine)
+        self._store = store
+        self._specialiser: Specialiser | None = None
+        self._closing = threading.Lock()
+        self._file = file
+        weakref.finalize(self, os.close, file)
+
+    def specialise(self) -> None:
+        """Start to compile, in the background, the exact kernels that the program asks for."""
+        from .specialise import Specialiser
+
+        assert self._store is not None and self._specialiser is None
+        self._specialiser = Specialiser(self._machine, self._store)
+        weakref.finalize(self, self._specialiser.stop).atexit = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
         return self._form.nested(self._machine.call(self._form.flat(args, kwargs)))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Run on flat inputs by name; return flat outputs by name, as the standalone runner does."""
+        """Run on flat inputs by name; return flat outputs by name, as the standalone runner does.
+
+        Raises ArgumentError for an input that is missing or unknown.
+        """
         names = [row.name for row in self._machine.inputs]
-        if set(inputs) != set(names):
-            raise TypeError(f"inputs are {', '.join(names)}; given: {', '.join(inputs) or 'none'}")
+        for name in (*inputs, *names):
+            if name not in names or name not in inputs:
+                problem = "is missing" if name in names else "is unknown"
+                raise ArgumentError(
+                    f"input {name!r} {problem}; the program takes {', '.join(names) or 'no inputs'}"
+                )
         results = self._machine.call([inputs[name] for name in names])
         return {row.name: value for row, value in zip(self._machine.outputs, results, strict=True)}
 
@@ -121,52 +174,63 @@ class Executable:
         return self._machine
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact, for `shapevm.load` and the standalone runner. The file appears whole or not at all."""
+        """Write the artifact, for `shapevm.load` and the standalone runner. The file appears whole or not at all.
+
+        Raises FileError where it cannot be written.
+        """
         target = Path(path)
-        with tempfile.NamedTemporaryFile(dir=target.absolute().parent, delete=False) as file:
-            with open(self._path, "rb") as source:
-                shutil.copyfileobj(source, file, 1 << 24)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, target)
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            with open(beside, "xb") as file:
+                for piece in _pieces(self._file):
+                    file.write(piece)
+            os.replace(beside, target)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise FileError(f"{target} cannot be written: {error.strerror or error}") from None
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
     def stats(self) -> Stats:
         """Return counters and the state of every call site."""
-        counters = self._machine.stats()
-        store = self._specialiser.store.stats if self._specialiser else None
-        entries = [
-            (kernel, entry)
-            for kernel in range(len(self._machine.kernels))
-            for entry in self._machine.site(kernel).entries
-        ]
+        self._machine.check_open()
+        counters, n_kernels = self._machine.stats(), len(self._machine.kernels)
+        entries = [(k, entry) for k in range(n_kernels) for entry in self._machine.site(k).entries]
+        compiled, from_cache = (
+            (self._store.stats.compiled, self._store.stats.from_cache) if self._store else (0, 0)
+        )
         return Stats(
-            counters["calls"], counters["replays"], counters["n_plans"], store.compiled if store else 0,
-            store.from_cache if store else 0, counters["code_bytes"], counters["arena_bytes"], tuple(entries),
+            counters["calls"], counters["replays"], counters["n_plans"], compiled, from_cache, counters["code_bytes"],
+            counters["arena_bytes"], tuple(entries),
         )  # fmt: skip
 
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
         """Wait until no kernel is queued or being compiled; False when that took longer than `timeout` seconds."""
         end = time.monotonic() + timeout
-        while self._machine.stats()["n_queued"] or self._pending():
+        while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
             if time.monotonic() > end:
                 return False
             time.sleep(0.001)
         return True
 
-    def _pending(self) -> bool:
-        return any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries)
-
     def summary(self) -> str:
-        """Return one line: kernels, symbols, bytes."""
-        symbols = ", ".join(
-            f"{s.name} {s.min}..{s.max if s.max is not None else ''}" for s in self._machine.symbols
+        """Return one line: kernels, and the sizes with their bounds."""
+        return summary_of(len(self._machine.kernels), self._machine.symbols)
+
+    def __repr__(self) -> str:
+        return (
+            f"<shapevm.Executable: {self.summary()}>"
+            if self._machine.is_open
+            else "<shapevm.Executable, closed>"
         )
-        return f"{len(self._machine.kernels)} kernels for {symbols or 'fixed sizes'}"
 
     def close(self) -> None:
-        """Free the program; no call may be running."""
-        if self._specialiser is not None:
-            self._specialiser.close()
-        self._machine.close()
+        """Free the program; no call may be running. It can still be saved. Closing twice is fine."""
+        with self._closing:
+            if self._specialiser is not None:
+                self._specialiser.close()
+            self._machine.close()
 
     def __enter__(self) -> Executable:
         return self
@@ -175,45 +239,90 @@ class Executable:
         self.close()
 
 
-def machine_options(strategy: str | None) -> Options:
-    """Return the runtime's options from the settings."""
+def _pieces(file: int) -> Iterator[bytes]:
+    """Yield an open file's bytes, wherever others read it."""
+    at = 0
+    while piece := os.pread(file, COPY_BYTES, at):
+        yield piece
+        at += len(piece)
+
+
+def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
+    """Return how many kernels a program has and for which sizes: "9 kernels for batch 1..32, length 1..512"."""
+    ranges = [f"{s.name} {s.min}..{'' if s.max is None else s.max}" for s in symbols]
+    return f"{n_kernels} kernel{'' if n_kernels == 1 else 's'} for {', '.join(ranges) or 'fixed sizes'}"
+
+
+def machine_options(strategy: str | None, has_compiler: bool) -> Options:
+    """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy."""
     return Options(
-        strategy=strategy or settings.strategy,
+        strategy=check_strategy(strategy),
         hot_calls=settings.hot_calls,
+        has_compiler=has_compiler,
         perf_map=settings.perf_map,
         code_bytes_max=settings.code_mib << 20,
         plans_max=settings.plans,
     )
 
 
-def open_executable(path: Path, strategy: str | None, store: Any = None) -> Executable:
-    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start specialising."""
-    from .specialise import Specialiser, has_compiler, open_store
+def check_strategy(strategy: str | None) -> str:
+    """Return the strategy, None being the setting's. Raises ArgumentError for an unknown one."""
+    known = STRATEGIES
+    if strategy is not None and strategy not in known:
+        raise ArgumentError(f"strategy {strategy!r} is unknown; known are {', '.join(known)}")
+    return strategy or settings.strategy
 
-    options = machine_options(strategy)
-    machine = Machine.open(path, options)
-    wanted = options.strategy != "generic" and has_compiler()
-    specialiser = Specialiser(machine, store or open_store()) if wanted else None
-    made = Executable(machine, path, specialiser)
-    if specialiser is not None:
-        weakref.finalize(made, specialiser.close)
+
+def _set_threads() -> None:
+    """Set the number of threads that the settings want, where that is not what they wanted before."""
+    global _threads
+    wanted = settings.threads
+    if wanted != _threads:
+        set_threads(wanted)
+        _threads = wanted
+
+
+_threads = 0  # what the settings wanted last; the runtime starts with one per CPU
+
+
+def open_executable(path: Path, strategy: str | None, store: KernelStore | None = None) -> Executable:
+    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start specialising.
+
+    `store`: what compiled the artifact just now, if anything did.
+    """
+    from .specialise import add_generic, has_compiler, open_store
+
+    compiler = has_compiler()
+    options = machine_options(strategy, compiler)
+    _set_threads()
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FileError(f"{path} cannot be opened: {error.strerror}") from None
+    try:
+        machine = Machine.open(path, options)
+        foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
+        wanted = compiler and options.strategy != "generic"
+        if foreign or (wanted and store is None):
+            store = open_store(is_host=True)
+            add_generic(machine, store, foreign)
+        made = Executable(machine, file, store)
+    except BaseException:
+        os.close(file)
+        raise
+    if wanted:
+        made.specialise()
     return made
 
 
-def executable_of(program: Program, strategy: str | None, store: Any) -> Executable:
-    """Return the executable of a freshly compiled program, kept in a temporary file while it lives."""
+def executable_of(program: Program, strategy: str | None, store: KernelStore) -> Executable:
+    """Return the executable of a freshly compiled program: an artifact that has no name any more once it is open."""
     from .vm.artifact import write
 
-    folder = tempfile.mkdtemp(prefix="shapevm-")
-    path = Path(folder, "program.svm")
-    try:
+    with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
+        path = Path(folder, "program.svm")
         write(program, path)
-        made = open_executable(path, strategy, store)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(made, shutil.rmtree, folder, True)
-    return made
+        return open_executable(path, strategy, store)
 
 
 __all__: Sequence[str] = ["Executable", "Stats"]

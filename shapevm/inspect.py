@@ -46,7 +46,9 @@ def _externs(program: Program, function: Function) -> list[str]:
 def inspect_text(path: str) -> str:
     """Return the inspection for people."""
     data = inspection(path)
-    lines = [f"{path}: {data['file_bytes']:,} bytes (weights {data['weight_bytes']:,}, machine code {data['code_bytes']:,})"]
+    lines = [
+        f"{path}: {data['file_bytes']:,} bytes (weights {data['weight_bytes']:,}, machine code {data['code_bytes']:,})"
+    ]
     lines.append(f"targets: {', '.join(data['targets']) or 'none'}")
     for symbol in data["symbols"]:
         top = symbol["max"] if symbol["max"] is not None else "any"

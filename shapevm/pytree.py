@@ -15,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .vm.errors import ArgumentError
 
@@ -31,11 +32,18 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
         return [value]
     kind = _kind(structure)
     if kind == "constant":
-        if value is not structure["constant"] and value != structure["constant"]:
-            raise ArgumentError(f"{path or 'value'} is {value!r}; the program was compiled for {structure['constant']!r}")
+        if not _is_same(value, structure["constant"]):
+            shown = repr(value) if isinstance(value, _SCALARS) else _describe(value)
+            raise ArgumentError(
+                f"{path or 'value'} is {shown}; the program was compiled for {structure['constant']!r}"
+            )
         return []
     items = _items_of(value, kind, structure, path or "value")
-    return [leaf for (key, inner), item in zip(_inner(structure), items, strict=True) for leaf in flatten(item, inner, _join(path, key))]
+    return [
+        leaf
+        for (key, inner), item in zip(_inner(structure), items, strict=True)
+        for leaf in flatten(item, inner, _join(path, key))
+    ]
 
 
 def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:
@@ -63,8 +71,12 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
     Raises ArgumentError for an argument that is missing, given twice or unknown (None counts as not given).
     """
     names, parameters = signature["positional"], signature["parameters"]
+    while len(args) > len(names) and args[-1] is None:
+        args = args[:-1]
     if len(args) > len(names):
-        raise ArgumentError(f"{len(args)} positional arguments are given; the program takes {len(names)}: {', '.join(names)}")
+        raise ArgumentError(
+            f"{len(args)} positional arguments are given; the program takes {len(names)}: {', '.join(names)}"
+        )
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name in given:
@@ -75,7 +87,12 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
     missing = [name for name, structure in parameters.items() if name not in given and n_leaves(structure)]
     if missing:
         raise ArgumentError(f"argument {missing[0]} is missing; the program takes {', '.join(parameters)}")
-    return [leaf for name, structure in parameters.items() if name in given for leaf in flatten(given[name], structure, name)]
+    return [
+        leaf
+        for name, structure in parameters.items()
+        if name in given
+        for leaf in flatten(given[name], structure, name)
+    ]
 
 
 def call_paths(signature: Mapping[str, Any]) -> list[str]:
@@ -91,15 +108,32 @@ def to_json(structure: Structure) -> str:
 def from_json(text: str) -> Structure:
     """Return the structure or signature in `text`. Raises ArgumentError where it is neither."""
     structure = json.loads(text)
-    parts = structure["parameters"].values() if isinstance(structure, dict) and "parameters" in structure else [structure]
+    parts: Iterable[Structure] = [structure]
+    if isinstance(structure, dict) and "parameters" in structure:
+        names, parameters = structure.get("positional"), structure["parameters"]
+        if (
+            not isinstance(parameters, dict)
+            or not isinstance(names, list)
+            or not all(name in parameters for name in names)
+        ):
+            raise ArgumentError(
+                f"{text[:200]} is not a signature: parameters by name, and the names of positional ones"
+            )
+        parts = parameters.values()
     for part in parts:
         _check(part)
     return structure
 
 
 def class_name(cls: type) -> str:
-    """Return "module:Class" for a structure."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    """Return "module:Class" for a structure; `unflatten` finds the class by it while it exists in this process."""
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    _NAMED[name] = cls
+    return name
+
+
+#: Classes that have been named here: those made inside of functions are found nowhere else.
+_NAMED: WeakValueDictionary[str, type] = WeakValueDictionary()
 
 
 # Inside -------------------------------------------------------------------------------------------
@@ -107,15 +141,25 @@ def class_name(cls: type) -> str:
 
 def _kind(structure: Structure) -> str:
     for kind in _KINDS:
-        if isinstance(structure, dict) and kind in structure:
+        if (
+            isinstance(structure, dict)
+            and kind in structure
+            and (kind not in ("namedtuple", "object") or "fields" in structure)
+        ):
             return kind
     raise ArgumentError(f"{structure!r} is not a structure of nested values")
 
 
 def _check(structure: Structure) -> None:
-    if structure != LEAF:
-        for _, inner in _inner(structure):
-            _check(inner)
+    if structure == LEAF:
+        return
+    kind = _kind(structure)
+    items = structure["fields" if kind in ("namedtuple", "object") else kind] if kind != "constant" else []
+    is_named = kind not in ("namedtuple", "object") or isinstance(structure[kind], str)
+    if not isinstance(items, list if kind in ("constant", "list", "tuple") else dict) or not is_named:
+        raise ArgumentError(f"{structure!r} is not a structure of nested values")
+    for _, inner in _inner(structure):
+        _check(inner)
 
 
 def _inner(structure: Structure) -> Iterator[tuple[str, Structure]]:
@@ -136,11 +180,21 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
     wanted = [int(key) for key in keys] if structure.get("int_keys") else keys
     if isinstance(value, Mapping):
         if set(value) != set(wanted):
-            raise ArgumentError(f"{path} has the keys {', '.join(map(str, value))}; they must be {', '.join(keys)}")
+            raise ArgumentError(
+                f"{path} has the keys {', '.join(map(str, value))}; they must be {', '.join(keys)}"
+            )
         return [value[key] for key in wanted]
     if kind == "dict" or not all(hasattr(value, key) for key in keys):
         raise ArgumentError(f"{path} is {_describe(value)}; it must have {', '.join(keys)}")
     return [getattr(value, key) for key in keys]
+
+
+_SCALARS = (type(None), bool, int, float, str)
+
+
+def _is_same(value: Any, constant: Any) -> bool:
+    """Return True for the same value of the same type: 1, 1.0 and True make different programs."""
+    return type(value) is type(constant) and (value == constant or value != value and constant != constant)
 
 
 def _describe(value: Any) -> str:
@@ -160,7 +214,10 @@ def _build(leaves: Iterator[Any], structure: Structure) -> Any:
     if kind == "dict":
         return {int(key) if structure.get("int_keys") else key: item for key, item in built}
     cls = _loaded_class(structure[kind])
-    return dict(built) if cls is None else cls(**dict(built))
+    try:
+        return dict(built) if cls is None else cls(**dict(built))
+    except TypeError:  # another class than the model's, though of its name
+        return dict(built)
 
 
 def _loaded_class(name: str) -> type | None:
@@ -169,6 +226,7 @@ def _loaded_class(name: str) -> type | None:
     found: Any = sys.modules.get(module)
     for part in qualified.split("."):
         found = getattr(found, part, None)
+    found = _NAMED.get(name) or found
     is_record = isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, tuple))
     return found if is_record else None
 

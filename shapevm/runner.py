@@ -15,7 +15,9 @@ def runner_path() -> Path:
         path = Path(folder, "bin", "shapevm-run")
         if path.exists():
             return path
-    raise FileNotFoundError("shapevm-run is not in this installation; install shapevm again from its wheel or checkout")
+    raise FileNotFoundError(
+        "shapevm-run is not in this installation; install shapevm again from its wheel or checkout"
+    )
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .vm.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -27,26 +29,34 @@ class Setting:
         return f"SHAPEVM_{self.name.upper()}"
 
     def parse(self, text: str) -> int | str | bool:
-        """Return the value written as `text`. Raises ValueError with the variable, the value and what is allowed."""
-        if self.choices and text not in self.choices:
-            raise ValueError(f"{self.variable}={text!r} is not one of {', '.join(self.choices)}")
+        """Return the value that the environment's `text` means. Raises ArgumentError as `check` does."""
+        value: int | str | bool = text
         if isinstance(self.default, bool):
-            if text not in ("0", "1"):
-                raise ValueError(f"{self.variable}={text!r} must be 0 or 1")
-            return text == "1"
-        if isinstance(self.default, int):
-            try:
-                return int(text)
-            except ValueError:
-                raise ValueError(f"{self.variable}={text!r} must be a whole number") from None
-        return text
+            value = {"0": False, "1": True}.get(text, text)
+        elif isinstance(self.default, int) and text.strip().removeprefix("-").isdecimal():
+            value = int(text)
+        return self.check(value, f"{self.variable}={text!r}")
+
+    def check(self, value: Any, what: str) -> int | str | bool:
+        """Return `value`, given as `what`. Raises ArgumentError with `what` and what is allowed."""
+        if isinstance(self.default, bool):
+            allowed, is_allowed = "0 or 1 (False or True)", isinstance(value, bool)
+        elif isinstance(self.default, int):
+            allowed = "a whole number of at least 0"
+            is_allowed = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        else:
+            allowed = f"one of {', '.join(self.choices)}" if self.choices else "a string"
+            is_allowed = isinstance(value, str) and (not self.choices or value in self.choices)
+        if not is_allowed:
+            raise ArgumentError(f"{what} must be {allowed}")
+        return value  # type: ignore[no-any-return]
 
 
 STRATEGIES = ("auto", "jit", "generic")
 
 TABLE: tuple[Setting, ...] = (
     Setting("strategy", "auto", "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; generic: never exact", STRATEGIES),
-    Setting("threads", 0, "threads that run kernels, the caller included; 0: one per CPU available"),
+    Setting("threads", 0, "threads that run kernels, the caller included, from the next program made or loaded on; 0: one per CPU available"),
     Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is compiled for that shape"),
     Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
     Setting("plans", 256, "whole-call plans kept per program, one per shape"),
@@ -68,19 +78,25 @@ class Settings:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._table:
-            raise AttributeError(f"no setting is named {name!r}; there are {', '.join(s.name for s in TABLE)}")
+            raise AttributeError(
+                f"no setting is named {name!r}; there are {', '.join(s.name for s in TABLE)}"
+            )
         if name in self._overrides.get():
             return self._overrides.get()[name]
         setting = self._table[name]
         text = os.environ.get(setting.variable)
-        return setting.default if text is None else setting.parse(text)
+        return setting.parse(text) if text else setting.default
 
     @contextmanager
     def scope(self, **values: Any) -> Iterator[None]:
-        """Override settings within a `with` block, in this thread or task."""
-        for name in values:
+        """Override settings within a `with` block, in this thread or task.
+
+        Raises ArgumentError for a setting that does not exist or a value that it cannot have.
+        """
+        for name, value in values.items():
             if name not in self._table:
-                raise AttributeError(f"no setting is named {name!r}; there are {', '.join(self._table)}")
+                raise ArgumentError(f"no setting is named {name!r}; there are {', '.join(self._table)}")
+            self._table[name].check(value, f"{name}={value!r}")
         token = self._overrides.set({**self._overrides.get(), **values})
         try:
             yield
@@ -92,7 +108,7 @@ class Settings:
         if not self.cache:
             return None
         if self.cache_dir:
-            return Path(self.cache_dir)
+            return Path(self.cache_dir).expanduser()
         from platformdirs import user_cache_path
 
         return user_cache_path("shapevm") / "kernels"

@@ -30,7 +30,10 @@ def all_stages(
     """
     stages: list[Stage] = []
     graph = import_model(
-        arguments["model"], arguments.get("args", ()), arguments.get("kwargs"), arguments.get("dynamic_shapes")
+        arguments["model"],
+        arguments.get("args", ()),
+        arguments.get("kwargs"),
+        arguments.get("dynamic_shapes"),
     )
     previous = format_graph(graph)
     stages.append(("import", previous))

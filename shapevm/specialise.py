@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import os
 import threading
+import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .settings import settings
-from .vm.errors import ArgumentError
+from .vm.errors import ArgumentError, TargetError
 
 if TYPE_CHECKING:
-    from .jit.spec import KernelSpec
     from .jit.store import KernelStore
     from .vm.machine import Machine
 
+WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
+
+_NEEDED = ("llvmlite", "elftools")
+
 
 def has_compiler() -> bool:
-    """Return True where exact kernels can be compiled here: llvmlite is installed."""
-    return importlib.util.find_spec("llvmlite") is not None
+    """Return True where exact kernels can be compiled here: llvmlite and pyelftools are installed."""
+    return all(importlib.util.find_spec(name) is not None for name in _NEEDED)
 
 
-def open_store(target: str | None = None) -> KernelStore:
-    """Return a store of compiled kernels with the cache that the settings say."""
+def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
+    """Return a store of compiled kernels with the cache that the settings say.
+
+    `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this machine.
+    Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
+    """
     from .jit.cache import DiskCache
     from .jit.store import KernelStore
+    from .jit.target import TARGETS, runs_here
 
+    wanted = target or settings.target or None
+    if wanted is not None and wanted not in TARGETS:
+        raise ArgumentError(f"target {wanted!r} is unknown; known are {', '.join(TARGETS)}")
+    if is_host and wanted is not None and not runs_here(wanted):
+        wanted = None
     path = settings.cache_path()
     cache = DiskCache(path, settings.cache_mib << 20) if path is not None else None
-    return KernelStore(cache, target or settings.target or None)
+    try:
+        return KernelStore(cache, wanted)
+    except RuntimeError as error:
+        raise TargetError(str(error)) from None
+
+
+def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
+    """Compile generic code for these kernels, whose artifact has none for this CPU."""
+    from .jit.spec import from_json
+
+    for index in kernels:
+        machine.install(index, store.record(from_json(machine.kernels[index].spec), None))
 
 
 class Specialiser:
-    """Compiles what `machine` asks for, in order, on a thread of its own until it is closed."""
+    """Compiles what `machine` asks for, in order, on a thread of its own until it is stopped."""
 
     def __init__(self, machine: Machine, store: KernelStore) -> None:
         self.machine = machine
         self.store = store
-        self._specs = {i: kernel.spec for i, kernel in enumerate(machine.kernels)}
+        self._specs = [kernel.spec for kernel in machine.kernels]
+        self._is_stopped = False
         machine.attach_compiler(True)
+        self._start()
+        _SPECIALISERS.add(self)
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._serve, name="shapevm-compiler", daemon=True)
         self._thread.start()
 
@@ -45,11 +78,12 @@ class Specialiser:
         """Answer requests until no compiler is attached any more."""
         while True:
             try:
-                request = self.machine.wait_request(timeout=60.0)
+                request = self.machine.wait_request(timeout=WAIT_SECONDS)
             except ArgumentError:
                 return
             if request is not None:
-                self._answer(request.kernel, request.dims)
+                with _COMPILING:
+                    self._answer(request.kernel, request.dims)
 
     def _answer(self, kernel: int, dims: tuple[int, ...]) -> None:
         from .jit.spec import from_json
@@ -57,11 +91,47 @@ class Specialiser:
         try:
             record = self.store.record(from_json(self._specs[kernel]), dims)
             self.machine.install(kernel, record)
-        except Exception as error:  # noqa: BLE001 (whatever it is, waiting callers must hear of it)
+        except Exception as error:  # whatever it is, waiting callers must hear of it
             self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
 
+    def stop(self) -> None:
+        """Tell the thread to end after what it is compiling now; requests that wait are dropped. Does not wait: the
+        garbage collector may call this anywhere."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self.machine.attach_compiler(False)
+
     def close(self) -> None:
-        """End the thread; requests that are waiting are dropped."""
-        self.machine.attach_compiler(False)
+        """Stop, and wait until the thread has ended."""
+        self.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def restart(self) -> None:
+        """Serve again in a forked child, where the thread does not exist."""
+        if not self._is_stopped:
+            self._start()
+
+
+#: All that exist.
+_SPECIALISERS: weakref.WeakSet[Specialiser] = weakref.WeakSet()
+#: Held while a kernel is compiled. A fork waits for it, so that no child inherits LLVM in the middle of its work.
+_COMPILING = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End all threads before LLVM's own data goes away with the process."""
+    for specialiser in list(_SPECIALISERS):
+        specialiser.close()
+
+
+def _after_fork_in_child() -> None:
+    _COMPILING.release()
+    for specialiser in list(_SPECIALISERS):
+        specialiser.restart()
+
+
+os.register_at_fork(
+    before=_COMPILING.acquire, after_in_parent=_COMPILING.release, after_in_child=_after_fork_in_child
+)

@@ -137,7 +137,7 @@ def _frame(program: Any, function: int, inputs: Any, outputs: Sequence[Form]) ->
 def _torch_like(shape: tuple[int, ...], dtype: str) -> Any:
     """Return a tensor of that form, with one element's memory, for `empty_like`: quicker than `empty`."""
     torch = sys.modules["torch"]
-    return torch.empty(1, dtype=getattr(torch, TORCH_DTYPES[dtype]), device="cpu").expand(shape)
+    return torch.empty((), dtype=getattr(torch, TORCH_DTYPES[dtype]), device="cpu").expand(shape)
 
 
 def _failed(code: int, error: Any) -> None:

@@ -38,6 +38,7 @@ class Options:
     strategy: str = "auto"
     hot_calls: int | None = None
     native_code: bool = True
+    has_compiler: bool = False
     perf_map: bool = False
     code_bytes_max: int | None = None
     plans_max: int | None = None
@@ -288,9 +289,15 @@ class Machine:
             )
         return self._call(args, index)
 
-    def _check_open(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether `close` has not been called."""
+        return self._program is not None
+
+    def check_open(self) -> None:
+        """Raise ArgumentError after `close`."""
         if self._program is None:
-            raise ArgumentError("the machine is closed; load the artifact again")
+            raise ArgumentError("the program is closed; load the artifact again")
 
     def _plain(self, xs: Sequence[Any]) -> list[Any]:
         """Return the inputs with contiguous, aligned arrays. Raises Library.array's errors."""
@@ -308,7 +315,7 @@ class Machine:
         return values
 
     def _call(self, xs: Sequence[Any], function: int) -> list[Any]:
-        self._check_open()
+        self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
         values = self._fill(xs, is_main, keep)
@@ -350,7 +357,7 @@ class Machine:
 
     def bind(self, inputs: Sequence[Any]) -> dict[str, int]:
         """Check the inputs against the contract; return the symbols' values by name. Runs nothing."""
-        self._check_open()
+        self.check_open()
         keep: list[Any] = []
         values, error = self._fill(inputs, True, keep), ffi.new("svm_error *")
         symbols = ffi.new("int64_t[]", max(len(self.symbols), 1))

@@ -5,13 +5,26 @@ from collections import namedtuple
 from typing import Any
 
 import pytest
-from shapevm.pytree import LEAF, call_paths, flatten, flatten_call, from_json, n_leaves, paths, to_json, unflatten
+from shapevm.pytree import (
+    LEAF,
+    call_paths,
+    flatten,
+    flatten_call,
+    from_json,
+    n_leaves,
+    paths,
+    to_json,
+    unflatten,
+)
 from shapevm.vm.errors import ArgumentError
 
 Point = namedtuple("Point", "x y")
 POINT = {"namedtuple": f"{__name__}:Point", "fields": {"x": LEAF, "y": {"list": [LEAF, LEAF]}}}
 NESTED = {"dict": {"a": {"tuple": [LEAF, {"constant": None}]}, "b": POINT}}
-SIGNATURE = {"positional": ["x", "y"], "parameters": {"x": LEAF, "y": {"list": [LEAF, LEAF]}, "z": {"constant": None}}}
+SIGNATURE = {
+    "positional": ["x", "y"],
+    "parameters": {"x": LEAF, "y": {"list": [LEAF, LEAF]}, "z": {"constant": None}},
+}
 
 
 def test_round_trip() -> None:
@@ -41,7 +54,13 @@ def test_int_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs"), [((1, [2, 3]), {}), ((1,), {"y": [2, 3]}), ((), {"y": [2, 3], "x": 1}), ((1, [2, 3]), {"z": None, "w": None})]
+    ("args", "kwargs"),
+    [
+        ((1, [2, 3]), {}),
+        ((1,), {"y": [2, 3]}),
+        ((), {"y": [2, 3], "x": 1}),
+        ((1, [2, 3]), {"z": None, "w": None}),
+    ],
 )
 def test_calls(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert flatten_call(args, kwargs, SIGNATURE) == [1, 2, 3]
