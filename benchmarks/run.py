@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 SECTIONS = {
-    "encoder": "The sentence encoder (one core, against PyTorch eager in the same run)",
+    "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "calls": "What a call costs (one core)",
     "compile_time": "What compiling a kernel costs",
     "runner": "The standalone runner and start-up",
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 def measure(section: str) -> list[Figure]:
     """Run one section in a fresh process and return its figures."""
     command = [sys.executable, __file__, "--section", section]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [Figure(**item) for item in json.loads(done.stdout.splitlines()[-1])]
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from kernels import fma_peak
 from measure import Figure, interleaved, median, percentile, ratio, seconds
 
 import shapevm
@@ -72,7 +73,7 @@ def warm_latency(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure
             median(times["eager"]) * 1e3,
             ratio(times, "eager", "shapevm"),
         )
-        share = flops(length) / (ours * 1e-3) / fma_peak()
+        share = flops(length) / (ours * 1e-3) / peak_flops()
         figures.append(
             Figure(
                 f"warm call at length {length}: shapevm, eager (ms); share of the FMA peak",
@@ -89,11 +90,10 @@ def flops(length: int) -> float:
     return layers * (2.0 * length * (4 * hidden**2 + 2 * hidden * inner) + 4.0 * length**2 * hidden)
 
 
-def fma_peak() -> float:
+def peak_flops() -> float:
     """Return this core's f32 FMA operations per second, measured now."""
-    from peak import fma_peak as measure_peak
-
-    return measure_peak()
+    run, work = fma_peak()
+    return work / median([seconds(run) for _ in range(5)])
 
 
 def first_calls(model: torch.nn.Module) -> list[Figure]:
