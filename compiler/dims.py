@@ -17,7 +17,7 @@ DimExpr: TypeAlias = int | sympy.Expr
 
 
 class floordiv(sympy.Function):  # (a function's name in expressions)
-    """floordiv(a, b) = floor(a / b), kept unevaluated unless it is exact or constant."""
+    """floordiv(a, b) = floor(a / b). What b divides is taken out: floordiv(2*n + 5, 2) is n + 2."""
 
     nargs = 2
     is_integer = True
@@ -30,7 +30,22 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
         if a.is_Integer and b.is_Integer and b != 0:
             return sympy.Integer(int(a) // int(b))
         quotient = sympy.cancel(a / b)
-        return sympy.expand(quotient) if _is_whole(quotient) else None
+        if _is_whole(quotient):
+            return sympy.expand(quotient)
+        whole = _whole_part(a, b)
+        return whole + cls(sympy.expand(a - whole * b), b) if whole != 0 else None
+
+
+def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """Return the sum of the terms of `a / b` that are whole (of a constant term: its floor)."""
+    whole = sympy.Integer(0)
+    for term in sympy.Add.make_args(sympy.expand(a)):
+        quotient = sympy.cancel(term / b)
+        if quotient.is_Rational:
+            whole += sympy.floor(quotient)
+        elif _is_whole(quotient):
+            whole += quotient
+    return sympy.expand(whole)
 
 
 def _is_whole(quotient: sympy.Expr) -> bool:

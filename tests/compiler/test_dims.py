@@ -66,6 +66,7 @@ def test_equality_is_of_polynomials():
 
 def test_exact_divisions_disappear():
     assert floordiv(4 * S * T, 2 * S) == 2 * T and floordiv(S, 1) == S
+    assert floordiv(2 * S + 1, 2) == S and floordiv(4 * S + T - 3, 2) == 2 * S - 2 + floordiv(T + 1, 2)
     assert isinstance(floordiv(S + 1, 2), floordiv) and evaluate(floordiv(S + 1, 2), {"s": 4}) == 2
 
 
