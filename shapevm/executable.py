@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,12 +138,15 @@ class Executable:
         self._file = file
         weakref.finalize(self, os.close, file)
 
-    def specialise(self) -> None:
-        """Start to compile, in the background, the exact kernels that the program asks for."""
+    def specialise(self, per_second: float | None = None) -> None:
+        """Start to compile, in the background, the exact kernels that the program asks for.
+
+        `per_second`: the seconds of compilation granted each second, None for all.
+        """
         from .specialise import Specialiser
 
         assert self._store is not None and self._specialiser is None
-        self._specialiser = Specialiser(self._machine, self._store)
+        self._specialiser = Specialiser(self._machine, self._store, per_second)
         weakref.finalize(self, self._specialiser.stop).atexit = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -208,11 +212,22 @@ class Executable:
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
         """Wait until no kernel is queued or being compiled; False when that took longer than `timeout` seconds."""
         end = time.monotonic() + timeout
-        while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.001)
+        with self._in_a_hurry():
+            while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
+                if time.monotonic() > end:
+                    return False
+                time.sleep(0.001)
         return True
+
+    @contextmanager
+    def _in_a_hurry(self) -> Iterator[None]:
+        """Lift the budget of compilation."""
+        hurry = self._specialiser.hurry if self._specialiser is not None else threading.Event()
+        hurry.set()
+        try:
+            yield
+        finally:
+            hurry.clear()
 
     def summary(self) -> str:
         """Return one line: kernels, and the sizes with their bounds."""
@@ -311,7 +326,8 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
         os.close(file)
         raise
     if wanted:
-        made.specialise()
+        limited = options.strategy == "auto" and settings.compile_budget > 0
+        made.specialise(settings.compile_budget / 1e3 if limited else None)
     return made
 
 

@@ -58,6 +58,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("strategy", "auto", "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; generic: never exact", STRATEGIES),
     Setting("threads", 0, "threads that run kernels, the caller included, from the next program made or loaded on; 0: one per CPU available"),
     Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is compiled for that shape"),
+    Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second; 0: no limit"),
     Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
     Setting("plans", 256, "whole-call plans kept per program, one per shape"),
     Setting("cache", True, "keep compiled kernels on disk between processes"),

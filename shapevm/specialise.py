@@ -6,12 +6,13 @@ import atexit
 import importlib.util
 import os
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .settings import settings
-from .vm.errors import ArgumentError, TargetError
+from .vm.errors import ArgumentError, Error, TargetError
 
 if TYPE_CHECKING:
     from .jit.store import KernelStore
@@ -19,12 +20,30 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
 
-_NEEDED = ("llvmlite", "elftools")
+_FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
+_FOR_MODELS = {**_FOR_KERNELS, "torch": "torch", "sympy": "sympy"}
+
+
+class MissingPackage(Error, ImportError):
+    """Compiling needs a package that is not installed."""
 
 
 def has_compiler() -> bool:
-    """Return True where exact kernels can be compiled here: llvmlite and pyelftools are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in _NEEDED)
+    """Return True where kernels can be compiled here: llvmlite and pyelftools are installed."""
+    return not _missing(_FOR_KERNELS)
+
+
+def check_compiler() -> None:
+    """Raise MissingPackage where models cannot be compiled here."""
+    missing = _missing(_FOR_MODELS)
+    if missing:
+        raise MissingPackage(
+            f"compiling needs {', '.join(missing)}: install shapevm[compile]; running artifacts does not"
+        )
+
+
+def _missing(needed: Mapping[str, str]) -> list[str]:
+    return [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
 
 
 def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
@@ -58,12 +77,38 @@ def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) ->
         machine.install(index, store.record(from_json(machine.kernels[index].spec), None))
 
 
-class Specialiser:
-    """Compiles what `machine` asks for, in order, on a thread of its own until it is stopped."""
+class Budget:
+    """A share of time for compiling (a token bucket): callers run on the same cores, or on hyperthreads of them.
 
-    def __init__(self, machine: Machine, store: KernelStore) -> None:
+    `per_second`: seconds of work granted each second; up to `burst` seconds are saved while there is none to do.
+    None grants all.
+    """
+
+    def __init__(self, per_second: float | None, burst: float = 0.1) -> None:
+        self.per_second, self.burst = per_second, burst
+        self.saved, self.since = burst, time.monotonic()
+
+    def spend(self, seconds: float) -> float:
+        """Take what work has cost; return the seconds to rest before more."""
+        if self.per_second is None:
+            return 0.0
+        now = time.monotonic()
+        self.saved = min(self.burst, self.saved + (now - self.since) * self.per_second) - seconds
+        self.since = now
+        return max(0.0, -self.saved / self.per_second)
+
+
+class Specialiser:
+    """Compiles what `machine` asks for, in order, on a thread of its own until it is stopped.
+
+    `per_second`: see Budget. `hurry` lifts the limit while somebody waits for the queue to empty.
+    """
+
+    def __init__(self, machine: Machine, store: KernelStore, per_second: float | None = None) -> None:
         self.machine = machine
         self.store = store
+        self.hurry = threading.Event()
+        self._budget = Budget(per_second)
         self._specs = [kernel.spec for kernel in machine.kernels]
         self._is_stopped = False
         machine.attach_compiler(True)
@@ -82,8 +127,10 @@ class Specialiser:
             except ArgumentError:
                 return
             if request is not None:
+                start = time.monotonic()
                 with _COMPILING:
                     self._answer(request.kernel, request.dims)
+                self.hurry.wait(self._budget.spend(time.monotonic() - start))
 
     def _answer(self, kernel: int, dims: tuple[int, ...]) -> None:
         from .jit.spec import from_json
@@ -99,6 +146,7 @@ class Specialiser:
         garbage collector may call this anywhere."""
         if not self._is_stopped:
             self._is_stopped = True
+            self.hurry.set()
             self.machine.attach_compiler(False)
 
     def close(self) -> None:
