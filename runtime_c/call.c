@@ -25,20 +25,27 @@ static int32_t copy_input(inputs *in, int32_t index, int32_t n, const svm_tensor
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
   if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
   void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
-  if (!copy) return status_fail(error, SVM_ERROR_MEMORY, "memory: a contiguous copy of input %d", index);
+  if (!copy) return status_fail(error, SVM_ERROR_MEMORY, "memory: a copy of input %d", index);
   strided_copy(copy, t);
   in->data[index] = copy;
   in->is_copied[index] = 1;
   return SVM_OK;
 }
 
+/* Kernels take row-major tensors whose elements are aligned. */
+static int is_usable(const svm_tensor *t) {
+  int is_known = t->dtype >= 0 && t->dtype < N_DTYPES && t->rank >= 0 && t->rank <= SVM_MAX_RANK;
+  if (!is_known) return 1; /* it is refused later */
+  return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
+}
+
 static int32_t inputs_set(inputs *in, const svm_value *values, int32_t n, svm_error *error) {
   for (int32_t i = 0; i < n; i++) {
     const svm_tensor *t = &values[i].tensor;
-    in->data[i] = values[i].tag == SVM_TAG_TENSOR ? t->data : NULL;
-    if (values[i].tag == SVM_TAG_TENSOR && t->strides && !strided_is_contiguous(t) &&
-        copy_input(in, i, n, t, error))
-      return error->code;
+    int is_tensor = values[i].tag == SVM_TAG_TENSOR;
+    in->data[i] = is_tensor ? t->data : NULL;
+    if (!is_tensor || is_usable(t)) continue;
+    if (strided_check("argument", t, error) || copy_input(in, i, n, t, error)) return error->code;
   }
   return SVM_OK;
 }

@@ -37,7 +37,10 @@ int strided_is_contiguous(const svm_tensor *t) {
 
 static char *copy_axis(char *to, const char *from, const svm_tensor *t, int32_t axis) {
   int64_t bytes = DTYPE_BYTES[t->dtype];
-  if (axis == t->rank) return memcpy(to, from, (size_t)bytes), to + bytes;
+  if (axis == t->rank) {
+    memcpy(to, from, (size_t)bytes);
+    return to + bytes;
+  }
   for (int64_t i = 0; i < t->sizes[axis]; i++)
     to = copy_axis(to, from + i * t->strides[axis] * bytes, t, axis + 1);
   return to;

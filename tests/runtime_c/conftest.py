@@ -23,7 +23,7 @@ FLAGS = {
     ],
     "thread": ["-O1", "-g", "-fsanitize=thread"],
 }
-PROGRAMS = ("main", "fuzz", "test_threads")
+PROGRAMS = ("main", "fuzz", "test_api", "test_threads")
 
 
 @pytest.fixture(scope="session")

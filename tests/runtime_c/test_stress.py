@@ -1,4 +1,4 @@
-"""Hostile artifacts and many threads, under sanitizers; the cost of a launch in a replay."""
+"""Hostile artifacts, C hosts and many threads, under sanitizers; the cost of a launch in a replay."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def test_threads_share_a_program(build: Build, folder: Path, sanitizer: str) -> 
     counts = {what.strip(): int(n) for n, what in re.findall(r"(\d+) ([a-z ]+)", done.stdout)}
     assert counts["calls"] == 6000 and counts["wrong"] == 0
     assert counts["plans evicted"] > 0 and counts["installed"] > 0 and counts["failed requests"] > 0
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_a_c_host(build: Build, folder: Path, sanitizer: str) -> None:
+    command = [str(build("test_api", sanitizer)), str(folder / "lookup.svm"), str(folder / "data.svm")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_further_launch_is_cheap(build: Build, tmp_path: Path) -> None:
