@@ -1,7 +1,7 @@
 """PyTorch's type promotion, without PyTorch (c10's promoteTypes and ATen's result_type).
 
-Three categories take part: tensors with axes, 0-d tensors, Python scalars. The dtype of a lower category counts only
-when it is of a higher kind (bool < int < float) than every dtype above it.
+Three categories take part: tensors with axes, 0-d tensors, Python scalars. The dtype of a lower category
+counts only when it is of a higher kind (bool < int < float) than every dtype above it.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ Host = Mapping[str, Callable[..., Sequence[Any]]]
 
 
 def run(graph: Graph, inputs: Sequence[Any], host: Host | None = None) -> list[Any]:
-    """Return the outputs of `graph` for `inputs` (arrays in storage form: bf16 as uint16; plain values as they are).
+    """Return the outputs of `graph` for `inputs` (arrays in storage form: bf16 as uint16; plain values as
+    they are).
 
-    `host`: the functions that `extern` nodes name. Raises ShapeError where an input breaks its type, the contract of a
-    symbol, or where a result has another shape than the graph says.
+    `host`: the functions that `extern` nodes name. Raises ShapeError where an input breaks its type, the
+    contract of a symbol, or where a result has another shape than the graph says.
     """
     symbols = bind_symbols(graph, inputs)
     values: dict[Value, Any] = {}
@@ -58,7 +59,9 @@ def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> Symbols:
     for name, shape, actual in shapes:
         for axis, (dim, size) in enumerate(zip(shape, actual, strict=True)):
             if evaluate(dim, symbols) != size:
-                raise ShapeError(f"input {name}: dimension {axis} is {size}; it must be {dim} = {evaluate(dim, symbols)}")
+                raise ShapeError(
+                    f"input {name}: dimension {axis} is {size}; it must be {dim} = {evaluate(dim, symbols)}"
+                )
     for name, value in symbols.items():
         info = graph.symbols.get(name)
         if info is not None and not info.min <= value <= (info.max if info.max is not None else value):
@@ -78,7 +81,11 @@ def solve_size(dim: sympy.Expr, size: int, symbols: Symbols) -> None:
 def _run_nodes(block: Block, values: dict[Value, Any], symbols: Symbols, host: Host) -> None:
     for node in block.nodes:
         args = [None if arg is None else values[arg] for arg in node.args]
-        results = _CONTROL[node.op](node, args, values, symbols, host) if node.op in _CONTROL else [evaluate_node(node, args, symbols)]
+        results = (
+            _CONTROL[node.op](node, args, values, symbols, host)
+            if node.op in _CONTROL
+            else [evaluate_node(node, args, symbols)]
+        )
         for result, value in zip(node.results, results, strict=True):
             values[result] = _check(node, value, result.type, symbols)
             if isinstance(result.type, ScalarType) and isinstance(result.type.expr, sympy.Symbol):
@@ -104,8 +111,8 @@ def _check(node: Node, value: Any, type: Type, symbols: Symbols) -> Any:
         wanted = tuple(evaluate(dim, symbols) for dim in type.shape)
         if value.shape != wanted or value.dtype != COMPUTE[type.dtype]:
             raise ShapeError(
-                f"{node.op}: the result is {value.dtype} {list(value.shape)}; its type {type} means {COMPUTE[type.dtype]} {list(wanted)}"
-                + (f" ({node.source})" if node.source else "")
+                f"{node.op}: the result is {value.dtype} {list(value.shape)}; its type {type} means "
+                f"{COMPUTE[type.dtype]} {list(wanted)}" + (f" ({node.source})" if node.source else "")
             )
     return value
 
@@ -113,7 +120,9 @@ def _check(node: Node, value: Any, type: Type, symbols: Symbols) -> Any:
 # Regions and calls --------------------------------------------------------------------------------
 
 
-def _run_block(block: Block, args: Sequence[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
+def _run_block(
+    block: Block, args: Sequence[Any], values: dict[Value, Any], symbols: Symbols, host: Host
+) -> list[Any]:
     values.update(zip(block.params, args, strict=True))
     _run_nodes(block, values, symbols, host)
     return [values[result] for result in block.results]
@@ -138,7 +147,9 @@ def _call(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbol
 
 
 def _extern(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
-    stored = [value if arg is None else encode(value, arg.type) for value, arg in zip(args, node.args, strict=True)]
+    stored = [
+        value if arg is None else encode(value, arg.type) for value, arg in zip(args, node.args, strict=True)
+    ]
     outputs = host[node.attrs["name"]](*stored)
     return [decode(value, result.type) for value, result in zip(outputs, node.results, strict=True)]
 
@@ -156,14 +167,16 @@ _CONTROL = {"guard": _guard, "if": _if, "while": _while, "call": _call, "extern"
 
 
 def round_to(value: Any, type: Type) -> Any:
-    """Return a tensor rounded to what its dtype can hold (float32 arrays for f16 and bf16); others as they are."""
+    """Return a tensor rounded to what its dtype can hold (float32 arrays for f16 and bf16); others as they
+    are."""
     if not isinstance(type, TensorType) or type.dtype not in ("f16", "bf16"):
         return value
     return decode(encode(value, type), type)
 
 
 def encode(value: Any, type: Type) -> Any:
-    """Return a tensor in storage form: f16 as float16, bf16 as uint16 bits (nearest, ties to even; NaN is 0x7FC0)."""
+    """Return a tensor in storage form: f16 as float16, bf16 as uint16 bits (nearest, ties to even; NaN is
+    0x7FC0)."""
     if not isinstance(type, TensorType):
         return value
     if type.dtype == "f16":

@@ -1,13 +1,15 @@
 """Nested inputs and outputs as flat lists of leaves, and back, without PyTorch.
 
 A *structure* is JSON data:
-  "*"                                                     a leaf
-  {"constant": value}                                     None, a number or a string that is the same in every call
-  {"list": [..]}   {"tuple": [..]}                        their items' structures
-  {"dict": {key: ..}, "int_keys": true}                   by key, in order ("int_keys" only where they are ints)
-  {"namedtuple": "module:Class", "fields": {name: ..}}    given back as the class where its module is loaded, else as a dict
-  {"object": "module:Class", "fields": {name: ..}}        a dataclass or another class taking its fields as keywords; likewise
-A *signature* is {"positional": [name, ..], "parameters": {name: structure}}: how a call's arguments become leaves.
+  "*"                                     a leaf
+  {"constant": value}                     None, a number or a string, the same in every call
+  {"list": [..]}, {"tuple": [..]}         their items' structures
+  {"dict": {key: ..}, "int_keys": true}   by key, in order ("int_keys" only where they are ints)
+  {"namedtuple": "module:Class", "fields": {name: ..}}
+  {"object": "module:Class", "fields": {name: ..}}
+The last two (a dataclass, or a class that takes its fields as keywords) are given back as their class where its
+module is loaded, else as a dict. A *signature* says how a call's arguments become leaves:
+{"positional": [name, ..], "parameters": {name: structure}}.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object")
 
 
 def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
-    """Return the leaves of `value` in order. Raises ArgumentError where it is not built as `structure` says."""
+    """Return the leaves of `value` in order. Raises ArgumentError where it is not built as `structure`
+    says."""
     if structure == LEAF:
         return [value]
     kind = _kind(structure)
@@ -74,8 +77,11 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
     while len(args) > len(names) and args[-1] is None:
         args = args[:-1]
     if len(args) > len(names):
+        by_name = [name for name in parameters if name not in names]
+        rest = f"; give {', '.join(by_name)} by name" if by_name else ""
         raise ArgumentError(
-            f"{len(args)} positional arguments are given; the program takes {len(names)}: {', '.join(names)}"
+            f"{len(args)} positional arguments are given; "
+            f"the program takes {', '.join(names) or 'none'}{rest}"
         )
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
@@ -126,7 +132,8 @@ def from_json(text: str) -> Structure:
 
 
 def class_name(cls: type) -> str:
-    """Return "module:Class" for a structure; `unflatten` finds the class by it while it exists in this process."""
+    """Return "module:Class" for a structure; `unflatten` finds the class by it while it exists in this
+    process."""
     name = f"{cls.__module__}:{cls.__qualname__}"
     _NAMED[name] = cls
     return name

@@ -1,7 +1,7 @@
 """torch.export: an nn.Module or ExportedProgram becomes a Graph.
 
-Sizes are symbolic dimensions throughout: an integer of the exported graph is its expression, not a value. What
-torch.export knows of its symbols (ranges, divisibility) becomes the graph's contract.
+Sizes are symbolic dimensions throughout: an integer of the exported graph is its expression, not a value.
+What torch.export knows of its symbols (ranges, divisibility) becomes the graph's contract.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import numpy as np
@@ -32,9 +33,17 @@ from .symbols import Symbols
 from .tree import signature_of, structure_of
 
 DTYPES: dict[torch.dtype, str] = {
-    torch.bool: "bool", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
-    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
-}  # fmt: skip
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
 
 
 def export_model(
@@ -45,14 +54,15 @@ def export_model(
 ) -> ExportedProgram:
     """Return torch.export's program of `model` in evaluation mode.
 
-    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include them. Where
-    some operator of torch will not have that (a broadcast matmul asks whether a size is 1), tracing assumes other sizes
-    than 0 and 1; the importer's own rules do not. Raises what torch.export raises when neither way works.
+    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include
+    them. Where some operator of torch will not have that (a broadcast matmul asks whether a size is 1),
+    tracing assumes other sizes than 0 and 1; the importer's own rules do not. Raises what torch.export raises
+    when neither way works.
     """
     training = model.training
     model.eval()
     try:
-        with torch.no_grad(), fx_config.patch(backed_size_oblivious=True):
+        with torch.no_grad(), _sizes_are_alike():
             return _export(model, args, kwargs, dynamic_shapes)
     except (UserError, ConstraintViolationError) as refused:
         with torch.no_grad():
@@ -64,10 +74,17 @@ def export_model(
         model.train(training)
 
 
+def _sizes_are_alike() -> AbstractContextManager[None]:
+    """Return a context in which torch traces sizes of 0 and 1 as any other."""
+    return cast(Any, fx_config).patch(backed_size_oblivious=True)
+
+
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    return torch.export.export(model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+    return torch.export.export(
+        model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
+    )
 
 
 def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -76,19 +93,21 @@ def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
-    """Return `program` without in-place operators and with all operators decomposed that have no converter here."""
+    """Return `program` without in-place operators and with all operators decomposed that have no converter
+    here."""
     table = torch.export.default_decompositions()
     for overload in list(table):
         if find_converter(str(overload)) is not None:
             del table[overload]
-    with fx_config.patch(backed_size_oblivious=True):
+    with _sizes_are_alike():
         return program.run_decompositions(table)
 
 
 def import_program(program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None) -> Graph:
     """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes.
 
-    Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the model's line.
+    Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
+    model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
     return ProgramImporter(decompose(program), name, dynamic_shapes, guards).run()
@@ -98,7 +117,11 @@ class ProgramImporter(Importer):
     """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it."""
 
     def __init__(
-        self, program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None, guards: Sequence[str] = ()
+        self,
+        program: ExportedProgram,
+        name: str = "main",
+        dynamic_shapes: Any = None,
+        guards: Sequence[str] = (),
     ) -> None:
         super().__init__(name)
         self.program = program
@@ -135,7 +158,10 @@ class ProgramImporter(Importer):
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 self.values[node] = self._add_constant(spec)
             else:
-                raise UnsupportedOp(f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can be compiled")
+                raise UnsupportedOp(
+                    f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can "
+                    "be compiled"
+                )
 
     def _add_guards(self) -> None:
         """Put what tracing assumed of sizes into the contract, or check it at every call."""
@@ -182,11 +208,15 @@ class ProgramImporter(Importer):
         specs = self.program.graph_signature.output_specs
         for spec in specs:
             if spec.kind != OutputKind.USER_OUTPUT:
-                raise UnsupportedOp(f"the model changes {spec.target or spec.arg.name} in place; return the new value instead")
+                raise UnsupportedOp(
+                    f"the model changes {spec.target or spec.arg.name} in place; return the new value instead"
+                )
         results = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
         fixed = [spec.arg.value if isinstance(spec.arg, ConstantArgument) else None for spec in specs]
         is_fixed = [isinstance(spec.arg, ConstantArgument) for spec in specs]
-        structure = structure_of(cast(Any, self.program.call_spec.out_spec), iter(zip(is_fixed, fixed, strict=True)))
+        structure = structure_of(
+            cast(Any, self.program.call_spec.out_spec), iter(zip(is_fixed, fixed, strict=True))
+        )
         self.graph.structure["outputs"] = to_json(structure)
         leaves = [result for result, skip in zip(results, is_fixed, strict=True) if not skip]
         self.graph.outputs = [path or "output" for path in paths(structure)]
@@ -224,14 +254,19 @@ class ProgramImporter(Importer):
         expr = self.symbols.dim(found)
         self.builder.one("item", x, symbol=str(expr))
         low, high = self.symbols.limits(found)
-        message = f"{expr}, a value read from a tensor, must be at least {low}" + (f" and at most {high}" if high is not None else "")
-        limits = [sympy.Ge(expr, low, evaluate=False)] + ([sympy.Le(expr, high, evaluate=False)] if high is not None else [])
+        message = f"{expr}, a value read from a tensor, must be at least {low}" + (
+            f" and at most {high}" if high is not None else ""
+        )
+        limits = [sympy.Ge(expr, low, evaluate=False)] + (
+            [sympy.Le(expr, high, evaluate=False)] if high is not None else []
+        )
         for limit in limits:
             self.builder.apply("guard", truth(self.builder, limit), message=message)
         return expr
 
     def _import_check(self, node: torch.fx.Node) -> None:
-        """A check that tracing could not decide: what the contract does not prove is checked at every call."""
+        """A check that tracing could not decide: what the contract does not prove is checked at every
+        call."""
         condition, message = cast(tuple[torch.fx.Node, str], node.args)
         self.builder.source = source_of(node)
         found = self.values[condition]
@@ -246,7 +281,9 @@ class ProgramImporter(Importer):
         """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
         if isinstance(node.meta.get("val"), torch.SymBool | bool):
             return node.meta["val"]
-        raise UnsupportedOp(f"{node.target} of numbers that depend on the input cannot be compiled", source=source_of(node))
+        raise UnsupportedOp(
+            f"{node.target} of numbers that depend on the input cannot be compiled", source=source_of(node)
+        )
 
     def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments in the order of the overload's schema with defaults filled in."""
@@ -286,10 +323,15 @@ class ProgramImporter(Importer):
         for value, expected in pairs:
             if isinstance(value, Value) and isinstance(expected, torch.Tensor):
                 wanted = self._type_of(expected)
-                same = isinstance(value.type, TensorType) and value.type.dtype == wanted.dtype and value.type.rank == wanted.rank
+                same = (
+                    isinstance(value.type, TensorType)
+                    and value.type.dtype == wanted.dtype
+                    and value.type.rank == wanted.rank
+                )
                 if not same or not all(map(may_equal, cast(TensorType, value.type).shape, wanted.shape)):
                     raise VerifyError(
-                        f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}", source=source_of(node)
+                        f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}",
+                        source=source_of(node),
                     )
 
 
@@ -303,7 +345,9 @@ def is_operator(node: torch.fx.Node) -> bool:
 
 def is_size(node: torch.fx.Node) -> bool:
     """Return True for calls that read a size."""
-    return str(node.target).startswith(("aten.sym_size", "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset"))
+    return str(node.target).startswith(
+        ("aten.sym_size", "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset")
+    )
 
 
 def is_item(node: torch.fx.Node) -> bool:

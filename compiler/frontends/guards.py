@@ -1,7 +1,8 @@
 """What tracing assumed of sizes: torch's guards, as conditions of the graph's contract.
 
-torch.export writes them as Python text, such as "min(2, L['x'].size()[1]) == 2". Those that bound one symbol narrow
-its range; the others become guards of the graph, so that a size that was not traced for is refused, not miscomputed.
+torch.export writes them as Python text, such as "min(2, L['x'].size()[1]) == 2". Those that bound one symbol
+narrow its range; the others become guards of the graph, so that a size that was not traced for is refused,
+not miscomputed.
 """
 
 from __future__ import annotations
@@ -21,12 +22,21 @@ from ..ir import SymbolInfo
 Shapes = Mapping[tuple[str | int, ...], tuple[DimExpr, ...]]
 
 _BINARY: dict[type, Any] = {
-    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: floordiv,
-    ast.Mod: sympy.Mod, ast.Pow: lambda a, b: a**b,
-}  # fmt: skip
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: floordiv,
+    ast.Mod: sympy.Mod,
+    ast.Pow: lambda a, b: a**b,
+}
 _COMPARE: dict[type, Any] = {
-    ast.Eq: sympy.Eq, ast.NotEq: sympy.Ne, ast.Lt: sympy.Lt, ast.LtE: sympy.Le, ast.Gt: sympy.Gt, ast.GtE: sympy.Ge,
-}  # fmt: skip
+    ast.Eq: sympy.Eq,
+    ast.NotEq: sympy.Ne,
+    ast.Lt: sympy.Lt,
+    ast.LtE: sympy.Le,
+    ast.Gt: sympy.Gt,
+    ast.GtE: sympy.Ge,
+}
 _CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max}
 
 
@@ -38,7 +48,9 @@ def parse_guard(text: str, shapes: Shapes) -> Any:
     try:
         return _parse(ast.parse(text.strip(), mode="eval").body, shapes)
     except (KeyError, SyntaxError, TypeError, ValueError) as error:
-        raise UnsupportedOp(f"the exported program assumes {text!r}, which is no condition on the inputs' sizes") from error
+        raise UnsupportedOp(
+            f"the exported program assumes {text!r}, which is no condition on the inputs' sizes"
+        ) from error
 
 
 def _parse(node: ast.expr, shapes: Shapes) -> Any:
@@ -56,7 +68,9 @@ def _parse(node: ast.expr, shapes: Shapes) -> Any:
         return join(*(_parse(value, shapes) for value in node.values))
     if isinstance(node, ast.Compare):
         sides = [_parse(side, shapes) for side in (node.left, *node.comparators)]
-        return sympy.And(*(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)))
+        return sympy.And(
+            *(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
+        )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return _CALLS[node.func.id](*(_parse(arg, shapes) for arg in node.args))
     raise ValueError(ast.dump(node))
@@ -80,15 +94,14 @@ def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
 
 
 def excludes_0_and_1(condition: Any) -> str | None:
-    """Return the symbol of which `condition` refuses 0 or 1 and nothing else, such as s > 1 or s != 1; else None.
+    """Return the symbol of which `condition` refuses 0 or 1 and nothing else, such as s > 1; or None.
 
-    torch asks these questions of every size (does it broadcast? is it contiguous?), and they are its own: a `Dim` whose
-    range has 0 or 1 is the user's word that the model does not care.
+    torch asks these questions of every size (does it broadcast? is it contiguous?), and they are its own: a
+    `Dim` whose range has 0 or 1 is the user's word that the model does not care.
     """
     if isinstance(condition, sympy.Ne):
-        low, high, most = *condition.args, 1
-        if isinstance(low, sympy.Symbol):
-            low, high = high, low
+        low, high = condition.args[::-1] if isinstance(condition.args[0], sympy.Symbol) else condition.args
+        most = 1
     elif isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
         low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
         most = 1 if isinstance(condition, sympy.Lt | sympy.Gt) else 2
@@ -98,7 +111,8 @@ def excludes_0_and_1(condition: Any) -> str | None:
 
 
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
-    """Narrow the range of the one symbol that `condition` bounds; return False where it is no such condition."""
+    """Narrow the range of the one symbol that `condition` bounds; return False where it is no such
+    condition."""
     if isinstance(condition, sympy.And):
         return False
     if isinstance(condition, sympy.Eq):
@@ -117,7 +131,12 @@ def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
 def _narrow_extremum(symbols: dict[str, SymbolInfo], condition: sympy.Eq) -> bool:
     """Min(k, s) == k says s >= k; Max(k, s) == k says s <= k."""
     for extremum, value in (condition.args, condition.args[::-1]):
-        if isinstance(extremum, sympy.Min | sympy.Max) and value.is_Integer and value in extremum.args and len(extremum.args) == 2:
+        if (
+            isinstance(extremum, sympy.Min | sympy.Max)
+            and value.is_Integer
+            and value in extremum.args
+            and len(extremum.args) == 2
+        ):
             (other,) = (arg for arg in extremum.args if arg != value)
             if isinstance(other, sympy.Symbol):
                 change = _at_least if isinstance(extremum, sympy.Min) else _at_most

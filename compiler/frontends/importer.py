@@ -1,8 +1,9 @@
-"""What all frontends share: looking up converters of torch overloads, collecting what is not supported, constants.
+"""What all frontends share: looking up converters of torch overloads, collecting what is not supported,
+constants.
 
 A frontend walks its format and calls `Importer.convert` for every operator. Operators of one's own:
 
-    register_converter("my_ops.scale.default", lambda builder, x, factor: ...)     # as declare.Composite.expand
+    register_converter("my_ops.scale.default", lambda builder, x, factor: ...)  # as declare.Composite
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ _ONE_TO_ONE = {overload: op.name for op in OPS.values() for overload in op.torch
 
 
 def register_converter(overload: str, convert: Converter) -> None:
-    """Import `overload` ("namespace.name.overload") through `convert(builder, *args, **kwargs)`, before any of ours."""
+    """Import `overload` ("namespace.name.overload") through `convert(builder, *args, **kwargs)`, before any
+    of ours."""
     if overload.count(".") < 2:
-        raise ValueError(f'overload is {overload!r}; it must be written "namespace.name.overload", such as "aten.add.Tensor"')
+        raise ValueError(
+            f'overload is {overload!r}; it must be written "namespace.name.overload", such as '
+            '"aten.add.Tensor"'
+        )
     _REGISTERED[overload] = convert
 
 
@@ -50,14 +55,16 @@ def known_overloads() -> list[str]:
 
 
 class Importer:
-    """Makes `graph`. Subclasses walk a format: `require` what it uses, then `convert` operator by operator."""
+    """Makes `graph`. Subclasses walk a format: `require` what it uses, then `convert` operator by
+    operator."""
 
     def __init__(self, name: str) -> None:
         self.graph = Graph(name)
         self.builder = Builder(self.graph)
 
     def require(self, overloads: Iterable[tuple[str, str]]) -> None:
-        """Raise UnsupportedOp naming all (overload, model line) that have no converter, with the nearest known names."""
+        """Raise UnsupportedOp naming all (overload, model line) that have no converter, with the nearest
+        known names."""
         missing: dict[str, list[str]] = {}
         for overload, source in overloads:
             if find_converter(overload) is None and not self.can_convert_unknown(overload):
@@ -87,7 +94,8 @@ class Importer:
             raise
 
     def constant(self, array: np.ndarray, dtype: str, name: str) -> Value:
-        """Append a tensor of the model; integer tensors that are all equal or count up become `full` or `iota`."""
+        """Append a tensor of the model; integer tensors that are all equal or count up become `full` or
+        `iota`."""
         if not is_float(dtype) and array.size > 1:
             found = self._pattern(array, dtype)
             if found is not None:
@@ -98,7 +106,11 @@ class Importer:
         first = array.flat[0]
         if (array == first).all():
             return B.full(self.builder, first.item(), dtype, array.shape)
-        if dtype != "bool" and array.size == max(array.shape) and (np.diff(array.reshape(-1).astype(np.int64)) == 1).all():
+        if (
+            dtype != "bool"
+            and array.size == max(array.shape)
+            and (np.diff(array.reshape(-1).astype(np.int64)) == 1).all()
+        ):
             line = self.builder.one("iota", start=int(first), step=1, length=array.size, dtype=dtype)
             return B.reshape(self.builder, line, array.shape)
         return None
@@ -107,4 +119,8 @@ class Importer:
 def _describe_missing(overload: str, sources: Sequence[str]) -> str:
     places = ", ".join(dict.fromkeys(source for source in sources if source))
     near = difflib.get_close_matches(overload, known_overloads(), n=2, cutoff=0.7)
-    return overload + (f" ({places})" if places else "") + (f" [nearest known: {', '.join(near)}]" if near else "")
+    return (
+        overload
+        + (f" ({places})" if places else "")
+        + (f" [nearest known: {', '.join(near)}]" if near else "")
+    )

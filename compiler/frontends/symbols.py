@@ -25,15 +25,17 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.PythonMod: sympy.Mod,
     torch_functions.Max: sympy.Max,
     torch_functions.Min: sympy.Min,
-    torch_functions.ModularIndexing: lambda base, divisor, modulus: sympy.Mod(floordiv(base, divisor), modulus),
+    torch_functions.ModularIndexing: lambda base, divisor, modulus: sympy.Mod(
+        floordiv(base, divisor), modulus
+    ),
 }
 
 
 class Symbols:
     """The size symbols of one program. `contract`: what is known of each, by its name in our graph.
 
-    A size is named as the `Dim` that the user gave for it, else s0, s1, ... in the order of the inputs; values read
-    from tensors are u0, u1, ...
+    A size is named as the `Dim` that the user gave for it, else s0, s1, ... in the order of the inputs;
+    values read from tensors are u0, u1, ...
     """
 
     def __init__(self, program: ExportedProgram, dynamic_shapes: Any = None) -> None:
@@ -46,7 +48,9 @@ class Symbols:
         roots = [getattr(dim, "root", dim) for _, dim in dims if dim is not None]
         given = {dim.__name__: dim for dim in roots if hasattr(dim, "__name__")}
         self.of_user = {name for name in self._names.values() if name in given}  # those that have a Dim
-        self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in program.range_constraints.items()}
+        self._ranges = {
+            str(key): (_finite(r.lower), _finite(r.upper)) for key, r in program.range_constraints.items()
+        }
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))
             least = getattr(given.get(name), "min", None)
@@ -56,7 +60,8 @@ class Symbols:
             self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, why)
 
     def limits(self, size: torch.SymInt) -> tuple[int, int | None]:
-        """Return the range that the program needs of a value read from a tensor; never below 0, as sizes are."""
+        """Return the range that the program needs of a value read from a tensor; never below 0, as sizes
+        are."""
         low, high = self._ranges.get(str(size.node.expr), (0, None))
         return max(low or 0, 0), high
 
@@ -67,7 +72,12 @@ class Symbols:
         name = getattr(root, "__name__", None)
         for torch_symbol in free:
             if str(torch_symbol) not in self._names:
-                taken = name is None or len(free) > 1 or name in self._names.values() or not str(name).isidentifier()
+                taken = (
+                    name is None
+                    or len(free) > 1
+                    or name in self._names.values()
+                    or not str(name).isidentifier()
+                )
                 self._names[str(torch_symbol)] = self._fresh("s") if taken else str(name)
 
     def _fresh(self, letter: str) -> str:
@@ -80,7 +90,8 @@ class Symbols:
         return self._names[name]
 
     def dim(self, size: int | torch.SymInt) -> DimExpr:
-        """Return a size of torch's as a dimension. Raises UnsupportedOp for functions that dimensions do not have."""
+        """Return a size of torch's as a dimension. Raises UnsupportedOp for functions that dimensions do not
+        have."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
@@ -142,10 +153,14 @@ def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[An
         yield from [None] * n
         return
     spec = program.call_spec.in_spec
-    args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)  # type: ignore[arg-type]
-    names = program.module_call_graph[0].signature.forward_arg_names  # type: ignore[union-attr]
+    args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)
+    names = program.module_call_graph[0].signature.forward_arg_names
     combined = dict(zip(names or map(str, range(len(args))), args, strict=False)) | kwargs
-    shapes = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else dict(zip(combined, dynamic_shapes, strict=False))
+    shapes = (
+        dynamic_shapes
+        if isinstance(dynamic_shapes, Mapping)
+        else dict(zip(combined, dynamic_shapes, strict=False))
+    )
     result: list[Any] = [None] * n
     for name, value in combined.items():
         _pair(value, shapes.get(name), result)
@@ -164,7 +179,15 @@ def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
     if isinstance(value, _Leaf):
         result[value.position] = shapes
     elif shapes is not None:
-        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else []
+        items = (
+            value.items()
+            if isinstance(value, Mapping)
+            else enumerate(value)
+            if isinstance(value, list | tuple)
+            else []
+        )
         for key, item in items:
-            inner = shapes.get(key) if isinstance(shapes, Mapping) else shapes[key] if len(shapes) > key else None
+            inner = (
+                shapes.get(key) if isinstance(shapes, Mapping) else shapes[key] if len(shapes) > key else None
+            )
             _pair(item, inner, result)

@@ -32,7 +32,10 @@ def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
         return {"namedtuple": class_name(context), "fields": dict(zip(context._fields, inner, strict=True))}
     names = _field_names(context, len(inner))
     if names is None:
-        raise UnsupportedOp(f"a {kind.__name__} holds inputs or outputs; use tuples, lists, dicts, named tuples or dataclasses")
+        raise UnsupportedOp(
+            f"a {kind.__name__} holds inputs or outputs; use tuples, lists, dicts, named tuples or "
+            "dataclasses"
+        )
     return {"object": class_name(kind), "fields": dict(zip(names, inner, strict=True))}
 
 
@@ -45,20 +48,34 @@ def _dict(keys: list[Any], items: list[Structure]) -> Structure:
 
 
 def _field_names(context: Any, n: int) -> list[str] | None:
-    """Return the field names in the context of a registered class: a list of them, alone or first in a list or tuple."""
+    """Return the field names in the context of a registered class: a list of them, alone or first in a list
+    or tuple."""
     for names in (context, context[0] if isinstance(context, list | tuple) and context else None):
-        if isinstance(names, list | tuple) and len(names) == n and all(isinstance(name, str) for name in names):
+        if (
+            isinstance(names, list | tuple)
+            and len(names) == n
+            and all(isinstance(name, str) for name in names)
+        ):
             return list(names)
     return None
 
 
 def signature_of(program: ExportedProgram) -> dict[str, Any]:
-    """Return the signature (`shapevm.pytree`) of calls of `program`."""
+    """Return the signature (`shapevm.pytree`) of calls of `program`.
+
+    What was exported by name is given by name: the program does not know the order of the model's parameters.
+    """
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     leaves = iter([(isinstance(s.arg, ConstantArgument), getattr(s.arg, "value", None)) for s in specs])
-    args, kwargs = program.call_spec.in_spec.children()  # type: ignore[union-attr]
+    args, kwargs = program.call_spec.in_spec.children()
     signature = program.module_call_graph[0].signature
     names = list(getattr(signature, "forward_arg_names", None) or [])[: len(args.children())]
     names += [f"arg{i}" for i in range(len(names), len(args.children()))]
-    pairs = [*zip(names, args.children(), strict=True), *zip(kwargs.context or [], kwargs.children(), strict=True)]
-    return {"positional": [name for name, _ in pairs], "parameters": {name: structure_of(spec, leaves) for name, spec in pairs}}
+    pairs = [
+        *zip(names, args.children(), strict=True),
+        *zip(kwargs.context or [], kwargs.children(), strict=True),
+    ]
+    return {
+        "positional": names,
+        "parameters": {name: structure_of(spec, leaves) for name, spec in pairs},
+    }

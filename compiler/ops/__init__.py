@@ -1,18 +1,45 @@
 """Operator declarations, one file per family; `OPS` and `COMPOSITES` are all of them.
 
-An operator of the graph IR is a row of `OPS`; a torch overload is imported through `COMPOSITES` (by its name, such as
-"aten.add.Tensor") or one to one through `Op.torch`.
+An operator of the graph IR is a row of `OPS`; a torch overload is imported through `COMPOSITES` (by its name,
+such as "aten.add.Tensor") or one to one through `Op.torch`.
 """
 
 from __future__ import annotations
 
-from . import activations, attention, control, gather, matmul, normalise, pointwise, reduce, sources, values, views
+from . import (
+    activations,
+    attention,
+    control,
+    gather,
+    matmul,
+    normalise,
+    pointwise,
+    reduce,
+    sources,
+    values,
+    views,
+)
 from .declare import Composite, Op, Sample
 
-FAMILIES = (pointwise, views, sources, reduce, matmul, attention, normalise, activations, gather, values, control)
+FAMILIES = (
+    pointwise,
+    views,
+    sources,
+    reduce,
+    matmul,
+    attention,
+    normalise,
+    activations,
+    gather,
+    values,
+    control,
+)
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 COMPOSITES: dict[str, Composite] = {
-    overload: composite for family in FAMILIES for composite in family.COMPOSITES for overload in composite.torch
+    overload: composite
+    for family in FAMILIES
+    for composite in family.COMPOSITES
+    for overload in composite.torch
 }
 
 __all__ = ["COMPOSITES", "OPS", "Composite", "Op", "Sample"]

@@ -40,7 +40,9 @@ def _gelu_of(b: Builder, x: Value, approximate: str) -> Value:
     """0.5 x (1 + erf(x / sqrt 2)), or PyTorch's tanh form of it."""
     if approximate == "tanh":
         cube = b.one("mul", b.one("mul", x, x), x)
-        inner = B.pointwise(b, "mul", B.pointwise(b, "add", x, B.pointwise(b, "mul", cube, 0.044715)), sqrt(2 / pi))
+        inner = B.pointwise(
+            b, "mul", B.pointwise(b, "add", x, B.pointwise(b, "mul", cube, 0.044715)), sqrt(2 / pi)
+        )
         gate = b.one("tanh", inner)
     else:
         gate = b.one("erf", B.pointwise(b, "mul", x, sqrt(0.5)))
@@ -60,21 +62,36 @@ def _samples(**attrs: Any) -> tuple[Sample, ...]:
 
 OPS: tuple[Op, ...] = (
     Op(
-        "relu", "composite", "relu(Tensor x) -> Tensor", "max(x, 0).",
-        _infer("relu", (*FLOAT_DTYPES, *INT_DTYPES)), lambda args, attrs: np.maximum(args[0], args[0].dtype.type(0)),
-        decompose=lambda b, node: [B.pointwise(b, "maximum", cast(Value, node.args[0]), 0)], samples=_samples(),
+        "relu",
+        "composite",
+        "relu(Tensor x) -> Tensor",
+        "max(x, 0).",
+        _infer("relu", (*FLOAT_DTYPES, *INT_DTYPES)),
+        lambda args, attrs: np.maximum(args[0], args[0].dtype.type(0)),
+        decompose=lambda b, node: [B.pointwise(b, "maximum", cast(Value, node.args[0]), 0)],
+        samples=_samples(),
     ),
     Op(
-        "silu", "composite", "silu(Tensor x) -> Tensor", "x * sigmoid(x).",
-        _infer("silu"), lambda args, attrs: args[0] * R.sigmoid(args[0]),
-        decompose=_decompose(lambda b, x: b.one("mul", x, b.one("sigmoid", x))), samples=_samples(),
+        "silu",
+        "composite",
+        "silu(Tensor x) -> Tensor",
+        "x * sigmoid(x).",
+        _infer("silu"),
+        lambda args, attrs: args[0] * R.sigmoid(args[0]),
+        decompose=_decompose(lambda b, x: b.one("mul", x, b.one("sigmoid", x))),
+        samples=_samples(),
     ),
     Op(
-        "gelu", "composite", "gelu(Tensor x; approximate) -> Tensor", '0.5 x (1 + erf(x / sqrt 2)), or with tanh ("none", "tanh").',
-        _infer("gelu"), _gelu, decompose=_decompose(_gelu_of),
+        "gelu",
+        "composite",
+        "gelu(Tensor x; approximate) -> Tensor",
+        '0.5 x (1 + erf(x / sqrt 2)), or with tanh ("none", "tanh").',
+        _infer("gelu"),
+        _gelu,
+        decompose=_decompose(_gelu_of),
         samples=(*_samples(approximate="none"), *_samples(approximate="tanh")),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -157,7 +174,11 @@ def sigmoid_gate(b: Builder, x: Value, dim: int = -1) -> Value:
 
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.relu.default",), lambda b, x: b.one("relu", x), "max(x, 0)"),
-    Composite(("aten.relu6.default",), lambda b, x: B.pointwise(b, "minimum", b.one("relu", x), 6), "min(max(x, 0), 6)"),
+    Composite(
+        ("aten.relu6.default",),
+        lambda b, x: B.pointwise(b, "minimum", b.one("relu", x), 6),
+        "min(max(x, 0), 6)",
+    ),
     Composite(("aten.silu.default",), lambda b, x: b.one("silu", x), "x * sigmoid(x)"),
     Composite(("aten.gelu.default",), gelu),
     Composite(("aten.leaky_relu.default",), _wide(_leaky_relu)),

@@ -25,9 +25,15 @@ def _infer_attention(types: Types, attrs: Attrs) -> Sequence[Type]:
     if min(q.rank, k.rank, v.rank) < 2 or not all(equal_shapes(batch, t.shape[:-2]) for t in (k, v)):
         raise ShapeError(f"attention: {shapes} must be [batch.., length, width] with equal batch sizes")
     if not equal(q.shape[-1], k.shape[-1]):
-        raise ShapeError(f"attention: the width differs, {format_dim(q.shape[-1])} and {format_dim(k.shape[-1])} in {shapes}")
+        raise ShapeError(
+            f"attention: the width differs, {format_dim(q.shape[-1])} and {format_dim(k.shape[-1])} in "
+            f"{shapes}"
+        )
     if not equal(k.shape[-2], v.shape[-2]):
-        raise ShapeError(f"attention: k and v differ in length, {format_dim(k.shape[-2])} and {format_dim(v.shape[-2])} in {shapes}")
+        raise ShapeError(
+            f"attention: k and v differ in length, {format_dim(k.shape[-2])} and "
+            f"{format_dim(v.shape[-2])} in {shapes}"
+        )
     if len(types) > 3 and types[3] is not None:
         _check_mask(tensor("attention", types, 3), (*batch, q.shape[-2], k.shape[-2]), dtype)
     return (TensorType(dtype, (*q.shape[:-1], v.shape[-1])),)
@@ -63,10 +69,14 @@ _SAMPLES = (
 )
 OPS: tuple[Op, ...] = (
     Op(
-        "attention", "attention", "attention(Tensor q, Tensor k, Tensor v, Tensor? mask; scale) -> Tensor",
+        "attention",
+        "attention",
+        "attention(Tensor q, Tensor k, Tensor v, Tensor? mask; scale) -> Tensor",
         "softmax(scale * q k^T) v with q [batch.., Lq, D], k [batch.., Lk, D], v [batch.., Lk, Dv]. The mask "
         "[batch.., Lq, Lk] is bool (True keeps) or is added; a row that is masked whole gives 0.",
-        _infer_attention, _attention, samples=tuple(Sample(args, {"scale": scale}) for args, scale in _SAMPLES),
+        _infer_attention,
+        _attention,
+        samples=tuple(Sample(args, {"scale": scale}) for args, scale in _SAMPLES),
         errors=(
             (
                 Sample(("f32[2, 8]", "f32[3, 7]", "f32[3, 8]", ""), {"scale": 1.0}),
@@ -78,19 +88,30 @@ OPS: tuple[Op, ...] = (
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overload ---------------------------------------------------------------------------------
 
 
 def sdpa(
-    b: Builder, q: Value, k: Value, v: Value, mask: Value | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    *, scale: float | None = None, enable_gqa: bool = False,
-) -> Value:  # fmt: skip
-    """torch's scaled_dot_product_attention without dropout; `is_causal` lets position i see positions 0 .. i."""
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """torch's scaled_dot_product_attention without dropout; `is_causal` lets position i see positions 0 ..
+    i."""
     if dropout_p:
-        raise UnsupportedOp(f"scaled_dot_product_attention: dropout_p is {dropout_p}; export the model in eval mode")
+        raise UnsupportedOp(
+            f"scaled_dot_product_attention: dropout_p is {dropout_p}; export the model in eval mode"
+        )
     if enable_gqa:
         k, v = (_repeat_heads(b, x, B.shape_of(q)[-3]) for x in (k, v))
     shapes = [B.shape_of(x) for x in (q, k, v)]
@@ -103,7 +124,10 @@ def sdpa(
         mask = mask if B.dtype_of(mask) == "bool" else B.cast_to(b, mask, B.dtype_of(q))
         mask = B.expand(b, mask, (*batch, length, keys))
     if scale is None and not isinstance(width, int):
-        raise UnsupportedOp(f"scaled_dot_product_attention: the width is {format_dim(width)}; give `scale`, or a constant width")
+        raise UnsupportedOp(
+            f"scaled_dot_product_attention: the width is {format_dim(width)}; give `scale`, or a "
+            "constant width"
+        )
     return b.one("attention", q, k, v, mask, scale=float(scale if scale is not None else 1 / sqrt(width)))
 
 

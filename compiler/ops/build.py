@@ -1,7 +1,7 @@
 """Graph values made with PyTorch's conventions: broadcasting, promotion, negative axes, sizes of -1.
 
-Composites and decompositions are written in these. Every function takes an `ir.Builder` first and leaves out nodes
-that would change nothing.
+Composites and decompositions are written in these. Every function takes an `ir.Builder` first and leaves out
+nodes that would change nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def is_one(dim: DimExpr) -> bool:
 
 
 def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
-    """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`, everywhere."""
+    """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`,
+    everywhere."""
     return b.one("full", value=convert_number(value, dtype), dtype=dtype, shape=tuple(shape))
 
 
@@ -103,7 +104,8 @@ def common_dtype(*args: Tensorlike) -> str:
 
 
 def axis_of(op: str, axis: int, rank: int) -> int:
-    """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError where it is out of range."""
+    """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError where it is out of
+    range."""
     limit = max(rank, 1)
     if not -limit <= axis < limit:
         raise ShapeError(f"{op}: dim is {axis}; a tensor of rank {rank} takes -{limit} to {limit - 1}")
@@ -172,7 +174,8 @@ def add_axis(b: Builder, x: Value, axis: int) -> Value:
 
 
 def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that `shapes` broadcast to. Raises ShapeError where two sizes neither agree nor are 1."""
+    """Return the shape that `shapes` broadcast to. Raises ShapeError where two sizes neither agree nor are
+    1."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[DimExpr] = [1] * rank
     for shape in shapes:
@@ -180,7 +183,9 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
             if is_one(size):
                 continue
             if not is_one(result[axis]) and not equal(result[axis], size):
-                raise ShapeError(f"{op}: shapes {' and '.join(map(show, shapes))} do not broadcast to one shape")
+                raise ShapeError(
+                    f"{op}: shapes {' and '.join(map(show, shapes))} do not broadcast to one shape"
+                )
             result[axis] = size
     return tuple(result)
 
@@ -200,7 +205,8 @@ def bounds_of(b: Builder, dim: DimExpr) -> tuple[int | None, int | None]:
 
 
 def pointwise(b: Builder, op: str, *args: Tensorlike, dtype: str | None = None, **attrs: Any) -> Value:
-    """Apply a pointwise op to operands converted to one dtype (theirs in common, or `dtype`) and one shape."""
+    """Apply a pointwise op to operands converted to one dtype (theirs in common, or `dtype`) and one
+    shape."""
     dtype = dtype or common_dtype(*args)
     values = broadcast(b, op, [tensor_of(b, x, dtype) for x in args])
     return b.one(op, *values, **attrs)
@@ -209,7 +215,12 @@ def pointwise(b: Builder, op: str, *args: Tensorlike, dtype: str | None = None, 
 def where(b: Builder, condition: Value, x: Tensorlike, y: Tensorlike) -> Value:
     """Return x where `condition` holds, else y, in their common dtype."""
     dtype = common_dtype(x, y)
-    return b.one("where", *broadcast(b, "where", [cast_to(b, condition, "bool"), tensor_of(b, x, dtype), tensor_of(b, y, dtype)]))
+    return b.one(
+        "where",
+        *broadcast(
+            b, "where", [cast_to(b, condition, "bool"), tensor_of(b, x, dtype), tensor_of(b, y, dtype)]
+        ),
+    )
 
 
 def in_f32(b: Builder, compute: Callable[..., Value], *args: Value | None) -> Value:
@@ -221,11 +232,16 @@ def in_f32(b: Builder, compute: Callable[..., Value], *args: Value | None) -> Va
 
 
 def reduce(b: Builder, op: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
-    """Reduce `x` over `axes` (ascending, from the front): they go last, become one axis, and leave or stay as 1."""
+    """Reduce `x` over `axes` (ascending, from the front): they go last, become one axis, and leave or stay as
+    1."""
     shape, rank = shape_of(x), len(shape_of(x))
     kept = [axis for axis in range(rank) if axis not in axes]
     x = permute(b, x, [*kept, *axes])
     x = reshape(b, x, [*(shape[axis] for axis in kept), product(shape[axis] for axis in axes)])
     result = b.one(op, x)
-    wanted = [1 if axis in axes else size for axis, size in enumerate(shape)] if keepdim else [shape[axis] for axis in kept]
+    wanted = (
+        [1 if axis in axes else size for axis, size in enumerate(shape)]
+        if keepdim
+        else [shape[axis] for axis in kept]
+    )
     return reshape(b, result, wanted)

@@ -1,8 +1,9 @@
-"""Conditions on sizes as plain values, and guards: what the contract does not prove is checked at every call."""
+"""Conditions on sizes as plain values, and guards: what the contract does not prove is checked at every
+call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import sympy
@@ -13,14 +14,19 @@ from ..ir import Builder, Value
 from ..ranges import always_at_most
 
 #: sympy's relation -> (our op, whether its sides are exchanged).
-_RELATIONS: dict[type, tuple[str, bool]] = {
-    sympy.Eq: ("int_eq", False), sympy.Ne: ("int_ne", False), sympy.Lt: ("int_lt", False), sympy.Le: ("int_le", False),
-    sympy.Gt: ("int_lt", True), sympy.Ge: ("int_le", True),
-}  # fmt: skip
+_RELATIONS: dict[Any, tuple[str, bool]] = {
+    sympy.Eq: ("int_eq", False),
+    sympy.Ne: ("int_ne", False),
+    sympy.Lt: ("int_lt", False),
+    sympy.Le: ("int_le", False),
+    sympy.Gt: ("int_lt", True),
+    sympy.Ge: ("int_le", True),
+}
 
 
 def add_guard(b: Builder, condition: Any, message: str) -> None:
-    """Append a guard that `condition` (a sympy relation, And, Or, Not or truth value) holds, unless it always does.
+    """Append a guard that `condition` (a sympy relation, And, Or, Not or truth value) holds, unless it always
+    does.
 
     Raises ShapeError where it never does.
     """
@@ -33,7 +39,11 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
 
 def require_elements(b: Builder, op: str, size: DimExpr) -> None:
     """Append a guard that an axis of `size` is not empty, unless the contract says so."""
-    add_guard(b, sympy.Ge(sympy.sympify(size), 1), f"{op}: the axis that it reduces is empty; it needs at least 1 element")
+    add_guard(
+        b,
+        sympy.Ge(sympy.sympify(size), 1),
+        f"{op}: the axis that it reduces is empty; it needs at least 1 element",
+    )
 
 
 def is_proved(b: Builder, condition: Any) -> bool:
@@ -52,21 +62,13 @@ def is_proved(b: Builder, condition: Any) -> bool:
 
 def truth(b: Builder, condition: Any) -> Value:
     """Append the bool value of a condition."""
-    for kind, (op, exchanged) in _RELATIONS.items():
-        if isinstance(condition, kind):
+    for relation, (op, exchanged) in _RELATIONS.items():
+        if isinstance(condition, relation):
             sides = [b.size(simplify(side)) for side in condition.args]
             return b.one(op, *(sides[::-1] if exchanged else sides))
     if isinstance(condition, sympy.Not):
         return b.one("bool_not", truth(b, condition.args[0]))
-    joined: dict[type, str] = {sympy.And: "bool_and", sympy.Or: "bool_or"}
-    for kind, op in joined.items():
-        if isinstance(condition, kind):
-            return _fold(lambda x, y, op=op: b.one(op, x, y), [truth(b, part) for part in condition.args])
+    if isinstance(condition, sympy.And | sympy.Or):
+        op = "bool_and" if isinstance(condition, sympy.And) else "bool_or"
+        return reduce(partial(b.one, op), [truth(b, part) for part in condition.args])
     raise UnsupportedOp(f"the condition {condition} on sizes cannot be compiled", source=b.source)
-
-
-def _fold(join: Callable[..., Value], values: list[Value]) -> Value:
-    result = values[0]
-    for value in values[1:]:
-        result = join(result, value)
-    return result

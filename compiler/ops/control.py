@@ -1,5 +1,5 @@
-"""Control flow and calls. Their results have the types that their regions or attributes say; `compiler.reference`
-and the emitter give them their meaning, which no function of arrays alone could.
+"""Control flow and calls. Their results have the types that their regions or attributes say;
+`compiler.reference` and the emitter give them their meaning, which no function of arrays alone could.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def _infer_guard(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 def _no_function(op: str) -> Callable[[Sequence[Any], Attrs], Any]:
     def reference(args: Sequence[Any], attrs: Attrs) -> Any:
-        raise VerifyError(f"{op}: it is not a function of arrays; interpret the graph with compiler.reference")
+        raise VerifyError(
+            f"{op}: it is not a function of arrays; interpret the graph with compiler.reference"
+        )
 
     return reference
 
@@ -53,21 +55,36 @@ def _control(name: str, schema: str, doc: str, infer: Infer, *samples: Sample) -
 
 OPS: tuple[Op, ...] = (
     _control(
-        "if", "if(bool condition; regions then, else) -> results",
-        "The results of the block that the condition chooses.", _infer_if,
+        "if",
+        "if(bool condition; regions then, else) -> results",
+        "The results of the block that the condition chooses.",
+        _infer_if,
     ),
     _control(
-        "while", "while(*carried; regions cond, body) -> carried",
-        "Runs body on the carried values while cond (one bool result) holds; both blocks take them as parameters.", _infer_while,
+        "while",
+        "while(*carried; regions cond, body) -> carried",
+        "Runs body on the carried values while cond (one bool result) holds; both blocks take them as "
+        "parameters.",
+        _infer_while,
     ),
     _control(
-        "guard", "guard(bool condition; message) -> ()", "Stops with the message unless the condition holds.", _infer_guard,
+        "guard",
+        "guard(bool condition; message) -> ()",
+        "Stops with the message unless the condition holds.",
+        _infer_guard,
         Sample(("bool",), {"message": "it must hold"}),
     ),
-    _control("call", "call(*args; function, types) -> results", "The results of another graph.", _infer_typed("call")),
     _control(
-        "extern", "extern(*args; name, types) -> results",
-        "The results of a function that the host offers under `name`.", _infer_typed("extern"),
+        "call",
+        "call(*args; function, types) -> results",
+        "The results of another graph.",
+        _infer_typed("call"),
     ),
-)  # fmt: skip
+    _control(
+        "extern",
+        "extern(*args; name, types) -> results",
+        "The results of a function that the host offers under `name`.",
+        _infer_typed("extern"),
+    ),
+)
 COMPOSITES: tuple[Composite, ...] = ()

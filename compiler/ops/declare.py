@@ -1,10 +1,10 @@
-"""What an operator's declaration says. One `Op` is one operator of the graph IR; one `Composite` is a torch operator
-that is written in terms of others when it is imported. Everything else (importers, type inference, lowering,
-documentation, generated tests) reads these.
+"""What an operator's declaration says. One `Op` is one operator of the graph IR; one `Composite` is a torch
+operator that is written in terms of others when it is imported. Everything else (importers, type inference,
+lowering, documentation, generated tests) reads these.
 
 Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
-  pointwise   `scalar` names the op of `jit.math.OPS` (or "cast", "select"); arguments have equal, already broadcast
-              shapes and the dtypes of the rule
+  pointwise   `scalar` names the op of `jit.math.OPS` (or "cast", "select"); arguments have equal, already
+              broadcast shapes and the dtypes of the rule
   view        an index map, no data moves: reshape permute expand slice
   source      no tensor arguments: constant full iota
   reduce      over the last axis: `scalar` is "reduce.sum" ... ; result keeps the axis with size 1
@@ -24,7 +24,18 @@ from typing import Any
 from ..ir import Builder, Node, Value
 from ..types import Type
 
-KINDS = ("pointwise", "view", "source", "reduce", "gather", "matmul", "attention", "composite", "value", "control")
+KINDS = (
+    "pointwise",
+    "view",
+    "source",
+    "reduce",
+    "gather",
+    "matmul",
+    "attention",
+    "composite",
+    "value",
+    "control",
+)
 Infer = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
 
 
@@ -45,10 +56,10 @@ class Op:
     """One operator of the graph IR.
 
     `schema` is its signature in PyTorch's notation. `infer(types, attrs)` returns the result types or raises
-    `ShapeError`/`DtypeError` with a full sentence. `torch` names overloads whose arguments match the schema one to one.
-    `reference(args, attrs)` is the numpy definition on one array or plain value per argument: f16 and bf16 tensors are
-    float32 arrays, rounded by the caller (`compiler.reference`); dimensions in attrs are ints.
-    `decompose(builder, node)` returns the replacing values.
+    `ShapeError`/`DtypeError` with a full sentence. `torch` names overloads whose arguments match the schema
+    one to one. `reference(args, attrs)` is the numpy definition on one array or plain value per argument: f16
+    and bf16 tensors are float32 arrays, rounded by the caller (`compiler.reference`); dimensions in attrs are
+    ints. `decompose(builder, node)` returns the replacing values.
     """
 
     name: str
@@ -68,9 +79,10 @@ class Op:
 class Composite:
     """torch overloads imported as a few other ops.
 
-    `expand(builder, *args, **kwargs)` gets the overload's arguments in the order of its schema, defaults filled in,
-    those after the `*` by name: graph values for tensors; ints or dimension expressions for sizes; dtypes by name;
-    lists and numbers as they are. It returns a Value, a tuple of them, or None where nothing is left to do.
+    `expand(builder, *args, **kwargs)` gets the overload's arguments in the order of its schema, defaults
+    filled in, those after the `*` by name: graph values for tensors; ints or dimension expressions for sizes;
+    dtypes by name; lists and numbers as they are. It returns a Value, a tuple of them, or None where nothing
+    is left to do.
     """
 
     torch: tuple[str, ...]

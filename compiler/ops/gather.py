@@ -1,7 +1,7 @@
 """Choosing elements by index tensors: `gather` and torch's overloads.
 
-Indices that are known to be 0, 1, 2, ... (aranges, position ids) become views: transformers index masks and position
-tables with them.
+Indices that are known to be 0, 1, 2, ... (aranges, position ids) become views: transformers index masks and
+position tables with them.
 """
 
 from __future__ import annotations
@@ -44,27 +44,34 @@ def _example(table: str, index: str, axis: int, size: int) -> Sample:
 
 OPS: tuple[Op, ...] = (
     Op(
-        "gather", "gather", "gather(Tensor table, Tensor index; axis) -> Tensor",
+        "gather",
+        "gather",
+        "gather(Tensor table, Tensor index; axis) -> Tensor",
         "table[.., index, ..] along one axis: shape table.shape[:axis] + index.shape + table.shape[axis+1:]. "
         "Indices are not negative; one that is out of range is an error when it runs.",
-        _infer_gather, _gather,
+        _infer_gather,
+        _gather,
         samples=(
-            _example("f32[9, 4]", "i64[s0, 3]", 0, 9), _example("f32[2, 5, s0]", "i32[s1]", 1, 5), _example("f32[7]", "i64[]", 0, 7),
-            _example("f32[3, 1]", "i64[0]", 0, 3), _example("i64[1, s0]", "i64[1]", 0, 1),
+            _example("f32[9, 4]", "i64[s0, 3]", 0, 9),
+            _example("f32[2, 5, s0]", "i32[s1]", 1, 5),
+            _example("f32[7]", "i64[]", 0, 7),
+            _example("f32[3, 1]", "i64[0]", 0, 3),
+            _example("i64[1, s0]", "i64[1]", 0, 1),
         ),
         errors=(
             (_example("f32[3]", "i64[2]", 1, 3), "gather: axis is 1; a tensor of rank 1 has axes 0 to 0"),
             (_example("f32[3]", "f32[2]", 0, 3), "gather: the dtype is f32; it takes i32, i64"),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # Known indices ------------------------------------------------------------------------------------
 
 
 class Counting(NamedTuple):
-    """An index tensor that is start + position along `axis` and the same along all others; `axis` None: start."""
+    """An index tensor that is start + position along `axis` and the same along all others; `axis` None:
+    start."""
 
     axis: int | None
     start: DimExpr
@@ -88,7 +95,9 @@ def counting(x: Value) -> Counting | None:
     return _through(node.op, node.attrs, B.shape_of(inner), B.shape_of(x), found)
 
 
-def _through(op: str, attrs: dict[str, Any], old: Sequence[DimExpr], new: Sequence[DimExpr], found: Counting) -> Counting | None:
+def _through(
+    op: str, attrs: dict[str, Any], old: Sequence[DimExpr], new: Sequence[DimExpr], found: Counting
+) -> Counting | None:
     axis = cast(int, found.axis)
     if op == "permute":
         return Counting(attrs["axes"].index(axis), found.start)
@@ -112,7 +121,9 @@ def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
         return None
     length = 1 if found.axis is None else B.shape_of(index)[found.axis]
     low, _ = B.bounds_of(b, found.start)
-    fits = low is not None and low >= 0 and always_at_most(simplify(found.start + length), size, b.graph.symbols)
+    fits = (
+        low is not None and low >= 0 and always_at_most(simplify(found.start + length), size, b.graph.symbols)
+    )
     return found if fits else None
 
 
@@ -147,10 +158,15 @@ def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
 
 
 def torch_gather(b: Builder, x: Value, dim: int, index: Value, *_: Any, **__: Any) -> Value:
-    """out[i, j, ..] = x[.., index[i, j, ..] at `dim`, ..]; other axes of the index may be shorter than x's."""
+    """out[i, j, ..] = x[.., index[i, j, ..] at `dim`, ..]; other axes of the index may be shorter than
+    x's."""
     shape, places = B.shape_of(x), B.shape_of(index)
     if not shape or not places:
-        return B.reshape(b, gather(b, B.reshape(b, x, [B.product(shape)]), B.reshape(b, index, [B.product(places)]), 0), places)
+        return B.reshape(
+            b,
+            gather(b, B.reshape(b, x, [B.product(shape)]), B.reshape(b, index, [B.product(places)]), 0),
+            places,
+        )
     axis = B.axis_of("gather", dim, len(shape))
     others = [i for i in range(len(shape)) if i != axis]
     if all(B.is_one(places[i]) for i in others):
@@ -165,7 +181,9 @@ def torch_gather(b: Builder, x: Value, dim: int, index: Value, *_: Any, **__: An
 def _positions(b: Builder, shape: Sequence[DimExpr], axis: int) -> Value:
     """i64 of `shape`: every element's position along `axis`."""
     line = b.one("iota", start=0, step=1, length=shape[axis], dtype="i64")
-    return B.expand(b, B.reshape(b, line, [shape[axis] if i == axis else 1 for i in range(len(shape))]), shape)
+    return B.expand(
+        b, B.reshape(b, line, [shape[axis] if i == axis else 1 for i in range(len(shape))]), shape
+    )
 
 
 def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]) -> Value:
@@ -179,7 +197,9 @@ def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Seque
     for size, index in zip(shape, indices, strict=False):
         index = B.expand(b, B.cast_to(b, index, "i64"), places)
         known = _in_range(b, index, size) is not None
-        merged = index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
+        merged = (
+            index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
+        )
         if not known:
             inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
             merged = B.where(b, inside, merged, _NEVER)
@@ -191,12 +211,16 @@ _NEVER = -(2**40)  # stays negative through later steps of merging
 
 
 def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
-    """x[i, j, ..] with integer index tensors (they broadcast; negative ones count from the end) and None for whole axes."""
+    """x[i, j, ..] with integer index tensors (they broadcast; negative ones count from the end) and None for
+    whole axes."""
     shape = B.shape_of(x)
     named = {axis: i for axis, i in enumerate(indices) if i is not None}
     for i in named.values():
         if B.dtype_of(i) in ("bool", "u8"):
-            raise UnsupportedOp("index: a bool mask gives a size that depends on the data; use torch.where with a value instead")
+            raise UnsupportedOp(
+                "index: a bool mask gives a size that depends on the data; use torch.where with a "
+                "value instead"
+            )
     axes = list(named)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     position = axes[0] if together else 0
@@ -222,7 +246,9 @@ def _wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
     return B.where(b, B.pointwise(b, "lt", index, 0), B.pointwise(b, "add", index, size), index)
 
 
-def _view_of_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]) -> Value | None:
+def _view_of_points(
+    b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]
+) -> Value | None:
     """Return x at `indices` as a view, where every index counts up along another axis of the result."""
     shape, n = B.shape_of(x), len(indices)
     found = [_in_range(b, i, size) for i, size in zip(indices, shape, strict=False)]
@@ -230,7 +256,9 @@ def _view_of_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequ
         None if f is None or f.axis is None else f.axis + len(places) - len(B.shape_of(i))
         for f, i in zip(found, indices, strict=True)
     ]
-    if None in found or len({axis for axis in axes if axis is not None}) != sum(axis is not None for axis in axes):
+    if None in found or len({axis for axis in axes if axis is not None}) != sum(
+        axis is not None for axis in axes
+    ):
         return None
     for i, (f, axis) in enumerate(zip(cast(Sequence[Counting], found), axes, strict=True)):
         x = B.take(b, x, i, f.start, 1 if axis is None else places[axis])

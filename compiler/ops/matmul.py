@@ -25,12 +25,14 @@ def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
     check_dtype("matmul", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
     if a.rank < 2 or b.rank < 2 or (b.rank > 2 and not equal_shapes(a.shape[:-2], b.shape[:-2])):
         raise ShapeError(
-            f"matmul: arguments have shapes {show(a.shape)} and {show(b.shape)}; they must be [batch.., M, K] and "
+            f"matmul: arguments have shapes {show(a.shape)} and {show(b.shape)}; they must be [batch.., "
+            "M, K] and "
             "[K, N] or [batch.., K, N] with equal batch sizes"
         )
     if not equal(a.shape[-1], b.shape[-2]):
         raise ShapeError(
-            f"matmul: K differs, {format_dim(a.shape[-1])} in {show(a.shape)} and {format_dim(b.shape[-2])} in {show(b.shape)}"
+            f"matmul: K differs, {format_dim(a.shape[-1])} in {show(a.shape)} and "
+            f"{format_dim(b.shape[-2])} in {show(b.shape)}"
         )
     return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)
 
@@ -40,7 +42,9 @@ def _infer_linear(types: Types, attrs: Attrs) -> Sequence[Type]:
     bias = tensor("linear", types, 2) if len(types) > 2 and types[2] is not None else None
     dtype = same_dtype("linear", [x, weight, *([bias] if bias else [])])
     if x.rank < 1 or weight.rank != 2 or not equal(x.shape[-1], weight.shape[1]):
-        raise ShapeError(f"linear: input {show(x.shape)} and weight {show(weight.shape)} must be [.., K] and [N, K]")
+        raise ShapeError(
+            f"linear: input {show(x.shape)} and weight {show(weight.shape)} must be [.., K] and [N, K]"
+        )
     if bias is not None and bias.shape and not equal_shapes(bias.shape, weight.shape[:1]):
         raise ShapeError(f"linear: bias {show(bias.shape)} must be [{format_dim(weight.shape[0])}]")
     return (TensorType(dtype, (*x.shape[:-1], weight.shape[0])),)
@@ -66,29 +70,44 @@ def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
 
 OPS: tuple[Op, ...] = (
     Op(
-        "matmul", "matmul", "matmul(Tensor a, Tensor b) -> Tensor",
+        "matmul",
+        "matmul",
+        "matmul(Tensor a, Tensor b) -> Tensor",
         "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32.",
-        _infer_matmul, lambda args, attrs: np.matmul(*args),
+        _infer_matmul,
+        lambda args, attrs: np.matmul(*args),
         samples=(
-            Sample(("f32[s0, 5]", "f32[5, 3]"), {}), Sample(("f32[2, s0, 4]", "f32[4, 3]"), {}),
-            Sample(("f32[2, s0, 4]", "f32[2, 4, s1]"), {}), Sample(("f32[1, 1]", "f32[1, 1]"), {}),
-            Sample(("f32[s0, 0]", "f32[0, 3]"), {}), Sample(("f32[0, 4]", "f32[4, s0]"), {}),
+            Sample(("f32[s0, 5]", "f32[5, 3]"), {}),
+            Sample(("f32[2, s0, 4]", "f32[4, 3]"), {}),
+            Sample(("f32[2, s0, 4]", "f32[2, 4, s1]"), {}),
+            Sample(("f32[1, 1]", "f32[1, 1]"), {}),
+            Sample(("f32[s0, 0]", "f32[0, 3]"), {}),
+            Sample(("f32[0, 4]", "f32[4, s0]"), {}),
         ),
         errors=((Sample(("f32[4, 8]", "f32[7, 3]"), {}), "matmul: K differs, 8 in [4, 8] and 7 in [7, 3]"),),
     ),
     Op(
-        "linear", "composite", "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+        "linear",
+        "composite",
+        "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
         "x [.., K] times the transposed weight [N, K], plus bias [N].",
-        _infer_linear, _linear, decompose=_decompose_linear,
+        _infer_linear,
+        _linear,
+        decompose=_decompose_linear,
         samples=(
-            Sample(("f32[s0, 5]", "f32[3, 5]", "f32[3]"), {}), Sample(("f32[2, s0, 5]", "f32[3, 5]", ""), {}),
-            Sample(("f32[5]", "f32[3, 5]", "f32[3]"), {}), Sample(("f32[0, 5]", "f32[1, 5]", "f32[1]"), {}),
+            Sample(("f32[s0, 5]", "f32[3, 5]", "f32[3]"), {}),
+            Sample(("f32[2, s0, 5]", "f32[3, 5]", ""), {}),
+            Sample(("f32[5]", "f32[3, 5]", "f32[3]"), {}),
+            Sample(("f32[0, 5]", "f32[1, 5]", "f32[1]"), {}),
         ),
         errors=(
-            (Sample(("f32[2, 4]", "f32[3, 5]", ""), {}), "linear: input [2, 4] and weight [3, 5] must be [.., K] and [N, K]"),
+            (
+                Sample(("f32[2, 4]", "f32[3, 5]", ""), {}),
+                "linear: input [2, 4] and weight [3, 5] must be [.., K] and [N, K]",
+            ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------

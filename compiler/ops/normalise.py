@@ -10,7 +10,7 @@ import numpy as np
 from ..dims import DimExpr
 from ..errors import ShapeError
 from ..ir import Builder, Node, Value
-from ..types import FLOAT_DTYPES, TensorType, Type
+from ..types import FLOAT_DTYPES, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
 from .reduce import mean_of, mean_square
@@ -114,7 +114,14 @@ def _along(shape: str, axis: int) -> Sample:
 
 _SOFTMAX_SAMPLES = tuple(
     _along(shape, axis)
-    for shape, axis in (("f32[2, s0]", 1), ("f32[s0, 3]", 0), ("f32[1]", 0), ("f32[0, 4]", 1), ("f32[4, 0]", 1), ("bf16[2, s0]", 1))
+    for shape, axis in (
+        ("f32[2, s0]", 1),
+        ("f32[s0, 3]", 0),
+        ("f32[1]", 0),
+        ("f32[0, 4]", 1),
+        ("f32[4, 0]", 1),
+        ("bf16[2, s0]", 1),
+    )
 )
 _SOFTMAX_ERROR = ((_along("f32[2, 3]", 2), "{}: axis is 2; a tensor of rank 2 has axes 0 to 1"),)
 _SOFTMAX_OPS = tuple(
@@ -131,13 +138,18 @@ _SOFTMAX_OPS = tuple(
 OPS: tuple[Op, ...] = (
     *_SOFTMAX_OPS,
     Op(
-        "layer_norm", "composite", "layer_norm(Tensor x, Tensor? weight, Tensor? bias; n_axes, eps) -> Tensor",
+        "layer_norm",
+        "composite",
+        "layer_norm(Tensor x, Tensor? weight, Tensor? bias; n_axes, eps) -> Tensor",
         "(x - mean) / sqrt(variance + eps) over the last `n_axes` axes, times weight, plus bias.",
-        _infer_layer_norm, _layer_norm, decompose=_decompose_layer_norm,
+        _infer_layer_norm,
+        _layer_norm,
+        decompose=_decompose_layer_norm,
         samples=(
             Sample(("f32[2, s0, 8]", "f32[8]", "f32[8]"), {"n_axes": 1, "eps": 1e-5}),
             Sample(("f32[s0, 2, 3]", "f32[2, 3]", ""), {"n_axes": 2, "eps": 1e-5}),
-            Sample(("f32[0, 4]", "", ""), {"n_axes": 1, "eps": 1e-12}), Sample(("f32[1, 1]", "", "f32[1]"), {"n_axes": 1, "eps": 1e-5}),
+            Sample(("f32[0, 4]", "", ""), {"n_axes": 1, "eps": 1e-12}),
+            Sample(("f32[1, 1]", "", "f32[1]"), {"n_axes": 1, "eps": 1e-5}),
             Sample(("f16[3, 8]", "f16[8]", "f16[8]"), {"n_axes": 1, "eps": 1e-5}),
         ),
         errors=(
@@ -147,7 +159,7 @@ OPS: tuple[Op, ...] = (
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -172,7 +184,13 @@ def _raw_softmax_of(op: str) -> Callable[..., Value]:
 
 
 def layer_norm(
-    b: Builder, x: Value, shape: Sequence[DimExpr], weight: Value | None, bias: Value | None, eps: float, *_: Any
+    b: Builder,
+    x: Value,
+    shape: Sequence[DimExpr],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+    *_: Any,
 ) -> Value:
     """torch.nn.functional.layer_norm."""
     return b.one("layer_norm", x, weight, bias, n_axes=len(shape), eps=float(eps))
@@ -185,7 +203,11 @@ def native_layer_norm(
     rank = len(B.shape_of(x))
     wide = B.cast_to(b, x, "f64" if B.dtype_of(x) == "f64" else "f32")
     _, mean, rstd = normalised(b, wide, range(rank - len(shape), rank), eps)
-    return layer_norm(b, x, shape, weight, bias, eps), B.cast_to(b, mean, B.dtype_of(x)), B.cast_to(b, rstd, B.dtype_of(x))
+    return (
+        layer_norm(b, x, shape, weight, bias, eps),
+        B.cast_to(b, mean, B.dtype_of(x)),
+        B.cast_to(b, rstd, B.dtype_of(x)),
+    )
 
 
 COMPOSITES: tuple[Composite, ...] = (

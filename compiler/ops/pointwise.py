@@ -1,4 +1,5 @@
-"""Pointwise operators: the rows of `jit.math.OPS` under the same names, `cast` and `where`; torch's overloads of them."""
+"""Pointwise operators: the rows of `jit.math.OPS` under the same names, `cast` and `where`; torch's overloads
+of them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _samples(row: scalar_math.MathOp) -> tuple[Sample, ...]:
     pairs = [(dtypes[0], shape) for shape in _SHAPES] + [(dtype, _SHAPES[0]) for dtype in dtypes[1:]]
     fill = _FILLS.get(row.name, "normal")
     return tuple(
-        Sample((dtype + shape,) * row.arity, {}, fill if is_float(dtype) else "positive") for dtype, shape in pairs
+        Sample((dtype + shape,) * row.arity, {}, fill if is_float(dtype) else "positive")
+        for dtype, shape in pairs
     )
 
 
@@ -52,7 +54,16 @@ def _row_op(row: scalar_math.MathOp) -> Op:
     names = ("x", "y", "z")[: row.arity]
     schema = f"{row.name}({', '.join(f'Tensor {name}' for name in names)}) -> Tensor"
     doc = f"{row.name} of every element; the arguments have one shape and one dtype."
-    return Op(row.name, "pointwise", schema, doc, _infer(row), _reference(row), scalar=row.name, samples=_samples(row))
+    return Op(
+        row.name,
+        "pointwise",
+        schema,
+        doc,
+        _infer(row),
+        _reference(row),
+        scalar=row.name,
+        samples=_samples(row),
+    )
 
 
 def _infer_cast(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -75,23 +86,36 @@ def _infer_where(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 
 CAST = Op(
-    "cast", "pointwise", "cast(Tensor x; dtype) -> Tensor",
+    "cast",
+    "pointwise",
+    "cast(Tensor x; dtype) -> Tensor",
     "x as `dtype`: floats are truncated towards zero to integers, anything but zero is True.",
-    _infer_cast, _cast, scalar="cast",
+    _infer_cast,
+    _cast,
+    scalar="cast",
     samples=(
-        Sample(("f32[2, s0]",), {"dtype": "i64"}), Sample(("i64[3]",), {"dtype": "f32"}), Sample(("f32[]",), {"dtype": "bool"}),
-        Sample(("bool[0, s0]",), {"dtype": "f32"}), Sample(("f32[1, s0]",), {"dtype": "bf16"}),
+        Sample(("f32[2, s0]",), {"dtype": "i64"}),
+        Sample(("i64[3]",), {"dtype": "f32"}),
+        Sample(("f32[]",), {"dtype": "bool"}),
+        Sample(("bool[0, s0]",), {"dtype": "f32"}),
+        Sample(("f32[1, s0]",), {"dtype": "bf16"}),
     ),
-)  # fmt: skip
+)
 WHERE = Op(
-    "where", "pointwise", "where(Tensor condition, Tensor x, Tensor y) -> Tensor",
+    "where",
+    "pointwise",
+    "where(Tensor condition, Tensor x, Tensor y) -> Tensor",
     "x where the condition (bool) holds, else y.",
-    _infer_where, lambda args, attrs: np.where(*args), scalar="select",
+    _infer_where,
+    lambda args, attrs: np.where(*args),
+    scalar="select",
     samples=(
-        Sample(("bool[2, s0]", "f32[2, s0]", "f32[2, s0]"), {}), Sample(("bool[]", "i64[]", "i64[]"), {}, "positive"),
-        Sample(("bool[0, s0]", "f32[0, s0]", "f32[0, s0]"), {}), Sample(("bool[1]", "f32[1]", "f32[1]"), {}),
+        Sample(("bool[2, s0]", "f32[2, s0]", "f32[2, s0]"), {}),
+        Sample(("bool[]", "i64[]", "i64[]"), {}, "positive"),
+        Sample(("bool[0, s0]", "f32[0, s0]", "f32[0, s0]"), {}),
+        Sample(("bool[1]", "f32[1]", "f32[1]"), {}),
     ),
-)  # fmt: skip
+)
 OPS: tuple[Op, ...] = (*map(_row_op, scalar_math.ROWS), CAST, WHERE)
 
 
@@ -99,22 +123,38 @@ OPS: tuple[Op, ...] = (*map(_row_op, scalar_math.ROWS), CAST, WHERE)
 
 # Float functions: integers and bool become the default float first.
 _FLOAT_FUNCTIONS = (
-    "sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sigmoid tanh sinh cosh asinh acosh atanh erf "
-    "sin cos tan asin acos atan"
-).split()
+    "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid",
+    "tanh", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
+)  # fmt: skip
 # Rounding: integers stay as they are.
 _ROUNDINGS = ("floor", "ceil", "round", "trunc")
 # Two operands in their common dtype.
 _PROMOTING = {
-    "maximum.default": "maximum", "minimum.default": "minimum", "floor_divide.default": "floordiv",
-    "floor_divide.Scalar": "floordiv", "remainder.Tensor": "mod", "remainder.Scalar": "mod", "remainder.Scalar_Tensor": "mod",
-    "fmod.Tensor": "fmod", "fmod.Scalar": "fmod", "bitwise_left_shift.Tensor": "shl", "bitwise_right_shift.Tensor": "shr",
-    "bitwise_left_shift.Tensor_Scalar": "shl", "bitwise_right_shift.Tensor_Scalar": "shr",
-    "__lshift__.Scalar": "shl", "__rshift__.Scalar": "shr", "__lshift__.Tensor": "shl", "__rshift__.Tensor": "shr",
+    "maximum.default": "maximum",
+    "minimum.default": "minimum",
+    "floor_divide.default": "floordiv",
+    "floor_divide.Scalar": "floordiv",
+    "remainder.Tensor": "mod",
+    "remainder.Scalar": "mod",
+    "remainder.Scalar_Tensor": "mod",
+    "fmod.Tensor": "fmod",
+    "fmod.Scalar": "fmod",
+    "bitwise_left_shift.Tensor": "shl",
+    "bitwise_right_shift.Tensor": "shr",
+    "bitwise_left_shift.Tensor_Scalar": "shl",
+    "bitwise_right_shift.Tensor_Scalar": "shr",
+    "__lshift__.Scalar": "shl",
+    "__rshift__.Scalar": "shr",
+    "__lshift__.Tensor": "shl",
+    "__rshift__.Tensor": "shr",
     **{f"{name}.{kind}": name for name in ("eq", "ne", "lt", "le", "gt") for kind in ("Tensor", "Scalar")},
-    **{f"bitwise_{name}.{kind}": name for name in ("or", "xor") for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
+    **{
+        f"bitwise_{name}.{kind}": name
+        for name in ("or", "xor")
+        for kind in ("Tensor", "Scalar", "Scalar_Tensor")
+    },
     **{f"__{name}__.{kind}": name for name in ("or", "xor") for kind in ("Tensor", "Scalar")},
-}  # fmt: skip
+}
 _LOGICAL = {"logical_and.default": "and", "logical_or.default": "or", "logical_xor.default": "xor"}
 _TESTS = ("isnan", "isinf", "isfinite")
 
@@ -269,7 +309,12 @@ def at_least(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
 def conjunction(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
     """x & y; the other one where one is True everywhere."""
     for known, other in ((x, y), (y, x)):
-        if isinstance(known, Value) and isinstance(other, Value) and B.dtype_of(other) == "bool" and B.uniform(known) is True:
+        if (
+            isinstance(known, Value)
+            and isinstance(other, Value)
+            and B.dtype_of(other) == "bool"
+            and B.uniform(known) is True
+        ):
             return B.expand(b, other, B.broadcast_shape("and", [B.shape_of(known), B.shape_of(other)]))
     return B.pointwise(b, "and", x, y)
 
@@ -339,7 +384,10 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.ge.Tensor", "aten.ge.Scalar"), at_least),
     Composite(
         (
-            "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", "aten.__and__.Tensor",
+            "aten.bitwise_and.Tensor",
+            "aten.bitwise_and.Scalar",
+            "aten.bitwise_and.Scalar_Tensor",
+            "aten.__and__.Tensor",
             "aten.__and__.Scalar",
         ),
         conjunction,
@@ -354,9 +402,17 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.bitwise_not.default",), lambda b, x: b.one("not", x), "all bits changed"),
     Composite(("aten.logical_not.default",), logical_not),
     Composite(("aten.lerp.Scalar", "aten.lerp.Tensor"), lerp),
-    Composite(("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor"), clamp),
-    Composite(("aten.hardtanh.default",), lambda b, x, low=-1, high=1: clamp(b, x, low, high), "clamp to -1 .. 1 or other"),
+    Composite(
+        ("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor"), clamp
+    ),
+    Composite(
+        ("aten.hardtanh.default",),
+        lambda b, x, low=-1, high=1: clamp(b, x, low, high),
+        "clamp to -1 .. 1 or other",
+    ),
     Composite(("aten.clamp_max.default", "aten.clamp_max.Tensor"), clamp_max),
-    Composite(("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"), where),
+    Composite(
+        ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"), where
+    ),
     Composite(("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"), masked_fill),
-)  # fmt: skip
+)

@@ -40,10 +40,18 @@ def _op(name: str, doc: str, allowed: Sequence[str], function: Callable[..., Any
     samples += [Sample(("i64[3, 4]",), {}, "positive")] if "i64" in allowed else []
     samples += [Sample((f"{dtype}[3, 0]",), {})] if empty else []
     return Op(
-        f"reduce_{name}", "reduce", f"reduce_{name}(Tensor x) -> Tensor", f"{doc} of the last axis, which is kept with size 1.",
-        _infer(f"reduce_{name}", allowed), lambda args, attrs: function(args[0]), scalar=f"reduce.{name}", samples=tuple(samples),
-        errors=((Sample((f"{dtype}[]",), {}), f"reduce_{name}: axis is -1; a tensor of rank 0 has axes 0 to -1"),),
-    )  # fmt: skip
+        f"reduce_{name}",
+        "reduce",
+        f"reduce_{name}(Tensor x) -> Tensor",
+        f"{doc} of the last axis, which is kept with size 1.",
+        _infer(f"reduce_{name}", allowed),
+        lambda args, attrs: function(args[0]),
+        scalar=f"reduce.{name}",
+        samples=tuple(samples),
+        errors=(
+            (Sample((f"{dtype}[]",), {}), f"reduce_{name}: axis is -1; a tensor of rank 0 has axes 0 to -1"),
+        ),
+    )
 
 
 def _accumulate(function: Any) -> Callable[[Any], Any]:
@@ -58,13 +66,16 @@ def _accumulate(function: Any) -> Callable[[Any], Any]:
 
 
 def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
-    """The largest or smallest element; of nothing the value that any other replaces (`sign`: which end it is at)."""
+    """The largest or smallest element; of nothing the value that any other replaces (`sign`: which end it is
+    at)."""
 
     def evaluate(x: Any) -> Any:
         if x.dtype.kind == "f":
             initial: Any = sign * np.inf
         else:
-            low, high = (False, True) if x.dtype.kind == "b" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+            low, high = (
+                (False, True) if x.dtype.kind == "b" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+            )
             initial = high if sign > 0 else low
         return function(x, axis=-1, keepdims=True, initial=initial)
 
@@ -74,11 +85,23 @@ def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
 OPS: tuple[Op, ...] = (
     _op("sum", "The sum", _NUMBERS, _accumulate(np.add)),
     _op("prod", "The product", _NUMBERS, _accumulate(np.multiply)),
-    _op("max", "The maximum (NaN wins; of nothing the dtype's lowest value)", _ANY, _extreme(np.max, -1), empty=False),
-    _op("min", "The minimum (NaN wins; of nothing the dtype's highest value)", _ANY, _extreme(np.min, 1), empty=False),
+    _op(
+        "max",
+        "The maximum (NaN wins; of nothing the dtype's lowest value)",
+        _ANY,
+        _extreme(np.max, -1),
+        empty=False,
+    ),
+    _op(
+        "min",
+        "The minimum (NaN wins; of nothing the dtype's highest value)",
+        _ANY,
+        _extreme(np.min, 1),
+        empty=False,
+    ),
     _op("any", "Whether any element is True", ("bool",), lambda x: np.any(x, axis=-1, keepdims=True)),
     _op("all", "Whether all elements are True", ("bool",), lambda x: np.all(x, axis=-1, keepdims=True)),
-)  # fmt: skip
+)
 
 
 # Composite operators ------------------------------------------------------------------------------
@@ -100,7 +123,9 @@ def _infer_over_axes(op: str) -> Infer:
 
 def _mean(args: Sequence[Any], attrs: Attrs) -> Any:
     with np.errstate(all="ignore"):
-        return np.mean(args[0], axis=attrs["axes"], keepdims=attrs["keepdim"], dtype=np.float64).astype(args[0].dtype)
+        return np.mean(args[0], axis=attrs["axes"], keepdims=attrs["keepdim"], dtype=np.float64).astype(
+            args[0].dtype
+        )
 
 
 def _variance(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -117,7 +142,9 @@ def mean_of(b: Builder, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
 
     def compute(v: Value) -> Value:
         count = B.product(B.shape_of(v)[axis] for axis in axes)
-        return B.pointwise(b, "div", B.reduce(b, "reduce_sum", v, axes, keepdim), B.full(b, count, B.dtype_of(v)))
+        return B.pointwise(
+            b, "div", B.reduce(b, "reduce_sum", v, axes, keepdim), B.full(b, count, B.dtype_of(v))
+        )
 
     return B.in_f32(b, compute, x)
 
@@ -137,7 +164,9 @@ def mean_square(b: Builder, x: Value, axes: Sequence[int], correction: float, ke
     dtype = B.dtype_of(x)
     count = B.full(b, B.product(B.shape_of(x)[axis] for axis in axes), dtype)
     if correction:
-        count = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype)
+        count = B.pointwise(
+            b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype
+        )
     return B.pointwise(b, "div", B.reduce(b, "reduce_sum", b.one("mul", x, x), axes, keepdim), count)
 
 
@@ -149,24 +178,40 @@ def _over(shape: str, axes: tuple[int, ...], keepdim: bool = False, **attrs: Any
     return Sample((shape,), {"axes": axes, "keepdim": keepdim, **attrs})
 
 
-_CASES = (("f32[2, s0, 3]", (1,)), ("f32[2, s0, 3]", (0, 2)), ("f32[s0]", (0,)), ("f32[0, 3]", (1,)), ("f32[1, 4]", (0,)))
+_CASES = (
+    ("f32[2, s0, 3]", (1,)),
+    ("f32[2, s0, 3]", (0, 2)),
+    ("f32[s0]", (0,)),
+    ("f32[0, 3]", (1,)),
+    ("f32[1, 4]", (0,)),
+)
 OPS += (
     Op(
-        "mean", "composite", "mean(Tensor x; axes, keepdim) -> Tensor", "The mean over `axes` (ascending, from the front).",
-        _infer_over_axes("mean"), _mean,
+        "mean",
+        "composite",
+        "mean(Tensor x; axes, keepdim) -> Tensor",
+        "The mean over `axes` (ascending, from the front).",
+        _infer_over_axes("mean"),
+        _mean,
         decompose=lambda b, node: [mean_of(b, _arg(node), node.attrs["axes"], node.attrs["keepdim"])],
         samples=(*(_over(shape, axes) for shape, axes in _CASES), _over("f16[2, 3]", (1,), True)),
     ),
     Op(
-        "var", "composite", "var(Tensor x; axes, correction, keepdim) -> Tensor",
+        "var",
+        "composite",
+        "var(Tensor x; axes, correction, keepdim) -> Tensor",
         "The variance over `axes`: squared distances to the mean over n - correction.",
-        _infer_over_axes("var"), _variance,
+        _infer_over_axes("var"),
+        _variance,
         decompose=lambda b, node: [
             variance_of(b, _arg(node), node.attrs["axes"], node.attrs["correction"], node.attrs["keepdim"])
         ],
-        samples=(*(_over(shape, axes, correction=1) for shape, axes in _CASES), _over("f32[2, 3]", (1,), True, correction=0)),
+        samples=(
+            *(_over(shape, axes, correction=1) for shape, axes in _CASES),
+            _over("f32[2, 3]", (1,), True, correction=0),
+        ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -175,7 +220,9 @@ Axes = int | Sequence[int] | None
 
 
 def _summing(op: str) -> Callable[..., Value]:
-    def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Value:
+    def expand(
+        b: Builder, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None
+    ) -> Value:
         axes = B.axes_of(op, dim, len(B.shape_of(x)))
         x = B.cast_to(b, x, dtype or to_sum(B.dtype_of(x)))
         return B.in_f32(b, lambda v: B.reduce(b, f"reduce_{op}", v, axes, keepdim), x)
@@ -236,7 +283,13 @@ def _root_of(function: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def vector_norm(
-    b: Builder, x: Value, order: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None
+    b: Builder,
+    x: Value,
+    order: float = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: str | None = None,
 ) -> Value:
     """(sum |x|^order)^(1/order) over the named axes; order inf, -inf, 0, 1, 2 in their short forms."""
     axes = B.axes_of("vector_norm", dim, len(B.shape_of(x)))
@@ -244,7 +297,9 @@ def vector_norm(
 
     def compute(v: Value) -> Value:
         if order == 0:
-            return B.reduce(b, "reduce_sum", B.cast_to(b, B.pointwise(b, "ne", v, 0.0), B.dtype_of(v)), axes, keepdim)
+            return B.reduce(
+                b, "reduce_sum", B.cast_to(b, B.pointwise(b, "ne", v, 0.0), B.dtype_of(v)), axes, keepdim
+            )
         if order == 2:
             return b.one("sqrt", B.reduce(b, "reduce_sum", b.one("mul", v, v), axes, keepdim))
         v = b.one("abs", v)

@@ -59,7 +59,9 @@ def same_shape(op: str, types: Sequence[TensorType]) -> Shape:
     first, *rest = types
     for other in rest:
         if not equal_shapes(first.shape, other.shape):
-            raise ShapeError(f"{op}: arguments have shapes {show(first.shape)} and {show(other.shape)}; expand them first")
+            raise ShapeError(
+                f"{op}: arguments have shapes {show(first.shape)} and {show(other.shape)}; expand them first"
+            )
     return first.shape
 
 
@@ -77,7 +79,8 @@ def equal_shapes(a: Shape, b: Shape) -> bool:
 
 
 def is_opaque(dim: DimExpr) -> bool:
-    """Return True where `dim` has parts that are not polynomials, so that equality may hold without a proof."""
+    """Return True where `dim` has parts that are not polynomials, so that equality may hold without a
+    proof."""
     return isinstance(dim, sympy.Expr) and bool(dim.atoms(floordiv, sympy.Mod, sympy.Min, sympy.Max))
 
 
@@ -103,5 +106,6 @@ def check_same_size(op: str, old: Shape, new: Shape) -> None:
     before, after = product(old), product(new)
     if not may_equal(simplify(before), simplify(after)):
         raise ShapeError(
-            f"{op}: {show(old)} has {format_dim(before)} elements and {show(new)} has {format_dim(after)}; they must be as many"
+            f"{op}: {show(old)} has {format_dim(before)} elements and {show(new)} has "
+            f"{format_dim(after)}; they must be as many"
         )

@@ -29,7 +29,9 @@ def _infer_constant(types: Types, attrs: Attrs) -> Sequence[Type]:
     array, dtype = attrs["array"], attrs["dtype"]
     check_dtype("constant", dtype, list(STORED))
     if array.dtype != STORED[dtype]:
-        raise DtypeError(f"constant: the array is {array.dtype}; a {dtype} constant is stored as {STORED[dtype]}")
+        raise DtypeError(
+            f"constant: the array is {array.dtype}; a {dtype} constant is stored as {STORED[dtype]}"
+        )
     return (TensorType(dtype, array.shape),)
 
 
@@ -63,9 +65,13 @@ def _iota(args: Sequence[Any], attrs: Attrs) -> Any:
 _S0 = sympy.Symbol("s0", integer=True, nonnegative=True)
 OPS: tuple[Op, ...] = (
     Op(
-        "constant", "source", "constant(; array, dtype, name) -> Tensor",
-        "A tensor known when compiling: `array` holds its elements (bf16 as uint16 bits), `name` is the model's for it.",
-        _infer_constant, _constant,
+        "constant",
+        "source",
+        "constant(; array, dtype, name) -> Tensor",
+        "A tensor known when compiling: `array` holds its elements (bf16 as uint16 bits), `name` is "
+        "the model's for it.",
+        _infer_constant,
+        _constant,
         samples=(
             Sample((), {"array": np.arange(6, dtype=np.float32).reshape(2, 3), "dtype": "f32", "name": "w"}),
             Sample((), {"array": np.array(3, dtype=np.int64), "dtype": "i64", "name": "n"}),
@@ -74,28 +80,42 @@ OPS: tuple[Op, ...] = (
         ),
     ),
     Op(
-        "full", "source", "full(; value, dtype, shape) -> Tensor", "`value` (a number or a size) in every element.",
-        _infer_full, lambda args, attrs: np.full(attrs["shape"], attrs["value"], COMPUTE[attrs["dtype"]]),
+        "full",
+        "source",
+        "full(; value, dtype, shape) -> Tensor",
+        "`value` (a number or a size) in every element.",
+        _infer_full,
+        lambda args, attrs: np.full(attrs["shape"], attrs["value"], COMPUTE[attrs["dtype"]]),
         samples=(
-            Sample((), {"value": 0.5, "dtype": "f32", "shape": (2, _S0)}), Sample((), {"value": True, "dtype": "bool", "shape": ()}),
-            Sample((), {"value": _S0, "dtype": "i64", "shape": (1,)}), Sample((), {"value": 7, "dtype": "u8", "shape": (0, _S0)}),
+            Sample((), {"value": 0.5, "dtype": "f32", "shape": (2, _S0)}),
+            Sample((), {"value": True, "dtype": "bool", "shape": ()}),
+            Sample((), {"value": _S0, "dtype": "i64", "shape": (1,)}),
+            Sample((), {"value": 7, "dtype": "u8", "shape": (0, _S0)}),
         ),
     ),
     Op(
-        "iota", "source", "iota(; start, step, length, dtype) -> Tensor", "start, start + step, ...: `length` numbers.",
-        _infer_iota, _iota,
+        "iota",
+        "source",
+        "iota(; start, step, length, dtype) -> Tensor",
+        "start, start + step, ...: `length` numbers.",
+        _infer_iota,
+        _iota,
         samples=(
-            Sample((), {"start": 0, "step": 1, "length": _S0, "dtype": "i64"}), Sample((), {"start": 5, "step": -2, "length": 3, "dtype": "i32"}),
-            Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": "f32"}), Sample((), {"start": _S0, "step": 1, "length": 0, "dtype": "i64"}),
+            Sample((), {"start": 0, "step": 1, "length": _S0, "dtype": "i64"}),
+            Sample((), {"start": 5, "step": -2, "length": 3, "dtype": "i32"}),
+            Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": "f32"}),
+            Sample((), {"start": _S0, "step": 1, "length": 0, "dtype": "i64"}),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
 
 
-def full(b: Builder, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+def full(
+    b: Builder, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any
+) -> Value:
     """The value everywhere; its own dtype unless one is given."""
     return B.full(b, value, dtype or scalar_dtype(value), tuple(size))
 
@@ -125,7 +145,9 @@ def ones_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Va
     return full_like(b, x, 1, dtype=dtype)
 
 
-def new_full(b: Builder, x: Value, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+def new_full(
+    b: Builder, x: Value, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any
+) -> Value:
     """The value in x's dtype and another shape."""
     return B.full(b, value, dtype or B.dtype_of(x), tuple(size))
 
@@ -148,7 +170,8 @@ def arange(b: Builder, end: B.Number, *, dtype: str | None = None, **_: Any) -> 
 def arange_step(
     b: Builder, start: B.Number, end: B.Number, step: B.Number = 1, *, dtype: str | None = None, **_: Any
 ) -> Value:
-    """start, start + step, ... before `end`; i64 where all three are integers, else f32, unless a dtype is given."""
+    """start, start + step, ... before `end`; i64 where all three are integers, else f32, unless a dtype is
+    given."""
     if step == 0:
         raise ShapeError("arange: the step is 0; it must not be")
     floats = any(isinstance(x, float) for x in (start, end, step))

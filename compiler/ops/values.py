@@ -94,11 +94,18 @@ def _infer_bool(op: str, kind: str) -> Infer:
     return infer
 
 
-def _binary(op: str, doc: str, infer: Infer, function: Callable[[Any, Any], Any], types: str, result: str) -> Op:
+def _binary(
+    op: str, doc: str, infer: Infer, function: Callable[[Any, Any], Any], types: str, result: str
+) -> Op:
     return Op(
-        op, "value", f"{op}({types} a, {types} b) -> {result}", doc, infer, lambda args, attrs: function(*args),
+        op,
+        "value",
+        f"{op}({types} a, {types} b) -> {result}",
+        doc,
+        infer,
+        lambda args, attrs: function(*args),
         samples=(Sample((types, types), {}, "positive"),),
-    )  # fmt: skip
+    )
 
 
 # Containers ---------------------------------------------------------------------------------------
@@ -146,7 +153,10 @@ def _infer_get(types: Types, attrs: Attrs) -> Sequence[Type]:
     if isinstance(container, TupleType):
         position = scalar("get", types, 1, "int").expr
         if not isinstance(position, int | sympy.Integer) or not 0 <= int(position) < len(container.elements):
-            raise ShapeError(f"get: the position is {position}; a tuple of {len(container.elements)} takes a constant position in it")
+            raise ShapeError(
+                f"get: the position is {position}; a tuple of {len(container.elements)} takes a "
+                "constant position in it"
+            )
         return (container.elements[int(position)],)
     if isinstance(container, ListType):
         scalar("get", types, 1, "int")
@@ -168,63 +178,127 @@ def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
 def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
     container, value = types
     if not isinstance(container, ListType) or container.element != value:
-        raise DtypeError(f"append: arguments are {container or 'absent'} and {value or 'absent'}; they must be a list and its element")
+        raise DtypeError(
+            f"append: arguments are {container or 'absent'} and {value or 'absent'}; they must be a "
+            "list and its element"
+        )
     return (container,)
 
 
-def _value_op(name: str, schema: str, doc: str, infer: Infer, reference: Callable[[Sequence[Any], Attrs], Any], *samples: Sample) -> Op:
+def _value_op(
+    name: str,
+    schema: str,
+    doc: str,
+    infer: Infer,
+    reference: Callable[[Sequence[Any], Attrs], Any],
+    *samples: Sample,
+) -> Op:
     return Op(name, "value", schema, doc, infer, reference, samples=samples)
 
 
 _S0 = symbol("s0")
 OPS: tuple[Op, ...] = (
     _value_op(
-        "size", "size(; dim) -> int", "The value of a size expression.", _infer_size, lambda args, attrs: attrs["dim"],
-        Sample((), {"dim": 2 * _S0 + 1}), Sample((), {"dim": 0}),
+        "size",
+        "size(; dim) -> int",
+        "The value of a size expression.",
+        _infer_size,
+        lambda args, attrs: attrs["dim"],
+        Sample((), {"dim": 2 * _S0 + 1}),
+        Sample((), {"dim": 0}),
     ),
     _value_op(
-        "item", "item(Tensor x; symbol) -> bool|int|float",
-        "The only element of x. `symbol` (may be absent) names the size symbol that an int's value gets.", _infer_item, _item,
-        Sample(("f32[]",), {}), Sample(("i64[1, 1]",), {"symbol": "u0"}, "positive"), Sample(("bool[]",), {}),
+        "item",
+        "item(Tensor x; symbol) -> bool|int|float",
+        "The only element of x. `symbol` (may be absent) names the size symbol that an int's value gets.",
+        _infer_item,
+        _item,
+        Sample(("f32[]",), {}),
+        Sample(("i64[1, 1]",), {"symbol": "u0"}, "positive"),
+        Sample(("bool[]",), {}),
     ),
     _value_op(
-        "scalar", "scalar(Scalar x; dtype) -> Tensor", "A 0-d tensor holding a plain value.", _infer_scalar,
+        "scalar",
+        "scalar(Scalar x; dtype) -> Tensor",
+        "A 0-d tensor holding a plain value.",
+        _infer_scalar,
         lambda args, attrs: np.asarray(args[0]).astype(COMPUTE[attrs["dtype"]]),
-        Sample(("int",), {"dtype": "i64"}, "positive"), Sample(("float",), {"dtype": "f32"}),
+        Sample(("int",), {"dtype": "i64"}, "positive"),
+        Sample(("float",), {"dtype": "f32"}),
     ),
-    *(_binary(f"int_{n}", f"a {n} b (floordiv rounds down).", _infer_int(f"int_{n}", s), f, "int", "int") for n, (f, s) in _INT_OPS.items()),
-    *(_binary(f"int_{n}", f"a {n} b.", _infer_bool(f"int_{n}", "int"), f, "int", "bool") for n, f in _COMPARISONS.items()),
-    *(_binary(f"bool_{n}", f"a {n} b.", _infer_bool(f"bool_{n}", "bool"), f, "bool", "bool") for n, f in _LOGICAL.items()),
-    _value_op(
-        "bool_not", "bool_not(bool a) -> bool", "not a.", lambda types, attrs: (scalar("bool_not", types, 0, "bool"),),
-        lambda args, attrs: not args[0], Sample(("bool",), {}),
+    *(
+        _binary(f"int_{n}", f"a {n} b (floordiv rounds down).", _infer_int(f"int_{n}", s), f, "int", "int")
+        for n, (f, s) in _INT_OPS.items()
     ),
-    _value_op(
-        "tuple", "tuple(*values) -> tuple", "A tuple of the arguments.", _infer_tuple, lambda args, attrs: tuple(args),
-        Sample(("int", "f32[2, s0]"), {}, "positive"), Sample((), {}),
+    *(
+        _binary(f"int_{n}", f"a {n} b.", _infer_bool(f"int_{n}", "int"), f, "int", "bool")
+        for n, f in _COMPARISONS.items()
     ),
-    _value_op(
-        "list", "list(*values; element) -> list", "A list of the arguments; `element`: their type, needed for an empty one.",
-        _infer_list, lambda args, attrs: list(args), Sample(("f32[2]", "f32[2]"), {}), Sample((), {"element": INT}),
+    *(
+        _binary(f"bool_{n}", f"a {n} b.", _infer_bool(f"bool_{n}", "bool"), f, "bool", "bool")
+        for n, f in _LOGICAL.items()
     ),
     _value_op(
-        "dict", "dict(*items) -> dict", "A dict of key, value, key, value ...", _infer_dict,
-        lambda args, attrs: dict(zip(args[::2], args[1::2], strict=True)), Sample(("int", "f32[2, s0]"), {}, "positive"),
+        "bool_not",
+        "bool_not(bool a) -> bool",
+        "not a.",
+        lambda types, attrs: (scalar("bool_not", types, 0, "bool"),),
+        lambda args, attrs: not args[0],
+        Sample(("bool",), {}),
     ),
     _value_op(
-        "get", "get(container, key) -> value", "The element of a list or tuple at a position, of a dict under a key.",
-        _infer_get, lambda args, attrs: args[0][args[1]], Sample(("tuple<f32[2], int>", "int(1)"), {}, "positive"),
+        "tuple",
+        "tuple(*values) -> tuple",
+        "A tuple of the arguments.",
+        _infer_tuple,
+        lambda args, attrs: tuple(args),
+        Sample(("int", "f32[2, s0]"), {}, "positive"),
+        Sample((), {}),
+    ),
+    _value_op(
+        "list",
+        "list(*values; element) -> list",
+        "A list of the arguments; `element`: their type, needed for an empty one.",
+        _infer_list,
+        lambda args, attrs: list(args),
+        Sample(("f32[2]", "f32[2]"), {}),
+        Sample((), {"element": INT}),
+    ),
+    _value_op(
+        "dict",
+        "dict(*items) -> dict",
+        "A dict of key, value, key, value ...",
+        _infer_dict,
+        lambda args, attrs: dict(zip(args[::2], args[1::2], strict=True)),
+        Sample(("int", "f32[2, s0]"), {}, "positive"),
+    ),
+    _value_op(
+        "get",
+        "get(container, key) -> value",
+        "The element of a list or tuple at a position, of a dict under a key.",
+        _infer_get,
+        lambda args, attrs: args[0][args[1]],
+        Sample(("tuple<f32[2], int>", "int(1)"), {}, "positive"),
         Sample(("list<int>", "int(0)"), {}, "positive"),
     ),
     _value_op(
-        "len", "len(container) -> int", "The number of elements.", _infer_len, lambda args, attrs: len(args[0]),
-        Sample(("list<int>",), {}, "positive"), Sample(("tuple<int, int>",), {}, "positive"),
+        "len",
+        "len(container) -> int",
+        "The number of elements.",
+        _infer_len,
+        lambda args, attrs: len(args[0]),
+        Sample(("list<int>",), {}, "positive"),
+        Sample(("tuple<int, int>",), {}, "positive"),
     ),
     _value_op(
-        "append", "append(list, value) -> list", "The list with one more element.", _infer_append,
-        lambda args, attrs: [*args[0], args[1]], Sample(("list<int>", "int"), {}, "positive"),
+        "append",
+        "append(list, value) -> list",
+        "The list with one more element.",
+        _infer_append,
+        lambda args, attrs: [*args[0], args[1]],
+        Sample(("list<int>", "int"), {}, "positive"),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -269,9 +343,13 @@ def type_dtype(x: Value) -> str:
 
 
 COMPOSITES: tuple[Composite, ...] = (
-    Composite(("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default"), dropout),
+    Composite(
+        ("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default"), dropout
+    ),
     Composite(("aten.native_dropout.default",), native_dropout),
     Composite(("aten._assert_tensor_metadata.default",), dropped),
-    Composite(("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"), constrain_range),
+    Composite(
+        ("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"), constrain_range
+    ),
     Composite(("aten._assert_async.msg", "aten._assert_async.default"), assert_tensor),
 )

@@ -38,8 +38,12 @@ def _infer_expand(types: Types, attrs: Attrs) -> Sequence[Type]:
     (x,) = tensors("expand", types, 1)
     shape = tuple(attrs["shape"])
     tail = shape[len(shape) - x.rank :]
-    if len(shape) < x.rank or not all(B.is_one(old) or equal(old, new) for old, new in zip(x.shape, tail, strict=True)):
-        raise ShapeError(f"expand: {show(x.shape)} does not expand to {show(shape)}; only sizes of 1 can grow")
+    if len(shape) < x.rank or not all(
+        B.is_one(old) or equal(old, new) for old, new in zip(x.shape, tail, strict=True)
+    ):
+        raise ShapeError(
+            f"expand: {show(x.shape)} does not expand to {show(shape)}; only sizes of 1 can grow"
+        )
     return (TensorType(x.dtype, shape),)
 
 
@@ -53,7 +57,9 @@ def _infer_slice(types: Types, attrs: Attrs) -> Sequence[Type]:
     if all(isinstance(d, int) for d in (size, start, length)) and (
         start < 0 or length < 0 or (length and start + (length - 1) * step >= size)
     ):
-        raise ShapeError(f"slice: positions {start} + {step} * (0 to {length - 1}) are outside of an axis of size {size}")
+        raise ShapeError(
+            f"slice: positions {start} + {step} * (0 to {length - 1}) are outside of an axis of size {size}"
+        )
     return (TensorType(x.dtype, (*x.shape[:axis], length, *x.shape[axis + 1 :])),)
 
 
@@ -64,7 +70,9 @@ def _slice(args: Sequence[Any], attrs: Attrs) -> Any:
     chosen[attrs["axis"]] = slice(start, start + length * step, step)
     result = x[tuple(chosen)]
     if result.shape[attrs["axis"]] != length:
-        raise ShapeError(f"slice: {length} positions from {start} are outside of an axis of size {x.shape[attrs['axis']]}")
+        raise ShapeError(
+            f"slice: {length} positions from {start} are outside of an axis of size {x.shape[attrs['axis']]}"
+        )
     return result
 
 
@@ -75,49 +83,88 @@ def _example(x: str, **attrs: Any) -> Sample:
 _S0, _S1 = sympy.symbols("s0 s1", integer=True, nonnegative=True)
 OPS: tuple[Op, ...] = (
     Op(
-        "reshape", "view", "reshape(Tensor x; shape) -> Tensor", "The elements of x in row-major order under another shape.",
-        _infer_reshape, lambda args, attrs: args[0].reshape(attrs["shape"]),
+        "reshape",
+        "view",
+        "reshape(Tensor x; shape) -> Tensor",
+        "The elements of x in row-major order under another shape.",
+        _infer_reshape,
+        lambda args, attrs: args[0].reshape(attrs["shape"]),
         samples=(
-            _example("f32[2, s0]", shape=(2 * _S0,)), _example("f32[4, s0]", shape=(2, 2, _S0)), _example("f32[]", shape=(1, 1)),
-            _example("f32[0, s0]", shape=(_S0, 0)), _example("i64[s0, 1, 3]", shape=(_S0, 3)),
-        ),
-        errors=((_example("f32[2, 3]", shape=(7,)), "reshape: [2, 3] has 6 elements and [7] has 7; they must be as many"),),
-    ),
-    Op(
-        "permute", "view", "permute(Tensor x; axes) -> Tensor", "x with its axes in another order.",
-        _infer_permute, lambda args, attrs: np.transpose(args[0], attrs["axes"]),
-        samples=(
-            _example("f32[2, s0, 3]", axes=(2, 0, 1)), _example("f32[0, s0]", axes=(1, 0)), _example("f32[]", axes=()),
-            _example("f32[1, s0]", axes=(1, 0)),
-        ),
-        errors=((_example("f32[2, 3]", axes=(0, 0)), "permute: axes are [0, 0]; they must be 0 to 1 in some order"),),
-    ),
-    Op(
-        "expand", "view", "expand(Tensor x; shape) -> Tensor", "x repeated along axes of size 1 and new leading axes (NumPy's rule).",
-        _infer_expand, lambda args, attrs: np.broadcast_to(args[0], attrs["shape"]),
-        samples=(
-            _example("f32[1, s0]", shape=(_S1, _S0)), _example("f32[]", shape=(_S0, 2)), _example("f32[1]", shape=(0,)),
-            _example("f32[s0, 1]", shape=(3, _S0, 4)),
-        ),
-        errors=((_example("f32[2]", shape=(3,)), "expand: [2] does not expand to [3]; only sizes of 1 can grow"),),
-    ),
-    Op(
-        "slice", "view", "slice(Tensor x; axis, start, length, step) -> Tensor",
-        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds.",
-        _infer_slice, _slice,
-        samples=(
-            _example("f32[2, s0]", axis=1, start=1, length=_S0 - 1, step=1), _example("f32[9]", axis=0, start=1, length=4, step=2),
-            _example("f32[3, s0]", axis=0, start=3, length=0, step=1), _example("f32[1, s0]", axis=0, start=0, length=1, step=1),
+            _example("f32[2, s0]", shape=(2 * _S0,)),
+            _example("f32[4, s0]", shape=(2, 2, _S0)),
+            _example("f32[]", shape=(1, 1)),
+            _example("f32[0, s0]", shape=(_S0, 0)),
+            _example("i64[s0, 1, 3]", shape=(_S0, 3)),
         ),
         errors=(
-            (_example("f32[2, 3]", axis=2, start=0, length=1, step=1), "slice: axis is 2; a tensor of rank 2 has axes 0 to 1"),
+            (
+                _example("f32[2, 3]", shape=(7,)),
+                "reshape: [2, 3] has 6 elements and [7] has 7; they must be as many",
+            ),
+        ),
+    ),
+    Op(
+        "permute",
+        "view",
+        "permute(Tensor x; axes) -> Tensor",
+        "x with its axes in another order.",
+        _infer_permute,
+        lambda args, attrs: np.transpose(args[0], attrs["axes"]),
+        samples=(
+            _example("f32[2, s0, 3]", axes=(2, 0, 1)),
+            _example("f32[0, s0]", axes=(1, 0)),
+            _example("f32[]", axes=()),
+            _example("f32[1, s0]", axes=(1, 0)),
+        ),
+        errors=(
+            (
+                _example("f32[2, 3]", axes=(0, 0)),
+                "permute: axes are [0, 0]; they must be 0 to 1 in some order",
+            ),
+        ),
+    ),
+    Op(
+        "expand",
+        "view",
+        "expand(Tensor x; shape) -> Tensor",
+        "x repeated along axes of size 1 and new leading axes (NumPy's rule).",
+        _infer_expand,
+        lambda args, attrs: np.broadcast_to(args[0], attrs["shape"]),
+        samples=(
+            _example("f32[1, s0]", shape=(_S1, _S0)),
+            _example("f32[]", shape=(_S0, 2)),
+            _example("f32[1]", shape=(0,)),
+            _example("f32[s0, 1]", shape=(3, _S0, 4)),
+        ),
+        errors=(
+            (_example("f32[2]", shape=(3,)), "expand: [2] does not expand to [3]; only sizes of 1 can grow"),
+        ),
+    ),
+    Op(
+        "slice",
+        "view",
+        "slice(Tensor x; axis, start, length, step) -> Tensor",
+        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds.",
+        _infer_slice,
+        _slice,
+        samples=(
+            _example("f32[2, s0]", axis=1, start=1, length=_S0 - 1, step=1),
+            _example("f32[9]", axis=0, start=1, length=4, step=2),
+            _example("f32[3, s0]", axis=0, start=3, length=0, step=1),
+            _example("f32[1, s0]", axis=0, start=0, length=1, step=1),
+        ),
+        errors=(
+            (
+                _example("f32[2, 3]", axis=2, start=0, length=1, step=1),
+                "slice: axis is 2; a tensor of rank 2 has axes 0 to 1",
+            ),
             (
                 _example("f32[3]", axis=0, start=2, length=2, step=1),
                 "slice: positions 2 + 1 * (0 to 1) are outside of an axis of size 3",
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -176,14 +223,18 @@ def squeeze(b: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Val
     """x without those of the named axes (all for None) whose size is 1."""
     shape = B.shape_of(x)
     named = range(len(shape)) if dim is None else B.axes_of("squeeze", dim, len(shape)) if dim != [] else []
-    return B.reshape(b, x, [size for axis, size in enumerate(shape) if axis not in named or not B.is_one(size)])
+    return B.reshape(
+        b, x, [size for axis, size in enumerate(shape) if axis not in named or not B.is_one(size)]
+    )
 
 
 def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *, implicit: bool = False) -> Value:
     """x repeated to `sizes`; -1 keeps an axis."""
     old = B.shape_of(x)
     first = len(sizes) - len(old)
-    return B.expand(b, x, [old[i - first] if i >= first and equal(size, -1) else size for i, size in enumerate(sizes)])
+    return B.expand(
+        b, x, [old[i - first] if i >= first and equal(size, -1) else size for i, size in enumerate(sizes)]
+    )
 
 
 def expand_as(b: Builder, x: Value, other: Value) -> Value:
@@ -214,11 +265,17 @@ def select(b: Builder, x: Value, dim: int, index: DimExpr) -> Value:
     shape = B.shape_of(x)
     axis = B.axis_of("select", dim, len(shape))
     if isinstance(index, int) and isinstance(shape[axis], int) and not -shape[axis] <= index < shape[axis]:
-        raise ShapeError(f"select: index is {index}; an axis of size {shape[axis]} takes -{shape[axis]} to {shape[axis] - 1}")
+        raise ShapeError(
+            f"select: index is {index}; an axis of size {shape[axis]} takes -{shape[axis]} to "
+            f"{shape[axis] - 1}"
+        )
     low, _ = B.bounds_of(b, index)
     start = index if low is not None and low >= 0 else shape[axis] + index
     if low is None or (low < 0 and not isinstance(index, int)):
-        raise UnsupportedOp(f"select: it is not known whether index {format_dim(index)} is negative; use a size that cannot be")
+        raise UnsupportedOp(
+            f"select: it is not known whether index {format_dim(index)} is negative; use a size that "
+            "cannot be"
+        )
     return B.drop_axis(b, B.take(b, x, axis, start, 1), axis)
 
 
@@ -228,9 +285,15 @@ def narrow(b: Builder, x: Value, dim: int, start: DimExpr, length: DimExpr) -> V
 
 
 def slice_(
-    b: Builder, x: Value, dim: int = 0, start: DimExpr | None = None, end: DimExpr | None = None, step: int = 1
+    b: Builder,
+    x: Value,
+    dim: int = 0,
+    start: DimExpr | None = None,
+    end: DimExpr | None = None,
+    step: int = 1,
 ) -> Value:
-    """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the axis."""
+    """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the
+    axis."""
     shape = B.shape_of(x)
     axis = B.axis_of("slice", dim, len(shape))
     size = shape[axis]
@@ -251,8 +314,14 @@ def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
     if high is not None and high < 0:
         position = _limited(b, sympy.Max, 0, simplify(size + position))
     elif low is None or low < 0:
-        raise UnsupportedOp(f"slice: it is not known whether {format_dim(position)} is negative; use a size that cannot be")
-    return position if always_at_most(position, size, b.graph.symbols) else _limited(b, sympy.Min, position, size)
+        raise UnsupportedOp(
+            f"slice: it is not known whether {format_dim(position)} is negative; use a size that cannot be"
+        )
+    return (
+        position
+        if always_at_most(position, size, b.graph.symbols)
+        else _limited(b, sympy.Min, position, size)
+    )
 
 
 def _limited(b: Builder, function: Any, x: DimExpr, y: DimExpr) -> DimExpr:
@@ -279,7 +348,8 @@ def _parts(b: Builder, op: str, total: DimExpr, size: DimExpr) -> list[DimExpr]:
     count = B.divide(total + size - 1, size)
     if not isinstance(count, int):
         raise UnsupportedOp(
-            f"{op}: cutting {format_dim(total)} into parts of {format_dim(size)} gives a number of parts that depends on the input"
+            f"{op}: cutting {format_dim(total)} into parts of {format_dim(size)} gives a number of "
+            "parts that depends on the input"
         )
     count = max(count, 1)
     return [size] * (count - 1) + [simplify(total - size * (count - 1))]
@@ -306,7 +376,10 @@ def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
 
 
 COMPOSITES: tuple[Composite, ...] = (
-    Composite(("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.view_copy.default"), reshape),
+    Composite(
+        ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.view_copy.default"),
+        reshape,
+    ),
     Composite(("aten.permute.default",), permute),
     Composite(("aten.transpose.int", "aten.swapaxes.default"), transpose),
     Composite(("aten.t.default", "aten.numpy_T.default"), t),
@@ -327,9 +400,15 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.unbind.int",), unbind),
     Composite(
         (
-            "aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.contiguous.default", "aten.lift_fresh.default",
-            "aten.lift_fresh_copy.default", "aten.resolve_conj.default", "aten.resolve_neg.default",
+            "aten.alias.default",
+            "aten.detach.default",
+            "aten.clone.default",
+            "aten.contiguous.default",
+            "aten.lift_fresh.default",
+            "aten.lift_fresh_copy.default",
+            "aten.resolve_conj.default",
+            "aten.resolve_neg.default",
         ),
         same,
     ),
-)  # fmt: skip
+)

@@ -7,9 +7,17 @@ import torch
 from shapevm.compiler.promotion import SCALAR, TENSOR, ZERO_DIM, Operand, promote, result_dtype, scalar_dtype
 
 DTYPES = {
-    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
-}  # fmt: skip
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+}
 SCALARS = {"bool": True, "i64": 3, "f32": 2.5}
 
 
@@ -43,7 +51,9 @@ def test_three_operands_as_where() -> None:
         tensor, zero_dim = torch.zeros(1, dtype=DTYPES[names[0]]), torch.zeros((), dtype=DTYPES[names[1]])
         other = torch.zeros(1, dtype=DTYPES[names[2]])
         found = result_dtype(map(Operand, names, (TENSOR, ZERO_DIM, TENSOR)))
-        assert DTYPES[found] == torch.result_type(torch.zeros(1, dtype=torch.result_type(tensor, other)), zero_dim), names
+        assert DTYPES[found] == torch.result_type(
+            torch.zeros(1, dtype=torch.result_type(tensor, other)), zero_dim
+        ), names
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(True, "bool"), (3, "i64"), (2.5, "f32")])

@@ -5,6 +5,8 @@ from collections import namedtuple
 from typing import Any
 
 import pytest
+from shapevm.vm.errors import ArgumentError
+
 from shapevm.pytree import (
     LEAF,
     call_paths,
@@ -16,7 +18,6 @@ from shapevm.pytree import (
     to_json,
     unflatten,
 )
-from shapevm.vm.errors import ArgumentError
 
 Point = namedtuple("Point", "x y")
 POINT = {"namedtuple": f"{__name__}:Point", "fields": {"x": LEAF, "y": {"list": [LEAF, LEAF]}}}
@@ -71,7 +72,7 @@ def test_calls(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     ("args", "kwargs", "message"),
     [
         ((1,), {}, "argument y is missing; the program takes x, y, z"),
-        ((1, [2, 3], 4), {}, "3 positional arguments are given; the program takes 2: x, y"),
+        ((1, [2, 3], 4), {}, "3 positional arguments are given; the program takes x, y; give z by name"),
         ((1, [2, 3]), {"x": 1}, "argument x is given twice, by position and by name"),
         ((1, [2, 3]), {"w": 1}, "argument w is unknown; the program takes x, y, z"),
         ((1, [2]), {}, "y is a list of 1; it must be a list of 2"),

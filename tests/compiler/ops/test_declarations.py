@@ -1,4 +1,5 @@
-"""Every declaration is complete, and its parts agree: type rule, reference, decomposition, samples, errors."""
+"""Every declaration is complete, and its parts agree: type rule, reference, decomposition, samples,
+errors."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +32,13 @@ def cases() -> Iterator[tuple[Op, Sample]]:
 
 
 def case_id(value: Any) -> str | None:
-    return value.name if isinstance(value, Op) else re.sub(r"[^\w.]+", "_", " ".join(value.args)) if isinstance(value, Sample) else None
+    return (
+        value.name
+        if isinstance(value, Op)
+        else re.sub(r"[^\w.]+", "_", " ".join(value.args))
+        if isinstance(value, Sample)
+        else None
+    )
 
 
 def types_of(sample: Sample) -> list[Type | None]:
@@ -83,7 +90,9 @@ def array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], how: str
     if dtype == "bool":
         return rng.random(shape) < 0.6
     if how.startswith("index:") and dtype in ("i32", "i64"):
-        return rng.integers(0, int(how.removeprefix("index:")), shape).astype({"i32": np.int32, "i64": np.int64}[dtype])
+        return rng.integers(0, int(how.removeprefix("index:")), shape).astype(
+            {"i32": np.int32, "i64": np.int64}[dtype]
+        )
     if dtype[0] in "iu":
         low = 1 if how == "positive" or dtype == "u8" else -9
         return rng.integers(low, 9, shape).astype({"i64": np.int64, "i32": np.int32, "u8": np.uint8}[dtype])
@@ -109,7 +118,11 @@ def test_declaration_is_complete(op: Op) -> None:
     assert (op.decompose is not None) == (op.kind == "composite")
     assert bool(op.scalar) == (op.kind in ("pointwise", "reduce"))
     assert op.samples or op.name in (*REGIONS, *CALLS)
-    if any("tensor" in part.lower() for part in op.schema.split("->")) and op.kind not in ("value", "control", "source"):
+    if any("tensor" in part.lower() for part in op.schema.split("->")) and op.kind not in (
+        "value",
+        "control",
+        "source",
+    ):
         assert any(symbols_in(sample) for sample in op.samples), "no sample has a symbolic size"
 
 
@@ -118,18 +131,28 @@ def test_scalar_operations_all_have_an_operator() -> None:
 
 
 def test_torch_names_are_unique_and_whole() -> None:
-    names = [name for composite in {id(c): c for c in COMPOSITES.values()}.values() for name in composite.torch]
+    names = [
+        name for composite in {id(c): c for c in COMPOSITES.values()}.values() for name in composite.torch
+    ]
     assert len(names) == len(set(names)) == len(COMPOSITES)
     torch = pytest.importorskip("torch")
     for name in names:
         namespace, op, overload = name.split(".")
-        assert overload in getattr(getattr(torch.ops, namespace), op).overloads(), f"{name} is no overload of torch"
+        assert overload in getattr(getattr(torch.ops, namespace), op).overloads(), (
+            f"{name} is no overload of torch"
+        )
 
 
 @pytest.mark.parametrize(("op", "sample"), list(cases()), ids=case_id)
 def test_reference_gives_the_inferred_type(op: Op, sample: Sample) -> None:
     graph = graph_of(op, sample)
-    needed = {str(s) for t in types_of(sample) if isinstance(t, TensorType) for d in t.shape for s in getattr(d, "free_symbols", ())}
+    needed = {
+        str(s)
+        for t in types_of(sample)
+        if isinstance(t, TensorType)
+        for d in t.shape
+        for s in getattr(d, "free_symbols", ())
+    }
     extra = symbols_in(sample) - needed
     for name in sorted(extra):  # sizes that only attributes name come in as ints
         graph.input(name, ScalarType("int", sympy.Symbol(name, integer=True, nonnegative=True)))
@@ -155,7 +178,9 @@ def test_decomposition_means_the_same(op: Op, sample: Sample) -> None:
         np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("op", "sample", "text"), [(op, *error) for op in DATA for error in op.errors], ids=case_id)
+@pytest.mark.parametrize(
+    ("op", "sample", "text"), [(op, *error) for op in DATA for error in op.errors], ids=case_id
+)
 def test_error_sentences(op: Op, sample: Sample, text: str) -> None:
     with pytest.raises((ShapeError, DtypeError)) as caught:
         op.infer(types_of(sample), sample.attrs)
