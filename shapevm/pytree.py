@@ -7,8 +7,8 @@ A *structure* is JSON data:
   {"dict": {key: ..}, "int_keys": true}   by key, in order ("int_keys" only where they are ints)
   {"namedtuple": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {name: ..}}
-The last two (a dataclass, or a class that takes its fields as keywords) are given back as their class where its
-module is loaded, else as a dict. A *signature* says how a call's arguments become leaves:
+The last two (a dataclass, or a class that takes its fields as keywords) are given back as their class where
+its module is loaded, else as a dict. A *signature* says how a call's arguments become leaves:
 {"positional": [name, ..], "parameters": {name: structure}}.
 """
 

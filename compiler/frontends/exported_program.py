@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -99,7 +100,8 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     for overload in list(table):
         if find_converter(str(overload)) is not None:
             del table[overload]
-    with _sizes_are_alike():
+    with _sizes_are_alike(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
         return program.run_decompositions(table)
 
 
