@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from .settings import settings
 
 if TYPE_CHECKING:
-    from .executable import Executable, Stats
     from .compiler.errors import UnsupportedOp
+    from .executable import Executable, Stats
     from .runner import runner_path
     from .vm.errors import ArgumentError, ArtifactError, DtypeError, Error, ShapeError
     from .vm.machine import get_threads, set_threads
@@ -29,14 +29,15 @@ __version__ = "0.1.0"
 
 #: Public names that are imported when first used, and where they live.
 _LAZY = {
-    "Executable": ".executable", "Stats": ".executable", "runner_path": ".runner", "get_threads": ".vm.machine",
-    "set_threads": ".vm.machine", "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DtypeError": ".vm.errors",
-    "Error": ".vm.errors", "ShapeError": ".vm.errors", "UnsupportedOp": ".compiler.errors",
+    "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DtypeError": ".vm.errors",
+    "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
+    "UnsupportedOp": ".compiler.errors", "get_threads": ".vm.machine", "runner_path": ".runner",
+    "set_threads": ".vm.machine",
 }  # fmt: skip
 
 __all__ = [
-    "ArgumentError", "ArtifactError", "DtypeError", "Error", "Executable", "ShapeError", "Stats", "UnsupportedOp",
-    "compile", "get_threads", "load", "runner_path", "set_threads", "settings",
+    "ArgumentError", "ArtifactError", "DtypeError", "Error", "Executable", "ShapeError", "Stats",
+    "UnsupportedOp", "compile", "get_threads", "load", "runner_path", "set_threads", "settings",
 ]  # fmt: skip
 
 
@@ -63,18 +64,21 @@ def compile(
     """Compile a PyTorch program for every shape its contract allows.
 
     `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
-    torch.export.export takes them), a torch.export.ExportedProgram, or the path of a .pt2 file.
-    `strategy`: "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run) or
-    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which exact
-    kernels are compiled now and travel in the artifact. `target`: the machine to compile for, None: this one.
-    `progress(stage, done, total)` is called as work goes on.
+    torch.export.export takes them), a torch.export.ExportedProgram, or the path of a .pt2 file. `strategy`:
+    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run) or
+    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which
+    exact kernels are compiled now and travel in the artifact. `target`: the machine to compile for, None:
+    this one. `progress(stage, done, total)` is called as work goes on.
 
-    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for a strategy,
-    target or sizes that cannot be; and what torch.export raises for a model that it cannot export.
+    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for
+    a strategy, target or sizes that cannot be; and what torch.export raises for a model that it cannot
+    export.
     """
+    from .specialise import check_compiler, open_store
+
+    check_compiler()
     from .build import build_program, check_sizes, import_model, run_passes
     from .executable import check_strategy, executable_of
-    from .specialise import open_store
 
     strategy, store = check_strategy(strategy), open_store(target)
     notify = progress or (lambda stage, done, total: None)
@@ -87,13 +91,15 @@ def compile(
 
 
 def load(path: str | Path, *, strategy: str | None = None) -> Executable:
-    """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then no new
-    exact kernels are compiled).
+    """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
+    no new exact kernels are compiled).
 
-    An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is loaded.
+    An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
+    loaded.
 
-    Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound, TargetError
-    where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown strategy.
+    Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
+    TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
+    strategy.
     """
     from .executable import open_executable
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,65 +10,57 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
-from .settings import TABLE, settings
+from .settings import STRATEGIES, TABLE, settings
+from .vm.errors import Error
 
 if TYPE_CHECKING:
     from .build import Progress
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group whose commands end with one sentence and exit code 1 for an error of ours."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except Error as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shapevm")
 def main() -> None:
     """Compile a PyTorch program once, run it at any shape."""
 
 
-MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns the arguments of
-shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes."""
+MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
+the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes."""
 
-
-def load_model(text: str) -> dict[str, Any]:
-    """Return the arguments for `shapevm.compile` that MODEL names."""
-    if text.endswith(".pt2"):
-        return {"model": text}
-    place, _, name = text.rpartition(":")
-    if not place:
-        raise click.UsageError(f"MODEL {text!r} is neither a .pt2 file nor FILE.py:NAME nor MODULE:NAME")
-    module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    factory = getattr(module, name, None)
-    if factory is None:
-        raise click.UsageError(f"{place} has no {name!r}")
-    made = factory()
-    if not isinstance(made, dict) or "model" not in made:
-        raise click.UsageError(f"{text} must return a dict with at least 'model', not {type(made).__name__}")
-    return made
-
-
-def _load_file(path: Path) -> Any:
-    if not path.exists():
-        raise click.UsageError(f"{path} does not exist")
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+model_argument = click.argument("model")
+artifact_argument = click.argument("artifact", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+target_option = click.option("--target", help="compile for this target instead of the host's")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
 
 
 @contextmanager
-def shown_progress(quiet: bool) -> Iterator[Progress | None]:
-    """Show the stages of a compilation on standard error."""
-    if quiet:
-        yield None
-        return
+def shown_progress(quiet: bool) -> Iterator[Progress]:
+    """Show the stages of a compilation on standard error: a bar on a terminal, else a line for each."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        seen: set[str] = set()
+
+        def line(stage: str, done: int, total: int) -> None:
+            if not quiet and stage not in seen:
+                seen.add(stage)
+                click.echo(stage, err=True)
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         SpinnerColumn(),
@@ -79,164 +69,160 @@ def shown_progress(quiet: bool) -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=1)
-        yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1)
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
 
 
-def parse_sizes(texts: tuple[str, ...]) -> list[dict[str, int]]:
-    """Return [{"batch": 1, "length": 16}, ...] from "batch=1,length=16" ..."""
-    result = []
-    for text in texts:
-        try:
-            result.append(
-                {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
-            )
-        except ValueError:
-            raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
-    return result
+def parse_sizes(text: str) -> dict[str, int]:
+    """Return {"batch": 1, "length": 16} from "batch=1,length=16"."""
+    try:
+        return {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
 
 
 @main.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
-@click.argument("model")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="the .svm file to write",
-)
+@model_argument
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="the .svm file to write")
 @click.option(
     "--sizes",
     multiple=True,
     metavar="NAME=N,...",
     help="also put exact kernels for these sizes in (repeatable)",
 )
-@click.option("--target", help="compile for this target instead of the host's")
-@click.option("-q", "--quiet", is_flag=True, help="no progress")
+@target_option
+@quiet_option
 def compile_command(
     model: str, output: Path, sizes: tuple[str, ...], target: str | None, quiet: bool
 ) -> None:
     """Compile a model."""
     from . import compile
+    from .model import load_model
+    from .specialise import check_compiler
 
+    check_compiler()
+    wanted = [parse_sizes(text) for text in sizes]
     with shown_progress(quiet) as progress:
-        exe = compile(**load_model(model), sizes=parse_sizes(sizes), target=target, progress=progress)
+        progress("load the model", 0, 1)
+        exe = compile(**load_model(model), sizes=wanted, target=target, strategy="generic", progress=progress)
         exe.save(output)
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {exe.summary()}")
 
 
-def read_inputs(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return arrays by name from NAME=FILE.npy and FILE.npz."""
-    import numpy as np
-
-    arrays: dict[str, Any] = {}
-    for text in texts:
-        name, equals, file = text.partition("=")
-        try:
-            if equals:
-                arrays[name] = np.load(file, allow_pickle=False)
-            else:
-                arrays.update(np.load(name, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise click.UsageError(f"--input {text}: {error}") from None
-    return arrays
-
-
 @main.command("run")
-@click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
+@artifact_argument
 @click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|FILE.npz", help="an input (repeatable)"
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy|NAME=NUMBER|FILE.npz",
+    help="an input (repeatable)",
 )
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="where to write the results (.npz)"
+    "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
 )
-@click.option("--strategy", type=click.Choice([c for s in TABLE if s.name == "strategy" for c in s.choices]))
-@click.option(
-    "--repeat", default=1, show_default=True, help="calls; prints first, median and least milliseconds"
-)
+@click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
 def run_command(
-    artifact: str, inputs: tuple[str, ...], output: Path | None, strategy: str | None, repeat: int
+    artifact: Path, inputs: tuple[str, ...], output: Path | None, strategy: str | None, repeat: int
 ) -> None:
-    """Run ARTIFACT on arrays from .npy and .npz files."""
+    """Run ARTIFACT on numpy files; print the results' types, and milliseconds of the first call, median and
+    least."""
     import statistics
     import time
 
-    import numpy as np
-
     from . import load
+    from .files import read_inputs, write_results
 
     exe = load(artifact, strategy=strategy)
-    arrays = read_inputs(inputs)
+    values = read_inputs(inputs, exe.machine.inputs)
     times = []
-    for _ in range(max(1, repeat)):
+    for _ in range(repeat):
         start = time.perf_counter()
-        results = exe.run(arrays)
+        results = exe.run(values)
         times.append((time.perf_counter() - start) * 1e3)
+    if output is not None:
+        write_results(output, results)
     for name, value in results.items():
         click.echo(
-            f"{name}: {value.dtype}{list(value.shape)}"
-            if isinstance(value, np.ndarray)
-            else f"{name}: {value!r}"
+            f"{name}: {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"{name}: {value!r}"
         )
-    click.echo(
-        f"first {times[0]:.3f} ms, median {statistics.median(times):.3f} ms, least {min(times):.3f} ms ({len(times)} calls)"
-    )
-    if output is not None:
-        np.savez(output, **results)
+    median = statistics.median(times)
+    click.echo(f"first {times[0]:.3f} ms, median {median:.3f} ms, least {min(times):.3f} ms ({repeat} calls)")
 
 
 @main.command("show", help=f"Print every stage of MODEL's compilation, down to assembly.\n\n{MODEL_HELP}")
-@click.argument("model")
+@model_argument
 @click.option(
     "--stage",
-    "stages",
+    "names",
     multiple=True,
-    help="only these stages: import, a pass, bytecode, llvm, asm (repeatable)",
+    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm",
 )
-@click.option("--kernel", type=int, help="only this kernel in llvm and asm (default: the first)")
+@click.option("--kernel", type=int, default=0, show_default=True, help="whose llvm and asm")
 @click.option(
     "--sizes",
     metavar="NAME=N,...",
-    help="llvm and asm of the exact kernel for these sizes, instead of the generic one",
+    help="llvm and asm of the exact kernel for these sizes, not of the generic one",
 )
+@target_option
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="write numbered files here instead",
+    type=click.Path(path_type=Path),
+    help="write whole stages as numbered files to this folder",
 )
+@quiet_option
 def show_command(
-    model: str, stages: tuple[str, ...], kernel: int | None, sizes: str | None, output: Path | None
+    model: str,
+    names: tuple[str, ...],
+    kernel: int,
+    sizes: str | None,
+    target: str | None,
+    output: Path | None,
+    quiet: bool,
 ) -> None:
     """Show the stages of a compilation."""
-    from .show import all_stages, write_stages
+    from .specialise import check_compiler
 
-    chosen = parse_sizes((sizes,))[0] if sizes else None
-    shown = all_stages(load_model(model), wanted=stages, kernel=kernel, sizes=chosen)
+    check_compiler()
+    from .model import load_model
+    from .show import all_stages, shown_text, write_stages
+
+    chosen = parse_sizes(sizes) if sizes else None
+    with shown_progress(quiet) as progress:
+        progress("load the model", 0, 1)
+        stages = all_stages(load_model(model), names, kernel, chosen, target, progress)
     if output is not None:
-        for path in write_stages(shown, output):
+        for path in write_stages(stages, output):
             click.echo(path)
         return
-    for name, text in shown:
-        click.secho(f"=== {name}", bold=True)
-        click.echo(text)
+    for stage in stages:
+        click.secho(f"=== {stage.title}", bold=True)
+        for line in shown_text(stage, whole=bool(names)).splitlines():
+            is_changed = bool(stage.difference) and not names
+            click.secho(line, fg={"-": "red", "+": "green"}.get(line[:1]) if is_changed else None)
+        click.echo()
 
 
 @main.command("dis")
-@click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
-def dis_command(artifact: str) -> None:
-    """Print ARTIFACT's bytecode: offset, instruction, effect, model line."""
+@artifact_argument
+def dis_command(artifact: Path) -> None:
+    """Print ARTIFACT's bytecode (instruction, offset, effect, model line), then its kernels' specs."""
+    from .inspect import specs_text
     from .vm.artifact import read
     from .vm.disassembler import disassemble
 
-    click.echo(disassemble(read(artifact)))
+    program = read(artifact)
+    click.echo(disassemble(program, specs=False))
+    click.echo(specs_text(program), nl=False)
 
 
 @main.command("inspect")
-@click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
+@artifact_argument
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-def inspect_command(artifact: str, as_json: bool) -> None:
+def inspect_command(artifact: Path, as_json: bool) -> None:
     """Print what ARTIFACT takes, gives and holds, and whether the standalone runner can run it."""
     from .inspect import inspect_text, inspection
 
@@ -250,26 +236,18 @@ def inspect_command(artifact: str, as_json: bool) -> None:
 
 @main.command("settings")
 def settings_command() -> None:
-    """List every setting, its value and its environment variable."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("setting", "now", "default", "environment", "meaning")
-    for setting in TABLE:
-        now = str(getattr(settings, setting.name))
-        table.add_row(setting.name, now, str(setting.default), setting.variable, setting.doc)
-    Console().print(table)
-
-
-def entry() -> None:
-    """Run the command line; an error of ours is one sentence on standard error and exit code 1."""
-    from .vm.errors import Error
-
-    try:
-        main()
-    except (Error, FileNotFoundError) as error:
-        raise SystemExit(f"shapevm: {error}") from None
+    """List every setting: its value (* where it is not the default), environment variable and meaning."""
+    rows = [(setting, str(getattr(settings, setting.name))) for setting in TABLE]
+    widths = [
+        max(map(len, column)) for column in zip(*[(s.name, now, s.variable) for s, now in rows], strict=True)
+    ]
+    for setting, now in rows:
+        mark = " " if now == str(setting.default) else "*"
+        name, value, variable = (
+            text.ljust(n) for text, n in zip((setting.name, now, setting.variable), widths, strict=True)
+        )
+        click.echo(f"{mark} {name}  {value}  {variable}  {setting.doc}")
 
 
 if __name__ == "__main__":
-    entry()
+    main()

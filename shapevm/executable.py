@@ -29,11 +29,13 @@ COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
 @dataclass(frozen=True)
 class Stats:
-    """What an Executable has done so far. `entries`: (kernel index, entry) of every kernel at every shape it met.
+    """What an Executable has done so far. `entries`: (kernel index, entry) of every kernel at every shape it
+    met.
 
-    `calls`: all calls; `replays`: those that replayed a plan; `plans`: shapes with a plan now. `compiled`, `from_cache`:
-    kernels compiled, and found in the disk cache: the exact ones since loading, and those of `shapevm.compile`.
-    `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels that is kept for the next call.
+    `calls`: all calls; `replays`: those that replayed a plan; `plans`: shapes with a plan now. `compiled`,
+    `from_cache`: kernels compiled, and found in the disk cache: the exact ones since loading, and those of
+    `shapevm.compile`. `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels
+    that is kept for the next call.
     """
 
     calls: int
@@ -58,8 +60,8 @@ class Stats:
         return replace(self, entries=ran, **counters)
 
     def tier(self) -> str:
-        """Return which code the entries run: "exact", "generic", or how many of each ("exact 3, generic 2"). Kernels
-        whose sizes are all fixed do not count: their only code is exact."""
+        """Return which code the entries run: "exact", "generic", or how many of each ("exact 3, generic 2").
+        Kernels whose sizes are all fixed do not count: their only code is exact."""
         exact = sum(entry.tier == "exact" for _, entry in self.entries if entry.dims)
         total = sum(1 for _, entry in self.entries if entry.dims)
         if exact == total:
@@ -91,7 +93,8 @@ class CallForm:
             raise ArtifactError(f"the structure of inputs and outputs cannot be read: {error}") from None
         if (n_inputs, n_outputs) != (len(names), len(machine.outputs)):
             raise ArtifactError(
-                f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} and {len(machine.outputs)}"
+                f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} "
+                f"and {len(machine.outputs)}"
             )
         self._names = names
         parameters = self._signature["parameters"]
@@ -119,14 +122,16 @@ class CallForm:
 
 
 class Executable:
-    """A loaded program. Call it as the model: positional and keyword arguments, nested containers, torch tensors or
-    numpy arrays; results have the model's structure and the arrays of the caller's library. Threads may share it.
+    """A loaded program. Call it as the model: positional and keyword arguments, nested containers, torch
+    tensors or numpy arrays; results have the model's structure and the arrays of the caller's library.
+    Threads may share it.
 
     Every call checks the contract: ShapeError, DtypeError, TypeError with one sentence before anything runs.
     """
 
     def __init__(self, machine: Machine, file: int, store: KernelStore | None = None) -> None:
-        """Take over a machine and the open artifact that it was loaded from; `compile` and `load` make executables.
+        """Take over a machine and the open artifact that it was loaded from; `compile` and `load` make
+        executables.
 
         `store` compiles exact kernels; None: nothing does.
         """
@@ -178,7 +183,8 @@ class Executable:
         return self._machine
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact, for `shapevm.load` and the standalone runner. The file appears whole or not at all.
+        """Write the artifact, for `shapevm.load` and the standalone runner. The file appears whole or not at
+        all.
 
         Raises FileError where it cannot be written.
         """
@@ -205,12 +211,13 @@ class Executable:
             (self._store.stats.compiled, self._store.stats.from_cache) if self._store else (0, 0)
         )
         return Stats(
-            counters["calls"], counters["replays"], counters["n_plans"], compiled, from_cache, counters["code_bytes"],
-            counters["arena_bytes"], tuple(entries),
+            counters["calls"], counters["replays"], counters["n_plans"], compiled, from_cache,
+            counters["code_bytes"], counters["arena_bytes"], tuple(entries),
         )  # fmt: skip
 
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
-        """Wait until no kernel is queued or being compiled; False when that took longer than `timeout` seconds."""
+        """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
+        seconds."""
         end = time.monotonic() + timeout
         with self._in_a_hurry():
             while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
@@ -263,7 +270,8 @@ def _pieces(file: int) -> Iterator[bytes]:
 
 
 def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
-    """Return how many kernels a program has and for which sizes: "9 kernels for batch 1..32, length 1..512"."""
+    """Return how many kernels a program has and for which sizes: "9 kernels for batch 1..32, length
+    1..512"."""
     ranges = [f"{s.name} {s.min}..{'' if s.max is None else s.max}" for s in symbols]
     return f"{n_kernels} kernel{'' if n_kernels == 1 else 's'} for {', '.join(ranges) or 'fixed sizes'}"
 
@@ -301,7 +309,8 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(path: Path, strategy: str | None, store: KernelStore | None = None) -> Executable:
-    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start specialising.
+    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
+    specialising.
 
     `store`: what compiled the artifact just now, if anything did.
     """
@@ -332,7 +341,8 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
 
 
 def executable_of(program: Program, strategy: str | None, store: KernelStore) -> Executable:
-    """Return the executable of a freshly compiled program: an artifact that has no name any more once it is open."""
+    """Return the executable of a freshly compiled program: an artifact that has no name any more once it is
+    open."""
     from .vm.artifact import write
 
     with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:

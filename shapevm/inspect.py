@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from .vm.artifact import read
 from .vm.instruction import decode_all
-from .vm.program import Function, Program
+from .vm.program import Function, Input, Program
+
+_SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
 
 
-def inspection(path: str) -> dict[str, Any]:
+def inspection(path: Path) -> dict[str, Any]:
     """Return everything as plain data. Raises ArtifactError or VerifyError for a file that is not sound."""
     program = read(path)
     externs = sorted({name for function in program.functions for name in _externs(program, function)})
@@ -22,11 +24,8 @@ def inspection(path: str) -> dict[str, Any]:
         "weight_bytes": weights,
         "code_bytes": sum(len(item.code) for item in objects),
         "targets": sorted({item.target for item in objects}),
-        "symbols": [{"name": s.name, "min": s.min, "max": s.max, "multiple_of": s.multiple_of} for s in program.symbols],
-        "inputs": [
-            {"name": i.name, "kind": i.kind, "dtype": i.dtype, "shape": [a.text(program.symbols) for a in i.axes]}
-            for i in program.inputs
-        ],
+        "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
+        "inputs": [_input(row, program) for row in program.inputs],
         "outputs": [output.name for output in program.outputs],
         "instructions": sum(1 for function in program.functions for _ in decode_all(function.code)),
         "kernels": [
@@ -39,15 +38,21 @@ def inspection(path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _input(row: Input, program: Program) -> dict[str, Any]:
+    shape = [axis.text(program.symbols) for axis in row.axes]
+    return {"name": row.name, "kind": row.kind, "dtype": row.dtype, "shape": shape}
+
+
 def _externs(program: Program, function: Function) -> list[str]:
     return [program.strings[i["name"]] for i in decode_all(function.code) if i.op.name == "extern"]
 
 
-def inspect_text(path: str) -> str:
+def inspect_text(path: Path) -> str:
     """Return the inspection for people."""
     data = inspection(path)
     lines = [
-        f"{path}: {data['file_bytes']:,} bytes (weights {data['weight_bytes']:,}, machine code {data['code_bytes']:,})"
+        f"{path}: {data['file_bytes']:,} bytes "
+        f"(weights {data['weight_bytes']:,}, machine code {data['code_bytes']:,})"
     ]
     lines.append(f"targets: {', '.join(data['targets']) or 'none'}")
     for symbol in data["symbols"]:
@@ -59,9 +64,22 @@ def inspect_text(path: str) -> str:
         lines.append(f"input {row['name']}: {kind}")
     lines += [f"output {name}" for name in data["outputs"]]
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
-    for (label, n_exact), count in Counter((k["label"], len(k["exact"])) for k in data["kernels"]).items():
-        exact = f", {n_exact} exact" if n_exact else ""
-        lines.append(f"  {count} x {label} (generic{exact})")
+    for index, kernel in enumerate(data["kernels"]):
+        code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]
+        source = f" ({kernel['source']})" if kernel["source"] else ""
+        lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
     lines.append(f"operators that PyTorch must run: {', '.join(data['fallback_operators']) or 'none'}")
     lines.append(f"runs with shapevm-run: {'yes' if data['standalone'] else 'no'}")
     return "\n".join(lines)
+
+
+def specs_text(program: Program) -> str:
+    """Return every kernel's spec for people, after its number and label."""
+    from .jit.spec import from_json
+    from .jit.text import format_spec
+
+    parts = []
+    for index, kernel in enumerate(program.kernels):
+        body = "".join(f"  {line}\n" for line in format_spec(from_json(kernel.spec)).splitlines())
+        parts.append(f"spec @{kernel.spec_hash[:16]} of k{index}, {kernel.label}\n{body}")
+    return "\n".join(parts)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def runner_path() -> Path:
-    """Return the path of `shapevm-run`, the C program. Raises FileNotFoundError where the installation lacks it."""
+    """Return the path of `shapevm-run`, the C program. Raises FileNotFoundError where the installation lacks
+    it."""
     import shapevm
 
     for folder in shapevm.__path__:

@@ -1,5 +1,5 @@
-"""Every setting, in one typed table. Each reads the environment variable SHAPEVM_<NAME>; `settings.scope(...)` overrides
-it for a while; `shapevm settings` lists them."""
+"""Every setting, in one typed table. Each reads the environment variable SHAPEVM_<NAME>;
+`settings.scope(...)` overrides it for a while; `shapevm settings` lists them."""
 
 from __future__ import annotations
 
@@ -55,10 +55,14 @@ class Setting:
 STRATEGIES = ("auto", "jit", "generic")
 
 TABLE: tuple[Setting, ...] = (
-    Setting("strategy", "auto", "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; generic: never exact", STRATEGIES),
-    Setting("threads", 0, "threads that run kernels, the caller included, from the next program made or loaded on; 0: one per CPU available"),
+    Setting(
+        "strategy", "auto",
+        "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; "
+        "generic: never exact", STRATEGIES,
+    ),
+    Setting("threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU"),
     Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is compiled for that shape"),
-    Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second; 0: no limit"),
+    Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second; 0: all"),
     Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
     Setting("plans", 256, "whole-call plans kept per program, one per shape"),
     Setting("cache", True, "keep compiled kernels on disk between processes"),

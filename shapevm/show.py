@@ -3,103 +3,150 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .build import build_program, import_model, run_passes
+from .build import Progress, build_program, check_sizes, format_sizes, import_model, run_passes
 from .compiler.dims import evaluate
 from .compiler.ir import Graph, Node
+from .compiler.passes.pipeline import PASSES
 from .compiler.text import format_graph
 from .specialise import open_store
+from .vm.errors import ArgumentError, FileError
 
-Stage = tuple[str, str]  # name, text
+if TYPE_CHECKING:
+    from .jit.store import KernelStore
+
+STAGES = ("import", *dict.fromkeys(step.__name__ for step, _ in PASSES), "lowered", "bytecode", "llvm", "asm")
+_ENDINGS = {"bytecode": "dis", "llvm": "ll", "asm": "s"}
+_LONG_ARRAY = re.compile(r"([(\[])((?:[^()\[\],]+, ){4})(?:[^()\[\],]+, )*[^()\[\],]+([)\]])")
+_LONG_LINE = 400
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: `name` as `--stage` takes it, `title` with what is shown of it, its whole text, and the
+    text's difference to the stage before ("" where that says nothing: the first, bytecode, llvm and asm)."""
+
+    name: str
+    title: str
+    text: str
+    difference: str = ""
 
 
 def all_stages(
     arguments: Mapping[str, Any],
     wanted: Sequence[str] = (),
-    kernel: int | None = None,
+    kernel: int = 0,
     sizes: Mapping[str, int] | None = None,
+    target: str | None = None,
+    progress: Progress = lambda stage, done, total: None,
 ) -> list[Stage]:
     """Return the stages of compiling `arguments` (as for `shapevm.compile`), those `wanted` or all.
 
-    A pass is shown as its difference to the stage before; one that changed nothing is left out. `kernel`, `sizes`: which
-    kernel's LLVM text and assembly, and for which sizes (None: any, the generic kernel).
-    Raises ValueError for a stage or kernel that does not exist.
+    `kernel`, `sizes`: which kernel's LLVM text and assembly, and for which sizes (None: any, the generic
+    kernel). Raises ArgumentError for a stage, kernel, target or sizes that do not exist.
     """
-    stages: list[Stage] = []
+    for name in wanted:
+        if name not in STAGES:
+            raise ArgumentError(f"stage {name!r} does not exist; there are {', '.join(STAGES)}")
+    store = open_store(target)
     graph = import_model(
         arguments["model"],
         arguments.get("args", ()),
         arguments.get("kwargs"),
         arguments.get("dynamic_shapes"),
+        progress,
     )
-    previous = format_graph(graph)
-    stages.append(("import", previous))
+    check_sizes(graph, [sizes] if sizes is not None else [])
+    stages = [Stage("import", "import", format_graph(graph))]
 
     def watch(name: str, graph: Graph) -> None:
-        nonlocal previous
         text = format_graph(graph)
-        if name in wanted:
-            stages.append((name, text))
-        elif text != previous:
-            stages.append((name, _difference(previous, text)))
-        previous = text
+        title = f"pass {len(stages)}: {name}"
+        stages.append(Stage(name, title, text, _difference(stages[-1].text, text)))
 
-    run_passes(graph, watch=watch)
-    stages.append(("lowered", previous))
-    stages += _machine_stages(graph, kernel, sizes)
-    names = [name for name, _ in stages]
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        raise ValueError(f"stage {unknown[0]!r} does not exist; there are {', '.join(names)}")
-    return [stage for stage in stages if not wanted or stage[0] in wanted]
+    run_passes(graph, progress, watch)
+    stages.append(Stage("lowered", "lowered", stages[-1].text))
+    stages += _machine_stages(graph, store, wanted or STAGES, kernel, sizes, progress)
+    return [stage for stage in stages if not wanted or stage.name in wanted]
 
 
 def _difference(before: str, after: str) -> str:
-    """Return the changed lines between two texts, marked - and +."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+    """Return the changed lines of two graphs, marked - and +; their kernel specs, which follow, are left
+    out."""
+    old, new = (text.partition("\n\nspec @")[0].splitlines() for text in (before, after))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+    return "\n".join("  ..." if line.startswith("@@") else line for line in lines) or "no change"
 
 
-def _machine_stages(graph: Graph, kernel: int | None, sizes: Mapping[str, int] | None) -> list[Stage]:
-    """Return bytecode, and one kernel's LLVM text and assembly."""
+def _machine_stages(
+    graph: Graph,
+    store: KernelStore,
+    wanted: Sequence[str],
+    kernel: int,
+    sizes: Mapping[str, int] | None,
+    progress: Progress,
+) -> list[Stage]:
+    """Return those wanted of bytecode, and of one kernel's LLVM text and assembly."""
     from .jit.compiler import assembly, kernel_text
     from .vm.disassembler import disassemble
 
-    store = open_store()
-    stages = [("bytecode", disassemble(build_program(graph, store)))]
-    node = _kernel_node(graph, kernel or 0)
-    if node is not None:
-        spec, dims = node.attrs["spec"], None
-        if sizes is not None:
-            dims = tuple(evaluate(dim, sizes) for dim in node.attrs["dims"])
-        stages.append(("llvm", kernel_text(spec, dims, store.target)[0]))
-        stages.append(("asm", assembly(spec, dims, store.target)))
+    stages = []
+    if "bytecode" in wanted:
+        text = disassemble(build_program(graph, store, progress=progress), specs=False)
+        stages.append(Stage("bytecode", "bytecode", text))
+    node = _kernel_node(graph, kernel)
+    if node is None:
+        return stages
+    dims = None if sizes is None else tuple(evaluate(dim, sizes) for dim in node.attrs["dims"])
+    form = "generic" if sizes is None else f"exact for {format_sizes(sizes)}"
+    title = f"kernel {kernel}, {node.attrs['label']}, {form}, {store.target}"
+    if "llvm" in wanted:
+        stages.append(Stage("llvm", f"llvm: {title}", kernel_text(node.attrs["spec"], dims, store.target)[0]))
+    if "asm" in wanted:
+        stages.append(Stage("asm", f"asm: {title}", assembly(node.attrs["spec"], dims, store.target)))
     return stages
 
 
 def _kernel_node(graph: Graph, index: int) -> Node | None:
-    """Return the first node of the kernel with that index in the kernel table, None in a graph without kernels."""
+    """Return the first node of the kernel with that index in the kernel table, None in a graph without
+    kernels."""
     nodes: dict[Any, Node] = {}
     for node in graph.nodes():
         if node.op == "kernel":
             nodes.setdefault(node.attrs["spec"], node)
-    if not nodes:
+    if not nodes and index == 0:
         return None
     if not 0 <= index < len(nodes):
-        raise ValueError(f"kernel {index} does not exist; there are 0 to {len(nodes) - 1}")
+        raise ArgumentError(
+            f"kernel {index} does not exist; there are {f'0 to {len(nodes) - 1}' if nodes else 'none'}"
+        )
     return list(nodes.values())[index]
 
 
+def shown_text(stage: Stage, whole: bool) -> str:
+    """Return what people read of a stage: its difference (the text where `whole` or there is none), and long
+    arrays and lines cut."""
+    text = stage.difference if stage.difference and not whole else stage.text
+    if stage.name in ("llvm", "asm"):
+        return text
+    lines = (_LONG_ARRAY.sub(r"\1\2...\3", line) if "const" in line else line for line in text.splitlines())
+    return "\n".join(line if len(line) <= _LONG_LINE else f"{line[:_LONG_LINE]} ..." for line in lines)
+
+
 def write_stages(stages: Sequence[Stage], folder: Path) -> list[Path]:
-    """Write one numbered file a stage, such as 03-fold_constants.ir; return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    endings = {"bytecode": "dis", "llvm": "ll", "asm": "s"}
+    """Write one numbered file a stage, such as 03-cse.ir, whole; return the paths. Raises FileError."""
     paths = []
-    for i, (name, text) in enumerate(stages):
-        path = folder / f"{i:02}-{name}.{endings.get(name, 'ir')}"
-        path.write_text(text + "\n")
-        paths.append(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, stage in enumerate(stages):
+            path = folder / f"{i:02}-{stage.name}.{_ENDINGS.get(stage.name, 'ir')}"
+            path.write_text(stage.text.rstrip("\n") + "\n")
+            paths.append(path)
+    except OSError as error:
+        raise FileError(f"{folder} cannot be written: {error.strerror}") from None
     return paths

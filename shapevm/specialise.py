@@ -24,7 +24,7 @@ _FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: pac
 _FOR_MODELS = {**_FOR_KERNELS, "torch": "torch", "sympy": "sympy"}
 
 
-class MissingPackage(Error, ImportError):
+class MissingPackage(Error, RuntimeError):
     """Compiling needs a package that is not installed."""
 
 
@@ -49,8 +49,8 @@ def _missing(needed: Mapping[str, str]) -> list[str]:
 def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     """Return a store of compiled kernels with the cache that the settings say.
 
-    `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this machine.
-    Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
+    `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this
+    machine. Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
     """
     from .jit.cache import DiskCache
     from .jit.store import KernelStore
@@ -78,10 +78,11 @@ def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) ->
 
 
 class Budget:
-    """A share of time for compiling (a token bucket): callers run on the same cores, or on hyperthreads of them.
+    """A share of time for compiling (a token bucket): callers run on the same cores, or on hyperthreads of
+    them.
 
-    `per_second`: seconds of work granted each second; up to `burst` seconds are saved while there is none to do.
-    None grants all.
+    `per_second`: seconds of work granted each second; up to `burst` seconds are saved while there is none to
+    do. None grants all.
     """
 
     def __init__(self, per_second: float | None, burst: float = 0.1) -> None:
@@ -142,8 +143,8 @@ class Specialiser:
             self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
-        """Tell the thread to end after what it is compiling now; requests that wait are dropped. Does not wait: the
-        garbage collector may call this anywhere."""
+        """Tell the thread to end after what it is compiling now; requests that wait are dropped. Does not
+        wait: the garbage collector may call this anywhere."""
         if not self._is_stopped:
             self._is_stopped = True
             self.hurry.set()
@@ -158,12 +159,13 @@ class Specialiser:
     def restart(self) -> None:
         """Serve again in a forked child, where the thread does not exist."""
         if not self._is_stopped:
+            self.hurry = threading.Event()  # the old one's lock may be held by the thread that is gone
             self._start()
 
 
 #: All that exist.
 _SPECIALISERS: weakref.WeakSet[Specialiser] = weakref.WeakSet()
-#: Held while a kernel is compiled. A fork waits for it, so that no child inherits LLVM in the middle of its work.
+#: Held while a kernel is compiled. A fork waits for it: no child inherits LLVM in the middle of its work.
 _COMPILING = threading.Lock()
 
 

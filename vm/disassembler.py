@@ -77,10 +77,11 @@ def constant_text(c: Constant, data: bool = False) -> str:
     return f"{name}{c.tag} = {value}"
 
 
-def _kernel(index: int, k: Kernel, data: bool) -> Iterator[str]:
+def _kernel(index: int, k: Kernel, data: bool, specs: bool) -> Iterator[str]:
     source = f" source {quote(k.source)}" if k.source else ""
     parts = ", ".join([f"{k.n_dims} dims", *map(buffer_text, k.buffers)])
-    yield f"kernel k{index} {quote(k.label)} ({parts}){source} = {quote(k.spec)}"
+    spec = quote(k.spec) if specs else f"@{k.spec_hash[:16]}"
+    yield f"kernel k{index} {quote(k.label)} ({parts}){source} = {spec}"
     for o in k.objects:
         if data:
             yield f'object k{index} base64 "{base64.b64encode(serialise_object(o)).decode()}"'
@@ -155,9 +156,9 @@ def function_text(program: Program, function: Function) -> Iterator[str]:
         yield f"  {names.instruction(i)}".ljust(COMMENT_COLUMN) + f" ; {i.pc:4} {names.synopsis(i)}"
 
 
-def disassemble(program: Program, data: bool = False) -> str:
+def disassemble(program: Program, data: bool = False, specs: bool = True) -> str:
     """Return the text of a program. `data`: with all weights and machine code, so that it assembles to the
-    same program.
+    same program; not `specs`: kernels name their specs by hash, as the text of graphs does.
 
     Raises VerifyError or IndexError for code that is not sound.
     """
@@ -168,7 +169,7 @@ def disassemble(program: Program, data: bool = False) -> str:
         lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
     lines += [f"constant c{i} {constant_text(c, data)}" for i, c in enumerate(program.constants)]
     for index, kernel in enumerate(program.kernels):
-        lines += _kernel(index, kernel, data)
+        lines += _kernel(index, kernel, data, specs)
     for function in program.functions:
         lines += ["", *function_text(program, function)]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,96 @@
+"""Inputs from and results to numpy's files, as `shapevm-run` takes and gives them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .vm.errors import ArgumentError, FileError
+from .vm.program import Input
+
+_NUMBERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+}
+
+
+def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:
+    """Return values by name from NAME=FILE.npy, FILE.npz (every array in it) and, for inputs that are no
+    tensors, NAME=NUMBER.
+
+    Raises ArgumentError for a name that the program does not take, FileError for a file that cannot be read.
+    """
+    kinds = {row.name: row.kind for row in rows}
+    given: dict[str, Any] = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not equals:
+            given.update(_read_archive(name))
+        elif kinds.get(name, "tensor") == "tensor" or place.endswith(".npy"):
+            given[name] = _load(place)
+        else:
+            given[name] = _number(name, kinds[name], place)
+    for name in given:
+        if name not in kinds:
+            raise ArgumentError(
+                f"input {name!r} is unknown; the program takes {', '.join(kinds) or 'no inputs'}"
+            )
+    return {name: _scalar(value) if kinds[name] != "tensor" else value for name, value in given.items()}
+
+
+def _load(place: str) -> Any:
+    try:
+        return np.load(place, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = (
+            error.strerror if isinstance(error, OSError) and error.strerror else str(error).split(". ")[0]
+        )
+        raise FileError(f"{place} cannot be read as a numpy file: {reason}") from None
+
+
+def _read_archive(place: str) -> Mapping[str, Any]:
+    archive = _load(place)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ArgumentError(f"{place} is one array without a name; write NAME={place}")
+    try:
+        return dict(archive)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"{place} cannot be read as a numpy file: {error}") from None
+
+
+def _number(name: str, kind: str, text: str) -> Any:
+    try:
+        return _NUMBERS[kind](text)
+    except (KeyError, ValueError):
+        raise ArgumentError(
+            f"input {name!r} is {text!r}; the program takes one {kind}: a number or a .npy file"
+        ) from None
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+
+
+def write_results(path: Path, results: Mapping[str, Any]) -> None:
+    """Write results by name to FILE.npz, or the only one to FILE.npy. Raises FileError where that cannot be
+    done."""
+    arrays = {name: np.asarray(value) for name, value in results.items()}
+    if path.suffix == ".npy" and len(arrays) != 1:
+        raise ArgumentError(
+            f"{path}: a .npy file holds one result, the program has {len(arrays)}; write an .npz file"
+        )
+    try:
+        if path.suffix == ".npy":
+            np.save(path, next(iter(arrays.values())), allow_pickle=False)
+            return
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror or error}") from None

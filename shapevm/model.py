@@ -1,0 +1,66 @@
+"""What the command line compiles: a .pt2 file, or a function in a Python file or module that makes a
+model."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .vm.errors import ArgumentError
+
+KEYS = ("model", "args", "kwargs", "dynamic_shapes")
+
+
+def load_model(text: str) -> dict[str, Any]:
+    """Return the arguments of `shapevm.compile` that `text` names: FILE.pt2, FILE.py:NAME or MODULE:NAME.
+
+    Raises ArgumentError where there is no such file, module or function, or where it returns something else;
+    the errors of the user's own code pass through.
+    """
+    if text.endswith(".pt2"):
+        if not Path(text).is_file():
+            raise ArgumentError(f"{text} does not exist")
+        return {"model": text}
+    place, _, name = text.rpartition(":")
+    if not place:
+        raise ArgumentError(f"model {text!r} is neither FILE.pt2 nor FILE.py:NAME nor MODULE:NAME")
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise ArgumentError(f"{place} has no function {name!r}")
+    made = factory()
+    if not isinstance(made, dict) or "model" not in made:
+        raise ArgumentError(
+            f"{text} returned a {type(made).__name__}; it must return a dict with at least 'model'"
+        )
+    unknown = [key for key in made if key not in KEYS]
+    if unknown:
+        raise ArgumentError(f"{text} returned the key {unknown[0]!r}; known are {', '.join(KEYS)}")
+    return made
+
+
+def _load_module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise ArgumentError(f"there is no module {name!r}") from None
+        raise
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ArgumentError(f"{path} does not exist")
+    sys.path.insert(0, str(path.parent))
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_the_model"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
