@@ -71,12 +71,14 @@ def compile(
     this one. `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for
-    a strategy, target or sizes that cannot be; and what torch.export raises for a model that it cannot
+    a strategy, target or sizes that cannot be; ShapeError for an nn.Module that does something else at size 0
+    or 1, where `dynamic_shapes` allows these; and what torch.export raises for a model that it cannot
     export.
     """
     from .specialise import check_compiler, open_store
 
     check_compiler()
+    from .boundary import check_boundaries
     from .build import build_program, check_sizes, import_model, run_passes
     from .executable import check_strategy, executable_of
 
@@ -86,8 +88,10 @@ def compile(
     check_sizes(graph, sizes)
     run_passes(graph, notify)
     program = build_program(graph, store, sizes, notify)
-    notify("load", 0, 1)
-    return executable_of(program, strategy, store)
+    notify("check sizes 0 and 1", 0, 1)
+    is_module = hasattr(model, "forward") and not hasattr(model, "graph_signature")
+    check = (lambda exe: check_boundaries(exe, model, args, kwargs or {})) if is_module else None
+    return executable_of(program, strategy, store, check)
 
 
 def load(path: str | Path, *, strategy: str | None = None) -> Executable:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,6 +172,10 @@ class Executable:
                 )
         results = self._machine.call([inputs[name] for name in names])
         return {row.name: value for row, value in zip(self._machine.outputs, results, strict=True)}
+
+    def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return a call's arguments as the flat inputs of the program, in order."""
+        return self._form.flat(args, kwargs)
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """Check arguments against the contract and return the sizes they give, by symbol; nothing runs."""
@@ -340,14 +344,22 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
     return made
 
 
-def executable_of(program: Program, strategy: str | None, store: KernelStore) -> Executable:
+def executable_of(
+    program: Program,
+    strategy: str | None,
+    store: KernelStore,
+    check: Callable[[Executable], None] | None = None,
+) -> Executable:
     """Return the executable of a freshly compiled program: an artifact that has no name any more once it is
-    open."""
+    open. `check` tries it out first, in an executable of its own."""
     from .vm.artifact import write
 
     with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
         path = Path(folder, "program.svm")
         write(program, path)
+        if check is not None:
+            with open_executable(path, "generic", store) as tried:
+                check(tried)
         return open_executable(path, strategy, store)
 
 

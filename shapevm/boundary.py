@@ -1,0 +1,101 @@
+"""Sizes 0 and 1, checked by running the model once at each.
+
+torch.export traces a program at sizes of 2 or more and answers questions about 0 and 1 as it would for
+those: does this broadcast, is this contiguous. Where a model takes another branch at 1, the traced program is
+not the model there. So where the contract allows 0 or 1, both are run at that size, on the example inputs cut
+down to it, and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .vm.errors import Error, ShapeError
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+RELATIVE, ABSOLUTE = 1e-3, 1e-4  # far more than rounding, far less than another branch
+
+
+def check_boundaries(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Compare `exe` with `model` at size 0 and 1 of every symbol that may be that small.
+
+    Raises ShapeError that names the size and the bound to give, where the two differ or the model itself
+    fails.
+    """
+    import torch
+
+    is_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for name, value, cut_args, cut_kwargs in _cuts(exe, args, kwargs):
+                problem = _difference(exe, model, cut_args, cut_kwargs)
+                if problem is not None:
+                    raise ShapeError(
+                        f"at {name} = {value} {problem}; give torch.export.Dim({name!r}, min={value + 1})"
+                    )
+    finally:
+        model.train(is_training)
+
+
+def _cuts(
+    exe: Executable, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, int, tuple[Any, ...], dict[str, Any]]]:
+    """Yield (symbol, value, args, kwargs) for every boundary that the example inputs can be cut to."""
+    from torch.utils._pytree import tree_map
+
+    machine, leaves = exe.machine, exe.flat(args, kwargs)
+    sizes = exe.bind(*args, **kwargs)
+    for index, symbol in enumerate(machine.symbols):
+        for value in range(max(symbol.min, 0), 2):
+            if value % symbol.multiple_of or value >= sizes[symbol.name]:
+                continue
+            cut = {
+                id(leaf): _narrowed(
+                    leaf, [(i, a) for i, a in enumerate(row.axes) if a.symbol == index], value
+                )
+                for leaf, row in zip(leaves, machine.inputs, strict=True)
+                if row.kind == "tensor"
+            }
+            changed = tree_map(lambda leaf, cut=cut: cut.get(id(leaf), leaf), (tuple(args), dict(kwargs)))
+            yield symbol.name, value, *changed
+
+
+def _narrowed(leaf: Any, axes: Sequence[tuple[int, Any]], value: int) -> Any:
+    for position, axis in axes:
+        leaf = leaf.narrow(position, 0, axis.scale * value + axis.offset)
+    return leaf
+
+
+def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return how the two differ, None where they agree or the program refuses the size by itself."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    try:
+        expected = model(*args, **kwargs)
+    except Exception as error:  # anything that a model may raise
+        reason = (str(error).splitlines() or [""])[0]
+        return f"the model itself fails ({type(error).__name__}: {reason})"
+    try:
+        found = exe(*args, **kwargs)
+    except Error:
+        return None
+    pairs = list(zip(tree_leaves(found), tree_leaves(expected), strict=False))
+    if len(tree_leaves(found)) != len(tree_leaves(expected)):
+        return "the model gives other results than at larger sizes"
+    for ours, theirs in pairs:
+        if isinstance(theirs, torch.Tensor) and not _close(ours, theirs):
+            return "the model takes another way than at larger sizes, and the results differ"
+    return None
+
+
+def _close(ours: Any, theirs: Any) -> bool:
+    import torch
+
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    return bool(torch.allclose(ours.double(), theirs.double(), RELATIVE, ABSOLUTE, equal_nan=True))
