@@ -311,7 +311,9 @@ def make_contraction(node: Node, group: Group, access: Access) -> Access:
     names = {
         axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))
     }
-    rename = {index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None}
+    rename: dict[int | None, int] = {
+        index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None
+    }
     for member, places in group.places.items():
         group.places[member] = [_renamed(place, rename) for place in places]
     group.access = _renamed(group.access, rename)
