@@ -100,6 +100,8 @@ class Fusion:
         )
         one_group = len({demand.group for demand in demands}) == 1
         joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
+        if any(demand.group.row for demand in demands) and follows_matmul(node):
+            joins = False  # computed once, as the matmul's epilogue, not in every stage of the row
         if joins and all(can_join(node, demand.group, cast(Access, demand.access)) for demand in demands):
             for demand in demands:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
@@ -169,6 +171,17 @@ def is_view(value: Value) -> bool:
     """Return True where `value` is an index map of another value in the same memory order as an alias, or
     not."""
     return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
+
+
+def follows_matmul(node: Node) -> bool:
+    """Return True where a pointwise `node` can end a matmul's epilogue: only it uses what lies between."""
+    if OPS[node.op].kind != "pointwise":
+        return False
+    for arg in node.args:
+        before = arg.node if arg is not None and len(arg.users) == 1 else None
+        if before is not None and before.op in OPS and (before.op == "matmul" or follows_matmul(before)):
+            return True
+    return False
 
 
 def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:

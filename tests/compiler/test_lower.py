@@ -156,7 +156,9 @@ def test_residual_joins_the_matmul_and_layer_norm_follows():
         z = b.one("layer_norm", y, constant(b, 8), constant(b, 8, name="b"), n_axes=1, eps=1e-5)
         return finish(graph, z)
 
-    check(build, 2, ["matmul", "nest"])
+    specs = check(build, 2, ["matmul", "nest"])
+    assert [instr.op for instr in specs[0].epilogue] == ["acc", "load", "add", "load", "add", "store"]
+    assert [instr.op for instr in specs[1].body].count("load") == 3  # the row, weight, bias
 
 
 def heads(b, x):
