@@ -107,9 +107,11 @@ def _kind(x: Any, row: Input) -> str | None:
     return "float" if row.kind == "float" and x.__class__ is float else None
 
 
-def _frame(program: Any, function: int, inputs: Any, outputs: Sequence[Form]) -> tuple[Any, ...]:
+def _frame(
+    program: Any, function: int, n_inputs: int, inputs: Any, outputs: Sequence[Form]
+) -> tuple[Any, ...]:
     """Return a frame: its C structure, what `run` writes into, and what must stay alive with it."""
-    n_inputs, n_outputs = len(inputs), len(outputs)
+    n_outputs = len(outputs)
     own = ffi.new("svm_value[]", max(n_inputs, 1))
     ffi.memmove(own, inputs, ffi.sizeof("svm_value") * n_inputs)
     values, expected = ffi.new("svm_value[]", max(n_outputs, 1)), ffi.new("svm_tensor[]", max(n_outputs, 1))
@@ -170,7 +172,7 @@ def make(
         "failed": _failed,
         "from_buffer": ffi.from_buffer,
     }
-    names["new_frame"] = lambda: _frame(program, function, inputs, outputs)
+    names["new_frame"] = lambda: _frame(program, function, len(rows), inputs, outputs)
     for i, (shape, dtype) in enumerate(outputs):
         names[f"like{i}"] = _torch_like(shape, dtype) if is_torch else (shape, NUMPY_DTYPES[dtype])
     names["empty"] = np.empty
