@@ -42,12 +42,17 @@ def loop_sizes(spec: Nest | Matmul) -> tuple[Any, ...]:
     return spec.domain if isinstance(spec, Nest) else (*spec.batch, spec.m)
 
 
+def instructions(spec: Nest | Matmul) -> tuple[Instr, ...]:
+    """Return the instructions of every body."""
+    return spec.body if isinstance(spec, Nest) else (*spec.prologue, *spec.epilogue)
+
+
 def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
     """Return (buffer, index) of every load, store and operand."""
-    body = spec.body if isinstance(spec, Nest) else spec.epilogue
-    found = [(instr.buffer, instr.index) for instr in body if instr.buffer is not None]
+    found = [(instr.buffer, instr.index) for instr in instructions(spec) if instr.buffer is not None]
     if isinstance(spec, Matmul):
-        found.append((spec.a, spec.a_index))
+        if not spec.prologue:
+            found.append((spec.a, spec.a_index))
         if spec.b_layout == "rows":
             found.append((spec.b, spec.b_index))
     return cast(list[tuple[int, IndexTuple]], found)
@@ -56,8 +61,7 @@ def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
 def can_merge(spec: Nest | Matmul, i: int) -> bool:
     """Return True where loops i and i+1 can be one loop."""
     sizes = loop_sizes(spec)
-    body = spec.body if isinstance(spec, Nest) else spec.epilogue
-    if any(instr.op == "iota" and instr.loop in (i, i + 1) for instr in body):
+    if any(instr.op == "iota" and instr.loop in (i, i + 1) for instr in instructions(spec)):
         return False
     axes: dict[int, int | None] = {}
     for buffer, index in accesses(spec):
@@ -99,7 +103,7 @@ def merge(spec: Nest | Matmul, i: int) -> Nest | Matmul:
         return replace(spec, buffers=tuple(buffers), domain=merged, body=fix_body(spec.body, fix))
     return replace(
         spec, buffers=tuple(buffers), batch=merged[:-1], m=merged[-1], epilogue=fix_body(spec.epilogue, fix),
-        a_index=fix(spec.a_index), b_index=fix(spec.b_index),
+        a_index=fix(spec.a_index), b_index=fix(spec.b_index), prologue=fix_body(spec.prologue, fix),
     )  # fmt: skip
 
 

@@ -144,7 +144,9 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
         yield from _body_accesses(spec.body, spec.domain)
     elif isinstance(spec, Matmul):
         loops = (*spec.batch, spec.m, spec.n, spec.k)
-        yield spec.a, spec.a_index, loops
+        if not spec.prologue:
+            yield spec.a, spec.a_index, loops
+        yield from _body_accesses(spec.prologue, loops)
         if spec.b_layout == "rows":
             yield spec.b, spec.b_index, loops
         yield from _body_accesses(spec.epilogue, loops[:-1])

@@ -17,6 +17,7 @@ import numpy as np
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
+from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value
 from .microkernel import (
     LINE,
@@ -60,7 +61,8 @@ def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) 
 
 
 def _check(spec: Matmul) -> None:
-    for role, buffer in (("a", spec.a), ("b", spec.b)):
+    operands = {"b": spec.b} if spec.prologue else {"a": spec.a, "b": spec.b}
+    for role, buffer in operands.items():
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(
                 f"matmul kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
@@ -80,9 +82,6 @@ class _Matmul:
         self.m_loop = len(spec.batch)
         self.n_loop, self.k_loop = self.m_loop + 1, self.m_loop + 2
         self.bodies = BodyEmitter(f, spec.epilogue, spec.buffers, sizes, vector_loop=self.n_loop)
-        self.a = affine(f, spec.buffers[spec.a], spec.a_index, sizes)
-        if self.a.stride(self.k_loop) != 1:
-            raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.b: Affine | None = None
         if spec.b_layout == "rows":
             self.b = affine(f, spec.buffers[spec.b], spec.b_index, sizes)
@@ -90,15 +89,24 @@ class _Matmul:
                 raise ValueError(
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
-        lda = self.a.stride(self.m_loop)
         self.most, self.vectors = schedule.rows, schedule.vectors
         self.block = self._block()
+        self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
+        self.packed = f.at(self.sums, "float", self.most * PANEL)
+        self.left = self._left(sizes)
+        lda = self.left.stride
         self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
         if self.b is not None:
             in_place = Strides(lda, self.b.stride(self.k_loop), PANEL, self.k)
             self.in_place = MicroKernels(f, "in_place", in_place, self.vectors)
-        self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.packed = f.at(self.sums, "float", self.most * PANEL)
+
+    def _left(self, sizes: Sequence[Int]) -> InPlace | Computed:
+        """Return where A's rows come from; those of a prologue lie in scratch behind the panel of B."""
+        f, spec = self.f, self.spec
+        if not spec.prologue:
+            return InPlace(f, spec, sizes, self.bodies.addresses)
+        panel = 0 if self.b is None else f.mul(self.k, PANEL)
+        return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
 
     def _block(self) -> int:
         """Return the rows of a tile, from the sizes alone: evenly split where M is known."""
@@ -115,6 +123,11 @@ class _Matmul:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
+            self._either(
+                self._is_new_block(tile.index, panel),
+                lambda: self.left.prepare(batch, m0, rows),
+                lambda: None,
+            )
             self._columns(batch, m0, rows, panel, n0)
         tiles: list[tuple[Size, int]] = [
             *((size, 1) for size in spec.batch),
@@ -124,8 +137,19 @@ class _Matmul:
         scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
         if self.b is not None:
             scratch.append((PANEL * 4, (spec.k,)))
-        cost = ((2 * self.block * PANEL, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
+        scratch += scratch_of(spec, self.block)
+        per_k = self.block * (2 * PANEL + len(spec.prologue))
+        cost = ((per_k, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
         return Generated(tuple(tiles), tuple(scratch), cost, name)
+
+    def _is_new_block(self, tile: Value, panel: Int) -> Value | bool:
+        """Whether `tile` is the first of this run of tiles that reads its block of rows and A is computed."""
+        f = self.f
+        if not self.spec.prologue or isinstance(panel, int):
+            return bool(self.spec.prologue)
+        first = f.op("i1", f"icmp eq i64 {tile.name}, {f.params[3].name}")
+        leading = f.op("i1", f"icmp eq i64 {panel.name}, 0")
+        return f.op("i1", f"or i1 {first.name}, {leading.name}")
 
     def _one_block(self) -> bool:
         return isinstance(self.m, int) and self.m <= self.block
@@ -175,11 +199,11 @@ class _Matmul:
         f = self.f
         outer = dict(enumerate(batch))
         base = self.bodies.addresses[self.spec.b]
-        a = f.at(self.bodies.addresses[self.spec.a], "float", self.a.offset(f, {**outer, self.m_loop: m0}))
+        a = self.left.at(batch, m0)
 
         def row_tiles(kernels: MicroKernels, b: Value) -> None:
             def row_tile(number: Int, begin: Int, count: Int) -> None:
-                left = f.at(a, "float", f.mul(begin, self.a.stride(self.m_loop)))
+                left = f.at(a, "float", f.mul(begin, self.left.stride))
                 dispatch(f, count, self._row_counts(), lambda r: self._multiply(kernels, r, left, b, number))
                 self._epilogue(batch, f.add(m0, begin), count, n0, columns)
 

@@ -161,10 +161,12 @@ def shares(count: int, most: int) -> set[int]:
 
 
 def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int], None]) -> None:
-    """Emit a loop over `count` > 0 rows in ceil(count / most) tiles of sizes as even as can be.
+    """Emit a loop over `count` rows (at run time > 0) in ceil(count / most) tiles of sizes as even as can be.
 
     `tile(number, begin, rows)` emits the work of one tile.
     """
+    if count == 0:
+        return
     n = f.ceildiv(count, most)
     base, extra = f.udiv(count, n), f.urem(count, n)
     if n == 1:

@@ -249,7 +249,7 @@ class _Evaluation:
 
     def matmul(self, spec: Matmul) -> None:
         loops = self.loops((*spec.batch, spec.m, spec.n, spec.k))
-        a = np.squeeze(self.load(spec.a, spec.a_index, loops, {}), -2)  # [batch.., m, k]
+        a = np.squeeze(self.left(spec, loops), -2)  # [batch.., m, k]
         if spec.b_layout == "panels":
             panels = self.arrays[spec.b]  # [ceil(n / panel), k, panel]
             rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : self.size(spec.n)]
@@ -257,8 +257,15 @@ class _Evaluation:
         else:
             b = np.squeeze(self.load(spec.b, spec.b_index, loops, {}), -3)  # [batch.., n, k]
         acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
-        dtype = "f64" if spec.buffers[spec.a].dtype == "f64" else "f32"
+        dtype = "f64" if spec.buffers[spec.b].dtype == "f64" else "f32"
         self.body(spec.epilogue, self.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+
+    def left(self, spec: Matmul, loops: list[Array]) -> Array:
+        """Return A [batch.., m, 1, k], read or computed by the prologue."""
+        if not spec.prologue:
+            return self.load(spec.a, spec.a_index, loops, {})
+        a = self.body(spec.prologue, loops)[len(spec.prologue) - 1]
+        return np.broadcast_to(a, (*a.shape[:-1], self.size(spec.k)))
 
     def attention(self, spec: Attention) -> None:
         outer = (*spec.batch, spec.q_len, spec.k_len)

@@ -119,6 +119,9 @@ class Matmul:
     "panels": b is a constant packed by `jit.matmul.pack_panels` as [ceil(N/PANEL), K, PANEL] zero-padded in
     the last panel; then `b_index` is () and there is no batch over b.
     A's k axis must be last (stride 1).
+    `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
+    nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
+    rows at a time. Then `a` is -1 and `a_index` ().
     dtype of a and b: f32 (f64, bf16, f16 later); accumulation in f32 (f64 for f64).
     """
 
@@ -135,6 +138,7 @@ class Matmul:
     b_index: tuple[Index, ...]
     b_layout: str
     epilogue: Body
+    prologue: Body = ()
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "batch": _sizes,
     "body": _body,
     "epilogue": _body,
+    "prologue": _body,
 }
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
 _DECODERS |= dict.fromkeys(("m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)

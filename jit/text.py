@@ -8,7 +8,8 @@
       v1 = relu f32 v0
       v2 = store f32 v1 b2[i0,i1]
 
-n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value.
+n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value; a prologue's
+values are p0, p1 ...
 An index is `scale * base + offset`, base a loop or a value (0: neither).
 """
 
@@ -27,10 +28,10 @@ def format_spec(spec: KernelSpec) -> str:
     """Return the text of `spec`, several lines without a trailing newline."""
     simple = [f for f in fields(spec) if f.type in _FIELDS]
     head = " ".join(f"{f.name}={_FIELDS[str(f.type)][0](getattr(spec, f.name))}" for f in simple)
-    (body,) = (getattr(spec, f.name) for f in fields(spec) if f.type == "Body")
     lines = [f"{spec.family} {head}"]
     lines += [f"  b{i} {_format_buffer(buffer)}" for i, buffer in enumerate(spec.buffers)]
-    lines += [f"  v{i} = {_format_instr(instr)}" for i, instr in enumerate(body)]
+    for letter, name in _bodies(type(spec)):
+        lines += [f"  {letter}{i} = {_format_instr(x, letter)}" for i, x in enumerate(getattr(spec, name))]
     return "\n".join(lines)
 
 
@@ -42,18 +43,25 @@ def parse_spec(text: str) -> KernelSpec:
         raise ValueError(f"kernel spec: family {family!r} is not one of {', '.join(FAMILIES)}")
     given = dict(pair.split("=", 1) for pair in pairs)
     buffers = tuple(_parse_buffer(line) for line in lines[1:] if line.startswith("b"))
-    body = tuple(_parse_instr(line) for line in lines[1:] if line.startswith("v"))
     values: dict[str, Any] = {}
+    for letter, name in _bodies(FAMILIES[family]):
+        values[name] = tuple(_parse_instr(line, letter) for line in lines[1:] if line.startswith(letter))
     for f in fields(FAMILIES[family]):
         if f.name == "buffers":
             values[f.name] = buffers
-        elif f.type == "Body":
-            values[f.name] = body
+        elif f.name in values:
+            continue
         elif f.name not in given:
             raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")
         else:
             values[f.name] = _FIELDS[str(f.type)][1](given[f.name])
     return FAMILIES[family](**values)
+
+
+def _bodies(family: type) -> list[tuple[str, str]]:
+    """Return (the letter of its values, its field) of every body, in the order of execution."""
+    names = [f.name for f in fields(family) if f.type == "Body"]
+    return sorted(("p" if name == "prologue" else "v", name) for name in names)
 
 
 # Parts ---------------------------------------------------------------------------------------------
@@ -76,12 +84,12 @@ def _parse_sizes(text: str) -> tuple[Size, ...]:
     return tuple(_parse_size(item) for item in _items(text))
 
 
-_INDEX = re.compile(r"(?:(-?\d+)\*)?([iv]\d+|0(?=\+))(?:\+(n\d+|-?\d+))?|(n\d+|-?\d+)")
+_INDEX = re.compile(r"(?:(-?\d+)\*)?([ivp]\d+|0(?=\+))(?:\+(n\d+|-?\d+))?|(n\d+|-?\d+)")
 
 
-def _format_index(index: Index) -> str:
+def _format_index(index: Index, letter: str = "v") -> str:
     base = f"i{index.loop}" if index.loop is not None else ""
-    base = f"v{index.value}" if index.value is not None else base
+    base = f"{letter}{index.value}" if index.value is not None else base
     if not base and index.scale == 1:
         return str(index.offset)
     scaled = f"{index.scale}*{base or 0}" if index.scale != 1 else base
@@ -95,13 +103,13 @@ def _parse_index(text: str) -> Index:
     scale, base, offset, constant = match.groups()
     if constant is not None:
         return Index(offset=_parse_size(constant))
-    kind = {"i": "loop", "v": "value", "0": ""}[base[0]]
+    kind = {"i": "loop", "v": "value", "p": "value", "0": ""}[base[0]]
     which = {kind: int(base[1:])} if kind else {}
     return Index(**which, scale=int(scale or 1), offset=_parse_size(offset or "0"))
 
 
-def _format_indices(indices: tuple[Index, ...]) -> str:
-    return f"[{','.join(map(_format_index, indices))}]"
+def _format_indices(indices: tuple[Index, ...], letter: str = "v") -> str:
+    return f"[{','.join(_format_index(index, letter) for index in indices)}]"
 
 
 def _parse_indices(text: str) -> tuple[Index, ...]:
@@ -119,10 +127,10 @@ def _parse_buffer(line: str) -> Buffer:
     return Buffer(match[1], _parse_sizes(match[2]), match[3] is not None)
 
 
-def _format_instr(instr: Instr) -> str:
-    parts = [instr.op, instr.dtype, *(f"v{arg}" for arg in instr.args)]
+def _format_instr(instr: Instr, letter: str) -> str:
+    parts = [instr.op, instr.dtype, *(f"{letter}{arg}" for arg in instr.args)]
     if instr.buffer is not None:
-        parts.append(f"b{instr.buffer}{_format_indices(instr.index)}")
+        parts.append(f"b{instr.buffer}{_format_indices(instr.index, letter)}")
     if instr.value is not None:
         parts.append(f"value={json.dumps(instr.value)}")
     if instr.loop is not None:
@@ -132,12 +140,12 @@ def _format_instr(instr: Instr) -> str:
     return " ".join(parts)
 
 
-def _parse_instr(line: str) -> Instr:
+def _parse_instr(line: str, letter: str) -> Instr:
     op, dtype, *parts = line.split(" = ", 1)[1].split()
     values: dict[str, Any] = {}
     args = []
     for part in parts:
-        if re.fullmatch(r"v\d+", part):
+        if re.fullmatch(rf"{letter}\d+", part):
             args.append(int(part[1:]))
         elif re.fullmatch(r"i\d+", part):
             values["loop"] = int(part[1:])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
-from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.matmul import PANEL, pack_panels
+from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
 from shapevm.jit.target import host_target
+from shapevm.jit.text import format_spec, parse_spec
 
 M = s.Dim(0)
 LOOPS = tuple(s.Index(loop=i) for i in range(5))
@@ -161,6 +165,142 @@ def test_batched_rows_of_any_sizes(dims: tuple[int, ...]) -> None:
     again = np.full_like(out, np.nan)
     Kernel(compile_kernel(spec, dims)).run([q, kt, again], dims)
     assert np.array_equal(out, again)
+
+
+def with_prologue(layout: str = "panels", n: int = 71) -> s.Matmul:
+    """out[h, i, j] = sum over k of ((f32(q[h, i, k]) - zero[i]) * scale[k] + 2) * b[k, j]; q is u8."""
+    heads, m, k = s.Dim(0), s.Dim(1), s.Dim(2)
+    shape = (-(-n // PANEL), k, PANEL) if layout == "panels" else (heads, k, n)
+    buffers = (
+        s.Buffer("u8", (heads, m, k)),
+        s.Buffer("f32", shape),
+        s.Buffer("f32", (heads, m, n), is_output=True),
+        s.Buffer("f16", (m,)),
+        s.Buffer("f32", (k,)),
+    )
+    prologue = (
+        s.Instr("load", "u8", buffer=0, index=(LOOPS[0], LOOPS[1], LOOPS[3])),
+        s.Instr("cast", "f32", (0,)),
+        s.Instr("load", "f16", buffer=3, index=(LOOPS[1],)),
+        s.Instr("cast", "f32", (2,)),
+        s.Instr("sub", "f32", (1, 3)),
+        s.Instr("load", "f32", buffer=4, index=(LOOPS[3],)),
+        s.Instr("mul", "f32", (4, 5)),
+        s.Instr("const", "f32", value=2.0),
+        s.Instr("add", "f32", (6, 7)),
+    )
+    body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:3]))
+    b_index = () if layout == "panels" else (LOOPS[0], LOOPS[3], LOOPS[2])
+    return s.Matmul(3, buffers, (heads,), m, n, k, -1, (), 1, b_index, layout, body, prologue)
+
+
+def prologue_arrays(spec: s.Matmul, dims: tuple[int, int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the buffers of a `with_prologue` spec, and A as the unfused chain gives it in f32."""
+    heads, m, k = dims
+    rng = np.random.default_rng(2)
+    q = rng.integers(0, 256, (heads, m, k), np.uint8)
+    b_shape = (k, spec.n) if spec.b_layout == "panels" else (heads, k, spec.n)
+    b = rng.standard_normal(b_shape).astype(np.float32)
+    zero = rng.integers(100, 140, m).astype(np.float16)
+    scale = rng.uniform(0.01, 0.02, k).astype(np.float32)
+    out = np.full((heads, m, spec.n), np.nan, np.float32)
+    a = (q.astype(np.float32) - zero.astype(np.float32)[:, None]) * scale + np.float32(2)
+    return [q, pack_panels(b) if spec.b_layout == "panels" else b, out, zero, scale], a
+
+
+@pytest.mark.parametrize("layout", ["panels", "rows"])
+@pytest.mark.parametrize(
+    "dims", [(1, 1, 1), (2, 5, 16), (3, 31, 33), (1, 300, 40), (2, 14, 15), (0, 3, 4), (2, 0, 4), (2, 3, 0)]
+)
+def test_a_prologue_gives_the_bits_of_its_chain_in_memory(dims: tuple[int, int, int], layout: str) -> None:
+    spec = with_prologue(layout)
+    buffers, a = prologue_arrays(spec, dims)
+    plain_index = (LOOPS[0], LOOPS[1], LOOPS[3])
+    in_memory = (s.Buffer("f32", spec.buffers[0].shape), *spec.buffers[1:])
+    plain = dataclasses.replace(spec, buffers=in_memory, a=0, a_index=plain_index, prologue=())
+    Kernel(compile_kernel(plain, None)).run([a, *buffers[1:]], dims)
+    wanted = buffers[2].copy()
+    for target in ("x86-64-v3", None) if host_target().startswith("x86") else (None,):
+        for known in (None, dims):
+            kernel = Kernel(compile_kernel(spec, known, target))
+            n = kernel.n_tiles(dims)
+            for ranges in ([(0, n)], [(t, t + 1) for t in reversed(range(n))], [(n // 3, n), (0, n // 3)]):
+                buffers[2][...] = np.nan
+                kernel.run(buffers, dims, ranges)
+                assert np.array_equal(wanted, buffers[2])
+
+
+@pytest.mark.parametrize("layout", ["panels", "rows"])
+def test_the_reference_runs_prologues(layout: str) -> None:
+    spec, dims = with_prologue(layout), (2, 9, 20)
+    buffers, a = prologue_arrays(spec, dims)
+    Kernel(compile_kernel(spec, None)).run(buffers, dims)
+    got = buffers[2].copy()
+    evaluate(spec, dims, buffers)
+    np.testing.assert_allclose(got, buffers[2], rtol=1e-5, atol=1e-4)
+
+
+def test_a_prologue_that_does_not_vary_along_k_or_m() -> None:
+    spec = with_prologue()
+    body = (s.Instr("load", "f16", buffer=3, index=(LOOPS[1],)), s.Instr("cast", "f32", (0,)))
+    for prologue in (body, (s.Instr("const", "f32", value=0.5),)):
+        changed = dataclasses.replace(spec, prologue=prologue)
+        buffers, _ = prologue_arrays(changed, (2, 17, 21))
+        Kernel(compile_kernel(changed, None)).run(buffers, (2, 17, 21))
+        got = buffers[2].copy()
+        evaluate(changed, (2, 17, 21), buffers)
+        np.testing.assert_allclose(got, buffers[2], rtol=1e-5, atol=1e-4)
+
+
+def test_a_gather_in_a_prologue_is_checked() -> None:
+    """out = table[ids] @ b: rows of a table, chosen by ids."""
+    buffers = (
+        s.Buffer("i64", (M,)),
+        s.Buffer("f32", (1, 20, PANEL)),
+        s.Buffer("f32", (M, 8), is_output=True),
+        s.Buffer("bf16", (7, 20)),
+    )
+    prologue = (
+        s.Instr("load", "i64", buffer=0, index=(LOOPS[0],)),
+        s.Instr("load", "bf16", buffer=3, index=(s.Index(value=0), LOOPS[2])),
+        s.Instr("cast", "f32", (1,)),
+    )
+    body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2]))
+    spec = s.Matmul(1, buffers, (), M, 8, 20, -1, (), 1, (), "panels", body, prologue)
+    assert parse_spec(format_spec(spec)) == spec and s.from_json(s.to_json(spec)) == spec
+    rng = np.random.default_rng(0)
+    table = f32_to_bf16(rng.standard_normal((7, 20)).astype(np.float32))
+    b = rng.standard_normal((20, 8)).astype(np.float32)
+    ids, out = np.array([3, 0, 6, 6, 1]), np.empty((5, 8), np.float32)
+    kernel = Kernel(compile_kernel(spec, None))
+    kernel.run([ids, pack_panels(b), out, table], (5,))
+    np.testing.assert_allclose(out, bf16_to_f32(table)[ids] @ b, rtol=1e-5, atol=1e-5)
+    ids[2] = 7
+    with pytest.raises(IndexError, match="index 7 is out of range for a dimension of size 7"):
+        kernel.run([ids, pack_panels(b), out, table], (5,))
+
+
+@pytest.mark.parametrize(
+    ("instr", "message"),
+    [
+        (s.Instr("cast", "f64", (8,)), "prologue gives f64; it must give f32"),
+        (s.Instr("reduce.sum", "f32", (8,)), "instruction 9 of the prologue is 'reduce.sum'"),
+        (s.Instr("load", "f32", buffer=4, index=(LOOPS[2],)), "instruction 9 .* depends on the n loop"),
+    ],
+)
+def test_what_a_prologue_may_not_hold(instr: s.Instr, message: str) -> None:
+    spec = with_prologue()
+    with pytest.raises(ValueError, match=message):
+        compile_kernel(dataclasses.replace(spec, prologue=(*spec.prologue, instr)), None)
+
+
+def test_bounds_of_a_prologue_are_checked() -> None:
+    spec = with_prologue()
+    far = s.Instr("load", "u8", buffer=0, index=(LOOPS[0], LOOPS[1], s.Index(loop=3, offset=1)))
+    far = dataclasses.replace(spec, prologue=(far, *spec.prologue[1:]))
+    assert bounds(spec) == () and bounds(far) == ((s.Dim(2), 1, 1, s.Dim(2)),)
+    with pytest.raises(ValueError, match="buffer 0 is read or written at 4 along axis 2 of size 4"):
+        compile_kernel(far, (1, 2, 4))
 
 
 def test_refusals_name_the_fix() -> None:

@@ -32,6 +32,17 @@ def matmul() -> Matmul:
     return Matmul(1, buffers, (), N, 32, 8, 0, rows, 1, (), "panels", epilogue)
 
 
+def prologue() -> Matmul:
+    rows = (Index(value=0), Index(loop=2))
+    steps = (
+        Instr("load", "i64", buffer=3, index=(Index(loop=0),)),
+        Instr("load", "bf16", buffer=0, index=rows),
+        Instr("cast", "f32", args=(1,)),
+    )
+    buffers = (Buffer("bf16", (9, 8)), *matmul().buffers[1:], Buffer("i64", (N,)))
+    return dataclasses.replace(matmul(), buffers=buffers, a=-1, a_index=(), prologue=steps)
+
+
 def attention() -> Attention:
     place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
     buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
@@ -40,7 +51,7 @@ def attention() -> Attention:
     return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
 
 
-@pytest.mark.parametrize("spec", [nest(), matmul(), attention()], ids=lambda s: s.family)
+@pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), attention()])
 def test_json_round_trip(spec):
     text = to_json(spec)
     again = from_json(text)
@@ -63,6 +74,12 @@ def test_json_round_trip(spec):
 )
 def test_hash_changes_with_every_field(change):
     assert spec_hash(dataclasses.replace(nest(), **change)) != spec_hash(nest())
+
+
+def test_a_prologue_is_part_of_the_identity():
+    shorter = dataclasses.replace(prologue(), prologue=prologue().prologue[:2])
+    assert spec_hash(shorter) != spec_hash(prologue())
+    assert "prologue" not in to_json(matmul())
 
 
 def test_false_and_zero_are_different_constants():

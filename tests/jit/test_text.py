@@ -1,5 +1,7 @@
 """Specs written as text are the same specs when read back."""
 
+import dataclasses
+
 import pytest
 from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul, Nest
 from shapevm.jit.text import format_spec, parse_spec
@@ -38,6 +40,17 @@ def matmul() -> Matmul:
     return Matmul(1, buffers, (), N, 32, 8, 0, rows, 1, (), "panels", epilogue)
 
 
+def prologue() -> Matmul:
+    rows = (Index(value=0), Index(loop=2))
+    steps = (
+        Instr("load", "i64", buffer=3, index=(Index(loop=0),)),
+        Instr("load", "bf16", buffer=0, index=rows),
+        Instr("cast", "f32", args=(1,)),
+    )
+    buffers = (Buffer("bf16", (9, 8)), *matmul().buffers[1:], Buffer("i64", (N,)))
+    return dataclasses.replace(matmul(), buffers=buffers, a=-1, a_index=(), prologue=steps)
+
+
 def attention() -> Attention:
     place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
     buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
@@ -46,7 +59,7 @@ def attention() -> Attention:
     return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
 
 
-@pytest.mark.parametrize("spec", [nest(), matmul(), attention()], ids=lambda s: s.family)
+@pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), attention()])
 def test_round_trip(spec):
     text = format_spec(spec)
     again = parse_spec(text)
@@ -60,6 +73,13 @@ def test_text_is_readable():
     assert format_spec(matmul()) == (
         'matmul n_dims=1 batch=[] m=n0 n=32 k=8 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"\n'
         "  b0 f32[n0,8]\n  b1 f32[1,8,32]\n  b2 f32[n0,32] output\n"
+        "  v0 = acc f32\n  v1 = store f32 v0 b2[i0,i1]"
+    )
+
+
+def test_a_prologues_values_have_a_letter_of_their_own():
+    assert format_spec(prologue()).endswith(
+        "  p0 = load i64 b3[i0]\n  p1 = load bf16 b0[p0,i2]\n  p2 = cast f32 p1\n"
         "  v0 = acc f32\n  v1 = store f32 v0 b2[i0,i1]"
     )
 
