@@ -27,13 +27,14 @@ def check_boundaries(exe: Executable, model: Any, args: Sequence[Any], kwargs: M
     """
     import torch
 
+    unasked = [symbol.name for symbol in exe.machine.symbols if not symbol.why]  # nobody gave their ranges
     is_training = model.training
     model.eval()
     try:
         with torch.no_grad():
             for name, value, cut_args, cut_kwargs in _cuts(exe, args, kwargs):
                 problem = _difference(exe, model, cut_args, cut_kwargs)
-                if problem is not None:
+                if problem is not None and not (name in unasked and _refuses(exe, cut_args, cut_kwargs)):
                     raise ShapeError(
                         f"at {name} = {value} {problem}; give torch.export.Dim({name!r}, min={value + 1})"
                     )
@@ -91,6 +92,15 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
         if isinstance(theirs, torch.Tensor) and not _close(ours, theirs):
             return "the model takes another way than at larger sizes, and the results differ"
     return None
+
+
+def _refuses(exe: Executable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return True where the program itself says that it is not for these arguments."""
+    try:
+        exe(*args, **kwargs)
+    except Error:
+        return True
+    return False
 
 
 def _close(ours: Any, theirs: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import pytree
 from .settings import STRATEGIES, settings
-from .vm.errors import ArgumentError, ArtifactError, FileError
+from .vm.errors import ArgumentError, ArtifactError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
@@ -156,7 +156,17 @@ class Executable:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
-        return self._form.nested(self._machine.call(self._form.flat(args, kwargs)))
+        inputs = self._form.flat(args, kwargs)
+        try:
+            return self._form.nested(self._machine.call(inputs))
+        except GuardError as error:
+            error.args = (f"{error.args[0]}{self._sizes_text(inputs)}",)
+            raise
+
+    def _sizes_text(self, inputs: Sequence[Any]) -> str:
+        """Return the sizes that inputs give, for a message."""
+        sizes = [f"{name} is {value}" for name, value in self._machine.bind(inputs).items()]
+        return f"; here {', '.join(sizes)}" if sizes else ""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run on flat inputs by name; return flat outputs by name, as the standalone runner does.

@@ -28,7 +28,7 @@ from ..ir import Graph, Value
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..types import ScalarType, TensorType
-from .guards import Shapes, excludes_0_and_1, narrow, parse_guard
+from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import Importer, find_converter
 from .symbols import Symbols
 from .tree import signature_of, structure_of
@@ -174,7 +174,7 @@ class ProgramImporter(Importer):
             parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.of_user]
             left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
         for condition, text in left:
-            add_guard(self.builder, condition, f"the model was traced for sizes with {text}")
+            add_guard(self.builder, condition, f"the model needs {shown_guard(text)}")
 
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""

@@ -8,8 +8,10 @@ not miscomputed.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import lcm
 from typing import Any
 
 import sympy
@@ -51,6 +53,11 @@ def parse_guard(text: str, shapes: Shapes) -> Any:
         raise UnsupportedOp(
             f"the exported program assumes {text!r}, which is no condition on the inputs' sizes"
         ) from error
+
+
+def shown_guard(text: str) -> str:
+    """Return a guard for people: "(x.shape[0] % 4) == 0" for "(L['x'].size()[0] % 4) == 0"."""
+    return re.sub(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)", r"\1\2.shape", text)
 
 
 def _parse(node: ast.expr, shapes: Shapes) -> Any:
@@ -116,7 +123,7 @@ def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
     if isinstance(condition, sympy.And):
         return False
     if isinstance(condition, sympy.Eq):
-        return _narrow_extremum(symbols, condition)
+        return _narrow_multiple(symbols, condition) or _narrow_extremum(symbols, condition)
     if not isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
         return False
     low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
@@ -125,6 +132,18 @@ def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
         return _at_least(symbols, str(high), int(low) + strict)
     if isinstance(low, sympy.Symbol) and high.is_Integer:
         return _at_most(symbols, str(low), int(high) - strict)
+    return False
+
+
+def _narrow_multiple(symbols: dict[str, SymbolInfo], condition: sympy.Eq) -> bool:
+    """Mod(s, k) == 0 says that s is a multiple of k."""
+    for remainder, value in (condition.args, condition.args[::-1]):
+        if isinstance(remainder, sympy.Mod) and value == 0:
+            size, step = remainder.args
+            if isinstance(size, sympy.Symbol) and step.is_Integer and step > 0:
+                info = symbols[str(size)]
+                symbols[str(size)] = replace(info, multiple_of=lcm(info.multiple_of, int(step)))
+                return True
     return False
 
 

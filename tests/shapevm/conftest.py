@@ -24,7 +24,11 @@ def build():
     made = []
 
     def build(forward, *args, **options):
-        made.append(shapevm.compile(forward if isinstance(forward, torch.nn.Module) else module(forward), args, **options))
+        made.append(
+            shapevm.compile(
+                forward if isinstance(forward, torch.nn.Module) else module(forward), args, **options
+            )
+        )
         return made[-1]
 
     yield build

@@ -63,7 +63,9 @@ RESULTS = {
     "sizes": lambda self, x: (x.shape[0], x.shape[0] * 2 + 1, x),
     "the input": lambda self, x: x,
     "one tensor twice": lambda self, x: (lambda y: (y, y, {"again": y}))(x + 1),
-    "views": lambda self, x: (lambda y: (y, y.unsqueeze(0), y[:1], y.expand(2, -1), x[:1], x.reshape(-1, 1)))(x + 1),
+    "views": lambda self, x: (lambda y: (y, y.unsqueeze(0), y[:1], y.expand(2, -1), x[:1], x.reshape(-1, 1)))(
+        x + 1
+    ),
     "a constant": lambda self, x: (torch.ones(3), torch.arange(4), x.new_zeros(x.shape)),
 }
 
@@ -89,7 +91,11 @@ ARGUMENTS = {
     "default": (lambda self, x, m=None, k=2: x * k if m is None else x * m, (X(),), {}),
     "default, given": (lambda self, x, m=None, k=2: x * k if m is None else x * m, (X(),), {"m": X(3)}),
     "None": (lambda self, x, m, y: x + y if m is None else x * m, (X(), None, X(3)), {}),
-    "nested": (twos, ({"b": X(), "a": X(4)[:3]}, [X(), X(5)[:3]], ((X(),),), Point(X(), X()), Pair(X(), X())), {}),
+    "nested": (
+        twos,
+        ({"b": X(), "a": X(4)[:3]}, [X(), X(5)[:3]], ((X(),),), Point(X(), X()), Pair(X(), X())),
+        {},
+    ),
     "unused": (lambda self, x, y: x + 1, (X(), X(5)), {}),
     "varargs": (lambda self, *xs: xs[0] - xs[1] * 2, (X(), X()), {}),
     "varnames": (lambda self, **xs: xs["a"] - xs["b"] * 2, (), {"a": X(), "b": X(4)[:3]}),
@@ -246,7 +252,9 @@ def test_changes_in_place_are_refused(module):
             self.n.add_(1)
             return x + self.n
 
-    with pytest.raises(shapevm.UnsupportedOp, match="the model changes n in place; return the new value instead"):
+    with pytest.raises(
+        shapevm.UnsupportedOp, match="the model changes n in place; return the new value instead"
+    ):
         shapevm.compile(Counter(), (X(),))
     with pytest.raises(shapevm.UnsupportedOp, match="the model changes x in place"):
         shapevm.compile(module(lambda self, x: x.add_(1)), (X(),))
@@ -293,7 +301,10 @@ def test_complex_numbers_are_refused(module):
 def test_wrong_options(module, options, message):
     with pytest.raises(shapevm.ArgumentError) as caught:
         shapevm.compile(
-            module(lambda self, x: x + 1), (X(),), dynamic_shapes={"x": {0: Dim("n", min=2, max=64)}}, **options
+            module(lambda self, x: x + 1),
+            (X(),),
+            dynamic_shapes={"x": {0: Dim("n", min=2, max=64)}},
+            **options,
         )
     assert message in str(caught.value)
 

@@ -17,7 +17,9 @@ def values(dtype: str, *shape: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(sum(shape) + len(shape))
     if dtype in FLOATS:
         return torch.randn(*shape, generator=generator).to(getattr(torch, dtype))
-    return torch.randint(0, 2 if dtype == "bool" else 100, shape, generator=generator).to(getattr(torch, dtype))
+    return torch.randint(0, 2 if dtype == "bool" else 100, shape, generator=generator).to(
+        getattr(torch, dtype)
+    )
 
 
 def arithmetic(self, x):
@@ -62,7 +64,9 @@ def test_numpy_callers_get_the_same_bits(build, dtype):
 def affine(module):
     model = module(lambda self, x: x * 2 + 1)
     rows, columns = Dim("rows", min=0), Dim("columns", min=0)
-    with shapevm.compile(model, (values("float32", 3, 4),), dynamic_shapes={"x": {0: rows, 1: columns}}) as exe:
+    with shapevm.compile(
+        model, (values("float32", 3, 4),), dynamic_shapes={"x": {0: rows, 1: columns}}
+    ) as exe:
         yield exe
 
 
@@ -124,7 +128,9 @@ def test_numpy_layouts(affine, layout, tmp_path):
             np.testing.assert_array_equal(affine(plain), plain * 2 + 1)
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 1), (1, 4), (101, 1), (1, 1_048_583), (1021, 1031)])
+@pytest.mark.parametrize(
+    "shape", [(0, 4), (4, 0), (0, 0), (1, 1), (1, 4), (101, 1), (1, 1_048_583), (1021, 1031)]
+)
 def test_sizes(affine, shape):
     x = values("float32", *shape)
     for _ in range(2):
