@@ -13,18 +13,7 @@ from measure import Figure, interleaved, median, percentile, ratio, seconds
 import shapevm
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from encoder import dynamic_shapes, example_inputs, load_bert
-
-
-def inputs(batch: int, length: int, padded: bool = False) -> dict[str, torch.Tensor]:
-    """Return token ids and a mask (padded: the sentences have different lengths)."""
-    generator = torch.Generator().manual_seed(batch * 1000 + length)
-    ids = torch.randint(1000, 30000, (batch, length), generator=generator)
-    mask = torch.ones_like(ids)
-    if padded:
-        for row in range(1, batch):
-            mask[row, int(torch.randint(1, length + 1, (1,), generator=generator)) :] = 0
-    return {"input_ids": ids, "attention_mask": mask}
+from encoder import dynamic_shapes, example_inputs, load_bert, random_inputs
 
 
 def compile_bert(model: torch.nn.Module, strategy: str = "auto") -> shapevm.Executable:
@@ -46,7 +35,7 @@ def accuracy(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure]:
     chooser = random.Random(1)
     pairs = [(chooser.randint(1, 32), chooser.randint(1, 512)) for _ in range(40)]
     for batch, length in lengths + pairs:
-        item = inputs(batch, length, padded=batch > 1)
+        item = random_inputs(batch, length, padded=batch > 1)
         expected, result = model(**item), exe(**item)
         for name in ("last_hidden_state", "pooler_output"):
             worst = max(worst, float((getattr(result, name) - getattr(expected, name)).abs().max()))
@@ -63,7 +52,7 @@ def warm_latency(model: torch.nn.Module, exe: shapevm.Executable) -> list[Figure
     """Warm calls at four lengths."""
     figures = []
     for length in (16, 64, 128, 256):
-        item = inputs(1, length)
+        item = random_inputs(1, length)
         warm(exe, item)
         times = interleaved(
             {"shapevm": lambda item=item: exe(**item), "eager": lambda item=item: model(**item)}, rounds=21
@@ -99,11 +88,11 @@ def peak_flops() -> float:
 def first_calls(model: torch.nn.Module) -> list[Figure]:
     """The first call at a length never seen, against the warm call at that length."""
     exe = compile_bert(model)
-    exe(**inputs(1, 200))
+    exe(**random_inputs(1, 200))
     ratios = []
     lengths = random.Random(2).sample([n for n in range(1, 513) if n != 200], 100)
     for length in lengths:
-        item = inputs(1, length)
+        item = random_inputs(1, length)
         first = seconds(lambda item=item: exe(**item))
         warm(exe, item)
         ratios.append(first / median([seconds(lambda item=item: exe(**item)) for _ in range(5)]))
@@ -114,7 +103,7 @@ def first_calls(model: torch.nn.Module) -> list[Figure]:
 def cold_stream(model: torch.nn.Module) -> list[Figure]:
     """200 sentences of random length, nothing compiled for any length before."""
     chooser = random.Random(3)
-    items = [inputs(1, min(512, max(1, int(chooser.lognormvariate(4.0, 0.8))))) for _ in range(200)]
+    items = [random_inputs(1, min(512, max(1, int(chooser.lognormvariate(4.0, 0.8))))) for _ in range(200)]
     with shapevm.settings.scope(cache=False):
         exe = compile_bert(model)
         ours = seconds(lambda: [exe(**item) for item in items])

@@ -56,6 +56,20 @@ def example_inputs() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+def random_inputs(batch: int, length: int, padded: bool = False) -> dict[str, torch.Tensor]:
+    """Return token ids and mask, i64[batch, length], the same at every call.
+
+    `padded`: the sentences have different lengths.
+    """
+    generator = torch.Generator().manual_seed(batch * 1000 + length)
+    ids = torch.randint(1000, 30000, (batch, length), generator=generator)
+    mask = torch.ones_like(ids)
+    if padded:
+        for row in range(1, batch):
+            mask[row, int(torch.randint(1, length + 1, (1,), generator=generator)) :] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
 def tokenizer() -> AutoTokenizer:
     """Return the model's tokenizer."""
     return AutoTokenizer.from_pretrained(model_path())

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import shapevm
 
@@ -31,13 +30,4 @@ def artifact(exe, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def inputs():
-    def make(batch: int, length: int, padded: bool = True) -> dict[str, torch.Tensor]:
-        generator = torch.Generator().manual_seed(batch * 1000 + length)
-        ids = torch.randint(1000, 30000, (batch, length), generator=generator)
-        mask = torch.ones_like(ids)
-        if padded:
-            for row in range(1, batch):
-                mask[row, int(torch.randint(1, length + 1, (1,), generator=generator)) :] = 0
-        return {"input_ids": ids, "attention_mask": mask}
-
-    return make
+    return lambda batch, length: encoder.random_inputs(batch, length, padded=True)
