@@ -37,12 +37,12 @@ SENTENCES = [
     "this program was compiled once, answers any length at once, and gets faster for lengths it meets often.",
     "The stock market fell sharply on Tuesday after the central bank raised interest rates by half a point.",
     "Shares dropped when borrowing costs went up.",
-    "She poured the batter into a hot pan, waited until bubbles rose to the surface, turned the pancake with "
-    "a flick of the wrist, counted to thirty, slid it onto the warm plate beside the stove where eleven others "
-    "were already waiting under a cloth, and then, because nobody was looking, ate the smallest of them with "
-    "a spoon of plum jam before she called the children, who came at once, and their friends, who came even "
-    "faster, and the neighbour, who said that he had only been passing by but had, as it happened, brought his "
-    "own fork.",
+    "She poured the batter into a hot pan, waited until bubbles rose to the surface, turned the pancake "
+    "with a flick of the wrist, counted to thirty, slid it onto the warm plate beside the stove where eleven "
+    "others were already waiting under a cloth, and then, because nobody was looking, ate the smallest of "
+    "them with a spoon of plum jam before she called the children, who came at once, and their friends, who "
+    "came even faster, and the neighbour, who said that he had only been passing by but had, as it happened, "
+    "brought his own fork.",
     "Breakfast was ready.",
 ]
 
