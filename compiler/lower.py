@@ -21,8 +21,9 @@ from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse
 from .dims import DimExpr, simplify
 from .ir import Block, Builder, Graph, Node, Value
+from .operands import base_of, in_memory, operand_access
 from .ops import OPS
-from .passes.fuse import Fusion, Group, base_of, fuse, in_memory, operand_access
+from .passes.fuse import Fusion, Group, fuse
 from .types import TensorType
 
 
@@ -99,7 +100,7 @@ class GroupLowering:
         node = cast(Node, self.group.contraction)
         *batch, m, n = shape_of(node.result)
         k = shape_of(cast(Value, node.args[0]))[-1]
-        a, a_index = self._operand(node, 0)
+        a, a_index, prologue = self._left(node)
         b_value = cast(Value, node.args[1])
         layout = "panels" if is_constant_matrix(b_value) else "rows"
         if layout == "panels":
@@ -109,7 +110,18 @@ class GroupLowering:
             b, b_index = self._operand(node, 1)
         self._store(self.value(self.group.root, self.group.access))
         sizes = cast(Any, (tuple(batch), m, n, k))
-        return Matmul(0, tuple(self.buffers), *sizes, a, a_index, b, b_index, layout, tuple(self.instrs))
+        operands = (a, a_index, b, b_index, layout)
+        return Matmul(0, tuple(self.buffers), *sizes, *operands, tuple(self.instrs), prologue)
+
+    def _left(self, node: Node) -> tuple[int, Access, Body]:
+        """Return (a, a_index, prologue) of a matmul."""
+        if not self.group.prologue:
+            return *self._operand(node, 0), ()
+        last = self.value(cast(Value, node.args[0]), operand_access(node, 0))
+        prologue = tuple(self.instrs)
+        assert last == len(prologue) - 1
+        self.instrs, self._ids = [], {}
+        return -1, (), prologue
 
     def _attention(self) -> Attention:
         node = cast(Node, self.group.contraction)

@@ -15,37 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from ...jit.spec import Index
-from ..access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, through_view, used_loops
+from ..access import Access, is_loop, loops, shape_of, through_view, used_loops
 from ..dims import DimExpr, equal
 from ..ir import Block, Graph, Node, Value
+from ..operands import CONTRACTIONS, is_alias, is_kernel_work, is_readable_in_place, operand_access
 from ..ops import OPS
-
-#: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
-CHEAP = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "and",
-        "or",
-        "not",
-        "xor",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "cast",
-        "where",
-        "abs",
-        "minimum",
-        "maximum",
-    ]
-)
-CONTRACTIONS = ("matmul", "attention")
-KERNEL_KINDS = ("pointwise", "view", "source", "reduce", "gather", *CONTRACTIONS)
+from .prologue import CHEAP, find_prologue, is_read
 
 
 class Demand(NamedTuple):
@@ -65,7 +40,7 @@ class Group:
     then the loops
     are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`:
     views through
-    which an operand is read.
+    which an operand is read. `prologue`: the members that compute a matmul's operand a on the way in.
     """
 
     root: Value
@@ -75,6 +50,7 @@ class Group:
     contraction: Node | None = None
     places: dict[Node, list[Access]] = field(default_factory=dict)
     from_memory: set[Node] = field(default_factory=set)
+    prologue: frozenset[Node] = frozenset()
 
 
 class Fusion:
@@ -137,6 +113,8 @@ class Fusion:
             make_row(node, group)
         if OPS[node.op].kind in CONTRACTIONS:
             access = make_contraction(node, group, access)
+            if node.op == "matmul":
+                group.prologue = find_prologue(node, self._inside, self._used_outside)
         places = group.places.setdefault(node, [])
         if access not in places:
             places.append(access)
@@ -153,24 +131,6 @@ class Fusion:
         group = Group(node.result, list(shape), access)
         self.groups[node.result] = group
         self._join(node, group, access, memory=False)
-
-
-def is_kernel_work(node: Node) -> bool:
-    """Return True for nodes that kernels compute or read through (constants live in memory)."""
-    return node.op != "constant" and node.op in OPS and OPS[node.op].kind in KERNEL_KINDS
-
-
-def is_alias(node: Node) -> bool:
-    """Return True for a reshape that merges or splits axes: the same memory under another shape."""
-    if node.op != "reshape":
-        return False
-    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result))
-
-
-def is_view(value: Value) -> bool:
-    """Return True where `value` is an index map of another value in the same memory order as an alias, or
-    not."""
-    return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
 
 
 def follows_matmul(node: Node) -> bool:
@@ -190,7 +150,7 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
     args = [arg for arg in node.args if arg is not None]
     if kind == "pointwise":
         for arg in args:
-            yield arg, access, False
+            yield arg, access, node in group.prologue and is_read(arg, group.prologue)
     elif kind == "view":
         yield args[0], through_view(node, access), node in group.from_memory
     elif kind == "reduce":
@@ -202,53 +162,11 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
     elif kind in CONTRACTIONS:
         for position, operand in enumerate(args):
             wanted = operand_access(node, position)
-            if node.op == "attention" and position == 3:
+            if (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
                 yield operand, wanted, False
             else:
                 readable = is_readable_in_place(operand, wanted)
                 yield operand, wanted if readable else None, True
-
-
-def operand_access(node: Node, position: int) -> Access:
-    """Return the loops at which a contraction reads operand `position`.
-
-    matmul: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
-    """
-    n_batch = len(shape_of(node.result)) - 2
-    batch = loops(n_batch)
-    first, second, third = (Index(loop=n_batch + i) for i in range(3))
-    if node.op == "attention":
-        return (*batch, *((first, third), (second, third), (second, third), (first, second))[position])
-    if position == 0:
-        return (*batch, first, third)
-    return (third, second) if len(shape_of(cast(Value, node.args[1]))) == 2 else (*batch, third, second)
-
-
-def is_readable_in_place(value: Value, access: Access) -> bool:
-    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit
-    stride."""
-    last = access[-1].loop
-    assert last is not None
-    _, shape, seen = in_memory(value, access)
-    return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
-
-
-def in_memory(value: Value, access: Access) -> tuple[Value, Shape, Access]:
-    """Follow views down to memory: (the value that owns it, the shape under which it is read, the access)."""
-    while is_view(value):
-        node = cast(Node, value.node)
-        moved = through_view(node, access)
-        if moved is None:
-            return base_of(value), shape_of(value), access
-        value, access = cast(Value, node.args[0]), moved
-    return value, shape_of(value), access
-
-
-def base_of(value: Value) -> Value:
-    """Follow aliases down to the value whose memory they share."""
-    while is_view(value) and is_alias(cast(Node, value.node)):
-        value = cast(Value, cast(Node, value.node).args[0])
-    return value
 
 
 def can_join(node: Node, group: Group, access: Access) -> bool:

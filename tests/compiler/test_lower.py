@@ -8,6 +8,7 @@ from shapevm.compiler.ir import Builder, Graph
 from shapevm.compiler.ops import OPS
 from shapevm.compiler.passes.pipeline import run
 from shapevm.compiler.types import TensorType
+from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
 from shapevm.jit.reference import evaluate as evaluate_spec
 from shapevm.vm.program import NUMPY_DTYPES
 
@@ -48,12 +49,27 @@ def execute(graph, arrays, sizes):
             env |= zip(node.results, outs, strict=True)
         else:
             attrs = {name: concrete(value, sizes) for name, value in node.attrs.items()}
-            env[node.result] = OPS[node.op].reference(args, attrs)
+            given = [computable(arg, value) for arg, value in zip(args, node.args, strict=True)]
+            env[node.result] = OPS[node.op].reference(given, attrs)
     return [env[value] for value in graph.body.results]
+
+
+def computable(array, value):
+    """Return a value as operators' references take it: bf16 bits as float32."""
+    is_bf16 = value is not None and value.type.dtype == "bf16"
+    return bf16_to_f32(array) if is_bf16 and array.dtype == np.uint16 else array
 
 
 def kernels(graph):
     return [node.attrs["spec"] for node in graph.nodes() if node.op == "kernel"]
+
+
+def random(rng, dtype, shape):
+    """Return random elements; bf16 as its bits. Integers are 0 or 1, for they may be indices."""
+    if dtype == "bf16":
+        return f32_to_bf16(rng.normal(size=shape).astype(np.float32))
+    numbers = rng.normal(size=shape) if dtype in ("f64", "f32", "f16") else rng.integers(0, 2, shape)
+    return np.asarray(numbers).astype(NUMPY_DTYPES[dtype])
 
 
 def check(build, n_kernels=None, families=None):
@@ -62,13 +78,7 @@ def check(build, n_kernels=None, families=None):
     run(after)
     for sizes in SIZES:
         rng = np.random.default_rng(0)
-        arrays = []
-        for value in before.body.params:
-            shape = concrete(value.type.shape, sizes)
-            if value.type.dtype in ("i64", "bool"):
-                arrays.append(rng.integers(0, 2, shape).astype(NUMPY_DTYPES[value.type.dtype]))
-            else:
-                arrays.append(rng.normal(size=shape).astype(NUMPY_DTYPES[value.type.dtype]))
+        arrays = [random(rng, v.type.dtype, concrete(v.type.shape, sizes)) for v in before.body.params]
         for ours, theirs in zip(execute(after, arrays, sizes), execute(before, arrays, sizes), strict=True):
             assert ours.shape == theirs.shape
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
