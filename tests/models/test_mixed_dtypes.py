@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import shapevm
 import torch
 from torch import nn
 from torch.export import Dim
+
+import shapevm
 
 
 class CastThenLinear(nn.Module):
