@@ -36,7 +36,7 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
   return SVM_OK;
 }
 
-static void init_lock(svm_program *p) {
+void program_init_lock(svm_program *p) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -54,7 +54,8 @@ static int32_t open_program(const char *path, const void *data, size_t size, con
   *out = NULL;
   svm_program *p = calloc(1, sizeof *p);
   if (!p) return status_fail(error, SVM_ERROR_MEMORY, "memory: a program");
-  init_lock(p);
+  program_init_lock(p);
+  program_enlist(p);
   svm_options_init(&p->options);
   if (options) p->options = *options;
   atomic_init(&p->strategy, p->options.strategy);
@@ -88,6 +89,7 @@ static void free_constant(value *v) {
 
 void svm_close(svm_program *p) {
   if (!p) return;
+  program_delist(p);
   svm_attach_compiler(p, 0);
   plan_free_all(p);
   reclaim(p, 1);

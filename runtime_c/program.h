@@ -97,6 +97,7 @@ struct svm_program {
   struct entry *queue_head, *queue_tail;
   struct retired *retired;
   svm_stats stats; /* the counters that only writers change */
+  struct svm_program *next_open; /* in fork.c's list */
 };
 
 /* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --- */

@@ -40,6 +40,17 @@ void queue_clear(svm_program *p) {
   for (entry *e; (e = queue_take(p));) atomic_store(&e->state, SVM_ENTRY_IDLE);
 }
 
+void queue_restore(svm_program *p) {
+  for (int32_t i = 0; i < p->n_kernels; i++) {
+    const call_site *s = &p->kernels[i].site;
+    const entry_table *t = atomic_load(&s->many);
+    for (uint64_t j = 0; j < (t ? t->mask + 1 : POLYMORPHIC_MAX); j++) {
+      entry *e = t ? atomic_load(&t->slots[j]) : atomic_load(&s->few[j]);
+      if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) queue_put(p, e);
+    }
+  }
+}
+
 int entry_count(svm_program *p, entry *e, int64_t now) {
   int32_t strategy = atomic_load(&p->strategy), state = atomic_load(&e->state);
   if (is_exact(e) || state != SVM_ENTRY_IDLE || strategy == SVM_STRATEGY_GENERIC ||

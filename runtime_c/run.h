@@ -71,6 +71,14 @@ int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error
 /* Drop all waiting requests. Called with the lock held. */
 void queue_clear(svm_program *p);
 
+/* Queue again what a compiler that is gone was at. Called with the lock held, or by nobody else's thread. */
+void queue_restore(svm_program *p);
+
+/* Make the program's lock and condition; keep it in fork.c's list from opening to closing. */
+void program_init_lock(svm_program *p);
+void program_enlist(svm_program *p);
+void program_delist(svm_program *p);
+
 /* Mark entries with the latest call of a plan that uses them. Called with the lock held. */
 void plans_stamp_entries(svm_program *p);
 
