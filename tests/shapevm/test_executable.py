@@ -1,0 +1,549 @@
+"""Executables: saved and loaded, closed and collected, counted, shared by threads and processes."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.export import Dim
+
+import shapevm
+
+N = Dim("n", min=0, max=5000)
+
+
+def work(self, x):
+    return torch.softmax(x, -1) @ x.transpose(0, 1), x.exp().sum(-1)
+
+
+def X(n: int) -> torch.Tensor:
+    return torch.randn(n, 8, generator=torch.Generator().manual_seed(n))
+
+
+def bits(results) -> list[bytes]:
+    return [np.asarray(result).tobytes() for result in results]
+
+
+@pytest.fixture(scope="module")
+def saved(module, tmp_path_factory):
+    """The artifact of `work`, without exact kernels."""
+    path = tmp_path_factory.mktemp("artifact") / "work.svm"
+    with shapevm.compile(module(work), (X(3),), dynamic_shapes={"x": {0: N}}, strategy="generic") as exe:
+        exe.save(path)
+    return path
+
+
+def run_python(
+    code: str, *args: object, timeout: float = 60, **variables: str
+) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | variables,
+        check=False,
+    )
+
+
+# Strategies -----------------------------------------------------------------------------------------
+
+
+def test_strategies_give_equal_bits(saved):
+    exes = [shapevm.load(saved, strategy=strategy) for strategy in ("generic", "jit", "auto")]
+    for n in (1, 2, 3, 16, 17, 100, 0):
+        results = []
+        for exe in exes:
+            results += [bits(exe(X(n))) for _ in range(4)]
+            exe.wait_until_specialised()
+            results.append(bits(exe(X(n))))
+        assert all(result == results[0] for result in results)
+    generic, jit, auto = (exe.stats() for exe in exes)
+    assert generic.tier() == "generic" and generic.compiled == generic.from_cache == 0
+    assert jit.tier() == auto.tier() == "exact"
+    for exe in exes:
+        exe.close()
+
+
+def test_the_strategy_is_the_settings(saved):
+    with shapevm.settings.scope(strategy="jit"), shapevm.load(saved) as exe:
+        exe(X(5))
+        assert exe.stats().tier() == "exact"
+    with shapevm.settings.scope(strategy="generic"), shapevm.load(saved) as exe:
+        for _ in range(5):
+            exe(X(5))
+        assert exe.stats().tier() == "generic"
+    with pytest.raises(
+        shapevm.ArgumentError, match="strategy 'fast' is unknown; known are auto, jit, generic"
+    ):
+        shapevm.load(saved, strategy="fast")
+
+
+def test_auto_specialises_what_is_hot(saved):
+    with shapevm.settings.scope(hot_calls=3), shapevm.load(saved, strategy="auto") as exe:
+        for calls in range(1, 3):
+            exe(X(21))
+            exe.wait_until_specialised()
+            assert exe.stats().tier() == "generic", calls
+        exe(X(21))
+        exe(X(21))
+        assert exe.wait_until_specialised()
+        assert exe.stats().tier() == "exact"
+        exe(X(22))
+        assert exe.stats().tier().startswith("exact ")  # some of both
+
+
+# Statistics -----------------------------------------------------------------------------------------
+
+
+def test_stats_count(saved):
+    with shapevm.load(saved, strategy="generic") as exe:
+        assert exe.stats().entries == () and exe.stats().calls == 0
+        for n in (3, 3, 4, 3):
+            exe(X(n))
+        stats = exe.stats()
+        assert (stats.calls, stats.plans, stats.replays) == (4, 2, 2)
+        n_kernels = len(exe.machine.kernels)
+        assert len(stats.entries) == 2 * n_kernels
+        assert {entry.dims for _, entry in stats.entries} == {(3,), (4,)}
+
+
+def test_since_tells_what_ran(saved):
+    with shapevm.load(saved, strategy="generic") as exe:
+        exe(X(3))
+        before = exe.stats()
+        assert exe.stats().since(before).entries == () and exe.stats().since(before).calls == 0
+        exe(X(4))
+        new = exe.stats().since(before)
+        assert new.calls == 1 and {entry.dims for _, entry in new.entries} == {(4,)}
+        before = exe.stats()
+        exe(X(3))
+        again = exe.stats().since(before)
+        assert again.replays == 1 and {entry.dims for _, entry in again.entries} == {(3,)}
+
+
+def test_exact_kernels_asked_for_are_in_the_artifact(module, tmp_path):
+    sizes = [{"n": 5}, {"n": 6}]
+    with shapevm.compile(module(work), (X(3),), dynamic_shapes={"x": {0: N}}, sizes=sizes) as exe:
+        exe.save(tmp_path / "sized.svm")
+    with shapevm.load(tmp_path / "sized.svm", strategy="auto") as exe:
+        for n in (5, 6):
+            exe(X(n))
+        assert exe.stats().tier() == "exact" and exe.stats().compiled == exe.stats().from_cache == 0
+        exe(X(7))
+        assert exe.stats().tier() != "exact"
+
+
+def test_summary_and_repr(saved):
+    exe = shapevm.load(saved)
+    kernels = len(exe.machine.kernels)
+    assert exe.summary() == f"{kernels} kernels for n 0..5000"
+    assert repr(exe) == f"<shapevm.Executable: {kernels} kernels for n 0..5000>"
+    exe.close()
+    assert repr(exe) == "<shapevm.Executable, closed>"
+
+
+# The disk cache -------------------------------------------------------------------------------------
+
+COMPILE = """
+    import sys, torch, shapevm
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.tanh(x).sum(-1) * 3.25
+    n = torch.export.Dim("n", min=0)
+    exe = shapevm.compile(Model(), (torch.ones(3, 8),), dynamic_shapes={"x": {0: n}}, strategy="jit")
+    for n in (3, 4):
+        exe(torch.ones(n, 8))
+    stats = exe.stats()
+    print(stats.compiled, stats.from_cache)
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    first, second = (run_python(COMPILE, SHAPEVM_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    compiled, from_cache = map(int, first.stdout.split())
+    assert compiled >= 3 and from_cache == 0
+    assert second.stdout.split() == ["0", str(compiled)]
+    entries = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(entries) == compiled
+    for path in entries:  # what is damaged is compiled again, what is gone too
+        path.write_bytes(path.read_bytes()[:-1])
+    entries[0].unlink()
+    assert run_python(COMPILE, SHAPEVM_CACHE_DIR=str(tmp_path)).stdout.split() == [str(compiled), "0"]
+
+
+@pytest.mark.parametrize("variables", [{"SHAPEVM_CACHE": "0"}, {"SHAPEVM_CACHE_DIR": "/proc/no/such/folder"}])
+def test_without_a_cache(variables):
+    done = run_python(COMPILE, **variables)
+    assert done.returncode == 0 and done.stdout.split()[1] == "0", done.stderr
+
+
+# Files ----------------------------------------------------------------------------------------------
+
+
+def test_saving_is_all_or_nothing(saved, tmp_path):
+    with shapevm.load(saved) as exe:
+        target = tmp_path / "copy.svm"
+        target.write_text("what was there before")
+        exe.save(target)
+        assert target.read_bytes() == saved.read_bytes()
+        exe.save(str(saved))  # over itself
+        assert target.read_bytes() == saved.read_bytes()
+        for place in (tmp_path / "no" / "folder.svm", tmp_path):
+            with pytest.raises(OSError, match="cannot be written"):
+                exe.save(place)
+        assert os.listdir(tmp_path) == ["copy.svm"]
+        umask = os.umask(0o027)
+        try:
+            exe.save(target)
+        finally:
+            os.umask(umask)
+        assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_was_loaded_is_saved_even_when_the_file_has_changed(saved, tmp_path):
+    original = tmp_path / "model.svm"
+    original.write_bytes(saved.read_bytes())
+    with shapevm.load(original) as exe:
+        original.unlink()
+        original.write_text("another file")
+        exe.save(tmp_path / "copy.svm")
+        assert bits(exe(X(3))) == bits(shapevm.load(tmp_path / "copy.svm")(X(3)))
+    exe.save(tmp_path / "closed.svm")
+    assert (tmp_path / "closed.svm").read_bytes() == saved.read_bytes()
+
+
+def test_compiling_leaves_no_files_and_no_descriptors(module, tmp_path, monkeypatch):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shapevm.compile(module(work), (X(3),)).close()
+    before = len(os.listdir("/proc/self/fd"))
+    exe = shapevm.compile(module(work), (X(3),))
+    assert os.listdir(tmp_path) == []
+    exe.save(tmp_path / "x.svm")
+    exe.close()
+    del exe
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "no artifact", "bit", "missing", "folder"])
+def test_files_that_are_no_artifacts(saved, tmp_path, damage):
+    path = tmp_path / "bad.svm"
+    data = bytearray(saved.read_bytes())
+    if damage == "bit":
+        data[len(data) // 2] ^= 4
+    contents = {"empty": b"", "cut": bytes(data[:2000]), "no artifact": b"hello" * 1000, "bit": bytes(data)}
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "missing":
+        path.write_bytes(contents[damage])
+    with pytest.raises(shapevm.Error) as caught:
+        shapevm.load(path)
+    assert isinstance(caught.value, (shapevm.ArtifactError, OSError)) and "\n" not in str(caught.value)
+
+
+def test_an_artifact_whose_structure_is_not_the_programs(saved, tmp_path):
+    from dataclasses import replace
+
+    from shapevm.vm.artifact import read, write
+
+    program = read(saved)
+    for structure in (
+        {"inputs": '{"positional":["x"],"parameters":{"x":{"list":["*","*"]}}}'},
+        {"inputs": '{"positional":["y"],"parameters":{"x":"*"}}'},
+        {"inputs": "[]"},
+        {"outputs": '"*"'},
+        {"outputs": '{"dict":["*","*"]}'},
+        {"outputs": '{"object":5,"fields":{"a":"*","b":"*"}}'},
+        {"outputs": "{"},
+        {"outputs": 7},
+    ):
+        write(replace(program, meta={"structure": structure}), tmp_path / "odd.svm")
+        with pytest.raises(shapevm.ArtifactError):
+            shapevm.load(tmp_path / "odd.svm")
+    write(replace(program, meta={}), tmp_path / "flat.svm")  # without a structure: by name, a tuple
+    with shapevm.load(tmp_path / "flat.svm") as exe:
+        assert bits(exe(x=X(3))) == bits(shapevm.load(saved)(X(3)))
+
+
+# Flat calls -----------------------------------------------------------------------------------------
+
+
+def test_run_takes_and_gives_flat_values_by_name(build):
+    exe = build(lambda self, d: {"s": d["a"] + d["b"], "t": (d["a"],)}, {"a": X(2), "b": X(3)[:2]})
+    results = exe.run({"d.b": X(3)[:2], "d.a": X(2)})
+    assert list(results) == ["s", "t.0"] and torch.equal(results["t.0"], X(2))
+    with pytest.raises(shapevm.ArgumentError, match="input 'd.b' is missing; the program takes d.a, d.b"):
+        exe.run({"d.a": X(2)})
+    with pytest.raises(shapevm.ArgumentError, match="input 'c' is unknown; the program takes d.a, d.b"):
+        exe.run({"d.a": X(2), "d.b": X(2), "c": X(2)})
+
+
+# The end --------------------------------------------------------------------------------------------
+
+
+def compiler_threads() -> int:
+    return sum(thread.name == "shapevm-compiler" for thread in threading.enumerate())
+
+
+def test_closed_executables_say_so(saved):
+    exe = shapevm.load(saved)
+    exe(X(3))
+    exe.close()
+    exe.close()
+    for use in (lambda: exe(X(3)), lambda: exe.bind(X(3)), exe.stats, lambda: exe.run({"x": X(3)})):
+        with pytest.raises(shapevm.ArgumentError, match="the program is closed; load the artifact again"):
+            use()
+
+
+def test_closing_ends_the_thread(saved):
+    before = compiler_threads()
+    exe = shapevm.load(saved, strategy="auto")
+    assert compiler_threads() == before + 1
+    exe.close()
+    assert compiler_threads() == before
+    with shapevm.load(saved, strategy="generic"):
+        assert compiler_threads() == before
+
+
+def test_collected_executables_leave_nothing(saved):
+    gc.collect()
+    before = compiler_threads()
+    exes = [shapevm.load(saved, strategy="auto") for _ in range(5)]
+    for exe in exes:
+        exe(X(3))
+    machines = [weakref.ref(exe.machine) for exe in exes]
+    del exe, exes
+    gc.collect()
+    for _ in range(1000):
+        if compiler_threads() == before and not any(ref() for ref in machines):
+            break
+        threading.Event().wait(0.01)
+    gc.collect()
+    assert compiler_threads() == before and not any(ref() for ref in machines)
+
+
+def test_loading_and_closing_does_not_leak(saved):
+    done = run_python(
+        """
+        import resource, sys, numpy, shapevm
+        x = numpy.ones((64, 8), "f")
+        def use(times):
+            for _ in range(times):
+                with shapevm.load(sys.argv[1], strategy="auto") as exe:
+                    for _ in range(3):
+                        exe(x)
+                    exe.wait_until_specialised()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        use(20)
+        print(use(1), use(60))
+        """,
+        saved,
+    )
+    before, after = map(int, done.stdout.split())
+    assert after - before < 4096, "KiB that 60 programs left behind"
+
+
+# Threads and processes ------------------------------------------------------------------------------
+
+
+def test_threads_share_an_executable_while_it_specialises(saved):
+    with shapevm.load(saved, strategy="generic") as plain:
+        expected = {n: bits(plain(X(n))) for n in range(1, 60)}
+    wrong: list[object] = []
+    with shapevm.settings.scope(compile_budget=0), shapevm.load(saved, strategy="auto") as exe:
+        start = threading.Barrier(4)
+
+        def call(first: int) -> None:
+            try:
+                start.wait()
+                for _ in range(8):
+                    for n in range(first, 60, 2):
+                        if bits(exe(X(n))) != expected[n]:
+                            wrong.append(n)
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=call, args=(1 + i % 2,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert exe.wait_until_specialised() and not wrong
+        assert exe.stats().tier() == "exact"
+        compiled = exe.stats().compiled + exe.stats().from_cache
+        assert compiled == len(exe.stats().entries)  # each once, though several threads wanted it
+
+
+@pytest.mark.parametrize("strategy", ["auto", "jit", "generic"])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_fork(saved, strategy, n_threads):
+    """A child runs the program that its parent has loaded, also at shapes that need compiling."""
+    done = run_python(
+        """
+        import os, sys, numpy, shapevm
+        shapevm.set_threads(int(sys.argv[3]))
+        exe = shapevm.load(sys.argv[1], strategy=sys.argv[2])
+        def call(n):
+            return [y.tobytes() for y in exe(numpy.random.default_rng(n).random((n, 8), "f"))]
+        before = [call(n) for n in (5, 5, 5, 600)]
+        for child in range(3):
+            pid = os.fork()
+            if pid == 0:
+                same = [call(n) for n in (5, 5, 5, 600)] == before
+                for n in range(40 + child, 45):
+                    for _ in range(4):
+                        call(n)
+                same = same and exe.wait_until_specialised(20)
+                if sys.argv[2] != "generic":
+                    same = same and all(e.tier == "exact" for _, e in exe.stats().entries if e.dims[0] >= 40)
+                os._exit(0 if same else 3)
+            call(30 + child)
+            assert os.waitpid(pid, 0)[1] == 0
+        exe.wait_until_specialised()
+        print("both", call(5) == before[0])
+        """,
+        saved,
+        strategy,
+        n_threads,
+        SHAPEVM_COMPILE_BUDGET="0",
+    )
+    assert done.stdout == "both True\n", (done.returncode, done.stderr)
+
+
+EXITS = {
+    "the end": "",
+    "sys.exit": "sys.exit(0)",
+    "os._exit": "sys.stdout.flush(); os._exit(0)",
+    "kept by a cycle": "exe.cycle = exe",
+    "kept by a module": "shapevm.kept = exe",
+    "closed": "exe.close()",
+}
+
+
+@pytest.mark.parametrize("end", EXITS)
+def test_a_process_ends_while_it_compiles(saved, end):
+    done = run_python(
+        """
+        import os, sys, numpy, shapevm
+        exe = shapevm.load(sys.argv[1], strategy="auto")
+        for n in range(1, 60):
+            for _ in range(3):
+                exe(numpy.ones((n, 8), "f"))
+        assert any(entry.state == "queued" for _, entry in exe.stats().entries)
+        print("done")
+"""
+        + f"        {EXITS[end]}\n",
+        saved,
+        SHAPEVM_CACHE="0",
+        timeout=20,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+# Without the packages that compiling needs ----------------------------------------------------------
+
+BLOCK = """
+    import sys
+    class Blocker:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in sys.argv[2].split(","):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    sys.meta_path.insert(0, Blocker())
+    import importlib.util
+    found = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, package=None: None if name in sys.argv[2].split(",") else found(name)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["auto", "generic", "jit"])
+@pytest.mark.parametrize("missing", ["torch", "torch,llvmlite,elftools,sympy,rich,platformdirs"])
+def test_loading_needs_no_compiler(saved, strategy, missing):
+    code = """
+    import numpy, shapevm
+    exe = shapevm.load(sys.argv[1], strategy=sys.argv[3])
+    try:
+        for _ in range(5):
+            softmax, total = exe(numpy.ones((7, 8), "f"))
+        exe.wait_until_specialised()
+        exe(numpy.ones((7, 8), "f"))
+        print(type(total).__name__, total.shape, exe.stats().tier())
+    except shapevm.Error as error:
+        print(error)
+    """
+    done = run_python(BLOCK + code, saved, missing, strategy)
+    assert done.returncode == 0, done.stderr
+    if strategy == "jit" and "llvmlite" in missing:
+        assert "needs exact code and no compiler is attached; use strategy generic" in done.stdout
+    else:
+        tier = "generic" if "llvmlite" in missing or strategy == "generic" else "exact"
+        assert done.stdout == f"ndarray (7,) {tier}\n"
+
+
+def test_compiling_without_its_packages_says_what_to_install():
+    code = """
+    import shapevm
+    try:
+        shapevm.compile(None)
+    except shapevm.Error as error:
+        print(error)
+    """
+    done = run_python(BLOCK + code, "", "torch,llvmlite")
+    assert done.stdout.startswith("compiling needs llvmlite, torch: install shapevm[compile]"), done.stderr
+
+
+def test_importing_is_quick_and_brings_in_nothing():
+    done = run_python(
+        """
+        import sys, time
+        start = time.perf_counter()
+        import shapevm
+        print(time.perf_counter() - start)
+        print(*[name for name in ("torch", "llvmlite", "numpy", "sympy", "click", "rich") if name in sys.modules])
+        """
+    )
+    seconds, modules = done.stdout.split("\n")[:2]
+    assert modules == "" and float(seconds) < 0.15
+
+
+# Other targets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["auto", "jit", "generic"])
+def test_an_artifact_for_another_cpu_is_compiled_again_where_that_is_possible(
+    module, saved, tmp_path, strategy
+):
+    other = "x86-64-v4" if os.uname().machine == "aarch64" else "aarch64"
+    path = tmp_path / "other.svm"
+    with shapevm.compile(module(work), (X(3),), dynamic_shapes={"x": {0: N}}, target=other) as exe:
+        exe.save(path)
+        assert bits(exe(X(5))) == bits(shapevm.load(saved)(X(5)))
+    with shapevm.load(path, strategy=strategy) as exe:
+        assert bits(exe(X(5))) == bits(shapevm.load(saved)(X(5)))
+    code = """
+    import shapevm
+    try:
+        shapevm.load(sys.argv[1])
+    except shapevm.Error as error:
+        print(error)
+    """
+    done = run_python(BLOCK + code, path, "llvmlite")
+    assert f"has machine code for {other}, this CPU runs" in done.stdout, done.stderr
+
+
+def test_machine_code_that_is_asked_for_is_the_artifacts(module, tmp_path):
+    from shapevm.vm.artifact import read
+
+    with shapevm.settings.scope(target="x86-64-v3"):
+        shapevm.compile(module(work), (X(3),)).save(tmp_path / "v3.svm")
+    assert {o.target for kernel in read(tmp_path / "v3.svm").kernels for o in kernel.objects} == {"x86-64-v3"}
+    assert Path(tmp_path / "v3.svm").stat().st_size > 0
