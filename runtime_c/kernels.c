@@ -87,6 +87,7 @@ static void choose_target(const svm_program *p, kernel *k, int32_t n) {
     if (!strcmp(k->objects[i].record->target, best)) k->objects[kept++] = k->objects[i];
   }
   k->n_objects = k->info.n_objects = kept;
+  k->info.target = kept ? best : "";
 }
 
 static int32_t check_code_range(const svm_program *p, const svm_file_object *o, uint64_t *total,

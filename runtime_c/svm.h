@@ -158,6 +158,7 @@ typedef struct svm_kernel_info {
   const char *label, *source, *spec;              /* for people; the model's line; the spec as JSON */
   int32_t n_dims, n_buffers, n_objects, reserved; /* objects: usable on this CPU, exact ones and generic */
   int64_t code_bytes;
+  const char *target; /* of the objects, "" if there are none; exact code for another may give other bits */
 } svm_kernel_info;
 
 int32_t svm_n_inputs(const svm_program *program);

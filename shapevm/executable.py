@@ -342,7 +342,7 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
         foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
         wanted = compiler and options.strategy != "generic"
         if foreign or (wanted and store is None):
-            store = open_store(is_host=True)
+            store = open_store(own_target(machine), is_host=True)
             add_generic(machine, store, foreign)
         made = Executable(machine, file, store)
     except BaseException:
@@ -352,6 +352,12 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
         limited = options.strategy == "auto" and settings.compile_budget > 0
         made.specialise(settings.compile_budget / 1e3 if limited else None)
     return made
+
+
+def own_target(machine: Machine) -> str | None:
+    """Return the target of the artifact's code that runs here, None without any. Exact code is compiled for
+    the same: other targets may give other bits."""
+    return next((kernel.target for kernel in machine.kernels if kernel.n_objects), None)
 
 
 def executable_of(

@@ -68,7 +68,9 @@ class Request:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """An entry of the kernel table: `spec` is JSON, `n_objects` counts code objects that this CPU runs."""
+    """An entry of the kernel table: `spec` is JSON, `n_objects` counts code objects that this CPU runs, all
+    of one `target`.
+    """
 
     label: str
     source: str
@@ -77,6 +79,7 @@ class KernelInfo:
     n_buffers: int
     n_objects: int
     code_bytes: int
+    target: str
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,7 @@ class Machine:
                 r.n_buffers,
                 r.n_objects,
                 r.code_bytes,
+                _text(r.target),
             )
             for r in rows
         )

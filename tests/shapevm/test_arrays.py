@@ -226,7 +226,7 @@ def test_results_outlive_the_executable(module):
 @pytest.mark.parametrize(
     ("x", "error", "words"),
     [
-        (torch.ones(3, 4, dtype=torch.float64), shapevm.DtypeError, 'input "x" is f64; the program takes f32'),
+        (torch.ones(3, 4).double(), shapevm.DtypeError, 'input "x" is f64; the program takes f32'),
         (np.ones((3, 4), np.float64), shapevm.DtypeError, 'input "x" is f64; the program takes f32'),
         (torch.ones(3, 4, dtype=torch.complex64), shapevm.DtypeError, 'input "x" is torch.complex64'),
         (np.ones((3, 4), np.complex64), shapevm.DtypeError, 'input "x" is complex64'),

@@ -1,19 +1,103 @@
-"""Background specialisation: what it may cost."""
+"""The thread that compiles: failures are told, budgets kept, limits on code hold."""
 
+import time
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from shapevm.specialise import Budget
+import shapevm
+from shapevm import executable
+from shapevm.specialise import Budget, open_store
+
+LIMIT = 1 << 16
 
 
-def test_the_budget_grants_its_share_after_a_burst(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("shapevm.specialise.time.monotonic", lambda: now[0])
-    budget = Budget(0.2, burst=0.1)
-    assert budget.spend(0.06) == 0.0
-    assert budget.spend(0.06) == pytest.approx(0.1)  # 0.02 s too much: 0.1 s at a fifth
-    now[0] += 0.1
-    assert budget.spend(0.01) == pytest.approx(0.05)
-    now[0] += 1000.0
-    assert budget.spend(0.1) == 0.0  # no more than the burst is saved
-    assert budget.spend(0.1) == pytest.approx(0.5)
-    assert Budget(None).spend(1e9) == 0.0
+def rows(n: int) -> np.ndarray:
+    return np.random.default_rng(n).random((n, 8), "f")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Every compilation of an exact kernel fails."""
+    from shapevm.jit.store import KernelStore
+
+    def record(self, spec, dims):
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(KernelStore, "record", record)
+
+
+def test_a_failure_does_not_stop_auto(artifact, failing):
+    with shapevm.load(artifact, strategy="auto") as exe:
+        first = exe(rows(7))
+        for _ in range(6):
+            exe(rows(7))
+        assert exe.wait_until_specialised()
+        entries = exe.stats().entries
+        assert {(entry.state, entry.tier, entry.failure) for _, entry in entries} == {
+            ("failed", "generic", "ValueError: no luck")
+        }
+        np.testing.assert_array_equal(exe(rows(7))["sum"], first["sum"])
+
+
+def test_a_failure_is_told_under_jit(artifact, failing):
+    with shapevm.load(artifact, strategy="jit") as exe:
+        exe(rows(3))  # in the artifact
+        for _ in range(2):
+            with pytest.raises(shapevm.Error, match="could not be compiled: ValueError: no luck"):
+                exe(rows(7))
+
+
+def test_the_code_limit_evicts(artifact, monkeypatch):
+    options = executable.machine_options
+    monkeypatch.setattr(executable, "machine_options", lambda *a: replace(options(*a), code_bytes_max=LIMIT))
+    with shapevm.load(artifact, strategy="jit") as exe:
+        for n in range(1, 101):
+            exe(rows(n))
+        assert exe.stats().code_bytes <= LIMIT
+        evicted = exe.machine.stats()["code_evicted"]
+        expected = shapevm.load(artifact, strategy="generic")
+        for n in range(1, 101):
+            np.testing.assert_array_equal(exe(rows(n))["sum"], expected(rows(n))["sum"])
+        assert exe.stats().code_bytes <= LIMIT and exe.machine.stats()["code_evicted"] >= evicted > 0
+
+
+def test_the_plan_limit(artifact):
+    with shapevm.settings.scope(plans=5), shapevm.load(artifact, strategy="generic") as exe:
+        for n in range(1, 50):
+            exe(rows(n))
+        assert exe.stats().plans == 5
+
+
+def test_budget():
+    budget = Budget(0.5, burst=0.1)
+    assert budget.spend(0.1) == pytest.approx(0, abs=0.01)
+    assert budget.spend(0.1) == pytest.approx(0.2, abs=0.02)
+    assert Budget(None).spend(100) == 0
+
+
+def test_waiting_lifts_the_budget(artifact):
+    with (
+        shapevm.settings.scope(compile_budget=1, cache=False),
+        shapevm.load(artifact, strategy="auto") as exe,
+    ):
+        for n in range(10, 20):
+            for _ in range(3):
+                exe(rows(n))
+        assert not exe.wait_until_specialised(timeout=0)
+        start = time.monotonic()
+        assert exe.wait_until_specialised()
+        assert exe.stats().tier() == "exact" and time.monotonic() - start < 20
+
+
+def test_stores(tmp_path):
+    with shapevm.settings.scope(cache_dir=str(tmp_path), cache_mib=3, target="x86-64-v3"):
+        store = open_store()
+        assert store.target == "x86-64-v3"
+        assert (store.cache.directory, store.cache.max_bytes) == (tmp_path, 3 << 20)
+        assert open_store("aarch64").target == "aarch64"
+    with shapevm.settings.scope(cache=False):
+        assert open_store().cache is None
+    with shapevm.settings.scope(target="z80"), pytest.raises(shapevm.ArgumentError, match="'z80' is unknown"):
+        open_store()

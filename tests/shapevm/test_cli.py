@@ -1,0 +1,306 @@
+"""The command line: what it prints, writes, and answers to bad input."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click.testing
+import numpy as np
+import pytest
+import torch
+
+import shapevm
+from shapevm.__main__ import main
+
+
+@pytest.fixture
+def run():
+    """Return a function that runs a command and gives its standard output; it must succeed unless told."""
+
+    def run(*arguments, code=0):
+        result = click.testing.CliRunner().invoke(main, [str(a) for a in arguments], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result.stdout if code == 0 else result.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def x(tmp_path_factory):
+    path = tmp_path_factory.mktemp("inputs") / "x.npy"
+    np.save(path, np.random.default_rng(0).random((5, 8), "f"))
+    return path
+
+
+# compile --------------------------------------------------------------------------------------------
+
+
+def test_compile_writes_an_artifact(run, model_file, tmp_path, net):
+    path = tmp_path / "net.svm"
+    text = run("compile", f"{model_file}:make", "-o", path, "--sizes", "n=5", "--sizes", "n=6", "-q")
+    assert text.startswith(f"{path}: 0.0 MB, 2 kernels for n 1..100")
+    with shapevm.load(path, strategy="auto") as exe:
+        x = torch.randn(5, 8)
+        torch.testing.assert_close(exe(x)["h"], net["model"](x)["h"].detach())
+        assert exe.stats().tier() == "exact"
+
+
+def test_compile_takes_files_and_modules(run, model_file, tmp_path, net, monkeypatch):
+    exported = torch.export.export(net["model"], net["args"], dynamic_shapes=net["dynamic_shapes"])
+    torch.export.save(exported, tmp_path / "net.pt2")
+    run("compile", tmp_path / "net.pt2", "-o", tmp_path / "a.svm", "-q")
+    monkeypatch.chdir(model_file.parent)
+    run("compile", "net_of_test:make", "-o", tmp_path / "b.svm", "-q")
+    x = torch.randn(4, 8)
+    a, b = (shapevm.load(tmp_path / name)(x)["sum"] for name in ("a.svm", "b.svm"))
+    assert torch.equal(a, b)
+
+
+def test_compile_for_another_target(run, model_file, tmp_path):
+    run("compile", f"{model_file}:make", "-o", tmp_path / "v3.svm", "--target", "x86-64-v3", "-q")
+    assert "targets: x86-64-v3\n" in run("inspect", tmp_path / "v3.svm")
+
+
+def test_progress_goes_to_standard_error(model_file, tmp_path):
+    command = ["compile", f"{model_file}:make", "-o", str(tmp_path / "net.svm")]
+    result = click.testing.CliRunner().invoke(main, command)
+    assert result.stderr.split("\n")[:3] == ["load the model", "export", "import"]
+    assert "kernels" in result.stderr and "kernels\n" not in result.stdout
+    assert click.testing.CliRunner().invoke(main, [*command, "-q"]).stderr == ""
+
+
+# run ------------------------------------------------------------------------------------------------
+
+
+def test_run_prints_and_writes_results(run, artifact, x, tmp_path):
+    lines = run("run", artifact, "--input", f"x={x}", "--output", tmp_path / "out.npz", "--repeat", "5")
+    sums, h, times = lines.splitlines()
+    assert (sums, h) == ("sum: float32[5]", "h: float32[5, 16]")
+    assert times.startswith("first ") and times.endswith("(5 calls)")
+    expected = shapevm.load(artifact)(np.load(x))
+    written = np.load(tmp_path / "out.npz")
+    assert list(written) == ["sum", "h"]
+    for name in written:
+        np.testing.assert_array_equal(written[name], expected[name])
+
+
+@pytest.mark.parametrize("strategy", ["auto", "jit", "generic"])
+def test_run_and_the_runner_write_the_same(run, artifact, x, tmp_path, strategy):
+    np.savez(tmp_path / "in.npz", x=np.load(x))
+    ours, theirs = tmp_path / "ours.npz", tmp_path / "theirs.npz"
+    run("run", artifact, "--input", tmp_path / "in.npz", "--output", ours, "--strategy", strategy)
+    command = [shapevm.runner_path(), artifact, "--input", tmp_path / "in.npz", "--output", theirs]
+    subprocess.run(command, check=True, capture_output=True)
+    for name in ("sum", "h"):
+        assert np.load(ours)[name].tobytes() == np.load(theirs)[name].tobytes()
+
+
+def test_run_with_numbers_and_one_result(run, build, tmp_path):
+    exe = build(
+        lambda self, x, k: x * k,
+        torch.ones(3),
+        2,
+        dynamic_shapes={"x": None, "k": torch.export.Dim.DYNAMIC},
+    )
+    exe.save(tmp_path / "scale.svm")
+    np.save(tmp_path / "x.npy", np.ones(3, "f"))
+    np.save(tmp_path / "k.npy", np.array(5))
+    for k in (5, tmp_path / "k.npy"):
+        out = tmp_path / "out.npy"
+        run(
+            "run",
+            tmp_path / "scale.svm",
+            "--input",
+            f"x={tmp_path}/x.npy",
+            "--input",
+            f"k={k}",
+            "--output",
+            out,
+        )
+        np.testing.assert_array_equal(np.load(out), [5, 5, 5])
+    message = run("run", tmp_path / "scale.svm", "--input", "k=five", code=1)
+    assert "input 'k' is 'five'; the program takes one int" in message
+
+
+def test_outputs_may_have_any_name(run, build, tmp_path):
+    exe = build(lambda self, x: {"file": x + 1, "args": (x, {"a": x * 2}), "n": x.shape[0]}, torch.ones(3))
+    exe.save(tmp_path / "names.svm")
+    np.save(tmp_path / "x.npy", np.ones(3, "f"))
+    text = run(
+        "run", tmp_path / "names.svm", "--input", f"x={tmp_path}/x.npy", "--output", tmp_path / "out.npz"
+    )
+    assert "args.1.a: float32[3]" in text
+    out = np.load(tmp_path / "out.npz")
+    assert list(out) == ["file", "args.0", "args.1.a"] or list(out) == ["file", "args.0", "args.1.a", "n"]
+    np.testing.assert_array_equal(out["args.1.a"], [2, 2, 2])
+
+
+# dis, inspect, settings -----------------------------------------------------------------------------
+
+
+def test_dis_prints_code_then_specs_once(run, artifact):
+    text = run("dis", artifact)
+    assert 'input "x": f32[s0, 8]' in text and 'line "net_of_test.py:15"' in text
+    code, *specs = text.split("\nspec @")
+    assert code.count("launch ") == len(specs) == 2
+    assert " of k0, matmul" in specs[0].split("\n")[0] and "\n    b0 f32[n0,8]\n" in specs[0]
+    for spec in specs:
+        assert f"@{spec.split()[0]}" in code
+    assert '{\\"' not in text  # no JSON
+
+
+def test_inspect(run, artifact):
+    text = run("inspect", artifact)
+    size = artifact.stat().st_size
+    assert text.startswith(f"{artifact}: {size:,} bytes (weights ")
+    for line in (
+        "size n: 1 to 100",
+        "input x: f32[n, 8]",
+        "output sum",
+        "output h",
+        "operators that PyTorch must run: none",
+        "runs with shapevm-run: yes",
+    ):
+        assert line in text.split("\n"), line
+    assert re.search(r"^  k0 matmul.* \(net_of_test.py:1\d\): generic, exact for \[3\]$", text, re.MULTILINE)
+    data = json.loads(run("inspect", artifact, "--json"))
+    assert data["file_bytes"] == size and data["outputs"] == ["sum", "h"] and data["standalone"]
+    assert data["inputs"] == [{"name": "x", "kind": "tensor", "dtype": "f32", "shape": ["n", "8"]}]
+    assert [kernel["exact"] for kernel in data["kernels"]] == [[[3]], [[3]]]
+
+
+def test_settings(run, monkeypatch):
+    monkeypatch.setenv("SHAPEVM_PLANS", "7")
+    lines = run("settings").splitlines()
+    assert len(lines) == len(shapevm.settings._table)
+    assert any(line.split()[:4] == ["*", "plans", "7", "SHAPEVM_PLANS"] for line in lines)
+    assert any(line.split()[:3] == ["strategy", "auto", "SHAPEVM_STRATEGY"] for line in lines)
+
+
+# What goes wrong ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("compile {model}:make", 2, "Missing option '-o'"),
+        ("compile {model}:none -o {new}", 1, "net_of_test.py has no function 'none'"),
+        ("compile {model}:torch -o {new}", 1, "net_of_test.py has no function 'torch'"),
+        (
+            "compile {model}:nothing -o {new}",
+            1,
+            "nothing returned a int; it must return a dict with at least",
+        ),
+        (
+            "compile {model}:misspelt -o {new}",
+            1,
+            "the key 'arguments'; known are model, args, kwargs, dynamic_",
+        ),
+        ("compile {model} -o {new}", 1, "is neither FILE.pt2 nor FILE.py:NAME nor MODULE:NAME"),
+        ("compile /no/file.py:make -o {new}", 1, "/no/file.py does not exist"),
+        ("compile /no/file.pt2 -o {new}", 1, "/no/file.pt2 does not exist"),
+        ("compile no.such.module:make -o {new}", 1, "there is no module 'no.such.module'"),
+        (
+            "compile {model}:make -o /no/folder/net.svm",
+            1,
+            "/no/folder/net.svm cannot be written: No such file",
+        ),
+        ("compile {model}:make -o {new} --sizes n", 2, "sizes 'n' must look like batch=1,length=16"),
+        ("compile {model}:make -o {new} --sizes m=3", 1, "sizes m=3 must give a value for each of n"),
+        ("compile {model}:make -o {new} --sizes n=101", 1, "n is 101; it must be at least 1 and at most 100"),
+        ("compile {model}:make -o {new} --target z80", 1, "target 'z80' is unknown; known are x86-64-v4"),
+        ("run {artifact} --input {x}", 1, "x.npy is one array without a name; write NAME="),
+        ("run {artifact} --input y={x}", 1, "input 'y' is unknown; the program takes x"),
+        ("run {artifact}", 1, "input 'x' is missing; the program takes x"),
+        ("run {artifact} --input x=/no/x.npy", 1, "/no/x.npy cannot be read as a numpy file: No such file"),
+        ("run {artifact} --input x={model}", 1, "net_of_test.py cannot be read as a numpy file"),
+        ("run {artifact} --input x={empty}", 1, "cannot be read as a numpy file"),
+        ("run {artifact} --input x={wide}", 1, 'input "x": axis 1 has size 9; it must be 8'),
+        ("run {artifact} --input x={x} --repeat 0", 2, "Invalid value for '--repeat'"),
+        ("run {artifact} --input x={x} --strategy fast", 2, "Invalid value for '--strategy'"),
+        ("run {artifact} --input x={x} --output /no/o.npz", 1, "/no/o.npz cannot be written: No such file"),
+        (
+            "run {artifact} --input x={x} --output {new}.npy",
+            1,
+            "a .npy file holds one result, the program has 2",
+        ),
+        ("run {model}", 1, "this is no .svm file"),
+        ("run /no/file.svm", 2, "File '/no/file.svm' does not exist"),
+        ("inspect {empty}", 1, "is empty"),
+        ("dis {cut}", 1, "artifact"),
+        ("inspect {flipped}", 1, ""),
+        ("run {flipped} --input x={x}", 1, ""),
+        ("show {model}:make --stage lex", 1, "stage 'lex' does not exist; there are import, decompose"),
+        ("show {model}:make --kernel 2", 1, "kernel 2 does not exist; there are 0 to 1"),
+        ("show {model}:make --kernel -1", 1, "kernel -1 does not exist; there are 0 to 1"),
+        ("show {model}:make --sizes m=2", 1, "sizes m=2 must give a value for each of n"),
+        ("show {model}:make -o {empty}", 1, "cannot be written"),
+        ("explain {model}", 2, "No such command 'explain'"),
+    ],
+)
+def test_errors_are_one_sentence(run, model_file, artifact, x, tmp_path, arguments, code, message):
+    data = bytearray(artifact.read_bytes())
+    (tmp_path / "cut.svm").write_bytes(data[: len(data) // 2])
+    data[len(data) // 2] ^= 1
+    (tmp_path / "flipped.svm").write_bytes(data)
+    (tmp_path / "empty").touch()
+    np.save(tmp_path / "wide.npy", np.ones((5, 9), "f"))
+    names = {
+        name: tmp_path / file
+        for name, file in [("cut", "cut.svm"), ("flipped", "flipped.svm"), ("empty", "empty")]
+    }
+    filled = arguments.format(
+        model=model_file,
+        artifact=artifact,
+        x=x,
+        new=tmp_path / "new.svm",
+        wide=tmp_path / "wide.npy",
+        **names,
+    )
+    text = run(*filled.split(), code=code)
+    *progress, last = text.strip().split("\n")
+    assert last.startswith("Error: ") and message in last and "Traceback" not in text
+    assert not (tmp_path / "new.svm").exists()
+
+
+def test_a_wrong_setting_is_one_sentence(run, artifact, x, monkeypatch):
+    monkeypatch.setenv("SHAPEVM_STRATEGY", "fast")
+    message = run("run", artifact, "--input", f"x={x}", code=1)
+    assert message == "Error: SHAPEVM_STRATEGY='fast' must be one of auto, jit, generic\n"
+
+
+def test_unsupported_operators_are_told(run, tmp_path):
+    (tmp_path / "fft.py").write_text(
+        "import torch\n"
+        "class M(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.linalg.inv(x)\n"
+        "def make():\n"
+        "    return {'model': M(), 'args': (torch.ones(3, 3),)}\n"
+    )
+    message = run("compile", f"{tmp_path}/fft.py:make", "-o", tmp_path / "fft.svm", "-q", code=1)
+    assert "aten.linalg_inv_ex.default (fft.py:4)" in message and message.count("\n") == 1
+
+
+def test_the_console_script(artifact, x, tmp_path):
+    script = Path(sys.executable).with_name("shapevm")
+    command = [script, "run", artifact, "--input", f"x={x}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.startswith("sum: float32[5]\nh: float32[5, 16]\nfirst ") and done.stderr == ""
+    done = subprocess.run([*command, "--input", "y=1"], capture_output=True, text=True, check=False)
+    assert (
+        done.returncode == 1
+        and done.stderr == "Error: 1 cannot be read as a numpy file: No such file or directory\n"
+    )
+    version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+    assert version == f"shapevm, version {shapevm.__version__}\n"
+    module = subprocess.run(
+        [sys.executable, "-m", "shapevm", "-h"], capture_output=True, text=True, check=True
+    )
+    for command in ("compile", "run", "show", "dis", "inspect", "settings"):
+        assert f"\n  {command} " in module.stdout
+    closed = f"{script} dis {artifact} | head -1"
+    assert subprocess.run(closed, shell=True, capture_output=True, check=True, env=os.environ).stderr == b""

@@ -1,0 +1,125 @@
+"""Settings: scope, then environment, then default; every wrong value is one sentence."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import shapevm
+from shapevm.settings import TABLE, settings
+
+
+def test_defaults(monkeypatch):
+    for setting in TABLE:
+        monkeypatch.delenv(setting.variable, raising=False)
+        assert getattr(settings, setting.name) == setting.default
+        assert setting.doc and "\n" not in setting.doc
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("strategy", "jit", "jit"), ("threads", "3", 3), ("hot_calls", "0", 0), ("cache", "0", False),
+        ("cache", "1", True), ("verify", "1", True), ("target", "x86-64-v3", "x86-64-v3"),
+        ("plans", " 7 ", 7),
+        ("plans", "", 256), ("strategy", "", "auto"),
+    ],
+)  # fmt: skip
+def test_the_environment(monkeypatch, name, text, value):
+    monkeypatch.setenv(f"SHAPEVM_{name.upper()}", text)
+    assert getattr(settings, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("strategy", "fast", "SHAPEVM_STRATEGY='fast' must be one of auto, jit, generic"),
+        ("threads", "many", "SHAPEVM_THREADS='many' must be a whole number of at least 0"),
+        ("threads", "-1", "SHAPEVM_THREADS='-1' must be a whole number of at least 0"),
+        ("plans", "1.5", "SHAPEVM_PLANS='1.5' must be a whole number of at least 0"),
+        ("cache", "yes", "SHAPEVM_CACHE='yes' must be 0 or 1 (False or True)"),
+    ],
+)
+def test_wrong_environment(monkeypatch, name, text, message):
+    monkeypatch.setenv(f"SHAPEVM_{name.upper()}", text)
+    with pytest.raises(shapevm.ArgumentError) as caught:
+        getattr(settings, name)
+    assert str(caught.value) == message
+
+
+def test_scopes_nest_and_end(monkeypatch):
+    monkeypatch.setenv("SHAPEVM_PLANS", "9")
+    with settings.scope(plans=5, verify=True):
+        assert settings.plans == 5 and settings.verify
+        with pytest.raises(KeyError), settings.scope(plans=6):
+            assert settings.plans == 6 and settings.verify
+            raise KeyError
+        assert settings.plans == 5
+    assert settings.plans == 9 and not settings.verify
+
+
+def test_a_scope_is_its_threads_own():
+    seen = []
+    with settings.scope(plans=5):
+        thread = threading.Thread(target=lambda: seen.append(settings.plans))
+        thread.start()
+        thread.join()
+    assert seen == [256]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"plan": 5}, "no setting is named 'plan'; there are strategy, threads"),
+        ({"strategy": "fast"}, "strategy='fast' must be one of auto, jit, generic"),
+        ({"threads": "2"}, "threads='2' must be a whole number"),
+        ({"threads": True}, "threads=True must be a whole number"),
+        ({"cache": 1}, "cache=1 must be 0 or 1"),
+        ({"plans": 5, "verify": None}, "verify=None must be 0 or 1"),
+        ({"target": 5}, "target=5 must be a string"),
+    ],
+)
+def test_wrong_scopes(values, message):
+    with pytest.raises(shapevm.ArgumentError) as caught, settings.scope(**values):
+        pass
+    assert message in str(caught.value)
+    assert settings.plans == 256
+
+
+def test_unknown_settings():
+    with pytest.raises(AttributeError, match="no setting is named 'speed'; there are strategy, threads"):
+        _ = settings.speed
+
+
+def test_the_cache_path(monkeypatch, tmp_path):
+    assert settings.cache_path() == Path(settings.cache_dir)
+    with settings.scope(cache_dir=str(tmp_path)):
+        assert settings.cache_path() == tmp_path
+    with settings.scope(cache=False):
+        assert settings.cache_path() is None
+    monkeypatch.setenv("HOME", "/home/somebody")
+    with settings.scope(cache_dir="~/kernels"):
+        assert settings.cache_path() == Path("/home/somebody/kernels")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with settings.scope(cache_dir=""):
+        assert settings.cache_path() == tmp_path / "shapevm" / "kernels"
+
+
+def test_threads_are_set_when_a_program_is_loaded(artifact):
+    before = shapevm.get_threads()
+    try:
+        with settings.scope(threads=3), shapevm.load(artifact):
+            assert shapevm.get_threads() == 3
+            shapevm.set_threads(2)
+            shapevm.load(artifact).close()
+            assert shapevm.get_threads() == 2  # the setting has not changed: what was called for counts
+        with settings.scope(threads=1):
+            shapevm.load(artifact).close()
+            assert shapevm.get_threads() == 1
+    finally:
+        shapevm.set_threads(before)
+
+
+def test_verification_between_passes(net):
+    with settings.scope(verify=True):
+        shapevm.compile(**net).close()
