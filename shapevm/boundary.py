@@ -16,7 +16,8 @@ from .vm.errors import Error, ShapeError
 if TYPE_CHECKING:
     from .executable import Executable
 
-RELATIVE, ABSOLUTE = 1e-3, 1e-4  # far more than rounding, far less than another branch
+#: Far more than rounding, far less than another branch. RELATIVE counts in units of the dtype's precision.
+RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
 
 def check_boundaries(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -108,4 +109,7 @@ def _close(ours: Any, theirs: Any) -> bool:
 
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    return bool(torch.allclose(ours.double(), theirs.double(), RELATIVE, ABSOLUTE, equal_nan=True))
+    precision = torch.finfo(theirs.dtype).eps if theirs.dtype.is_floating_point else 0.0
+    relative = max(LEAST_RELATIVE, RELATIVE * precision)
+    absolute = max(ABSOLUTE, precision)
+    return bool(torch.allclose(ours.double(), theirs.double(), relative, absolute, equal_nan=True))

@@ -128,7 +128,12 @@ def sdpa(
             f"scaled_dot_product_attention: the width is {format_dim(width)}; give `scale`, or a "
             "constant width"
         )
-    return b.one("attention", q, k, v, mask, scale=float(scale if scale is not None else 1 / sqrt(width)))
+    dtype, scale = B.dtype_of(q), float(scale if scale is not None else 1 / sqrt(width))
+    if dtype == "f64":
+        raise UnsupportedOp("scaled_dot_product_attention: f64 cannot be compiled; use f32, f16 or bf16")
+    q, k, v = (B.cast_to(b, x, "f32") for x in (q, k, v))
+    mask = mask if mask is None or B.dtype_of(mask) == "bool" else B.cast_to(b, mask, "f32")
+    return B.cast_to(b, b.one("attention", q, k, v, mask, scale=scale), dtype)
 
 
 def _causal(b: Builder, length: Any, keys: Any) -> Value:

@@ -56,13 +56,31 @@ def _linear(args: Sequence[Any], attrs: Attrs) -> Any:
     return result if bias is None else result + bias
 
 
+def product(b: Builder, x: Value, y: Value) -> Value:
+    """x [batch.., M, K] times y [K, N] or [batch.., K, N] as the kernels have it.
+
+    The matmul family is f32's. f16 and bf16 are converted there and back; in other dtypes the product is sums
+    of products, of the row family.
+    """
+    dtype = B.dtype_of(x)
+    if dtype == "f32":
+        return b.one("matmul", x, y)
+    if dtype in ("f16", "bf16"):
+        wide = b.one("matmul", B.cast_to(b, x, "f32"), B.cast_to(b, y, "f32"))
+        return B.cast_to(b, wide, dtype)
+    rank, y_rank = len(B.shape_of(x)), len(B.shape_of(y))
+    columns = B.permute(b, y, [*range(y_rank - 2), y_rank - 1, y_rank - 2])
+    terms = B.pointwise(b, "mul", B.add_axis(b, x, rank - 1), B.add_axis(b, columns, y_rank - 2))
+    return B.reduce(b, "reduce_sum", terms, [rank], keepdim=False)
+
+
 def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
     """x [.., K] becomes rows [M, K], times the transposed weight [K, N], plus the bias."""
     x, weight = cast(Value, node.args[0]), cast(Value, node.args[1])
     bias = node.args[2] if len(node.args) > 2 else None
     shape = B.shape_of(x)
     rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
-    result = b.one("matmul", rows, B.permute(b, weight, (1, 0)))
+    result = product(b, rows, B.permute(b, weight, (1, 0)))
     if bias is not None:
         result = B.pointwise(b, "add", result, bias)
     return [B.reshape(b, result, (*shape[:-1], B.shape_of(weight)[0]))]
@@ -127,9 +145,9 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
 def _batched(b: Builder, x: Value, y: Value) -> Value:
     x_shape, y_shape = B.shape_of(x), B.shape_of(y)
     if len(y_shape) == 2:
-        return b.one("matmul", x, y)
+        return product(b, x, y)
     batch = B.broadcast_shape("matmul", [x_shape[:-2], y_shape[:-2]])
-    return b.one("matmul", B.expand(b, x, (*batch, *x_shape[-2:])), B.expand(b, y, (*batch, *y_shape[-2:])))
+    return product(b, B.expand(b, x, (*batch, *x_shape[-2:])), B.expand(b, y, (*batch, *y_shape[-2:])))
 
 
 def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
@@ -142,12 +160,12 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
 
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
     """beta * x + alpha * (m1 @ m2)."""
-    product = b.one("matmul", m1, m2)
+    result = product(b, m1, m2)
     if alpha != 1:
-        product = mul(b, product, alpha)
+        result = mul(b, result, alpha)
     if beta == 0:
-        return product
-    return add(b, product, x if beta == 1 else mul(b, x, beta))
+        return result
+    return add(b, result, x if beta == 1 else mul(b, x, beta))
 
 
 def dot(b: Builder, x: Value, y: Value) -> Value:

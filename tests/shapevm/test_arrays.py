@@ -247,3 +247,53 @@ def test_wrong_arrays(affine, x, error, words):
             affine(x)
         assert words in str(caught.value) and "\n" not in str(caught.value)
     torch.testing.assert_close(affine(torch.ones(3, 4)), torch.full((3, 4), 3.0))
+
+
+class Encoder(torch.nn.Module):
+    """Attention with a mask, and what stands beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x, mask):
+        heads = [t.unflatten(-1, (4, 4)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1)]
+        attended = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask[:, None, None])
+        attended = attended.transpose(1, 2).flatten(2)
+        return torch.nn.functional.gelu(self.norm(x + self.out(attended))), attended.amax(1)
+
+
+TOLERANCES = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_an_encoder_layer_in_every_float(build, dtype):
+    def inputs(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        mask = torch.ones(batch, length, dtype=torch.bool)
+        mask[:, (length + 1) // 2 :] = False
+        return values(dtype, batch, length, 16), mask
+
+    model = Encoder().to(getattr(torch, dtype)).eval()
+    batch, length = Dim("batch", min=1, max=64), Dim("length", min=1, max=512)
+    exe = build(model, *inputs(3, 7), dynamic_shapes=({0: batch, 1: length}, {0: batch, 1: length}))
+    for shape in ((3, 7), (1, 1), (1, 16), (2, 33), (5, 64), (64, 2)):
+        with torch.no_grad():
+            expected = model(*inputs(*shape))
+        for _ in range(2):
+            for ours, theirs in zip(exe(*inputs(*shape)), expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float64", *INTS])
+def test_products_in_other_dtypes(build, dtype):
+    def forward(self, x, y):
+        return x @ y, x.transpose(0, 1) @ x, x @ y[:, 0]
+
+    exe = build(forward, values(dtype, 3, 5), values(dtype, 5, 4), dynamic_shapes=({0: N}, None))
+    for n in (0, 1, 3, 17, 64):
+        x, y = values(dtype, n, 5), values(dtype, 5, 4)
+        for ours, theirs in zip(exe(x, y), forward(None, x, y), strict=True):
+            assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+            torch.testing.assert_close(ours, theirs)
