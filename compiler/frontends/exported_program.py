@@ -341,8 +341,9 @@ class ProgramImporter(Importer):
 
 
 def is_operator(node: torch.fx.Node) -> bool:
-    """Return True for calls of torch operators."""
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and not is_size(node)
+    """Return True for calls of torch operators, those with functions as arguments (cond, map) included."""
+    kinds = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    return node.op == "call_function" and isinstance(node.target, kinds) and not is_size(node)
 
 
 def is_size(node: torch.fx.Node) -> bool:
@@ -367,13 +368,17 @@ def overload_of(node: torch.fx.Node) -> str:
     return str(node.target)
 
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
 def source_of(node: torch.fx.Node) -> str:
     """Return "file.py:31", the innermost line of the model outside of torch, or ""."""
     source = ""
     for line in (node.meta.get("stack_trace") or "").splitlines():
         line = line.strip()
-        if line.startswith('File "') and "/torch/" not in line:
-            path, _, rest = line.removeprefix('File "').partition('", line ')
+        path, _, rest = line.removeprefix('File "').partition('", line ')
+        is_ours = path.startswith(("<", _TORCH))  # generated code, or torch itself
+        if line.startswith('File "') and not is_ours:
             source = f"{path.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
     return source
 

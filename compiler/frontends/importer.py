@@ -71,7 +71,10 @@ class Importer:
                 missing.setdefault(overload, []).append(source)
         if missing:
             lines = "; ".join(_describe_missing(overload, sources) for overload, sources in missing.items())
-            raise UnsupportedOp(f"the program uses {len(missing)} operators that cannot be compiled: {lines}")
+            plural = "" if len(missing) == 1 else "s"
+            raise UnsupportedOp(
+                f"the program uses {len(missing)} operator{plural} that cannot be compiled: {lines}"
+            )
 
     def can_convert_unknown(self, overload: str) -> bool:
         """Return True where `convert_unknown` will take `overload`."""

@@ -502,17 +502,15 @@ def test_compiling_without_its_packages_says_what_to_install():
 
 
 def test_importing_is_quick_and_brings_in_nothing():
-    done = run_python(
-        """
-        import sys, time
-        start = time.perf_counter()
-        import shapevm
-        print(time.perf_counter() - start)
-        print(*{"torch", "llvmlite", "numpy", "sympy", "click", "rich"} & set(sys.modules))
-        """
-    )
-    seconds, modules = done.stdout.split("\n")[:2]
-    assert modules == "" and float(seconds) < 0.15
+    code = """
+    import sys, time
+    start = time.perf_counter()
+    import shapevm
+    print(time.perf_counter() - start)
+    print(*{"torch", "llvmlite", "numpy", "sympy", "click", "rich"} & set(sys.modules))
+    """
+    seconds, modules = zip(*[run_python(code).stdout.split("\n")[:2] for _ in range(3)], strict=True)
+    assert set(modules) == {""} and min(map(float, seconds)) < 0.1
 
 
 # Other targets --------------------------------------------------------------------------------------
