@@ -56,7 +56,7 @@ class CodeObject:
     """
 
     spec_hash: str
-    target: str  # "x86-64-v3" | "x86-64-v4" | "aarch64"
+    target: str  # a name of `target.TARGETS`
     n_dims: int
     buffers: tuple[Buffer, ...]
     tiles: tuple[tuple[Size, int], ...]

@@ -34,7 +34,7 @@ def _generate(
     spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:
     row = find_target(target)
-    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes)
+    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, bool(row.base))
     sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
     return f, FAMILIES[spec.family](f, spec, sizes, schedule)
 
@@ -42,6 +42,12 @@ def _generate(
 def _module(text: str, target: str) -> str:
     row = find_target(target)
     return f'target triple = "{row.triple}"\n{text}attributes #0 = {{ {row.attributes} }}\n'
+
+
+def target_for(spec: KernelSpec, target: str) -> str:
+    """Return the target that `spec` is compiled for when `target` is asked for: its base if that does too."""
+    base = find_target(target).base
+    return target if not base or (isinstance(spec, Matmul) and matmul.uses_tiles(spec)) else base
 
 
 def kernel_text(
@@ -82,7 +88,7 @@ def compile_kernel(
     bounds.
     """
     _check_dims(spec, dims)
-    target = target or host_target()
+    target = target_for(spec, target or host_target())
     begin = perf_counter()
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)

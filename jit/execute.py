@@ -15,6 +15,7 @@ import numpy as np
 from .abi import ERROR_INDEX, CodeObject, resolve
 from .dtypes import DTYPES
 from .spec import Size
+from .target import runs_here
 
 SCRATCH_ALIGN = 64
 _PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC
@@ -62,6 +63,8 @@ class Kernel:
     """A mapped code object. Calls may come from several threads at once."""
 
     def __init__(self, code: CodeObject) -> None:
+        if not runs_here(code.target):
+            raise ValueError(f"kernel: it was compiled for {code.target}, which this machine does not run")
         self.code = code
         self._memory, address = _map(code.code)
         self._call = _SIGNATURE(address + code.entry)

@@ -53,11 +53,18 @@ class Function:
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together.
+    registers together. `has_tiles`: the target has AMX.
     """
 
-    def __init__(self, name: str, params: Sequence[tuple[str, str]], register_bytes: int = 2048) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: Sequence[tuple[str, str]],
+        register_bytes: int = 2048,
+        has_tiles: bool = False,
+    ) -> None:
         self.name = name
+        self.has_tiles = has_tiles
         self.register_bytes = register_bytes
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from . import amx
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
@@ -71,6 +72,11 @@ def _check(spec: Matmul) -> None:
         raise ValueError(f"matmul kernel: b_layout is {spec.b_layout!r}; it must be 'rows' or 'panels'")
 
 
+def uses_tiles(spec: Matmul) -> bool:
+    """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
+    return spec.b_layout == "panels"
+
+
 class _Matmul:
     """The state of one emission; constructed in the entry block."""
 
@@ -90,9 +96,13 @@ class _Matmul:
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
         self.most, self.vectors = schedule.rows, schedule.vectors
-        self.block = self._block()
+        few = amx.few(self.m, self.k)
+        self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
+        self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block()
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         self.packed = f.at(self.sums, "float", self.most * PANEL)
+        if self.has_tiles:
+            self._place_planes()
         self.left = self._left(sizes)
         lda = self.left.stride
         self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
@@ -108,6 +118,15 @@ class _Matmul:
         panel = 0 if self.b is None else f.mul(self.k, PANEL)
         return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
 
+    def _place_planes(self) -> None:
+        """Lay out the scratch of the tiles: sums, flags, planes of a panel, planes of a block of rows."""
+        f = self.f
+        row_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
+        self.flags = f.at(self.sums, "i8", self.block * PANEL * 4)
+        self.panel_planes = f.at(self.flags, "i8", amx.FLAGS)
+        self.row_planes = f.at(self.panel_planes, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
+        self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
+
     def _block(self) -> int:
         """Return the rows of a tile, from the sizes alone: evenly split where M is known."""
         k = self.k if isinstance(self.k, int) else 512
@@ -119,6 +138,28 @@ class _Matmul:
 
     def emit(self, name: str) -> Generated:
         f, spec = self.f, self.spec
+        if self.has_tiles:
+            self._either(amx.is_much(f, self.m, self.k), self._emit_on_tiles, self._emit_tiles)
+        else:
+            self._emit_tiles()
+        tiles: list[tuple[Size, int]] = [
+            *((size, 1) for size in spec.batch),
+            (spec.m, self.block),
+            (spec.n, PANEL),
+        ]
+        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
+        if self.b is not None:
+            scratch.append((PANEL * 4, (spec.k,)))
+        if self.has_tiles:
+            scratch += amx.scratch_of(spec, self.block)
+        scratch += scratch_of(spec, self.block)
+        per_k = self.block * (2 * PANEL + len(spec.prologue))
+        cost = ((per_k, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
+        return Generated(tuple(tiles), tuple(scratch), cost, name)
+
+    def _emit_tiles(self) -> None:
+        """Emit the loop over the kernel's tiles, on FMAs."""
+        f = self.f
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
@@ -128,28 +169,83 @@ class _Matmul:
                 lambda: self.left.prepare(batch, m0, rows),
                 lambda: None,
             )
-            self._columns(batch, m0, rows, panel, n0)
-        tiles: list[tuple[Size, int]] = [
-            *((size, 1) for size in spec.batch),
-            (spec.m, self.block),
-            (spec.n, PANEL),
-        ]
-        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
-        if self.b is not None:
-            scratch.append((PANEL * 4, (spec.k,)))
-        scratch += scratch_of(spec, self.block)
-        per_k = self.block * (2 * PANEL + len(spec.prologue))
-        cost = ((per_k, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
-        return Generated(tuple(tiles), tuple(scratch), cost, name)
+            self._columns(batch, m0, rows, panel, n0, self._tile)
 
-    def _is_new_block(self, tile: Value, panel: Int) -> Value | bool:
-        """Whether `tile` is the first of this run of tiles that reads its block of rows and A is computed."""
+    def _emit_on_tiles(self) -> None:
+        """Emit the loop over the kernel's tiles, on AMX tiles."""
         f = self.f
-        if not self.spec.prologue or isinstance(panel, int):
-            return bool(self.spec.prologue)
+        amx.configure(f)
+        with f.loop(f.params[3], f.params[4]) as tile:
+            *batch, m_block, panel = self._decode(tile.index)
+            m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
+            rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
+
+            def prepare() -> None:
+                self.left.prepare(batch, m0, rows)
+                a = self.left.at(batch, m0)
+                f.store(Value("i32", "0"), self.flags, align=4)
+                amx.split_rows(f, a, self.left.stride, rows, self.k, self.row_planes, self.flags)
+
+            self._either(self._starts_block(tile.index, panel), prepare, lambda: None)
+            self._columns(batch, m0, rows, panel, n0, self._groups)
+        amx.release(f)
+
+    def _groups(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+        """Emit one tile of the kernel: chunks of k of its panel, each for all groups of 32 rows.
+
+        A group's epilogue follows its last chunk: its memory accesses overlap with the next group's products.
+        """
+        f = self.f
+        b = f.at(self.bodies.addresses[self.spec.b], "float", f.mul(panel, f.mul(self.k, PANEL)))
+        panel_flag = f.at(self.flags, "i32", 1)
+        f.store(Value("i32", "0"), panel_flag, align=4)
+        group_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
+        with f.loop(0, self.k, amx.CHUNK) as chunk:
+            done = chunk.index
+            k = f.minimum(amx.CHUNK, f.sub(self.k, done))
+            is_last = f.less(f.sub(self.k, done), amx.CHUNK + 1)
+            source = f.at(b, "float", f.mul(done, PANEL))
+            amx.split_panel(f, source, k, self.panel_planes, panel_flag)
+            chunk_planes = f.at(self.row_planes, "i8", f.mul(done, amx.BLOCK // amx.STEP))
+            with f.loop(0, f.ceildiv(rows, amx.GROUP)) as group:
+                sums = f.at(self.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
+                planes = f.at(chunk_planes, "i8", f.mul(group.index, group_bytes))
+                half = f.mul(group.index, amx.CHUNK * PANEL // 2)
+                ahead = self._first_two(group.index, unread(f, source, f.add(amx.CHUNK * PANEL, half)))
+                amx.multiply(f, planes, self.panel_planes, done, k, sums, ahead)
+                with f.when(is_last):
+                    begin = f.mul(group.index, amx.GROUP)
+                    count = f.minimum(amx.GROUP, f.sub(rows, begin))
+                    self._mend(f.add(m0, begin), count, batch, b, sums)
+                    self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
+
+    def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
+        """Compute the sums again by FMAs where A's block or B's panel is not finite."""
+        f = self.f
+        flags = [f.load("i32", f.at(self.flags, "i32", i), align=4) for i in range(2)]
+        either = f.op("i32", f"or i32 {flags[0].name}, {flags[1].name}")
+        with f.when(f.op("i1", f"icmp ne i32 {either.name}, 0")):
+            a = self.left.at(batch, m0)
+            amx.multiply_exactly(f, rows, a, self.left.stride, b, self.k, sums)
+
+    def _first_two(self, group: Value, ahead: Value) -> Value:
+        """Return `ahead` for the first two groups (each prefetches half of the next chunk), else what is near."""
+        f, near = self.f, self.panel_planes
+        is_early = f.less(group, 2)
+        return f.op("ptr", f"select i1 {is_early.name}, ptr {ahead.name}, ptr {near.name}")
+
+    def _starts_block(self, tile: Value, panel: Int) -> Value | bool:
+        """Whether `tile` is the first of this run of tiles that reads its block of rows."""
+        f = self.f
+        if isinstance(panel, int):
+            return True
         first = f.op("i1", f"icmp eq i64 {tile.name}, {f.params[3].name}")
         leading = f.op("i1", f"icmp eq i64 {panel.name}, 0")
         return f.op("i1", f"or i1 {first.name}, {leading.name}")
+
+    def _is_new_block(self, tile: Value, panel: Int) -> Value | bool:
+        """Whether `tile` is the first of this run of tiles that reads its block of rows and A is computed."""
+        return bool(self.spec.prologue) and self._starts_block(tile, panel)
 
     def _one_block(self) -> bool:
         return isinstance(self.m, int) and self.m <= self.block
@@ -166,7 +262,9 @@ class _Matmul:
             rest = 0 if last else f.udiv(rest, count)
         return found[::-1]
 
-    def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int) -> None:
+    def _columns(
+        self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Callable[..., None]
+    ) -> None:
         """Emit a tile: by whole vectors if its panel is full, masked if it is the last and partial."""
         f, n = self.f, self.n
         narrow = isinstance(n, int) and n < PANEL
@@ -174,8 +272,8 @@ class _Matmul:
         known = isinstance(n, int) and (narrow or n % PANEL == 0)
         self._either(
             narrow if known else f.less(left, PANEL),
-            lambda: self._tile(batch, m0, rows, panel, n0, left),
-            lambda: self._tile(batch, m0, rows, panel, n0, None),
+            lambda: tile(batch, m0, rows, panel, n0, left),
+            lambda: tile(batch, m0, rows, panel, n0, None),
         )
 
     def _either(
@@ -205,7 +303,7 @@ class _Matmul:
             def row_tile(number: Int, begin: Int, count: Int) -> None:
                 left = f.at(a, "float", f.mul(begin, self.left.stride))
                 dispatch(f, count, self._row_counts(), lambda r: self._multiply(kernels, r, left, b, number))
-                self._epilogue(batch, f.add(m0, begin), count, n0, columns)
+                self._epilogue(batch, f.add(m0, begin), count, n0, columns, self.sums)
 
             each_tile(f, rows, self.most, row_tile)
 
@@ -259,26 +357,33 @@ class _Matmul:
         return self.packed
 
     # epilogue
-    def _epilogue(self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None) -> None:
-        """Emit the epilogue on the row tile in scratch."""
+    def _epilogue(
+        self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None, sums: Value
+    ) -> None:
+        """Emit the epilogue on the row tile in scratch at `sums`."""
         f = self.f
         if columns is None:
-            self._epilogue_rows(batch, m0, rows, [(n0, 0, None)] + [(f.add(n0, LANES), LANES, None)])
+            self._epilogue_rows(batch, m0, rows, [(n0, 0, None), (f.add(n0, LANES), LANES, None)], sums)
             return
         with f.loop(0, columns, LANES) as v:
             mask = tail_mask(f, f.sub(columns, v.index))
-            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)])
+            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums)
 
     def _epilogue_rows(
-        self, batch: list[Int], m0: Int, rows: Int, vectors: Sequence[tuple[Int, Int, Value | None]]
+        self,
+        batch: list[Int],
+        m0: Int,
+        rows: Int,
+        vectors: Sequence[tuple[Int, Int, Value | None]],
+        sums: Value,
     ) -> None:
         """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the panel, mask)."""
         f, bodies = self.f, self.bodies
         hoisted = bodies.hoistable(self.m_loop)
         given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
         with f.loop(0, rows) as r:
-            sums = f.at(self.sums, "float", f.mul(r.index, PANEL))
+            line = f.at(sums, "float", f.mul(r.index, PANEL))
             for (n, place, mask), known in zip(vectors, given, strict=True):
-                acc = f.load(VECTOR, f.at(sums, "float", place), align=4)
+                acc = f.load(VECTOR, f.at(line, "float", place), align=4)
                 at = Position((*batch, f.add(m0, r.index), n), mask)
                 bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)

@@ -11,10 +11,10 @@ from ..vm.errors import ArtifactError
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelObject
 from .cache import DiskCache, cache_key
-from .compiler import compile_kernel
+from .compiler import compile_kernel, target_for
 from .records import kernel_object
 from .spec import KernelSpec, spec_hash
-from .target import host_target
+from .target import find_target, host_target
 
 
 @dataclass
@@ -35,14 +35,17 @@ class KernelStore:
         self.stats = StoreStats()
         self._lock = threading.Lock()
 
-    def record(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> bytes:
-        """Return the serialised code object for `dims` (None: generic). Raises what `compile_kernel`
-        raises."""
-        key = cache_key(spec_hash(spec), dims, self.target)
+    def record(self, spec: KernelSpec, dims: tuple[int, ...] | None, target: str | None = None) -> bytes:
+        """Return the serialised code object for `dims` (None: generic), for `target` (None: the store's).
+
+        Raises what `compile_kernel` raises.
+        """
+        target = target_for(spec, target or self.target)
+        key = cache_key(spec_hash(spec), dims, target)
         record = self._cached(key)
         if record is None:
             start = perf_counter()
-            record = serialise_object(kernel_object(compile_kernel(spec, dims, self.target)))
+            record = serialise_object(kernel_object(compile_kernel(spec, dims, target)))
             with self._lock:
                 self.stats.compiled += 1
                 self.stats.seconds.append(perf_counter() - start)
@@ -53,6 +56,15 @@ class KernelStore:
     def object(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> KernelObject:
         """Return the code object itself."""
         return parse_object(self.record(spec, dims))
+
+    def generic(self, spec: KernelSpec) -> list[KernelObject]:
+        """Return the generic code for the store's target and, where that is a variant, for its base as well.
+
+        So an artifact from a machine with AMX runs on those without.
+        """
+        targets = (self.target, find_target(self.target).base or self.target)
+        own = dict.fromkeys(target_for(spec, target) for target in targets)
+        return [parse_object(self.record(spec, None, target)) for target in own]
 
     def _cached(self, key: str) -> bytes | None:
         record = self.cache.get(key) if self.cache is not None else None

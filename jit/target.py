@@ -8,20 +8,25 @@ Python.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 
+X86_LINUX = "x86_64-unknown-linux-gnu"
 X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+X86_AMX = (*X86_V4, "amx-tile", "amx-bf16")
+AMX_FEATURES = "-prefer-256-bit,+amx-tile,+amx-bf16"
 
 
 @dataclass(frozen=True)
 class Target:
     """One instruction set: its LLVM triple, CPU name and features, and what a host must have to run its code.
 
-    `features` holds tuning only (the CPU name implies the instructions). `vector_bytes`: the widest register.
+    `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
+    `base`: the target whose code is as good for kernels that make no use of what this one adds (AMX tiles).
     """
 
     name: str
@@ -31,6 +36,7 @@ class Target:
     needs: tuple[str, ...]
     vector_bytes: int
     n_vector_registers: int
+    base: str = ""
 
     @property
     def attributes(self) -> str:
@@ -49,8 +55,9 @@ class Target:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target("x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
-        Target("x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", "", X86_V3, 32, 16),
+        Target("x86-64-v4-amx", X86_LINUX, "x86-64-v4", AMX_FEATURES, X86_AMX, 64, 32, base="x86-64-v4"),
+        Target("x86-64-v4", X86_LINUX, "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
+        Target("x86-64-v3", X86_LINUX, "x86-64-v3", "", X86_V3, 32, 16),
         Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "", ("neon",), 16, 32),
     )
 }
@@ -68,7 +75,22 @@ def runs_here(name: str) -> bool:
     """Return True where this machine runs the target's code. Raises ValueError for an unknown name."""
     target, has = find_target(name), llvm.get_host_cpu_features()
     same_arch = target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
-    return same_arch and all(has.get(feature) for feature in target.needs)
+    return (
+        same_arch
+        and all(has.get(feature) for feature in target.needs)
+        and (not target.base or _may_use_tiles())
+    )
+
+
+@cache
+def _may_use_tiles() -> bool:
+    """Ask Linux to let this process use AMX tiles (ARCH_REQ_XCOMP_PERM); return whether it does."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        return libc.syscall(arch_prctl, request_permission, tile_data) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 @cache

@@ -1,11 +1,18 @@
 /* Machine code in memory: targets of this CPU, read+execute mappings, the perf map. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* syscall */
+#endif
 #include "code.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "status.h"
@@ -38,6 +45,19 @@ static int32_t rank_x86_v4(void) {
 #endif
 }
 
+/* AMX tiles with bf16, if Linux lets this process use them: asking twice is fine. */
+static int32_t rank_x86_amx(void) {
+#if defined(__x86_64__) && defined(__linux__)
+  enum { TILE = 1 << 24, BF16 = 1 << 22, ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+  unsigned a, b, c, d;
+  if (!rank_x86_v4() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (!(d & TILE) || !(d & BF16)) return 0;
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 5 : 0;
+#else
+  return 0;
+#endif
+}
+
 static int32_t rank_aarch64(void) {
 #if defined(__aarch64__)
   return 1;
@@ -49,7 +69,10 @@ static int32_t rank_aarch64(void) {
 static const struct target {
   const char *name;
   int32_t (*rank)(void);
-} TARGETS[] = {{"x86-64-v4", rank_x86_v4}, {"x86-64-v3", rank_x86_v3}, {"aarch64", rank_aarch64}};
+} TARGETS[] = {{"x86-64-v4-amx", rank_x86_amx},
+               {"x86-64-v4", rank_x86_v4},
+               {"x86-64-v3", rank_x86_v3},
+               {"aarch64", rank_aarch64}};
 
 enum { N_TARGETS = sizeof TARGETS / sizeof *TARGETS };
 

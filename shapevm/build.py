@@ -77,7 +77,7 @@ def build_program(
         nonlocal done
         progress("kernels", done, n_kernels)
         done += 1
-        return [store.object(spec, None), *(store.object(spec, dims) for dims in wanted[spec])]
+        return [*store.generic(spec), *(store.object(spec, dims) for dims in wanted[spec])]
 
     return emit(graph, compile=compile_spec)
 

@@ -355,9 +355,12 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
 
 
 def own_target(machine: Machine) -> str | None:
-    """Return the target of the artifact's code that runs here, None without any. Exact code is compiled for
+    """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled for
     the same: other targets may give other bits."""
-    return next((kernel.target for kernel in machine.kernels if kernel.n_objects), None)
+    from .jit.target import TARGETS
+
+    found = {kernel.target for kernel in machine.kernels if kernel.n_objects}
+    return next((name for name in TARGETS if name in found), None)
 
 
 def executable_of(
