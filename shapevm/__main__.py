@@ -107,7 +107,9 @@ def compile_command(
         progress("load the model", 0, 1)
         exe = compile(**load_model(model), sizes=wanted, target=target, strategy="generic", progress=progress)
         exe.save(output)
-    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB, {exe.summary()}")
+    size = output.stat().st_size
+    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+    click.echo(f"{output}: {shown}, {exe.summary()}")
 
 
 @main.command("run")

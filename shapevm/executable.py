@@ -355,8 +355,8 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
 
 
 def own_target(machine: Machine) -> str | None:
-    """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled for
-    the same: other targets may give other bits."""
+    """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled
+    for the same: other targets may give other bits."""
     from .jit.target import TARGETS
 
     found = {kernel.target for kernel in machine.kernels if kernel.n_objects}

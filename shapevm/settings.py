@@ -70,7 +70,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("cache_mib", 256, "MiB of compiled kernels kept on disk"),
     Setting("verify", False, "verify the graph between all passes when compiling"),
     Setting("perf_map", False, "write the names of generated code to /tmp/perf-PID.map for perf"),
-    Setting("target", "", "compile for this target instead of the host's: x86-64-v3, x86-64-v4, x86-64-v4-amx or aarch64"),
+    Setting("target", "", "compile for this target, such as x86-64-v3 or aarch64; empty: the host's"),
 )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def x(tmp_path_factory):
 def test_compile_writes_an_artifact(run, model_file, tmp_path, net):
     path = tmp_path / "net.svm"
     text = run("compile", f"{model_file}:make", "-o", path, "--sizes", "n=5", "--sizes", "n=6", "-q")
-    assert text.startswith(f"{path}: 0.0 MB, 2 kernels for n 1..100")
+    assert text == f"{path}: {path.stat().st_size / 1e3:.1f} kB, 2 kernels for n 1..100\n"
     with shapevm.load(path, strategy="auto") as exe:
         x = torch.randn(5, 8)
         torch.testing.assert_close(exe(x)["h"], net["model"](x)["h"].detach())
