@@ -1,7 +1,7 @@
 """Merging adjacent loops of a spec: fewer, longer loops, and matmuls with all their rows in one loop.
 
-Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes one
-axis), or neither. Sizes are still dimension expressions here.
+Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes
+one axis), or neither. Sizes are still dimension expressions here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
             found.append((spec.a, spec.a_index))
         if spec.b_layout == "rows":
             found.append((spec.b, spec.b_index))
-    return cast(list[tuple[int, IndexTuple]], found)
+    return found
 
 
 def can_merge(spec: Nest | Matmul, i: int) -> bool:

@@ -86,7 +86,11 @@ class GroupLowering:
     def finish(self) -> tuple[KernelSpec, list[Value], tuple[DimExpr, ...]]:
         """Return (spec, input buffers, values of its dims)."""
         contraction = self.group.contraction
-        make = {None: self._nest, "matmul": self._matmul, "attention": self._attention}
+        make: dict[str | None, Callable[[], KernelSpec]] = {
+            None: self._nest,
+            "matmul": self._matmul,
+            "attention": self._attention,
+        }
         spec, dims = bind(collapse(make[contraction.op if contraction else None]()))
         return spec, self.values, dims
 
@@ -94,7 +98,8 @@ class GroupLowering:
 
     def _nest(self) -> Nest:
         self._store(self.value(self.group.root, self.group.access))
-        return Nest(0, tuple(self.buffers), tuple(self.group.domain) or (1,), tuple(self.instrs))  # type: ignore[arg-type]
+        domain = cast(Any, tuple(self.group.domain) or (1,))
+        return Nest(0, tuple(self.buffers), domain, tuple(self.instrs))
 
     def _matmul(self) -> Matmul:
         node = cast(Node, self.group.contraction)
@@ -109,9 +114,19 @@ class GroupLowering:
         else:
             b, b_index = self._operand(node, 1)
         self._store(self.value(self.group.root, self.group.access))
-        sizes = cast(Any, (tuple(batch), m, n, k))
-        operands = (a, a_index, b, b_index, layout)
-        return Matmul(0, tuple(self.buffers), *sizes, *operands, tuple(self.instrs), prologue)
+        sizes = cast(Any, {"batch": tuple(batch), "m": m, "n": n, "k": k})
+        return Matmul(
+            n_dims=0,
+            buffers=tuple(self.buffers),
+            **sizes,
+            a=a,
+            a_index=a_index,
+            b=b,
+            b_index=b_index,
+            b_layout=layout,
+            epilogue=tuple(self.instrs),
+            prologue=prologue,
+        )
 
     def _left(self, node: Node) -> tuple[int, Access, Body]:
         """Return (a, a_index, prologue) of a matmul."""
@@ -130,11 +145,23 @@ class GroupLowering:
         (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
         self._mask(node)
         out = self._output()
-        sizes = cast(Any, (tuple(batch), q_len, k_len, head_dim, v_dim))
-        indices = (q_index, k_index, v_index, self.group.access)
-        body = tuple(self.instrs)
+        sizes = cast(Any, {"q_len": q_len, "k_len": k_len, "head_dim": head_dim, "v_dim": v_dim})
         return Attention(
-            0, tuple(self.buffers), *sizes, q, k, v, out, *indices, node.attrs["scale"], True, body
+            n_dims=0,
+            buffers=tuple(self.buffers),
+            batch=cast(Any, tuple(batch)),
+            **sizes,
+            q=q,
+            k=k,
+            v=v,
+            out=out,
+            q_index=q_index,
+            k_index=k_index,
+            v_index=v_index,
+            out_index=self.group.access,
+            scale=node.attrs["scale"],
+            safe_softmax=True,
+            body=tuple(self.instrs),
         )
 
     def _mask(self, node: Node) -> None:

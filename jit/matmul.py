@@ -229,7 +229,7 @@ class _Matmul:
             amx.multiply_exactly(f, rows, a, self.left.stride, b, self.k, sums)
 
     def _first_two(self, group: Value, ahead: Value) -> Value:
-        """Return `ahead` for the first two groups (each prefetches half of the next chunk), else what is near."""
+        """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
         f, near = self.f, self.panel_planes
         is_early = f.less(group, 2)
         return f.op("ptr", f"select i1 {is_early.name}, ptr {ahead.name}, ptr {near.name}")
