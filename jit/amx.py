@@ -13,12 +13,10 @@ panels; a panel of B chunk by chunk of k, small enough for the first-level cache
 the
 block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there.
 
-Infinities and NaNs have no such sum: a block or panel that holds one is computed by FMAs instead, as few rows
-are and short sums are, for which splitting does not
-pay. Both choices depend on M and the data alone, so that all tiers
-and partitions agree. Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33,
-count
-as 0.
+Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
+not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
+to FMAs as well. These choices depend on M, K, the row and the panel alone: all tiers and partitions agree.
+Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ TILE = PLANE // 2
 CHUNK = 4 * STEP  # values of k of a panel that are split, then used
 PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 MAX_ROWS = 256
-FLAGS = 64  # bytes: is A's block not finite, is B's panel not finite
 
 _BITS = f"<{LANES} x i32>"
 _HALVES = f"<{2 * LANES} x i16>"
@@ -80,7 +77,7 @@ def block_rows(m: Int, k: Int) -> int:
 
 def scratch_of(spec: Matmul, block: int) -> tuple[tuple[int, tuple[Size, ...]], ...]:
     """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
-    fixed = block * PANEL * 4 + FLAGS + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
+    fixed = block * PANEL * 4 + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
     return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.k,)))
 
 
@@ -116,29 +113,10 @@ def _bits(g: Function, x: Value) -> Value:
     return g.op(_BITS, f"bitcast {VECTOR} {x.name} to {_BITS}")
 
 
-def _greatest(g: Function, most: Value, x: Value) -> Value:
-    """Return the lanes' maximum of `most` and the bits of |x|: from 0x7F800000 on, x is not finite."""
-    size = g.op(_BITS, f"and {_BITS} {_bits(g, x).name}, splat (i32 2147483647)")
-    return g.call(_BITS, f"llvm.umax.v{LANES}i32", most, size)
-
-
-def _note(g: Function, most: Value, flag: Value) -> None:
-    """Set `flag` (i32) where some value was not finite."""
-    top = g.call("i32", f"llvm.vector.reduce.umax.v{LANES}i32", most)
-    bad = g.op("i1", f"icmp uge i32 {top.name}, 2139095040")
-    with g.when(bad):
-        g.store(Value("i32", "1"), flag, align=4)
-
-
-_NOTHING = Value(_BITS, "zeroinitializer")
-
-
-def split_rows(
-    f: Function, source: Value, stride: Int, rows: Int, k: Int, planes: Value, flag: Value
-) -> None:
+def split_rows(f: Function, source: Value, stride: Int, rows: Int, k: Int, planes: Value) -> None:
     """Split `rows` x `k` of A (`stride` elements from row to row) into planes; rows up to whole groups are
     0."""
-    arguments = [source, f.i64(stride), f.i64(rows), f.i64(k), planes, flag]
+    arguments = [source, f.i64(stride), f.i64(rows), f.i64(k), planes]
     if "split_rows" not in f.parts:
         part = Function("split_rows", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
         _define_split_rows(part)
@@ -147,7 +125,7 @@ def split_rows(
 
 
 def _define_split_rows(g: Function) -> None:
-    source, stride, rows, k, planes, flag = g.params
+    source, stride, rows, k, planes = g.params
     steps, whole = g.ceildiv(k, STEP), g.udiv(k, STEP)
     picks = ", ".join(f"i32 {2 * i + 1}" for i in range(2 * LANES))
 
@@ -165,31 +143,27 @@ def _define_split_rows(g: Function) -> None:
         block = g.add(g.mul(g.udiv(row, GROUP), steps), step)
         return g.at(planes, "i8", g.add(g.mul(block, BLOCK), g.mul(g.urem(row, GROUP), 2 * STEP)))
 
-    with g.loop(0, rows, carried=[_NOTHING]) as row:
+    with g.loop(0, rows) as row:
         line = g.at(source, "float", g.mul(row.index, stride))
-        with g.loop(0, whole, carried=row.carried) as step:
+        with g.loop(0, whole) as step:
             here = g.at(line, "float", g.mul(step.index, STEP))
             pair = [g.load(VECTOR, g.at(here, "float", LANES * i), align=4) for i in range(2)]
             put(place_of(row.index, step.index), pair)
-            step.next(_greatest(g, _greatest(g, step.carried[0], pair[0]), pair[1]))
-        with g.loop(whole, steps, carried=step.results) as last:
+        with g.loop(whole, steps) as last:
             here = g.at(line, "float", g.mul(last.index, STEP))
             left = g.sub(k, g.mul(last.index, STEP))
             pair = [
                 load(g, g.at(here, "float", LANES * i), tail(g, g.sub(left, LANES * i))) for i in range(2)
             ]
             put(place_of(row.index, last.index), pair)
-            last.next(_greatest(g, _greatest(g, last.carried[0], pair[0]), pair[1]))
-        row.next(*last.results)
     zero = Value(VECTOR, "zeroinitializer")
     with g.loop(rows, g.mul(g.ceildiv(rows, GROUP), GROUP)) as row0, g.loop(0, steps) as step0:
         put(place_of(row0.index, step0.index), [zero, zero])
-    _note(g, row.results[0], flag)
 
 
-def split_panel(f: Function, source: Value, k: Int, planes: Value, flag: Value) -> None:
+def split_panel(f: Function, source: Value, k: Int, planes: Value) -> None:
     """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them."""
-    arguments = [source, f.i64(k), planes, flag]
+    arguments = [source, f.i64(k), planes]
     if "split_panel" not in f.parts:
         part = Function("split_panel", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
         _define_split_panel(part)
@@ -198,7 +172,7 @@ def split_panel(f: Function, source: Value, k: Int, planes: Value, flag: Value) 
 
 
 def _define_split_panel(g: Function) -> None:
-    source, k, planes, flag = g.params
+    source, k, planes = g.params
 
     def put(pair: Int, low: list[Value], high: list[Value]) -> None:
         block, row = g.udiv(pair, STEP // 2), g.urem(pair, STEP // 2)
@@ -215,20 +189,14 @@ def _define_split_panel(g: Function) -> None:
 
     nothing = [Value(VECTOR, "zeroinitializer")] * 2
     pairs = g.udiv(k, 2)
-    with g.loop(0, pairs, carried=[_NOTHING]) as pair:
+    with g.loop(0, pairs) as pair:
         low, high = read(g.mul(pair.index, 2)), read(g.add(g.mul(pair.index, 2), 1))
         put(pair.index, low, high)
-        most = pair.carried[0]
-        for x in (*low, *high):
-            most = _greatest(g, most, x)
-        pair.next(most)
-    with g.loop(pairs, g.ceildiv(k, 2), carried=pair.results) as odd:
+    with g.loop(pairs, g.ceildiv(k, 2)) as odd:
         low = read(g.mul(odd.index, 2))
         put(odd.index, low, nothing)
-        odd.next(_greatest(g, _greatest(g, odd.carried[0], low[0]), low[1]))
     with g.loop(g.ceildiv(k, 2), g.mul(g.ceildiv(k, STEP), STEP // 2)) as rest:
         put(rest.index, nothing, nothing)
-    _note(g, odd.results[0], flag)
 
 
 # Multiplying --------------------------------------------------------------------------------------------
@@ -292,8 +260,10 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
 
 
 def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:
-    """Write the sums of `rows` rows of A in place and a panel of B by FMAs, k ascending from 0: for what the
-    planes cannot hold."""
+    """Compute again by FMAs, k ascending from 0, those of `rows` rows of sums that are not all finite.
+
+    Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
+    """
     arguments = [f.i64(rows), a, f.i64(stride), b, f.i64(k), sums]
     if "multiply_exactly" not in f.parts:
         part = Function("multiply_exactly", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
@@ -304,7 +274,7 @@ def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k:
 
 def _define_exactly(g: Function) -> None:
     rows, a, stride, b, k, sums = g.params
-    with g.loop(0, rows) as row:
+    with g.loop(0, rows) as row, g.when(_is_not_finite(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
         line = g.at(a, "float", g.mul(row.index, stride))
         with g.loop(0, k, carried=[Value(VECTOR, "zeroinitializer")] * 2) as step:
             left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
@@ -314,3 +284,15 @@ def _define_exactly(g: Function) -> None:
             step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, total) for v, total in pairs])
         for i, total in enumerate(step.results):
             g.store(total, g.at(sums, "float", g.add(g.mul(row.index, PANEL), LANES * i)), align=4)
+
+
+def _is_not_finite(g: Function, sums: Value) -> Value:
+    """Return whether some of a row's PANEL sums is infinite or NaN: x - x is 0 only for finite x."""
+    total = Value(VECTOR, "zeroinitializer")
+    for i in range(2):
+        x = g.load(VECTOR, g.at(sums, "float", LANES * i), align=4)
+        rest = g.op(VECTOR, f"fsub {VECTOR} {x.name}, {x.name}")
+        total = g.op(VECTOR, f"fadd {VECTOR} {total.name}, {rest.name}")
+    lanes = g.op(f"<{LANES} x i1>", f"fcmp uno {VECTOR} {total.name}, zeroinitializer")
+    mask = g.op(f"i{LANES}", f"bitcast <{LANES} x i1> {lanes.name} to i{LANES}")
+    return g.op("i1", f"icmp ne i{LANES} {mask.name}, 0")

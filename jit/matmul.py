@@ -119,11 +119,10 @@ class _Matmul:
         return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
 
     def _place_planes(self) -> None:
-        """Lay out the scratch of the tiles: sums, flags, planes of a panel, planes of a block of rows."""
+        """Lay out the scratch of the tiles: sums, planes of a panel, planes of a block of rows."""
         f = self.f
         row_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
-        self.flags = f.at(self.sums, "i8", self.block * PANEL * 4)
-        self.panel_planes = f.at(self.flags, "i8", amx.FLAGS)
+        self.panel_planes = f.at(self.sums, "i8", self.block * PANEL * 4)
         self.row_planes = f.at(self.panel_planes, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
         self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
 
@@ -183,8 +182,7 @@ class _Matmul:
             def prepare() -> None:
                 self.left.prepare(batch, m0, rows)
                 a = self.left.at(batch, m0)
-                f.store(Value("i32", "0"), self.flags, align=4)
-                amx.split_rows(f, a, self.left.stride, rows, self.k, self.row_planes, self.flags)
+                amx.split_rows(f, a, self.left.stride, rows, self.k, self.row_planes)
 
             self._either(self._starts_block(tile.index, panel), prepare, lambda: None)
             self._columns(batch, m0, rows, panel, n0, self._groups)
@@ -197,15 +195,13 @@ class _Matmul:
         """
         f = self.f
         b = f.at(self.bodies.addresses[self.spec.b], "float", f.mul(panel, f.mul(self.k, PANEL)))
-        panel_flag = f.at(self.flags, "i32", 1)
-        f.store(Value("i32", "0"), panel_flag, align=4)
         group_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
         with f.loop(0, self.k, amx.CHUNK) as chunk:
             done = chunk.index
             k = f.minimum(amx.CHUNK, f.sub(self.k, done))
             is_last = f.less(f.sub(self.k, done), amx.CHUNK + 1)
             source = f.at(b, "float", f.mul(done, PANEL))
-            amx.split_panel(f, source, k, self.panel_planes, panel_flag)
+            amx.split_panel(f, source, k, self.panel_planes)
             chunk_planes = f.at(self.row_planes, "i8", f.mul(done, amx.BLOCK // amx.STEP))
             with f.loop(0, f.ceildiv(rows, amx.GROUP)) as group:
                 sums = f.at(self.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
@@ -220,13 +216,10 @@ class _Matmul:
                     self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
 
     def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
-        """Compute the sums again by FMAs where A's block or B's panel is not finite."""
+        """Compute by FMAs again the rows of sums that are not finite."""
         f = self.f
-        flags = [f.load("i32", f.at(self.flags, "i32", i), align=4) for i in range(2)]
-        either = f.op("i32", f"or i32 {flags[0].name}, {flags[1].name}")
-        with f.when(f.op("i1", f"icmp ne i32 {either.name}, 0")):
-            a = self.left.at(batch, m0)
-            amx.multiply_exactly(f, rows, a, self.left.stride, b, self.k, sums)
+        a = self.left.at(batch, m0)
+        amx.multiply_exactly(f, rows, a, self.left.stride, b, self.k, sums)
 
     def _first_two(self, group: Value, ahead: Value) -> Value:
         """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""

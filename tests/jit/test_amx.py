@@ -109,6 +109,18 @@ def test_what_is_not_finite_stays_where_it_belongs(where, value):
 
 
 @needs_amx
+@pytest.mark.parametrize("row", [0, 100, 200, 299])
+def test_an_infinite_row_changes_no_other_row_in_any_tier(row):
+    spec, rng = product(200, 71), np.random.default_rng(2)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 200), (200, 71)))
+    others, finite = np.arange(300) != row, run(spec, a, b)
+    a[row, 7] = np.inf
+    generic = run(spec, a, b)
+    assert np.array_equal(generic, run(spec, a, b, (300,)), equal_nan=True)
+    assert np.array_equal(generic[others], finite[others])
+
+
+@needs_amx
 def test_huge_values_do_not_overflow_on_the_way():
     a, b = matrices(128, 64, 32)
     a, b = (a * np.float32(1e30)).astype(np.float32), (b * np.float32(1e7)).astype(np.float32)
