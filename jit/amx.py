@@ -33,7 +33,7 @@ STEP = 32  # values of k in a tile
 PLANE = 2 * GROUP * STEP  # bytes of one plane of one step, of A or B
 BLOCK = 3 * PLANE  # bytes of a step: x1, x2, x3
 TILE = PLANE // 2
-CHUNK = 4 * STEP  # values of k of a panel that are split, then used
+CHUNK = 3 * STEP  # values of k of a panel that are split, then used
 PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 MAX_ROWS = 256
 
