@@ -30,7 +30,8 @@ static int32_t load_kernel(svm_program *p, cursor *c, kernel *k, buffer_type *bu
                               (int32_t)row->n_buffers,
                               0,
                               0,
-                              0};
+                              0,
+                              ""};
   if (!k->info.label || !k->info.source || !k->info.spec) return SVM_ERROR_ARTIFACT;
   k->buffers = buffers;
   k->n_objects =
