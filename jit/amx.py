@@ -117,11 +117,7 @@ def split_rows(f: Function, source: Value, stride: Int, rows: Int, k: Int, plane
     """Split `rows` x `k` of A (`stride` elements from row to row) into planes; rows up to whole groups are
     0."""
     arguments = [source, f.i64(stride), f.i64(rows), f.i64(k), planes]
-    if "split_rows" not in f.parts:
-        part = Function("split_rows", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
-        _define_split_rows(part)
-        f.parts["split_rows"] = part
-    f.call_part("split_rows", *arguments)
+    f.call_part("split_rows", _define_split_rows, *arguments)
 
 
 def _define_split_rows(g: Function) -> None:
@@ -164,11 +160,7 @@ def _define_split_rows(g: Function) -> None:
 def split_panel(f: Function, source: Value, k: Int, planes: Value) -> None:
     """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them."""
     arguments = [source, f.i64(k), planes]
-    if "split_panel" not in f.parts:
-        part = Function("split_panel", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
-        _define_split_panel(part)
-        f.parts["split_panel"] = part
-    f.call_part("split_panel", *arguments)
+    f.call_part("split_panel", _define_split_panel, *arguments)
 
 
 def _define_split_panel(g: Function) -> None:
@@ -209,11 +201,7 @@ def multiply(f: Function, a: Value, b: Value, done: Int, k: Int, sums: Value, ah
     `done`: values of k added before; 0: the sums start here. Prefetches 64 bytes times k from `ahead` on.
     """
     arguments = [a, b, f.i64(done), f.i64(f.ceildiv(k, STEP)), sums, ahead]
-    if "multiply_tiles" not in f.parts:
-        part = Function("multiply_tiles", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
-        _define_multiply(part)
-        f.parts["multiply_tiles"] = part
-    f.call_part("multiply_tiles", *arguments)
+    f.call_part("multiply_tiles", _define_multiply, *arguments)
 
 
 def _tile(number: int) -> Value:
@@ -265,11 +253,7 @@ def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k:
     Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
     """
     arguments = [f.i64(rows), a, f.i64(stride), b, f.i64(k), sums]
-    if "multiply_exactly" not in f.parts:
-        part = Function("multiply_exactly", [(x.type, f"p{i}") for i, x in enumerate(arguments)])
-        _define_exactly(part)
-        f.parts["multiply_exactly"] = part
-    f.call_part("multiply_exactly", *arguments)
+    f.call_part("multiply_exactly", _define_exactly, *arguments)
 
 
 def _define_exactly(g: Function) -> None:

@@ -308,13 +308,12 @@ class _Attention:
 
 def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int) -> None:
     """Call the part that `emit(g, *arguments)` makes: ints are compiled in, Values become its parameters."""
-    passed = [x for x in arguments if isinstance(x, Value)]
-    if name not in f.parts:
-        part = Function(name, [(x.type, f"p{i}") for i, x in enumerate(passed)])
+
+    def define(part: Function) -> None:
         given = iter(part.params)
         emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
-        f.parts[name] = part
-    f.call_part(name, *passed)
+
+    f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)))
 
 
 def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int) -> None:

@@ -104,8 +104,12 @@ class Function:
             return Value("void", "")
         return self.op(type, text)
 
-    def call_part(self, name: str, *args: Value) -> None:
-        """Call the part of that name, which `parts` holds or will hold."""
+    def call_part(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
+        """Call the part of that name; `define` emits its body when it is first called, with `args`' types."""
+        if name not in self.parts:
+            part = Function(name, [(arg.type, f"p{i}") for i, arg in enumerate(args)])
+            define(part)
+            self.parts[name] = part
         self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
 
     def _signature(self) -> str:

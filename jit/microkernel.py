@@ -92,11 +92,7 @@ class MicroKernels:
         """
         name = f"{self.name}_{rows}x{self.vectors}_{lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
-        if name not in self.f.parts:
-            part = Function(name, [(x.type, f"p{i}") for i, x in enumerate(arguments)])
-            self._define(part, rows, lines)
-            self.f.parts[name] = part
-        self.f.call_part(name, *arguments)
+        self.f.call_part(name, lambda part: self._define(part, rows, lines), *arguments)
 
     def _define(self, g: Function, rows: int, lines: int) -> None:
         """Emit the micro-kernel's body."""
