@@ -24,6 +24,7 @@ from .ir import Block, Builder, Graph, Node, Value
 from .operands import base_of, in_memory, operand_access
 from .ops import OPS
 from .passes.fuse import Fusion, Group, fuse
+from .standalone import SPECS
 from .types import TensorType
 
 
@@ -37,6 +38,9 @@ def lower(graph: Graph) -> None:
 def _lower_block(graph: Graph, fusion: Fusion, packed: dict[Value, Value]) -> None:
     block = fusion.block
     for node in list(block.nodes):
+        if node.op in SPECS:
+            _lower_standalone(graph, block, node)
+            continue
         group = fusion.groups.get(node.results[0]) if len(node.results) == 1 else None
         if group is not None:
             _lower_group(graph, block, group, packed)
@@ -51,6 +55,17 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: dict[Value, V
     node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
     graph.replace(root, result)
+
+
+def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
+    builder = Builder(graph, block, block.nodes.index(node))
+    builder.source = node.source
+    spec, dims = bind(SPECS[node.op](node))
+    values = [base_of(arg) for arg in node.args if arg is not None]
+    kernel = Node("kernel", values, {"spec": spec, "dims": dims, "label": node.op})
+    results = builder.insert(kernel, [result.type for result in node.results], hint="k")
+    for old, new in zip(node.results, results, strict=True):
+        graph.replace(old, new)
 
 
 def _packed(builder: Builder, value: Value, packed: dict[Value, Value]) -> Value:

@@ -19,10 +19,13 @@ def is_kernel_work(node: Node) -> bool:
 
 
 def is_alias(node: Node) -> bool:
-    """Return True for a reshape that merges or splits axes: the same memory under another shape."""
+    """Return True for a reshape that merges or splits axes, or is read from memory by a standalone operator:
+    the same memory under another shape."""
     if node.op != "reshape":
         return False
-    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result))
+    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result)) or any(
+        user.op in OPS and OPS[user.op].kind == "standalone" for user in node.result.users
+    )
 
 
 def is_view(value: Value) -> bool:

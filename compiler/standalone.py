@@ -1,0 +1,27 @@
+"""Specs of the operators that are a kernel each (kind "standalone"): their arguments lie in memory.
+
+`SPECS[op](node)` is the spec of a node, with dimension expressions where it will have sizes; its input buffers
+are the node's arguments in order (absent ones left out), then come the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from ..jit.spec import Buffer, KernelSpec
+from .access import shape_of
+from .ir import Node, Value
+from .types import TensorType
+
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {}
+
+
+def buffers_of(node: Node) -> tuple[Buffer, ...]:
+    """Return the buffers of a node's present arguments, then of its results."""
+    args = [arg for arg in node.args if arg is not None]
+    return (*map(_buffer, args), *(_buffer(result, is_output=True) for result in node.results))
+
+
+def _buffer(value: Value, is_output: bool = False) -> Buffer:
+    return Buffer(cast(TensorType, value.type).dtype, cast(Any, shape_of(value)), is_output)
