@@ -43,8 +43,13 @@ def _is_reduction(instr: Instr) -> bool:
     return instr.op.startswith("reduce.")
 
 
+def load_addresses(f: Function, n_buffers: int) -> list[Value]:
+    """Return the addresses of the kernel's buffers; call it in the entry block."""
+    return [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(n_buffers)]
+
+
 class BodyEmitter:
-    """Emits one body. Construct it in the entry block (it loads the buffers' addresses there).
+    """Emits one body. Construct it in the entry block: it loads the buffers' addresses, unless they are given.
 
     `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a
     store writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i
@@ -58,6 +63,7 @@ class BodyEmitter:
         buffers: Sequence[Buffer],
         sizes: Sequence[Int],
         vector_loop: int | None,
+        addresses: Sequence[Value] | None = None,
     ) -> None:
         self.f = f
         self.body = body
@@ -65,7 +71,7 @@ class BodyEmitter:
         self.sizes = sizes
         self.vector_loop = vector_loop
         self.ids: tuple[int, ...] = tuple(range(len(body)))
-        self.addresses = [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(len(buffers))]
+        self.addresses = load_addresses(f, len(buffers)) if addresses is None else addresses
         self.depends = self._find_depends()
 
     # what depends on what

@@ -14,17 +14,18 @@ from time import perf_counter
 
 import llvmlite.binding as llvm
 
-from . import attention, matmul, nest
+from . import attention, concat, matmul, nest
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings, resolve
 from .link import Blob, link
 from .llvm import Function, Int
-from .spec import Attention, Body, Dim, Index, KernelSpec, Matmul, Nest, Size, spec_hash
+from .spec import Attention, Body, Concat, Dim, Index, KernelSpec, Matmul, Nest, Size, spec_hash
 from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
 MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
 FAMILIES: dict[str, Generator] = {
     Nest.family: nest.emit,
+    Concat.family: concat.emit,
     Matmul.family: matmul.emit,
     Attention.family: attention.emit,
 }
@@ -148,6 +149,9 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
     """Yield (buffer, index, sizes of the loops) for every load and store of `spec`."""
     if isinstance(spec, Nest):
         yield from _body_accesses(spec.body, spec.domain)
+    elif isinstance(spec, Concat):
+        for piece in spec.pieces:
+            yield from _body_accesses(piece.body, piece.domain)
     elif isinstance(spec, Matmul):
         loops = (*spec.batch, spec.m, spec.n, spec.k)
         if not spec.prologue:

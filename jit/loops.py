@@ -116,7 +116,8 @@ def _drop_unit_axes(loops: Loops) -> Loops:
 
 
 def _pair_axis(loops: Loops, index: tuple[Index, ...], loop: int) -> int | None:
-    """Return the axis a where loops `loop`, `loop` + 1 index axes a, a + 1 fully and nothing else.
+    """Return the axis a where loops `loop`, `loop` + 1 index axes a (from an offset) and a + 1 and nothing
+    else.
 
     -1: neither of them is used. None: they cannot be merged here.
     """
@@ -124,8 +125,10 @@ def _pair_axis(loops: Loops, index: tuple[Index, ...], loop: int) -> int | None:
     if not uses:
         return -1
     a = uses[0]
-    pair = (Index(loop=loop), Index(loop=loop + 1))
-    return a if uses == [a, a + 1] and index[a : a + 2] == pair else None
+    if uses != [a, a + 1]:
+        return None
+    pair = (Index(loop=loop, offset=index[a].offset), Index(loop=loop + 1))
+    return a if index[a : a + 2] == pair else None
 
 
 def _can_merge(loops: Loops, loop: int) -> bool:
@@ -182,9 +185,14 @@ def _merge(f: Function, loops: Loops, loop: int) -> Loops:
             i = replace(i, loop=i.loop - 1)
         if i.op not in ("load", "store"):
             return i
-        index = [x for x in i.index if x.loop != loop + 1]
-        moved = (replace(x, loop=x.loop - 1) if x.loop is not None and x.loop > loop else x for x in index)
-        return replace(i, index=tuple(moved))
+        return replace(i, index=tuple(place(x) for x in i.index if x.loop != loop + 1))
+
+    def place(x: Index) -> Index:
+        if x.loop is None or x.loop < loop:
+            return x
+        if x.loop > loop:
+            return replace(x, loop=x.loop - 1)
+        return x if x.offset == 0 else replace(x, offset=_product(f, sizes, x.offset, inner))
 
     return Loops(
         (*loops.domain[:loop], merged, *loops.domain[loop + 2 :]),

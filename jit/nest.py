@@ -21,7 +21,7 @@ from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
 from .spec import Instr, Nest, Size
 from .strip import State, strip
-from .tiling import Range, plan, shared, tile_cost, tiles_of
+from .tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of
 
 # A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
 # cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
@@ -33,27 +33,55 @@ def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) ->
     """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "rows"."""
     if schedule not in (None, "rows"):
         raise ValueError(f"nest kernel: schedule {schedule!r} is unknown; known is rows")
-    row = any(i.op in REDUCTIONS for i in spec.body)
-    loops = simplify(f, spec, sizes, row)
-    last = len(loops.domain) - 1
-    bodies = BodyEmitter(f, loops.body, loops.buffers, loops.sizes, vector_loop=last)
-    plans = plan(loops, _traffic(loops, bodies), SHARE_MULTIPLE, row)
-    rows = Rows(f, loops, bodies) if row else None
-    with shared(f, loops, plans) as parts:
-        if rows is not None:
-            _each(f, parts[:-1], rows.emit)
-        else:
-            _each(f, parts[:-1], lambda outer: _pointwise(f, bodies, outer, parts[-1]))
-    weight = sum(_weight(i) for i in loops.body)
-    scratch = rows.scratch if rows is not None else ()
-    return Generated(tiles_of(loops, plans), scratch, tile_cost(loops, plans, weight), "rows")
+    nest = Emitter(f, spec, sizes)
+    nest.emit(*f.params[3:5])
+    scratch = nest.rows.scratch if nest.rows is not None else ()
+    return Generated(
+        tiles_of(nest.loops, nest.plans), scratch, tile_cost(nest.loops, nest.plans, nest.weight), "rows"
+    )
 
 
-def _traffic(loops: Loops, bodies: BodyEmitter) -> int:
-    """Return the bytes that one iteration of the last loop reads and writes."""
-    last = len(loops.domain) - 1
-    moved = (i.buffer for n, i in enumerate(loops.body) if i.buffer is not None and last in bodies.depends[n])
-    return sum(DTYPES[loops.buffers[b].dtype].bytes for b in moved)
+class Emitter:
+    """One nest of a kernel; construct it in the entry block.
+
+    `tile_bytes`: the traffic of a tile. `addresses`: those of the buffers, where they are loaded already.
+    `weight`: the cost of one iteration of the innermost loop; `plans`: how tiles share out the loops.
+    """
+
+    def __init__(
+        self,
+        f: Function,
+        spec: Nest,
+        sizes: Sequence[Int],
+        tile_bytes: int = TILE_BYTES,
+        addresses: Sequence[Value] | None = None,
+    ) -> None:
+        row = any(i.op in REDUCTIONS for i in spec.body)
+        self.f = f
+        self.loops = simplify(f, spec, sizes, row)
+        last = len(self.loops.domain) - 1
+        self.bodies = BodyEmitter(
+            f, self.loops.body, self.loops.buffers, self.loops.sizes, vector_loop=last, addresses=addresses
+        )
+        self.plans = plan(self.loops, self._traffic(), SHARE_MULTIPLE, row, tile_bytes)
+        self.rows = Rows(f, self.loops, self.bodies) if row else None
+        self.weight = sum(_weight(i) for i in self.loops.body)
+
+    def _traffic(self) -> int:
+        """Return the bytes that one iteration of the last loop reads and writes."""
+        loops, depends = self.loops, self.bodies.depends
+        last = len(loops.domain) - 1
+        moved = (i.buffer for n, i in enumerate(loops.body) if i.buffer is not None and last in depends[n])
+        return sum(DTYPES[loops.buffers[b].dtype].bytes for b in moved)
+
+    def emit(self, begin: Int, end: Int) -> None:
+        """Emit the work of the tiles begin .. end - 1."""
+        f, rows = self.f, self.rows
+        with shared(f, self.loops, self.plans, begin, end) as parts:
+            if rows is not None:
+                _each(f, parts[:-1], rows.emit)
+            else:
+                _each(f, parts[:-1], lambda outer: _pointwise(f, self.bodies, outer, parts[-1]))
 
 
 def _is_dear(instr: Instr) -> bool:

@@ -16,7 +16,7 @@ from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
-from .spec import Attention, Body, Index, Instr, KernelSpec, Matmul, Nest, Size
+from .spec import Attention, Body, Concat, Index, Instr, KernelSpec, Matmul, Nest, Size
 
 Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
@@ -166,6 +166,9 @@ class _Evaluation:
         spec = self.spec
         if isinstance(spec, Nest):
             self.body(spec.body, self.loops(spec.domain))
+        elif isinstance(spec, Concat):
+            for piece in spec.pieces:
+                self.body(piece.body, self.loops(piece.domain))
         elif isinstance(spec, Matmul):
             self.matmul(spec)
         else:

@@ -5,7 +5,8 @@ content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters kno
 An *exact* kernel is the same spec with values given for the `Dim`s; both come from the same generator
 and give the same bits.
 
-Families: `Nest` (pointwise chains, row reductions, gathers), `Matmul`, `Attention`.
+Families: `Nest` (pointwise chains, row reductions, gathers), `Concat` (several nests that fill one output),
+`Matmul`, `Attention`.
 All share `Buffer` (what the kernel reads and writes) and `Instr` (the scalar body, in SSA form).
 """
 
@@ -109,6 +110,27 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
+
+    domain: tuple[Size, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Concat:
+    """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
+
+    Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
+    """
+
+    family: ClassVar[str] = "concat"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
 class Matmul:
     """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
 
@@ -176,8 +198,8 @@ class Attention:
     body: Body
 
 
-KernelSpec = Nest | Matmul | Attention
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Matmul, Attention)}
+KernelSpec = Nest | Concat | Matmul | Attention
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Attention)}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -224,12 +246,17 @@ def _instr(data: dict[str, Any]) -> Instr:
     return Instr(**data)
 
 
+def _pieces(data: Any) -> tuple[Piece, ...]:
+    return tuple(Piece(_sizes(p["domain"]), _body(p["body"])) for p in data)
+
+
 def _buffers(data: Any) -> tuple[Buffer, ...]:
     return tuple(Buffer(b["dtype"], _sizes(b["shape"]), b.get("is_output", False)) for b in data)
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "buffers": _buffers,
+    "pieces": _pieces,
     "domain": _sizes,
     "batch": _sizes,
     "body": _body,

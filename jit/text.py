@@ -10,6 +10,7 @@
 
 n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value; a prologue's
 values are p0, p1 ...
+A concat's pieces are `piece [n0,3]`, the sizes of its loops, then its body.
 An index is `scale * base + offset`, base a loop or a value (0: neither).
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from .spec import FAMILIES, Buffer, Dim, Index, Instr, KernelSpec, Size
+from .spec import FAMILIES, Body, Buffer, Concat, Dim, Index, Instr, KernelSpec, Piece, Size
 
 
 def format_spec(spec: KernelSpec) -> str:
@@ -30,9 +31,15 @@ def format_spec(spec: KernelSpec) -> str:
     head = " ".join(f"{f.name}={_FIELDS[str(f.type)][0](getattr(spec, f.name))}" for f in simple)
     lines = [f"{spec.family} {head}"]
     lines += [f"  b{i} {_format_buffer(buffer)}" for i, buffer in enumerate(spec.buffers)]
+    for piece in spec.pieces if isinstance(spec, Concat) else ():
+        lines += [f"  piece {_format_sizes(piece.domain)}", *_format_body(piece.body, "v")]
     for letter, name in _bodies(type(spec)):
-        lines += [f"  {letter}{i} = {_format_instr(x, letter)}" for i, x in enumerate(getattr(spec, name))]
+        lines += _format_body(getattr(spec, name), letter)
     return "\n".join(lines)
+
+
+def _format_body(body: Body, letter: str) -> list[str]:
+    return [f"  {letter}{i} = {_format_instr(x, letter)}" for i, x in enumerate(body)]
 
 
 def parse_spec(text: str) -> KernelSpec:
@@ -49,6 +56,8 @@ def parse_spec(text: str) -> KernelSpec:
     for f in fields(FAMILIES[family]):
         if f.name == "buffers":
             values[f.name] = buffers
+        elif f.name == "pieces":
+            values[f.name] = _parse_pieces(lines[1:])
         elif f.name in values:
             continue
         elif f.name not in given:
@@ -56,6 +65,17 @@ def parse_spec(text: str) -> KernelSpec:
         else:
             values[f.name] = _FIELDS[str(f.type)][1](given[f.name])
     return FAMILIES[family](**values)
+
+
+def _parse_pieces(lines: list[str]) -> tuple[Piece, ...]:
+    starts = [i for i, line in enumerate(lines) if line.startswith("piece ")]
+    return tuple(
+        Piece(
+            _parse_sizes(lines[start].removeprefix("piece ")),
+            tuple(_parse_instr(line, "v") for line in lines[start + 1 : end]),
+        )
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+    )
 
 
 def _bodies(family: type) -> list[tuple[str, str]]:

@@ -58,11 +58,13 @@ def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Div
     return tuple(reversed(divisors)), budget
 
 
-def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Divisors]:
+def plan(
+    loops: Loops, element_bytes: int, multiple: int, row: bool, tile_bytes: int = TILE_BYTES
+) -> list[Divisors]:
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
-    be. Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each
+    be. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each
     cache line that it touches is used up before it leaves the cache.
     """
     crossing = None if row else crossing_loop(loops)
@@ -73,7 +75,7 @@ def plan(loops: Loops, element_bytes: int, multiple: int, row: bool) -> list[Div
             divide(fs, budgets.get(i, 1), multiple if i == last else 1)[0]
             for i, fs in enumerate(loops.factors)
         ]
-    budget = max(TILE_BYTES // max(element_bytes, 1), multiple)
+    budget = max(tile_bytes // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
         if row and not plans:
@@ -124,14 +126,23 @@ def tile_cost(
     return ((weight, tuple(dims)),)
 
 
+def count_tiles(f: Function, loops: Loops, plans: Sequence[Divisors]) -> Int:
+    """Return the number of tiles."""
+    count: Int = 1
+    for size, divisor in tiles_of(loops, plans):
+        count = f.mul(count, f.ceildiv(resolve(size, loops.sizes), divisor))
+    return count
+
+
 @contextmanager
-def shared(f: Function, loops: Loops, plans: Sequence[Divisors]) -> Iterator[list[Range]]:
-    """Emit what finds the kernel's share, tiles tile_begin .. tile_end - 1; yield its range of every loop.
+def shared(
+    f: Function, loops: Loops, plans: Sequence[Divisors], begin: Int, end: Int
+) -> Iterator[list[Range]]:
+    """Emit what finds a share, tiles begin .. end - 1; yield its range of every loop.
 
     Where only one factor is split, the tiles of a share lie side by side: they are done as one. Otherwise the
     code inside runs once for each tile.
     """
-    begin, end = f.params[3:5]
     pairs = tiles_of(loops, plans)
     if not pairs:
         with f.when(f.less(begin, end)):

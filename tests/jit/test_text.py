@@ -87,7 +87,7 @@ def test_a_prologues_values_have_a_letter_of_their_own():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("conv n_dims=0", "family 'conv' is not one of nest, matmul, attention"),
+        ("loop n_dims=0", "family 'loop' is not one of nest, concat, "),
         ("nest n_dims=0", "lacks domain="),
         ("nest n_dims=0 domain=[2]\n b0 f32(2)", "is not a buffer"),
         ("nest n_dims=0 domain=[2]\n b0 f32[2]\n v0 = load f32 b0[x]", "index 'x' is not of the form"),
