@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..vm.program import SizeRange
 from .llvm import Function, Int
 from .spec import Buffer, Dim, Size
 
@@ -48,6 +49,7 @@ class CodeObject:
     for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype
     and exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact
     kernel was compiled for (None: generic, any sizes >= 0).
+    `ranges`: the sizes that a bucket's kernel may be launched with, one range for each dim.
     `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
     i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
     follow from the shapes alone; checked at a launch as well.
@@ -67,6 +69,7 @@ class CodeObject:
     entry: int = 0
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""  # the schedule's name, for people
+    ranges: tuple[SizeRange, ...] | None = None
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
     timings: Timings | None = field(default=None, compare=False, repr=False)
 
@@ -89,7 +92,8 @@ class Generator(Protocol):
 
     `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body
     (the final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an
-    exact kernel, in a generic one an i64 Value loaded from `dims` already; `resolve` reads a Size with it. In
+    exact kernel, in a generic one an i64 Value loaded from `dims` already, in a bucket's an int or a
+    `Bounded` Value; `resolve` reads a Size with it. In
     an exact kernel `Generated`'s sizes may be ints or the spec's Dims. Constant data: `f.declarations["name"]
     = "@name = private unnamed_addr constant ..."`. `schedule`: the generator's own name of a variant, None
     for its choice. Raises ValueError for a schedule that it does not know.

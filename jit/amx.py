@@ -22,7 +22,7 @@ Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1
 from __future__ import annotations
 
 from .bodies import LANES
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, least, most
 from .microkernel import PANEL, VECTOR, load, tail, unread
 from .spec import Matmul, Size
 
@@ -54,13 +54,15 @@ _PROGRAM = (
 
 def few(m: Int, k: Int) -> bool:
     """Return True where the product is known to be left to the FMA kernels."""
-    return isinstance(m, int) and m < MIN_ROWS or isinstance(k, int) and k < MIN_K
+    return any(top is not None and top < few for top, few in ((most(m), MIN_ROWS), (most(k), MIN_K)))
 
 
 def is_much(f: Function, m: Int, k: Int) -> Value | bool:
     """Return whether there is enough to do for the tiles, as a Value where sizes tell at run time only."""
-    if isinstance(m, int) and isinstance(k, int):
-        return m >= MIN_ROWS and k >= MIN_K
+    if few(m, k):
+        return False
+    if least(m) >= MIN_ROWS and least(k) >= MIN_K:
+        return True
     rows, depth = f.less(MIN_ROWS - 1, m), f.less(MIN_K - 1, k)
     return f.op("i1", f"and i1 {rows.name}, {depth.name}")
 

@@ -17,7 +17,7 @@ from .abi import RT_SCRATCH, Generated, resolve
 from .affine import affine
 from .bodies import LANES, BodyEmitter, Position, splat
 from .exponentials import F32 as EXP
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, least, most
 from .math import apply
 from .microkernel import (
     PANEL,
@@ -140,7 +140,8 @@ class _Attention:
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, block = self._decode(tile.index)
             i0 = f.mul(block, self.block)
-            one = isinstance(self.q_len, int) and self.q_len <= self.block
+            top = most(self.q_len)
+            one = top is not None and top <= self.block
             rows = self.q_len if one else f.minimum(self.block, f.sub(self.q_len, i0))
             self._tile(batch, i0, rows)
         tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.q_len, self.block)]
@@ -255,7 +256,7 @@ class _Attention:
                 factor = select(empty, 1.0, factor)
             elif self.k_len == 0:
                 factor = factor.like(1.0)
-            elif not isinstance(self.k_len, int):
+            elif least(self.k_len) == 0:
                 some = Vec(f, f.splat(f.less(0, self.k_len), LANES))
                 factor = select(some, factor, 1.0)
             first = f.op("float", f"extractelement {VECTOR} {factor.value.name}, i32 0")

@@ -14,9 +14,10 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+
+from ..vm.program import KernelKey, format_key
 
 _DIGEST_BYTES = 32
 _TRIM_EVERY = 64  # puts between two looks at the directory's size
@@ -31,10 +32,9 @@ def generator_version() -> str:
     return digest.hexdigest()
 
 
-def cache_key(spec_hash: str, dims: Sequence[int] | None, target: str, schedule: str | None = None) -> str:
-    """Return the key of one kernel; `dims` None: the generic one."""
-    sizes = "generic" if dims is None else ",".join(map(str, dims))
-    text = "\n".join([spec_hash, sizes, target, schedule or "", generator_version()])
+def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None = None) -> str:
+    """Return the name under which the kernel that is compiled for `key` is kept."""
+    text = "\n".join([spec_hash, format_key(key), target, schedule or "", generator_version()])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

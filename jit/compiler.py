@@ -14,11 +14,12 @@ from time import perf_counter
 
 import llvmlite.binding as llvm
 
-from . import attention, concat, matmul, nest
-from .abi import PARAMS, CodeObject, Generated, Generator, Timings, resolve
+from . import attention, concat, conv, matmul, nest, scatter
+from ..vm.program import KernelKey, SizeRange
+from .abi import PARAMS, CodeObject, Generated, Generator, Timings
 from .link import Blob, link
-from .llvm import Function, Int
-from .spec import Attention, Body, Concat, Dim, Index, KernelSpec, Matmul, Nest, Size, spec_hash
+from .llvm import Bounded, Function, Int
+from .spec import Attention, Body, Concat, Conv, Dim, Index, KernelSpec, Matmul, Nest, Scatter, Size, spec_hash
 from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
@@ -27,16 +28,18 @@ FAMILIES: dict[str, Generator] = {
     Nest.family: nest.emit,
     Concat.family: concat.emit,
     Matmul.family: matmul.emit,
+    Conv.family: conv.emit,
     Attention.family: attention.emit,
+    Scatter.family: scatter.emit,
 }
 
 
 def _generate(
-    spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None
+    spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:
     row = find_target(target)
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, bool(row.base))
-    sizes: list[Int] = list(dims) if dims is not None else _load_dims(f, spec.n_dims)
+    sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, FAMILIES[spec.family](f, spec, sizes, schedule)
 
 
@@ -52,11 +55,12 @@ def target_for(spec: KernelSpec, target: str) -> str:
 
 
 def kernel_text(
-    spec: KernelSpec, dims: Sequence[int] | None, target: str, schedule: str | None = None
+    spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None = None
 ) -> tuple[str, Generated]:
     """Return the LLVM text of a kernel's module, parts included, and what its generator says of it.
 
-    `dims`: the values of the spec's Dims (an exact kernel), or None (generic: they are loaded at run time).
+    `dims`: the values or ranges of the spec's Dims (an exact kernel, a bucket's), or None (generic); what is
+    no value is loaded at run time.
     """
     f, generated = _generate(spec, dims, target, schedule)
     return _module(f.whole_text(), target), generated
@@ -69,20 +73,28 @@ def _part(name: str, text: str, target: str) -> Blob:
         return link(target_machine(target).emit_object(module), name)
 
 
-def _load_dims(f: Function, n_dims: int) -> list[Int]:
-    dims = f.params[1]
-    return [f.load("i64", f.at(dims, "i64", i), align=8) for i in range(n_dims)]
+def _load_dims(f: Function, key: Sequence[int | SizeRange | None]) -> list[Int]:
+    sizes: list[Int] = []
+    for i, known in enumerate(key):
+        if isinstance(known, int):
+            sizes.append(known)
+            continue
+        value = f.load("i64", f.at(f.params[1], "i64", i), align=8)
+        if known is not None:
+            value = Bounded(value.type, value.name, known.min, known.max, known.multiple_of)
+        sizes.append(value)
+    return sizes
 
 
 def compile_kernel(
     spec: KernelSpec,
-    dims: tuple[int, ...] | None,
+    dims: KernelKey,
     target: str | None = None,
     *,
     keep_ir: bool = False,
     schedule: str | None = None,
 ) -> CodeObject:
-    """Compile `spec` for the sizes `dims` (exact) or for any sizes (`dims` None: generic).
+    """Compile `spec` for the sizes `dims` (exact), for sizes and ranges (a bucket) or any sizes (None: generic).
 
     `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code
     object. Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its
@@ -114,7 +126,8 @@ def compile_kernel(
         bounds=limits,
         code=blob.code,
         entry=blob.entry,
-        exact_dims=dims,
+        exact_dims=_exact(dims),
+        ranges=_ranges(dims),
         schedule=generated.schedule,
         llvm_ir=_module(f.whole_text(), target) if keep_ir else "",
         timings=timings,
@@ -122,7 +135,7 @@ def compile_kernel(
 
 
 def assembly(
-    spec: KernelSpec, dims: tuple[int, ...] | None, target: str | None = None, *, schedule: str | None = None
+    spec: KernelSpec, dims: KernelKey, target: str | None = None, *, schedule: str | None = None
 ) -> str:
     """Return the assembly text of the kernel that `compile_kernel` would make of the same arguments."""
     _check_dims(spec, dims)
@@ -132,14 +145,36 @@ def assembly(
         return target_machine(target).emit_assembly(module)
 
 
-def _check_dims(spec: KernelSpec, dims: tuple[int, ...] | None) -> None:
+def _exact(key: KernelKey) -> tuple[int, ...] | None:
+    """Return the sizes of an exact kernel's key."""
+    sizes = tuple(size for size in key or () if isinstance(size, int))
+    return sizes if key is not None and len(sizes) == len(key) else None
+
+
+def _ranges(key: KernelKey) -> tuple[SizeRange, ...] | None:
+    """Return the ranges of a bucket's key."""
+    if key is None or _exact(key) is not None:
+        return None
+    return tuple(SizeRange(size, size) if isinstance(size, int) else size for size in key)
+
+
+def _check_dims(spec: KernelSpec, dims: KernelKey) -> None:
     if dims is None:
         return
     if len(dims) != spec.n_dims:
         raise ValueError(f"{spec.family} kernel: {len(dims)} sizes given, its spec has {spec.n_dims}")
     for i, value in enumerate(dims):
-        if value < 0:
+        if isinstance(value, SizeRange):
+            _check_range(spec, i, value)
+        elif value < 0:
             raise ValueError(f"{spec.family} kernel: size n{i} is {value}; sizes are >= 0")
+
+
+def _check_range(spec: KernelSpec, i: int, r: SizeRange) -> None:
+    if r.min < 0 or (r.max is not None and r.max < r.min) or r.multiple_of < 1:
+        raise ValueError(
+            f"{spec.family} kernel: the range of n{i} is {r}; it goes up from 0 or more by a step of 1 or more"
+        )
 
 
 # Which accesses may leave their buffer ------------------------------------------------------------------
@@ -154,12 +189,14 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
             yield from _body_accesses(piece.body, piece.domain)
     elif isinstance(spec, Matmul):
         loops = (*spec.batch, spec.m, spec.n, spec.k)
-        if not spec.prologue:
+        if not spec.prologue and not isinstance(spec, Conv):
             yield spec.a, spec.a_index, loops
         yield from _body_accesses(spec.prologue, loops)
         if spec.b_layout == "rows":
             yield spec.b, spec.b_index, loops
         yield from _body_accesses(spec.epilogue, loops[:-1])
+    elif isinstance(spec, Scatter):
+        yield from _body_accesses(scatter.body_of(spec), spec.updates)
     else:
         outer = (*spec.batch, spec.q_len, spec.k_len)
         yield spec.q, spec.q_index, (*outer, spec.head_dim)
@@ -178,7 +215,7 @@ def _body_accesses(
             yield instr.buffer, instr.index, loops
 
 
-def bounds(spec: KernelSpec, dims: Sequence[int] | None = None) -> tuple[tuple[Size, int, Size, Size], ...]:
+def bounds(spec: KernelSpec, dims: KernelKey = None) -> tuple[tuple[Size, int, Size, Size], ...]:
     """Return the conditions (see `CodeObject.bounds`) that the shapes do not decide, each once.
 
     With `dims` all are decided. Raises ValueError for an access that leaves its buffer.
@@ -197,8 +234,8 @@ def bounds(spec: KernelSpec, dims: Sequence[int] | None = None) -> tuple[tuple[S
             if place.scale == 1 and place.offset == 0 and loop == size:
                 continue
             limit = (loop, place.scale, place.offset, size)
-            known = tuple(resolve(s, dims) if dims is not None else s for s in limit)
-            if not any(isinstance(s, Dim) for s in known):
+            known = tuple(dims[s.index] if dims is not None and isinstance(s, Dim) else s for s in limit)
+            if all(isinstance(s, int) for s in known):
                 _check_bound(spec, buffer, axis, *known)  # type: ignore[arg-type]
             else:
                 found[limit] = None

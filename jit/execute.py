@@ -106,8 +106,13 @@ class Kernel:
 
     def _check(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> None:
         code = self.code
-        if len(dims) != code.n_dims or code.exact_dims is not None and tuple(dims) != code.exact_dims:
+        is_for = len(dims) == code.n_dims and (code.exact_dims is None or tuple(dims) == code.exact_dims)
+        if is_for and code.ranges is not None:
+            is_for = all(size in r for size, r in zip(dims, code.ranges, strict=True))
+        if not is_for:
             wanted = code.exact_dims if code.exact_dims is not None else f"{code.n_dims} of them"
+            if code.ranges is not None:
+                wanted = ", ".join(map(str, code.ranges))
             raise ValueError(f"kernel: sizes {tuple(dims)} given, it is for {wanted}")
         if len(buffers) != len(code.buffers):
             raise ValueError(f"kernel: {len(buffers)} buffers given, it takes {len(code.buffers)}")

@@ -7,10 +7,12 @@ out constant. No LLVM mid-level pass runs afterwards: what is written here is wh
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import gcd
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,48 @@ class Value:
     name: str
 
 
+@dataclass(frozen=True)
+class Bounded(Value):
+    """A run-time i64 of which it is known that 0 <= least <= value <= most (None: no bound), and that it is a
+    multiple of `multiple`."""
+
+    least: int = 0
+    most: int | None = None
+    multiple: int = 1
+
+
 Int = int | Value  # a folded i64 or a run-time one
+
+
+def least(x: Int) -> int:
+    """Return the least value >= 0 that a size is known to have."""
+    return x if isinstance(x, int) else x.least if isinstance(x, Bounded) else 0
+
+
+def most(x: Int) -> int | None:
+    """Return the greatest value that a size may have, None if unknown."""
+    return x if isinstance(x, int) else x.most if isinstance(x, Bounded) else None
+
+
+def multiple_of(x: Int) -> int:
+    """Return a number that `x` is known to be a multiple of (0: of all)."""
+    return x if isinstance(x, int) else x.multiple if isinstance(x, Bounded) else 1
+
+
+def _known(value: Int, low: int, high: int | None, multiple: int) -> Int:
+    """Return a run-time i64 with what is known of it."""
+    return value if isinstance(value, int) else Bounded(value.type, value.name, low, high, multiple)
+
+
+def _both(a: Int, b: Int) -> bool:
+    """Whether something is known of both, and one is a run-time value."""
+    facts = [isinstance(x, Bounded) or isinstance(x, int) and x >= 0 for x in (a, b)]
+    return all(facts) and not (isinstance(a, int) and isinstance(b, int))
+
+
+def _top(fold: Callable[[int, int], int], a: Int, b: Int) -> int | None:
+    x, y = most(a), most(b)
+    return None if x is None or y is None else fold(x, y)
 
 
 def f32_bits(x: float) -> str:
@@ -146,7 +189,10 @@ class Function:
         """a + b."""
         if a == 0:
             return b
-        return a if b == 0 else self._int("add nsw", lambda x, y: x + y, a, b)
+        total = a if b == 0 else self._int("add nsw", operator.add, a, b)
+        if b == 0 or not _both(a, b):
+            return total
+        return _known(total, least(a) + least(b), _top(operator.add, a, b), gcd(multiple_of(a), multiple_of(b)))
 
     def sub(self, a: Int, b: Int) -> Int:
         """a - b."""
@@ -156,25 +202,42 @@ class Function:
         """a * b."""
         if a == 1 or b == 0:
             return b
-        return a if b == 1 or a == 0 else self._int("mul nsw", lambda x, y: x * y, a, b)
+        if b == 1 or a == 0:
+            return a
+        product = self._int("mul nsw", operator.mul, a, b)
+        if not _both(a, b):
+            return product
+        return _known(product, least(a) * least(b), _top(operator.mul, a, b), multiple_of(a) * multiple_of(b))
 
     def udiv(self, a: Int, b: Int) -> Int:
         """a // b for a >= 0, b > 0."""
-        return a if b == 1 else self._int("udiv", lambda x, y: x // y, a, b)
+        if b == 1:
+            return a
+        quotient = self._int("udiv", operator.floordiv, a, b)
+        if not isinstance(b, int) or not isinstance(a, Bounded):
+            return quotient
+        multiple = a.multiple // b if a.multiple % b == 0 else 1
+        return _known(quotient, a.least // b, None if a.most is None else a.most // b, multiple)
 
     def urem(self, a: Int, b: Int) -> Int:
         """a % b for a >= 0, b > 0."""
-        return 0 if b == 1 else self._int("urem", lambda x, y: x % y, a, b)
+        if isinstance(b, int) and b and multiple_of(a) % b == 0:
+            return 0
+        return self._int("urem", operator.mod, a, b)
 
     def minimum(self, a: Int, b: Int) -> Int:
         """min(a, b), signed."""
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
+        for x, y in ((a, b), (b, a)):
+            top = most(x)
+            if top is not None and isinstance(y, int | Bounded) and top <= least(y):
+                return x
         return self.call("i64", "llvm.smin.i64", self.i64(a), self.i64(b))
 
     def ceildiv(self, a: Int, b: int) -> Int:
         """ceil(a / b) for a >= 0."""
-        return self.udiv(self.add(a, b - 1), b)
+        return self.udiv(a if multiple_of(a) % b == 0 else self.add(a, b - 1), b)
 
     def less(self, a: Int, b: Int) -> Value:
         """a < b, signed, as i1."""
@@ -220,8 +283,8 @@ class Function:
         of the form base + index it gains no speed and takes a third of the back end's time (layer norm: 5.9
         -> 4.1 ms).
         """
-        ints = isinstance(begin, int) and isinstance(end, int)
-        test_first = not (nonempty or ints and begin < end)  # type: ignore[operator]
+        is_known = isinstance(begin, int) and isinstance(end, int | Bounded)
+        test_first = not (nonempty or is_known and begin < least(end))  # type: ignore[operator]
         before, after = self.block, self.label("after")
         head = self.label("head")
         self.do(f"br label %{head}")

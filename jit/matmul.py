@@ -19,7 +19,7 @@ from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .left import Computed, InPlace, scratch_of
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, most
 from .microkernel import (
     LINE,
     PANEL,
@@ -241,7 +241,8 @@ class _Matmul:
         return bool(self.spec.prologue) and self._starts_block(tile, panel)
 
     def _one_block(self) -> bool:
-        return isinstance(self.m, int) and self.m <= self.block
+        top = most(self.m)
+        return top is not None and top <= self.block
 
     def _decode(self, tile: Value) -> list[Int]:
         """Return each batch loop's value, the block of rows and the panel of tile number `tile`."""

@@ -25,6 +25,7 @@ def kernel_object(code: CodeObject) -> KernelObject:
         entry=code.entry,
         exact_dims=code.exact_dims,
         schedule=code.schedule,
+        ranges=code.ranges,
     )
 
 

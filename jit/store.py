@@ -9,7 +9,7 @@ from time import perf_counter
 
 from ..vm.errors import ArtifactError
 from ..vm.objects import parse_object, serialise_object
-from ..vm.program import KernelObject
+from ..vm.program import KernelKey, KernelObject
 from .cache import DiskCache, cache_key
 from .compiler import compile_kernel, target_for
 from .records import kernel_object
@@ -35,8 +35,8 @@ class KernelStore:
         self.stats = StoreStats()
         self._lock = threading.Lock()
 
-    def record(self, spec: KernelSpec, dims: tuple[int, ...] | None, target: str | None = None) -> bytes:
-        """Return the serialised code object for `dims` (None: generic), for `target` (None: the store's).
+    def record(self, spec: KernelSpec, dims: KernelKey, target: str | None = None) -> bytes:
+        """Return the serialised code object for the sizes or ranges `dims` (None: generic), for `target` (None: the store's).
 
         Raises what `compile_kernel` raises.
         """
@@ -53,7 +53,7 @@ class KernelStore:
                 self.cache.put(key, record)
         return record
 
-    def object(self, spec: KernelSpec, dims: tuple[int, ...] | None) -> KernelObject:
+    def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
         """Return the code object itself."""
         return parse_object(self.record(spec, dims))
 

@@ -22,15 +22,15 @@ def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[V
     whole, main = (_rounded_down(f, part, step) for step in (LANES, LANES * unroll))
     after_main, after_whole = f.add(part.begin, main), f.add(part.begin, whole)
     values = _trips(f, part.begin, after_main, main, unroll, chunk, list(state))
-    if unroll > 1 and part.multiple % (LANES * unroll):
+    if unroll > 1 and not part.is_multiple(LANES * unroll):
         values = _trips(f, after_main, after_whole, f.sub(whole, main), 1, chunk, values)
-    if part.multiple % LANES == 0:
+    if part.is_multiple(LANES):
         return values
     return _tail(f, after_whole, part, f.sub(part.count, whole), chunk, values)
 
 
 def _rounded_down(f: Function, part: Range, step: int) -> Int:
-    return part.count if part.multiple % step == 0 else f.mul(f.udiv(part.count, step), step)
+    return part.count if part.is_multiple(step) else f.mul(f.udiv(part.count, step), step)
 
 
 def _trips(f: Function, begin: Int, end: Int, count: Int, unroll: int, chunk: Chunk, state: State) -> State:

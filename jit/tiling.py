@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 
 from .abi import resolve
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, multiple_of
 from .loops import Loops
 from .spec import Dim, Size
 
@@ -31,6 +31,16 @@ class Range:
     begin: Int
     count: Int
     multiple: int = 1
+
+    @property
+    def known(self) -> int:
+        """What the count is known to be a multiple of (0: of all)."""
+        count = multiple_of(self.count)
+        return count if isinstance(self.count, int) else lcm(self.multiple, count)
+
+    def is_multiple(self, step: int) -> bool:
+        """Whether the count is known to be a multiple of `step`."""
+        return self.known % step == 0
 
     def end(self, f: Function) -> Int:
         """Return begin + count."""
@@ -151,7 +161,7 @@ def shared(
         extent, divisor = resolve(pairs[0][0], loops.sizes), pairs[0][1]
         first = f.mul(begin, divisor)
         count = f.sub(f.minimum(f.mul(end, divisor), extent), first)
-        multiple = gcd(divisor, extent) if isinstance(extent, int) else 1
+        multiple = gcd(divisor, multiple_of(extent))
         yield _ranges(f, loops, plans, [Range(first, count, multiple)])
     else:
         with f.loop(begin, end) as tile:
@@ -174,9 +184,9 @@ def _decoded(f: Function, loops: Loops, pairs: Sequence[tuple[Size, int]], tile:
 def _share(f: Function, number: Int, extent: Int, divisor: int) -> Range:
     """Return part `number` of `extent` iterations, `divisor` to each but the last."""
     begin = f.mul(number, divisor)
-    if divisor == 1 or isinstance(extent, int) and extent % divisor == 0:
+    if multiple_of(extent) % divisor == 0:
         return Range(begin, divisor)
-    return Range(begin, f.minimum(divisor, f.sub(extent, begin)))
+    return Range(begin, f.minimum(divisor, f.sub(extent, begin)), gcd(divisor, multiple_of(extent)))
 
 
 def _ranges(f: Function, loops: Loops, plans: Sequence[Divisors], shares: Sequence[Range]) -> list[Range]:
@@ -189,7 +199,6 @@ def _ranges(f: Function, loops: Loops, plans: Sequence[Divisors], shares: Sequen
             extent = resolve(size, loops.sizes)
             inner = Range(0, extent) if divisor == WHOLE else next(found)
             begin, count = f.add(f.mul(part.begin, extent), inner.begin), f.mul(part.count, inner.count)
-            known = inner.count if isinstance(inner.count, int) else inner.multiple
-            part = Range(begin, count, part.multiple * known)
+            part = Range(begin, count, part.multiple * inner.known)
         result.append(part)
     return result

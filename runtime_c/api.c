@@ -23,12 +23,15 @@ void svm_options_init(svm_options *options) {
                            .plan_bytes_max = 64 << 20};
 }
 
+int32_t check_strategy(int32_t strategy, svm_error *error) {
+  if (strategy >= SVM_STRATEGY_AUTO && strategy <= SVM_STRATEGY_BUCKET) return SVM_OK;
+  return status_fail(error, SVM_ERROR_ARGUMENT,
+                     "options: strategy %d is unknown; it is 0 (auto), 1 (jit), 2 (generic) or 3 (bucket)",
+                     strategy);
+}
+
 static int32_t check_options(const svm_options *o, svm_error *error) {
-  if (o->strategy < SVM_STRATEGY_AUTO || o->strategy > SVM_STRATEGY_GENERIC) {
-    return status_fail(error, SVM_ERROR_ARGUMENT,
-                       "options: strategy %d is unknown; it is 0 (auto), 1 (jit) or 2 (generic)",
-                       o->strategy);
-  }
+  if (check_strategy(o->strategy, error)) return error->code;
   if (o->hot_calls < 0 || o->code_bytes_max < 0 || o->plans_max < 0 || o->plan_bytes_max < 0 || o->fuel < 0 ||
       o->memory_max < 0) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "options: a limit is negative; 0 means no limit");
@@ -96,6 +99,10 @@ void svm_close(svm_program *p) {
   for (int32_t i = 0; i < p->n_kernels; i++) {
     site_free(&p->kernels[i]);
     if (p->kernels[i].installed_generic) installed_free(p->kernels[i].installed_generic);
+    for (installed *x = p->kernels[i].installed_buckets, *next; x; x = next) {
+      next = x->next;
+      installed_free(x);
+    }
   }
   context_free_all(p);
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
@@ -136,6 +143,11 @@ const svm_function_info *svm_function(const svm_program *p, int32_t i) {
 const svm_kernel_info *svm_kernel(const svm_program *p, int32_t i) {
   return is_in(i, p->n_kernels) ? &p->kernels[i].info : NULL;
 }
+const char *svm_extern_source(const svm_program *p, int32_t i) {
+  if (!is_in(i, p->n_externs)) return NULL;
+  return function_source(p, p->externs[i].first_call.function, p->externs[i].first_call.pc);
+}
+
 const char *svm_extern_name(const svm_program *p, int32_t i) {
   return is_in(i, p->n_externs) ? p->externs[i].name : NULL;
 }
@@ -231,6 +243,7 @@ int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
                                         : SVM_SITE_MEGAMORPHIC;
   stats->hits = atomic_load(&s->hits) + count_replayed(p, kernel, NULL);
   stats->misses = atomic_load(&s->misses);
+  stats->outside = atomic_load(&s->outside);
   pthread_mutex_unlock(&p->lock);
   return SVM_OK;
 }
@@ -245,7 +258,7 @@ static entry *nth_entry(const call_site *s, int32_t index) {
 }
 
 static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out) {
-  const instance *code = atomic_load(&e->code);
+  const instance *code = entry_code(e, atomic_load(&p->strategy));
   out->n_dims = e->n_dims;
   out->tier = code ? code->tier : SVM_TIER_NONE;
   out->state = atomic_load(&e->state);

@@ -119,7 +119,7 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
   if (code || !made) return code;
   atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
   plan_pin(p, made);
-  code = plan_settle(p, made, 1, c->error);
+  code = plan_settle(c, made, 1);
   if (!code) {
     *out = plan_publish(p, made);
     return SVM_OK;
@@ -169,7 +169,7 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, deliver
     atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
     atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->n_replays, 1, memory_order_relaxed);
-    if (plan_settle(p, made, 0, c->error)) return c->error->code;
+    if (plan_settle(c, made, 0)) return c->error->code;
     return replay(c, made, d, outputs);
   }
   if (make_plan(c, values, d->input_data, &made)) return c->error->code;
@@ -198,9 +198,10 @@ static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inpu
   for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed);
        i++) {
     if (p->externs[i].function) continue;
-    return status_fail(error, SVM_ERROR_EXTERN,
-                       "host function \"%.200s\" is missing; register it before the first call",
-                       p->externs[i].name);
+    status_fail(error, SVM_ERROR_EXTERN,
+                "host function \"%.200s\" is missing; register it before the first call", p->externs[i].name);
+    error->source = svm_extern_source(p, i);
+    return error->code;
   }
   return SVM_OK;
 }
@@ -232,16 +233,28 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
 
 int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error) {
+  return svm_call_as(p, atomic_load_explicit(&p->strategy, memory_order_relaxed), function, values, n_inputs,
+                     allocator, outputs, n_outputs, error);
+}
+
+int32_t svm_call_as(svm_program *p, int32_t strategy, int32_t function, const svm_value *values,
+                    int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs,
+                    svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   error->code = SVM_OK;
   error->function = -1;
   if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
-  int32_t code = check_call(p, function, n_inputs, n_outputs, error);
+  int32_t code = check_strategy(strategy, error);
+  if (!code) code = check_call(p, function, n_inputs, n_outputs, error);
   if (code) return code;
   context *x = context_enter(p, error);
   if (!x) return error->code;
-  call c = {.program = p, .context = x, .heap = {0, p->options.memory_max}, .error = error};
+  call c = {.program = p,
+            .context = x,
+            .heap = {0, p->options.memory_max},
+            .strategy = strategy,
+            .error = error};
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
   c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
   if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);

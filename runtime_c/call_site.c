@@ -23,6 +23,11 @@ static int32_t fail_size(const kernel *k, const char *what, svm_error *error) {
                      what);
 }
 
+static int32_t tier_of(const code_object *object) {
+  if (object->exact_dims) return SVM_TIER_EXACT;
+  return object->ranges ? SVM_TIER_BUCKET : SVM_TIER_GENERIC;
+}
+
 int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out,
                       svm_error *error) {
   int64_t n_tiles = code_tiles(object, dims), total;
@@ -35,7 +40,7 @@ int32_t instance_make(const kernel *k, const code_object *object, const int64_t 
                     n_tiles,
                     (size_t)scratch,
                     n_tiles > 1 && total >= SHARING_COST,
-                    object->exact_dims ? SVM_TIER_EXACT : SVM_TIER_GENERIC,
+                    tier_of(object),
                     object};
   return code_check_bounds(k->info.label, object, dims, error);
 }
@@ -85,17 +90,39 @@ static int32_t count_elements(const kernel *k, const int64_t *dims, int64_t *n_e
 static const code_object *find_exact(const kernel *k, const int64_t *dims) {
   for (int32_t i = 0; i < k->n_objects; i++) {
     const code_object *o = &k->objects[i];
-    if (o->exact_dims && !memcmp(o->exact_dims, dims, k->signature.n_dims * sizeof *dims)) return o;
+    if (o->exact_dims && code_fits(o, dims)) return o;
   }
   return NULL;
+}
+
+/* The first bucket for these dims: the artifact's in its order, then those that came later in theirs. */
+static const code_object *find_bucket(const kernel *k, const int64_t *dims) {
+  for (int32_t i = 0; i < k->n_objects; i++) {
+    if (k->objects[i].ranges && code_fits(&k->objects[i], dims)) return &k->objects[i];
+  }
+  for (const installed *x = k->installed_buckets; x; x = x->next) {
+    if (code_fits(&x->object, dims)) return &x->object;
+  }
+  return NULL;
+}
+
+int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_error *error) {
+  instance *own = object->ranges ? &e->bucket : &e->generic, made;
+  if (own->run || !code_fits(object, e->dims)) return SVM_OK;
+  if (instance_make(k, object, e->dims, &made, error)) return error->code;
+  *own = made; /* no launch reads it before the stores below */
+  if (!object->ranges) atomic_store(&e->slowest, own);
+  if (!e->exact) atomic_store(&e->code, entry_fallback(e));
+  return SVM_OK;
 }
 
 /* An installed record that is not needed to live: the artifact's own exact code gets an instance by itself.
  */
 static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
   const code_object *generic = atomic_load(&k->generic), *exact = find_exact(k, e->dims);
-  if (generic && instance_make(k, generic, e->dims, &e->generic, error)) return error->code;
-  if (generic) atomic_init(&e->code, &e->generic);
+  const code_object *bucket = find_bucket(k, e->dims);
+  if (generic && entry_give(e, k, generic, error)) return error->code;
+  if (bucket && entry_give(e, k, bucket, error)) return error->code;
   if (!exact) return SVM_OK;
   e->exact = calloc(1, sizeof *e->exact);
   if (!e->exact) return status_fail(error, SVM_ERROR_MEMORY, "memory: an entry of a call site");
@@ -221,6 +248,8 @@ int32_t site_find_locked(svm_program *p, int32_t index, const int64_t *dims, ent
   if (!made) return error->code;
   if (site_add(p, &k->site, made, error)) return entry_free(made), error->code;
   atomic_fetch_add_explicit(&k->site.misses, 1, memory_order_relaxed);
+  if (k->has_buckets && !made->exact && !made->bucket.run)
+    atomic_fetch_add_explicit(&k->site.outside, 1, memory_order_relaxed);
   *out = made;
   return SVM_OK;
 }

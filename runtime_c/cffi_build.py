@@ -32,6 +32,7 @@ int32_t svm_frame_call(svm_frame *frame);
 
 CALLBACKS = """
 extern "Python" void *svm_py_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
+extern "Python" void svm_py_release(void *context);
 extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args,
                                       svm_value *results, int32_t n_results, svm_error *error);
 """

@@ -42,6 +42,24 @@ static const svm_file_size *take_sizes(reader *r, uint32_t n) {
   return sizes;
 }
 
+static const int64_t *take_dims(reader *r, uint32_t n) {
+  const int64_t *dims = take(r, n, sizeof *dims);
+  for (uint32_t i = 0; dims && i < n; i++) {
+    if (dims[i] < 0) return bad(r, "an exact dim is negative"), NULL;
+  }
+  return dims;
+}
+
+static const svm_file_range *take_ranges(reader *r, uint32_t n) {
+  const svm_file_range *ranges = take(r, n, sizeof *ranges);
+  for (uint32_t i = 0; ranges && i < n; i++) {
+    const svm_file_range *x = &ranges[i];
+    if (x->min < 0 || (x->max != NO_MAX && x->max < x->min) || x->multiple_of < 1)
+      return bad(r, "a range of dims"), NULL;
+  }
+  return ranges;
+}
+
 static const svm_file_term *take_terms(reader *r, uint32_t n) {
   const void *first = r->at;
   if (n > SVM_LIMIT_TERMS) return bad(r, "it has over 64 terms"), NULL;
@@ -101,7 +119,8 @@ static int32_t check_record(reader *r, const code_signature *kernel, const svm_f
     return bad(r, "it has other dims or buffers than the kernel");
   if (memcmp(o->spec_hash, kernel->spec_hash, sizeof o->spec_hash))
     return bad(r, "it was compiled from another kernel spec");
-  if (o->is_exact > 1 || o->code_size < 1 || o->entry >= o->code_size)
+  if (o->guard > GUARD_BUCKET) return bad(r, "its guard");
+  if (o->code_size < 1 || o->entry >= o->code_size)
     return bad(r, "its code size or entry");
   if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule))
     return bad(r, "its target or schedule");
@@ -115,13 +134,8 @@ int32_t code_parse(const char *label, const code_signature *kernel, const void *
   if (!o || check_record(&r, kernel, o, size)) return error->code;
   r.end = (const uint8_t *)bytes + o->record_size;
   *out = (code_object){.record = o};
-  if (o->is_exact) {
-    out->exact_dims = take(&r, o->n_dims, sizeof *out->exact_dims);
-    for (uint32_t i = 0; out->exact_dims && i < o->n_dims; i++) {
-      if (out->exact_dims[i] < 0) return bad(&r, "an exact dim is negative");
-    }
-    if (!out->exact_dims) return error->code;
-  }
+  if (o->guard == GUARD_EXACT && !(out->exact_dims = take_dims(&r, o->n_dims))) return error->code;
+  if (o->guard == GUARD_BUCKET && !(out->ranges = take_ranges(&r, o->n_dims))) return error->code;
   const void *buffers = take(&r, kernel->buffers_size, 1);
   if (!buffers) return error->code;
   if (memcmp(buffers, kernel->buffers, kernel->buffers_size))
@@ -150,6 +164,18 @@ int32_t code_check_hash(const char *label, const code_object *object, const void
 }
 
 /* Numbers -------------------------------------------------------------------------------------- */
+
+static int is_in_range(const svm_file_range *r, int64_t size) {
+  return size >= r->min && (r->max == NO_MAX || size <= r->max) && size % r->multiple_of == 0;
+}
+
+int code_fits(const code_object *object, const int64_t *dims) {
+  for (uint32_t i = 0; i < object->record->n_dims; i++) {
+    if (object->exact_dims && object->exact_dims[i] != dims[i]) return 0;
+    if (object->ranges && !is_in_range(&object->ranges[i], dims[i])) return 0;
+  }
+  return 1;
+}
 
 static const int64_t GREATEST = INT64_C(1) << 62;
 

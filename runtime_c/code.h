@@ -23,12 +23,19 @@ typedef struct buffer_type {
 /* One code object; all pointers go into its record, which its owner keeps. `run`: NULL until mapped. */
 typedef struct code_object {
   const svm_file_object *record;
-  const int64_t *exact_dims; /* NULL: generic */
+  const int64_t *exact_dims;    /* of exact code, else NULL */
+  const svm_file_range *ranges; /* of a bucket, else NULL; both NULL: generic */
   const svm_file_tile *tiles;
   const svm_file_term *scratch, *cost;
   const svm_file_bound *bounds;
   svm_kernel_code *run;
 } code_object;
+
+enum { GUARD_GENERIC = 0, GUARD_EXACT = 1, GUARD_BUCKET = 2 }; /* svm_file_object.guard */
+enum { NO_MAX = -1 }; /* svm_file_range.max: unbounded */
+
+/* Whether the object is for these dims. */
+int code_fits(const code_object *object, const int64_t *dims);
 
 /* What the object must agree with: its kernel. `buffers`: the signature's bytes. */
 typedef struct code_signature {

@@ -128,6 +128,27 @@ int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_
   return code;
 }
 
+int32_t svm_value_over(const svm_tensor *tensor, void (*release)(void *context), void *context,
+                       svm_value *result, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  storage *memory = NULL;
+  value made;
+  if (!strided_check("tensor", tensor, error)) {
+    int64_t n_bytes = checked_bytes(tensor->dtype, checked_elements(tensor->rank, tensor->sizes));
+    memory = storage_over(NULL, tensor->data, n_bytes, SVM_ORIGIN_NEW, -1, error);
+  }
+  if (!memory) {
+    release(context);
+    return error->code;
+  }
+  memory->release = release;
+  memory->context = context;
+  int32_t code = tensor_make(NULL, tensor->dtype, tensor->rank, tensor->sizes, memory, &made, error);
+  if (!code) value_export(made, 1, result);
+  return code;
+}
+
 void svm_value_release(svm_value *value) {
   if (!value) return;
   if (value->owner) object_release(NULL, value->owner);

@@ -142,8 +142,8 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
   }
   void *data[SVM_LIMIT_BUFFERS];
   for (int32_t i = 0; i < n_buffers; i++) data[i] = r[buffers[i]].tensor->memory->data;
-  if (entry_prepare(p, e, c->number, c->error)) return c->error->code;
-  if (launch_run(atomic_load(&e->code), data, e->dims, &c->context->rt))
+  if (entry_prepare(c, e)) return c->error->code;
+  if (launch_run(entry_code(e, c->strategy), data, e->dims, &c->context->rt))
     return launch_fail(p, e, &c->context->rt, c->error);
   return SVM_OK;
 }
@@ -397,6 +397,11 @@ op_KERNEL:
 op_EXTERN:
   TRY(do_extern(c, f, pc));
   NEXT(LIST_AFTER(3 + pc[2]));
+
+op_EXPECT:
+  TRY(tensor_expect(R(1), (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, p->strings[pc[LIST_AFTER(3)]],
+                    c->error));
+  NEXT(LIST_AFTER(3) + 1);
 
 op_LIST:
   TRY(do_container(c, r, SVM_TAG_LIST, pc));

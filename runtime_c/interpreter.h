@@ -13,6 +13,8 @@ int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *sizes, const
                     value *out);
 
 int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error);
+int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
+                      const value *registers, const char *what, svm_error *error);
 
 /* `item`, `scalar`: one element as bool, int or float, and back. */
 int32_t tensor_item(value a, value *out, svm_error *error);

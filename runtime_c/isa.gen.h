@@ -12,7 +12,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0xdb8ef611fe573722)
+#define SVM_ISA_HASH UINT64_C(0x4e865b36e7272191)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -54,14 +54,15 @@
   X(35, SCALAR, "scalar", "d:d dtype:t a:s", 20, "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)") \
   X(36, KERNEL, "kernel", "kernel:k dims:S buffers:S", 12, "launch kernel with sizes R[dims...] on tensors R[buffers...]") \
   X(37, EXTERN, "extern", "name:n results:D args:S", 20, "R[results...] = host function \"name\"(R[args...])") \
-  X(38, LIST, "list", "d:d values:S", 0, "R[d] = [R[values...]]") \
-  X(39, TUPLE, "tuple", "d:d values:S", 0, "R[d] = (R[values...])") \
-  X(40, DICT, "dict", "d:d items:S", 4, "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)") \
-  X(41, GET, "get", "d:d a:s key:s", 4, "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)") \
-  X(42, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple, dict or str R[a]") \
-  X(43, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it")
+  X(38, EXPECT, "expect", "a:s dtype:t sizes:S what:n", 4, "if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names \"what\"") \
+  X(39, LIST, "list", "d:d values:S", 0, "R[d] = [R[values...]]") \
+  X(40, TUPLE, "tuple", "d:d values:S", 0, "R[d] = (R[values...])") \
+  X(41, DICT, "dict", "d:d items:S", 4, "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)") \
+  X(42, GET, "get", "d:d a:s key:s", 4, "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)") \
+  X(43, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple, dict or str R[a]") \
+  X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it")
 
-#define SVM_N_OPCODES 44
+#define SVM_N_OPCODES 45
 
 enum {
   SVM_OP_RETURN = 0,
@@ -102,12 +103,13 @@ enum {
   SVM_OP_SCALAR = 35,
   SVM_OP_KERNEL = 36,
   SVM_OP_EXTERN = 37,
-  SVM_OP_LIST = 38,
-  SVM_OP_TUPLE = 39,
-  SVM_OP_DICT = 40,
-  SVM_OP_GET = 41,
-  SVM_OP_LEN = 42,
-  SVM_OP_APPEND = 43,
+  SVM_OP_EXPECT = 38,
+  SVM_OP_LIST = 39,
+  SVM_OP_TUPLE = 40,
+  SVM_OP_DICT = 41,
+  SVM_OP_GET = 42,
+  SVM_OP_LEN = 43,
+  SVM_OP_APPEND = 44,
 };
 
 enum {
@@ -390,7 +392,7 @@ typedef struct svm_file_object {
   char schedule[64]; /* UTF-8, for people; zero-padded, at least one zero */
   uint64_t code_size; /* bytes, >= 1 */
   uint64_t entry; /* offset of the entry point in the code, < code_size */
-  uint32_t is_exact; /* 1: for these dims only; 0: generic */
+  uint32_t guard; /* 0: for any dims (generic); 1: for given dims only (exact); 2: for ranges of dims (a bucket) */
   uint32_t n_dims; /* the kernel's */
   uint32_t n_buffers; /* the kernel's */
   uint32_t n_tiles; /* rows `tile`: number of tiles == product of ceil(size / divisor); no row: 1 tile */
@@ -401,6 +403,15 @@ typedef struct svm_file_object {
 } svm_file_object;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_object) == 208, "layout of object");
+
+/* The values of a dim that a bucket is for: min <= value <= max, a multiple of `multiple_of`. */
+typedef struct svm_file_range {
+  int64_t min; /* >= 0 */
+  int64_t max; /* >= min, -1: unbounded */
+  int64_t multiple_of; /* >= 1 */
+} svm_file_range;
+
+SVM_STATIC_ASSERT(sizeof(svm_file_range) == 24, "layout of range");
 
 /* A factor of the number of tiles. */
 typedef struct svm_file_tile {

@@ -165,7 +165,7 @@ static void print_contract(const svm_program *p) {
 
 static void print_stats(svm_program *p) {
   static const char *const STATES[] = {"uninitialised", "monomorphic", "polymorphic", "megamorphic"};
-  static const char *const TIERS[] = {"none", "generic", "exact"};
+  static const char *const TIERS[] = {"none", "generic", "exact", "bucket"};
   svm_stats s;
   svm_get_stats(p, &s);
   printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64

@@ -114,19 +114,22 @@ void plans_stamp_entries(svm_program *p) {
   }
 }
 
-int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error) {
+int32_t plan_settle(const call *c, plan *made, int is_new) {
+  svm_program *p = c->program;
   int64_t generation = atomic_load(&p->generation);
-  if (atomic_load_explicit(&made->settled, memory_order_relaxed) != generation) {
+  int is_own = c->strategy != atomic_load(&p->strategy); /* what is settled is so for the program's */
+  if (is_own || atomic_load_explicit(&made->settled, memory_order_relaxed) != generation) {
     pthread_mutex_lock(&p->lock);
     int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
     int is_settled = 1;
-    for (int32_t i = 0; i < made->n_steps; i++) is_settled &= entry_count(p, made->steps[i].entry, now);
+    for (int32_t i = 0; i < made->n_steps; i++) 
+      is_settled &= entry_count(p, made->steps[i].entry, c->strategy, now);
     pthread_mutex_unlock(&p->lock);
-    if (is_settled) atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
+    if (is_settled && !is_own) atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
   }
-  int wants_exact = atomic_load(&p->strategy) == SVM_STRATEGY_JIT;
-  for (int32_t i = 0; is_new && i < made->n_steps; i++) {
-    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, error);
+  int wants_exact = c->strategy == SVM_STRATEGY_JIT;
+  for (int32_t i = 0; (is_new || is_own) && i < made->n_steps; i++) {
+    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, c->error);
     if (code) return code;
   }
   return SVM_OK;
@@ -150,7 +153,7 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases) {
     for (int32_t i = 0; i < s->n_buffers; i++) {
       buffers[i] = (void *)((uintptr_t)bases[s->refs[i].base] + (uintptr_t)s->refs[i].offset);
     }
-    const instance *code = atomic_load(&s->entry->code);
+    const instance *code = entry_code(s->entry, c->strategy);
     if (launch_run(code, buffers, s->entry->dims, rt)) return stop_at(c, s);
   }
   return SVM_OK;

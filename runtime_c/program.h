@@ -38,6 +38,7 @@ typedef struct call_site {
   _Atomic(struct entry *) few[POLYMORPHIC_MAX];
   _Atomic(entry_table *) many;  /* once there are more than POLYMORPHIC_MAX */
   _Atomic int64_t hits, misses; /* launches that looked up; replays are counted by plans */
+  _Atomic int64_t outside;      /* entries that no exact code and no bucket of the kernel's is for */
 } call_site;
 
 typedef struct kernel {
@@ -48,12 +49,18 @@ typedef struct kernel {
   int32_t n_objects;
   _Atomic(const code_object *) generic;
   struct installed *installed_generic; /* its owner, when it came later than the artifact */
+  struct installed *installed_buckets; /* those that came later, in the order of coming */
+  int32_t has_buckets;
   call_site site;
 } kernel;
 
 /* A host function that the program calls. */
 typedef struct extern_slot {
   const char *name;
+  struct {
+    int32_t function;
+    int64_t pc;
+  } first_call;
   svm_extern function;
   void *context;
 } extern_slot;
@@ -104,6 +111,9 @@ struct svm_program {
 int32_t load_tables(svm_program *p, svm_error *error);
 int32_t load_kernels(svm_program *p, svm_error *error);
 int32_t verify_program(svm_program *p, svm_error *error);
+
+/* Fails for a number that is no strategy. */
+int32_t check_strategy(int32_t strategy, svm_error *error);
 
 /* The string of that index, NULL and an error if there is none. */
 const char *load_string(const svm_program *p, uint64_t index, const char *where, svm_error *error);

@@ -51,10 +51,14 @@ void queue_restore(svm_program *p) {
   }
 }
 
-int entry_count(svm_program *p, entry *e, int64_t now) {
-  int32_t strategy = atomic_load(&p->strategy), state = atomic_load(&e->state);
-  if (is_exact(e) || state != SVM_ENTRY_IDLE || strategy == SVM_STRATEGY_GENERIC ||
-      !atomic_load(&p->is_attached))
+/* Strategies under which missing exact code is compiled. */
+static int may_compile(int32_t strategy) {
+  return strategy == SVM_STRATEGY_AUTO || strategy == SVM_STRATEGY_JIT;
+}
+
+int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now) {
+  int32_t state = atomic_load(&e->state);
+  if (is_exact(e) || state != SVM_ENTRY_IDLE || !may_compile(strategy) || !atomic_load(&p->is_attached))
     return 1;
   e->executions += e->counted_at != now; /* a plan may use an entry many times */
   e->counted_at = now;
@@ -94,16 +98,17 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) 
   return code;
 }
 
-int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error) {
-  int32_t strategy = atomic_load(&p->strategy);
-  if (is_exact(e) || (strategy == SVM_STRATEGY_GENERIC && atomic_load(&e->code))) return SVM_OK;
+int32_t entry_prepare(const call *c, entry *e) {
+  svm_program *p = c->program;
+  int32_t strategy = c->strategy;
+  if (is_exact(e) || (!may_compile(strategy) && atomic_load(&e->code))) return SVM_OK;
   if (strategy == SVM_STRATEGY_AUTO && atomic_load(&p->is_attached) &&
       atomic_load(&e->state) == SVM_ENTRY_IDLE) {
     pthread_mutex_lock(&p->lock);
-    entry_count(p, e, number);
+    entry_count(p, e, strategy, c->number);
     pthread_mutex_unlock(&p->lock);
   }
-  return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, error);
+  return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, c->error);
 }
 
 /* The compiler's side -------------------------------------------------------------------------- */
@@ -167,8 +172,8 @@ int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, 
 
 /* Eviction ------------------------------------------------------------------------------------- */
 
-/* Exact code may go when it was installed (not the artifact's) and generic code takes its place. */
-static int is_evictable(const entry *e) { return e->exact && e->exact->record && e->generic.run; }
+/* Exact code may go when it was installed (not the artifact's) and other code takes its place. */
+static int is_evictable(const entry *e) { return e->exact && e->exact->record && entry_fallback(e); }
 
 static entry *find_victim(svm_program *p, const entry *kept) {
   entry *oldest = NULL;
@@ -197,7 +202,7 @@ static void evict(svm_program *p, const entry *kept) {
   if (!most || p->stats.code_bytes <= most) return;
   plans_stamp_entries(p);
   for (entry *e; p->stats.code_bytes > most && (e = find_victim(p, kept));) {
-    drop_exact(p, e, &e->generic);
+    drop_exact(p, e, entry_fallback(e));
     e->n_evictions++;
     e->executions = 0;
     atomic_store(&e->state, SVM_ENTRY_IDLE);
@@ -234,18 +239,31 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
   return SVM_OK;
 }
 
-/* Give generic code to all entries that run nothing yet. An entry that it does not fit stays without: its
- * launch, which waits for code, will get the error from the exact code's installation. */
+/* An entry for which the code's numbers overflow stays without it: a launch that waits for code will get the
+ * error from the exact code's installation. */
+static void give_to_entries(kernel *k, const installed *made, svm_error *error) {
+  const entry_table *t = atomic_load(&k->site.many);
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
+    if (e) entry_give(e, k, &made->object, error);
+  }
+}
+
+static int32_t install_bucket(svm_program *p, kernel *k, installed *made, svm_error *error) {
+  installed **at = &k->installed_buckets;
+  while (*at) at = &(*at)->next;
+  *at = made;
+  k->has_buckets = 1;
+  give_to_entries(k, made, error);
+  p->stats.code_bytes += (int64_t)made->map.size;
+  return SVM_OK;
+}
+
 static int32_t install_generic(svm_program *p, kernel *k, installed *made, svm_error *error) {
   if (atomic_load(&k->generic))
     return status_fail(error, SVM_ERROR_ARGUMENT, "kernel \"%.100s\" has generic code already",
                        k->info.label);
-  const entry_table *t = atomic_load(&k->site.many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
-    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
-    if (!e || atomic_load(&e->code)) continue;
-    if (!instance_make(k, &made->object, e->dims, &e->generic, error)) atomic_store(&e->code, &e->generic);
-  }
+  give_to_entries(k, made, error);
   k->installed_generic = made;
   atomic_store(&k->generic, &made->object);
   p->stats.code_bytes += (int64_t)made->map.size;
@@ -280,7 +298,9 @@ int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *recor
   int32_t code = parse_installed(p, k, record, size, made, error);
   if (!code) {
     pthread_mutex_lock(&p->lock);
-    code = made->object.exact_dims ? install_exact(p, k, made, error) : install_generic(p, k, made, error);
+    code = made->object.exact_dims ? install_exact(p, k, made, error)
+           : made->object.ranges   ? install_bucket(p, k, made, error)
+                                   : install_generic(p, k, made, error);
     p->stats.code_installed += !code;
     reclaim(p, 0);
     pthread_cond_broadcast(&p->changed);

@@ -16,8 +16,9 @@ typedef struct instance {
   const code_object *object;
 } instance;
 
-/* Exact code that was installed: its record, its mapping, its instance. */
+/* Code that was installed: its record, its mapping, its instance (of exact code). */
 typedef struct installed {
+  struct installed *next; /* of a kernel's buckets */
   instance instance;
   code_object object;
   code_map map;
@@ -27,12 +28,13 @@ typedef struct installed {
 /* A kernel at given dims. `code` is what a launch loads: one store swaps the tier. NULL: nothing to run yet.
  */
 typedef struct entry {
-  _Atomic(const instance *) code;
+  _Atomic(const instance *) code;    /* the best: exact, else of a bucket, else generic */
+  _Atomic(const instance *) slowest; /* generic; NULL while there is none */
   _Atomic int64_t hits; /* launches that looked it up; those of plans come on top */
   _Atomic int32_t state;
   int32_t kernel, n_dims;
   uint32_t new_dims;
-  instance generic; /* run NULL: there is none */
+  instance generic, bucket; /* run NULL: there is none */
   /* Under the program's lock: */
   int64_t executions, counted_at, last_used;
   int32_t n_plans, n_evictions, is_dropped;
@@ -57,16 +59,32 @@ void installed_free(void *object);
 int32_t instance_make(const kernel *k, const code_object *object, const int64_t *dims, instance *out,
                       svm_error *error);
 
+/* What a launch under this strategy runs. */
+static inline const instance *entry_code(const entry *e, int32_t strategy) {
+  const instance *generic = strategy == SVM_STRATEGY_GENERIC ? atomic_load(&e->slowest) : NULL;
+  return generic ? generic : atomic_load(&e->code);
+}
+
+/* The best code that stays: of a bucket, else generic, else NULL. Called with the lock held. */
+static inline const instance *entry_fallback(const entry *e) {
+  return e->bucket.run ? &e->bucket : e->generic.run ? &e->generic : NULL;
+}
+
+/* Give generic code, or a bucket's, to an entry that it is for and that has none of that kind yet. Called
+ * with the lock held. */
+int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_error *error);
+
 /* Count one execution of the entry, once per `now`, under the strategy; queue it when it is worth exact code.
  * Called with the lock. Returns whether there is nothing left to count. */
-int entry_count(svm_program *p, entry *e, int64_t now);
+int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now);
 
 /* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if
  * need be. Called without the lock. */
 int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error);
 
-/* Both for one launch outside of a plan; `number` of the call. Called without the lock. */
-int32_t entry_prepare(svm_program *p, entry *e, int64_t number, svm_error *error);
+/* Both for one launch of `c` outside of a plan. Called without the lock. */
+struct call;
+int32_t entry_prepare(const struct call *c, entry *e);
 
 /* Drop all waiting requests. Called with the lock held. */
 void queue_clear(svm_program *p);
@@ -133,6 +151,7 @@ typedef struct call {
   heap heap;
   int64_t fuel;
   int64_t number;            /* of the call: what counts entries once */
+  int32_t strategy;          /* the program's, or its own */
   struct recorder *recorder; /* not NULL: trace, do not launch */
   svm_error *error;
 } call;
@@ -215,7 +234,7 @@ void plan_free_all(svm_program *p);
 void plan_pin(svm_program *p, plan *made);
 
 /* Count the execution of a plan that still has entries to count; waits for code if the strategy wants it. */
-int32_t plan_settle(svm_program *p, plan *made, int is_new, svm_error *error);
+int32_t plan_settle(const call *c, plan *made, int is_new);
 
 /* Launch all steps; `bases` as in buffer_ref. */
 int32_t plan_replay(call *c, const plan *made, void *const *bases);

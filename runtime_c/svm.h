@@ -90,6 +90,11 @@ int32_t svm_value_make(int32_t tag, const svm_value *items, int64_t n, svm_value
 int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result,
                          svm_error *error);
 
+/* Make a contiguous tensor over memory of the host's (element-aligned), which is only read from here on:
+ * `release(context)` is called once, when nothing uses it any more, or at once on an error. */
+int32_t svm_value_over(const svm_tensor *tensor, void (*release)(void *context), void *context,
+                       svm_value *result, svm_error *error);
+
 /* Give up what `value` owns and set it to none. NULL and borrowed values are fine. */
 void svm_value_release(svm_value *value);
 
@@ -97,11 +102,14 @@ void svm_value_release(svm_value *value);
 
 typedef struct svm_program svm_program;
 
-enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2 };
+/* All give the same bits. auto: exact code is compiled once a shape is hot; jit: before its first run; bucket:
+ * what there is of exact code, else a bucket's, else generic code, nothing is compiled; generic: generic code
+ * only. auto and jit also run a bucket's code before generic code where exact code is missing. */
+enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2, SVM_STRATEGY_BUCKET = 3 };
 
 /* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. */
 typedef struct svm_options {
-  int32_t strategy;     /* auto: exact code once a shape is hot; jit: before its first run; generic: never */
+  int32_t strategy;     /* SVM_STRATEGY_... (default auto) */
   int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default 2) */
   int32_t native_code;  /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
   int32_t has_compiler; /* 1: one will be attached: a kernel without code is no error (default 0) */
@@ -173,6 +181,8 @@ const svm_symbol_info *svm_symbol(const svm_program *program, int32_t index);
 const svm_function_info *svm_function(const svm_program *program, int32_t index);
 const svm_kernel_info *svm_kernel(const svm_program *program, int32_t index);
 const char *svm_extern_name(const svm_program *program, int32_t index);
+/* The model's line that calls it first, "" if unknown. */
+const char *svm_extern_source(const svm_program *program, int32_t index);
 
 /* Index of the function that the contract is about, and of the function of that name (-1: none). */
 int32_t svm_main_function(const svm_program *program);
@@ -213,6 +223,11 @@ typedef struct svm_allocator {
  * svm_value_release. */
 int32_t svm_call(svm_program *program, int32_t function, const svm_value *inputs, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error);
+
+/* The same under a strategy of the call's own. Under jit it waits for exact code that is missing. */
+int32_t svm_call_as(svm_program *program, int32_t strategy, int32_t function, const svm_value *inputs,
+                    int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs,
+                    svm_error *error);
 
 /* Check main's inputs against the contract and bind its symbols (n_symbols values), without running anything.
  */
@@ -261,7 +276,7 @@ enum {
   SVM_SITE_POLYMORPHIC = 2,
   SVM_SITE_MEGAMORPHIC = 3
 };
-enum { SVM_TIER_NONE = 0, SVM_TIER_GENERIC = 1, SVM_TIER_EXACT = 2 };
+enum { SVM_TIER_NONE = 0, SVM_TIER_GENERIC = 1, SVM_TIER_EXACT = 2, SVM_TIER_BUCKET = 3 };
 enum {
   SVM_ENTRY_IDLE = 0,
   SVM_ENTRY_QUEUED = 1,
@@ -275,6 +290,7 @@ typedef struct svm_site_stats {
   int32_t n_entries;
   int64_t hits;   /* launches that found their entry, replayed ones included */
   int64_t misses; /* launches that made an entry */
+  int64_t outside; /* misses at sizes that no exact code and no bucket was for, of a kernel that has buckets */
 } svm_site_stats;
 
 /* `new_dims`: bit i is set if the miss that made the entry was the first to see this value of dims[i]. */

@@ -1,6 +1,7 @@
 /* Tensors and scalars as instructions make them; vm/reference.py defines the conversions. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "interpreter.h"
@@ -68,6 +69,32 @@ int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error) {
     return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a.tensor->rank);
   *out = a.tensor->sizes[axis];
   return SVM_OK;
+}
+
+static void describe_sizes(char *text, size_t room, int32_t rank, const int64_t *sizes) {
+  size_t n = (size_t)snprintf(text, room, "[");
+  for (int32_t i = 0; i < rank && n < room; i++)
+    n += (size_t)snprintf(text + n, room - n, i ? ", %" PRId64 : "%" PRId64, sizes[i]);
+  if (n < room) snprintf(text + n, room - n, "]");
+}
+
+int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
+                      const value *registers, const char *what, svm_error *error) {
+  int64_t sizes[SVM_LIMIT_RANK], n;
+  char wanted[SVM_LIMIT_RANK * 21], found[SVM_LIMIT_RANK * 21];
+  if (read_sizes("expect", rank, registers_of_sizes, registers, sizes, &n, error)) return error->code;
+  describe_sizes(wanted, sizeof wanted, rank, sizes);
+  if (a.tag != SVM_TAG_TENSOR) {
+    return status_fail(error, SVM_ERROR_KIND, "%.200s gave a %s; the program was compiled for %s%s", what,
+                       tag_name(a.tag), DTYPE_NAMES[dtype], wanted);
+  }
+  const tensor *t = a.tensor;
+  int is_like = t->rank == rank && (!rank || !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes));
+  if (t->dtype == dtype && is_like) return SVM_OK;
+  describe_sizes(found, sizeof found, t->rank, t->sizes);
+  return status_fail(error, t->dtype == dtype ? SVM_ERROR_SHAPE : SVM_ERROR_DTYPE,
+                     "%.200s gave %s%s; the program was compiled for %s%s", what, DTYPE_NAMES[t->dtype],
+                     found, DTYPE_NAMES[dtype], wanted);
 }
 
 /* Half precision ------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ static record make_exact(const svm_request *request) {
   memcpy(made.bytes + head, request->dims, dims_size);
   memcpy(made.bytes + head + dims_size, generic.bytes + head, generic.size - head);
   svm_file_object *o = (svm_file_object *)made.bytes;
-  o->is_exact = 1;
+  o->guard = 1;
   o->code_offset = 0;
   o->record_size += (uint32_t)dims_size;
   sha256 hash;

@@ -130,12 +130,13 @@ storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, i
                       svm_error *error) {
   storage *made = take(heap, sizeof *made, error);
   if (!made) return NULL;
-  *made = (storage){1, origin, origin_index, 1, n_bytes, data};
+  *made = (storage){1, origin, origin_index, 1, n_bytes, data, NULL, NULL};
   return made;
 }
 
 void storage_release(heap *heap, storage *memory) {
   if (memory->refs < 0 || --memory->refs > 0) return;
+  if (memory->release) memory->release(memory->context);
   size_t size =
       memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
   give_back(heap, memory, size);

@@ -37,6 +37,8 @@ typedef struct storage {
   int32_t is_caller_memory; /* the data is not part of this object */
   int64_t n_bytes;
   void *data;
+  void (*release)(void *context); /* of a host's memory, NULL for any other */
+  void *context;
 } storage;
 
 /* A contiguous tensor over all of its storage. */

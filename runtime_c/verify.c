@@ -141,6 +141,7 @@ static int32_t check_meaning(checker *c, uint32_t opcode) {
     case SVM_OP_KERNEL: return check_kernel(c);
     case SVM_OP_ALLOC:
     case SVM_OP_VIEW:
+    case SVM_OP_EXPECT:
       return c->operands[2].n > SVM_LIMIT_RANK
                  ? refuse(c, "%" PRId64 " sizes, at most %" PRId64, c->operands[2].n, SVM_LIMIT_RANK)
                  : SVM_OK;
@@ -184,6 +185,14 @@ static int32_t check_flow(checker *c, uint32_t last) {
   return SVM_OK;
 }
 
+/* Remember the first call of each host function; collect_externs numbers them. */
+static void note_extern(checker *c) {
+  extern_slot *slot = &c->p->externs[c->operands[0].words[0]];
+  if (slot->name) return;
+  *slot = (extern_slot){.name = c->p->strings[c->operands[0].words[0]], .first_call = {c->index, c->pc}};
+  c->p->n_externs++;
+}
+
 static int32_t check_function(checker *c) {
   uint32_t next, last = 0;
   for (c->pc = 0; c->pc < c->f->n_words; c->pc = next) {
@@ -191,7 +200,7 @@ static int32_t check_function(checker *c) {
     last = c->pc;
     if (decode(c, &next) || check_operands(c) || check_meaning(c, c->f->code[c->pc])) return c->error->code;
     if (c->op->flags & SVM_FLAG_DATA) c->p->functions[c->index].info.is_static_flow = 0;
-    if (c->f->code[c->pc] == SVM_OP_EXTERN) c->p->extern_of_string[c->operands[0].words[0]] = 0;
+    if (c->f->code[c->pc] == SVM_OP_EXTERN) note_extern(c);
   }
   return check_flow(c, last);
 }
@@ -269,17 +278,13 @@ static int32_t spread_flow(svm_program *p, svm_error *error) {
 }
 
 /* Number the host functions that the code calls, in order of their names' strings. */
-static int32_t collect_externs(svm_program *p, svm_error *error) {
-  for (int32_t i = 0; i < p->n_strings; i++) p->n_externs += p->extern_of_string[i] == 0;
-  p->externs = calloc((size_t)p->n_externs + 1, sizeof *p->externs);
-  if (!p->externs) return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of host functions");
+static void collect_externs(svm_program *p) {
   for (int32_t i = 0, n = 0; i < p->n_strings; i++) {
-    if (p->extern_of_string[i]) continue;
-    p->externs[n].name = p->strings[i];
-    p->extern_of_string[i] = n++;
+    if (!p->externs[i].name) continue;
+    p->extern_of_string[i] = n;
+    p->externs[n++] = p->externs[i]; /* n <= i */
   }
   p->n_externs_missing = p->n_externs;
-  return SVM_OK;
 }
 
 static int32_t check_names(const svm_program *p, svm_error *error) {
@@ -299,10 +304,10 @@ static int32_t check_names(const svm_program *p, svm_error *error) {
 }
 
 int32_t verify_program(svm_program *p, svm_error *error) {
-  p->extern_of_string = malloc(((size_t)p->n_strings + 1) * sizeof *p->extern_of_string);
-  if (!p->extern_of_string)
+  p->extern_of_string = calloc((size_t)p->n_strings + 1, sizeof *p->extern_of_string);
+  p->externs = calloc((size_t)p->n_strings + 1, sizeof *p->externs); /* by string until they are numbered */
+  if (!p->extern_of_string || !p->externs)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of host functions");
-  for (int32_t i = 0; i < p->n_strings; i++) p->extern_of_string[i] = -1;
   if (check_names(p, error)) return error->code;
   for (int32_t i = 0; i < p->n_functions; i++) {
     int32_t code = verify_function(p, i, error);
@@ -310,5 +315,6 @@ int32_t verify_program(svm_program *p, svm_error *error) {
   }
   if (spread_flow(p, error)) return error->code;
   p->is_planned &= p->functions[0].info.is_static_flow;
-  return collect_externs(p, error);
+  collect_externs(p);
+  return SVM_OK;
 }

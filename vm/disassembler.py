@@ -16,7 +16,18 @@ import numpy as np
 from .instruction import Instruction, decode_all
 from .isa import LIST_KINDS
 from .objects import serialise_object
-from .program import DTYPE_NAMES, Constant, Function, Input, Kernel, KernelBuffer, Program, Size, Symbol
+from .program import (
+    DTYPE_NAMES,
+    Constant,
+    Function,
+    Input,
+    Kernel,
+    KernelBuffer,
+    Program,
+    Size,
+    Symbol,
+    format_key,
+)
 
 COMMENT_COLUMN = 56
 MAX_INLINE = 16  # elements of a constant that are written out
@@ -86,7 +97,7 @@ def _kernel(index: int, k: Kernel, data: bool, specs: bool) -> Iterator[str]:
         if data:
             yield f'object k{index} base64 "{base64.b64encode(serialise_object(o)).decode()}"'
         else:
-            dims = "generic" if o.exact_dims is None else f"dims {list(o.exact_dims)}"
+            dims = "generic" if o.key is None else f"dims [{format_key(o.key).replace(',', ', ')}]"
             yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code)} bytes"
 
 

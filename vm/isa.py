@@ -136,6 +136,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("scalar", "d:d dtype:t a:s", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail data"),
     _op("kernel", "kernel:k dims:S buffers:S", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
     _op("extern", "name:n results:D args:S", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
+    _op("expect", "a:s dtype:t sizes:S what:n", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),
     # Containers (immutable; extending makes a new value)
     _op("list", "d:d values:S", "R[d] = [R[values...]]"),
     _op("tuple", "d:d values:S", "R[d] = (R[values...])"),

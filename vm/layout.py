@@ -223,7 +223,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "char[64] schedule: UTF-8, for people; zero-padded, at least one zero",
         "u64 code_size: bytes, >= 1",
         "u64 entry: offset of the entry point in the code, < code_size",
-        "u32 is_exact: 1: for these dims only; 0: generic",
+        "u32 guard: 0: for any dims (generic); 1: for given dims only (exact); 2: for ranges of dims (a bucket)",
         "u32 n_dims: the kernel's",
         "u32 n_buffers: the kernel's",
         "u32 n_tiles: rows `tile`: number of tiles == product of ceil(size / divisor); no row: 1 tile",
@@ -231,6 +231,12 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 n_cost: terms: flops or bytes per tile, same form",
         "u32 n_bounds: rows `bound`",
         "u32 reserved2: 0",
+    ),
+    _record(
+        "range", "The values of a dim that a bucket is for: min <= value <= max, a multiple of `multiple_of`.",
+        "i64 min: >= 0",
+        "i64 max: >= min, -1: unbounded",
+        "i64 multiple_of: >= 1",
     ),
     _record(
         "tile", "A factor of the number of tiles.",
@@ -276,7 +282,7 @@ zero byte that is not part of it; other zero bytes do not occur. Strings are val
 
 An object is a record `object`, followed by, in this order:
 
-1. `n_dims` i64: the exact dims, each >= 0, if `is_exact`
+1. if `guard` is 1: `n_dims` i64, the exact dims, each >= 0; if it is 2: `n_dims` records `range`
 2. `n_buffers` buffers (`buffer` and its sizes), equal to the kernel's byte for byte
 3. `n_tiles` records `tile`
 4. `n_scratch` terms (`term` and its sizes)
@@ -286,7 +292,9 @@ An object is a record `object`, followed by, in this order:
 
 `record_size` ends there. Objects follow each other in OBJECTS without gaps; their code is in BLOBS at `code_offset`
 (equal code may be shared). `svm_install_code` takes one object by itself: the record with `code_offset` 0, then the code's bytes.
-A kernel has at most one generic object per target, and at most one exact one per target and dims. Machine code
+A kernel has at most one generic object per target, at most one exact one per target and dims, and at most one bucket per
+target and ranges; buckets may overlap. A launch takes the exact object of its dims, else the first bucket in the file that
+its dims fit, else the generic one: all give equal bits. Machine code
 must be position-independent; it is entered at `entry` with the ABI of `jit/abi.py`.
 
 ## Rules of the verifier

@@ -24,10 +24,10 @@ from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
 from .values import TAG_NAMES, Allocation, check, fill, fill_error, shape_of, to_python
 
-STRATEGIES = {"auto": 0, "jit": 1, "generic": 2}
+STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
 MAX_KEYS = 1024  # quick functions kept per machine; beyond that the oldest goes
 SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
-TIERS = ("none", "generic", "exact")
+TIERS = ("none", "generic", "exact", "bucket")
 ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed")
 
 
@@ -110,11 +110,14 @@ class EntryStats:
 
 @dataclass(frozen=True)
 class SiteStats:
-    """A call site: one per kernel-table entry."""
+    """A call site: one per kernel-table entry. `outside`: misses at sizes that no exact code and no bucket
+    was for, of a kernel that has buckets.
+    """
 
     state: str
     hits: int
     misses: int
+    outside: int
     entries: tuple[EntryStats, ...]
 
 
@@ -284,6 +287,10 @@ class Machine:
                 return results
         return self._call(inputs, self._main)
 
+    def call_as(self, strategy: str, inputs: Sequence[Any]) -> list[Any]:
+        """Call main as `call` does, under a strategy of this call's own."""
+        return self._call(inputs, self._main, strategy_code(strategy))
+
     def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
         index = lib.svm_find_function(self._program, name.encode())
@@ -318,7 +325,7 @@ class Machine:
             fill(values[index], x, keep, what)
         return values
 
-    def _call(self, xs: Sequence[Any], function: int) -> list[Any]:
+    def _call(self, xs: Sequence[Any], function: int, strategy: int | None = None) -> list[Any]:
         self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
@@ -326,9 +333,11 @@ class Machine:
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
         allocation = Allocation(_library(xs))
         try:
-            code = lib.svm_call(
-                self._program, function, values, len(xs), allocation.allocator, outputs, info.n_results, error
-            )
+            rest = (values, len(xs), allocation.allocator, outputs, info.n_results, error)
+            if strategy is None:
+                code = lib.svm_call(self._program, function, *rest)
+            else:
+                code = lib.svm_call_as(self._program, strategy, function, *rest)
             if allocation.raised is not None:
                 raise allocation.raised
             check(code, error)
@@ -441,7 +450,8 @@ class Machine:
         for index in range(stats.n_entries):
             if lib.svm_get_entry(self._program, kernel, index, row) == OK:
                 entries.append(_entry(row))
-        return SiteStats(SITE_STATES[stats.state], stats.hits, stats.misses, tuple(entries))
+        state = SITE_STATES[stats.state]
+        return SiteStats(state, stats.hits, stats.misses, stats.outside, tuple(entries))
 
 
 def _entry(row: Any) -> EntryStats:

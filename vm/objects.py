@@ -10,9 +10,10 @@ from typing import Any
 
 from .errors import ArtifactError
 from .isa import DTYPES
-from .layout import BY_NAME, LIMITS
-from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size
+from .layout import BY_NAME, LIMITS, NO_MAX
+from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange
 
+GENERIC, EXACT, BUCKET = 0, 1, 2  # values of the field guard
 HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, then the code
 _I64 = struct.Struct("<q")
 Terms = tuple[tuple[int, tuple[Size, ...]], ...]
@@ -139,6 +140,9 @@ def _read_terms(cursor: Cursor, n_terms: int, n_dims: int) -> Terms:
 def _body(o: KernelObject) -> bytes:
     """Return what follows the structure `object`."""
     parts = [_I64.pack(dim) for dim in o.exact_dims or ()]
+    for r in o.ranges or ():
+        top = NO_MAX if r.max is None else r.max
+        parts.append(BY_NAME["range"].pack(min=r.min, max=top, multiple_of=r.multiple_of))
     parts.append(pack_buffers(o.buffers))
     for size, divisor in o.tiles:
         parts.append(BY_NAME["tile"].pack(is_dim=int(size[0]), value=size[1], divisor=divisor))
@@ -146,6 +150,11 @@ def _body(o: KernelObject) -> bytes:
     for loop, scale, offset, axis in o.bounds:
         parts.append(pack_size(loop) + _I64.pack(scale) + pack_size(offset) + pack_size(axis))
     return b"".join(parts)
+
+
+def _guard(o: KernelObject) -> int:
+    assert o.exact_dims is None or o.ranges is None, "a code object is exact or a bucket"
+    return EXACT if o.exact_dims is not None else BUCKET if o.ranges is not None else GENERIC
 
 
 def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
@@ -161,7 +170,7 @@ def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
     structure = BY_NAME["object"].pack(
         code_offset=code_offset, record_size=BY_NAME["object"].size + len(body),
         spec_hash=bytes.fromhex(o.spec_hash), target=target, schedule=schedule,
-        code_size=len(o.code), entry=o.entry, is_exact=int(o.exact_dims is not None),
+        code_size=len(o.code), entry=o.entry, guard=_guard(o),
         n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch),
         n_cost=len(o.cost), n_bounds=len(o.bounds),
     )  # fmt: skip
@@ -191,10 +200,11 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     """
     start = cursor.at
     fields = cursor.record("object")
-    n_dims, is_exact = cursor.limited(fields["n_dims"], "DIMS"), fields["is_exact"]
-    cursor.check(is_exact in (0, 1), f"is_exact is {is_exact}; it must be 0 or 1")
-    exact = tuple(cursor.i64() for _ in range(n_dims)) if is_exact else None
+    n_dims, guard = cursor.limited(fields["n_dims"], "DIMS"), fields["guard"]
+    cursor.check(guard in (GENERIC, EXACT, BUCKET), f"guard is {guard}; it must be 0, 1 or 2")
+    exact = tuple(cursor.i64() for _ in range(n_dims)) if guard == EXACT else None
     cursor.check(min(exact or (0,)) >= 0, f"exact dims {exact} must be >= 0")
+    ranges = tuple(_read_range(cursor) for _ in range(n_dims)) if guard == BUCKET else None
     buffers = read_buffers(cursor, fields["n_buffers"], n_dims)
     tiles = tuple(_read_tile(cursor, n_dims) for _ in range(cursor.limited(fields["n_tiles"], "TERMS")))
     scratch = _read_terms(cursor, fields["n_scratch"], n_dims)
@@ -235,6 +245,7 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
         entry,
         exact,
         schedule,
+        ranges,
     )
     return made, offset
 
@@ -258,6 +269,16 @@ def parse_object(data: bytes) -> KernelObject:
         len(code) == len(made.code), f"{len(code)} bytes of code follow; the record says {len(made.code)}"
     )
     return made
+
+
+def _read_range(cursor: Cursor) -> SizeRange:
+    fields = cursor.record("range")
+    low, top, step = fields["min"], fields["max"], fields["multiple_of"]
+    cursor.check(
+        low >= 0 and (top == NO_MAX or top >= low) and step >= 1,
+        f"a range from {low} to {top} of multiples of {step}",
+    )
+    return SizeRange(low, None if top == NO_MAX else top, step)
 
 
 def _read_tile(cursor: Cursor, n_dims: int) -> tuple[Size, int]:

@@ -107,10 +107,36 @@ class KernelBuffer:
 
 
 @dataclass(frozen=True)
+class SizeRange:
+    """The sizes min, ..., max (None: no bound) that are multiples of `multiple_of`."""
+
+    min: int = 0
+    max: int | None = None
+    multiple_of: int = 1
+
+    def __contains__(self, size: int) -> bool:
+        return self.min <= size and (self.max is None or size <= self.max) and size % self.multiple_of == 0
+
+    def __str__(self) -> str:
+        step = f"/{self.multiple_of}" if self.multiple_of != 1 else ""
+        return f"{self.min}..{'' if self.max is None else self.max}{step}"
+
+
+#: What a kernel is compiled for: each dim's value, or the range that it is in; None: any sizes (generic).
+KernelKey = tuple[int | SizeRange, ...] | None
+
+
+def format_key(key: KernelKey) -> str:
+    """Return a key for people and for hashes: "generic", "16,384", "33..128,384"."""
+    return "generic" if key is None else ",".join(map(str, key))
+
+
+@dataclass(frozen=True)
 class KernelObject:
     """Machine code of one kernel, and what must be known to call it: jit.abi.CodeObject with sizes as `Size`.
 
-    `spec_hash` in hex. `exact_dims` None: generic. The other fields are explained there.
+    `spec_hash` in hex. `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim;
+    both None: generic. The other fields are explained there.
     """
 
     spec_hash: str
@@ -125,6 +151,14 @@ class KernelObject:
     entry: int = 0
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""
+    ranges: tuple[SizeRange, ...] | None = None
+
+    @property
+    def key(self) -> KernelKey:
+        """What the code was compiled for, fixed sizes of a bucket as ints."""
+        if self.ranges is None:
+            return self.exact_dims
+        return tuple(r.min if r.min == r.max else r for r in self.ranges)
 
 
 @dataclass(frozen=True)

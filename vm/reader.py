@@ -18,6 +18,7 @@ from .isa import DTYPES, TAGS, isa_hash
 from .layout import BY_NAME, FORMAT_VERSION, LIMITS, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
 from .objects import Cursor, read_buffers, read_object
 from .program import (
+    format_key,
     DTYPE_NAMES,
     NUMPY_DTYPES,
     Axis,
@@ -349,8 +350,9 @@ def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
             o.n_dims == kernel.n_dims and o.buffers == kernel.buffers,
             f"{what} has other dims or buffers than the kernel",
         )
-        _check((o.target, o.exact_dims) not in seen, f"{what} and dims {o.exact_dims} is there twice")
-        seen.add((o.target, o.exact_dims))
+        key = (o.target, o.exact_dims, o.ranges)
+        _check(key not in seen, f"{what} and dims {format_key(o.key)} is there twice")
+        seen.add(key)
 
 
 def _check_contract(p: Program) -> None:

@@ -19,6 +19,7 @@ from .contract import Contract, article, tag_of
 from .errors import (
     ArgumentError,
     DivisionByZero,
+    DtypeError,
     Error,
     ExternError,
     GuardError,
@@ -380,6 +381,18 @@ class Reference:
             raise ExternError(f'host function "{name}" gave {len(results)} results for {len(i["results"])}')
         for d, value in zip(i["results"], results, strict=True):
             r[d] = value
+
+    def op_expect(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Stop unless a register holds a tensor of that dtype and these sizes."""
+        sizes, dtype, what = self._sizes(r, i), DTYPE_NAMES[i["dtype"]], self.program.strings[i["what"]]
+        wanted = f"the program was compiled for {dtype}{list(sizes)}"
+        if tag_of(r[i["a"]]) != "tensor":
+            raise KindError(f"{what} gave {article(tag_of(r[i['a']]))}; {wanted}")
+        found = NUMPY_NAMES[r[i["a"]].dtype]
+        if found != dtype:
+            raise DtypeError(f"{what} gave {found}{list(r[i['a']].shape)}; {wanted}")
+        if r[i["a"]].shape != sizes:
+            raise ShapeError(f"{what} gave {found}{list(r[i['a']].shape)}; {wanted}")
 
     # Containers -------------------------------------------------------------------------------------
 

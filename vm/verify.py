@@ -71,7 +71,7 @@ def _kernel(p: Program, _: Function, i: Instruction) -> str | None:
 
 
 def _rank(_: Program, __: Function, i: Instruction) -> str | None:
-    if i.op.name in ("alloc", "view") and len(i["sizes"]) > MAX_RANK:
+    if i.op.name in ("alloc", "view", "expect") and len(i["sizes"]) > MAX_RANK:
         return f"{len(i['sizes'])} sizes; at most {MAX_RANK} are allowed"
     if i.op.name == "dim" and not 0 <= i["axis"] < MAX_RANK:
         return f"axis {i['axis']}; it must be 0 to {MAX_RANK - 1}"
