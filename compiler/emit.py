@@ -130,8 +130,15 @@ class FunctionEmitter:
             node = cast(Node, value.node)
             if node.op == "size":
                 return self.size(node.attrs["dim"])
+            if node.op == "literal":
+                return self._literal(node.attrs["value"])
             return self.code.result("const", value=self.tables.constant(value))
         return self.values[value]
+
+    def _literal(self, value: Any) -> int:
+        if value is None:
+            return self.code.result("none")
+        return self.code.result("const", value=self.tables.program.constant(Constant(value)))
 
     def size(self, dim: DimExpr) -> int:
         """Return the register that holds the value of `dim`."""
@@ -268,17 +275,27 @@ class FunctionEmitter:
         args = [self.register(cast(Value, arg)) for arg in node.args]
         args += map(self.size, node.attrs.get("symbols", ()))
         index = self.tables.program.function_index(self.functions[name])
-        self.code.op("call", function=index, results=self._define(node), args=tuple(args))
+        self.code.op("call", function=index, results=self._define(node.results), args=tuple(args))
 
     def extern(self, node: Node) -> None:
-        """Call a function of the host."""
+        """Call a function of the host; what it gives must have the types that the graph says."""
         args = tuple(self.register(cast(Value, arg)) for arg in node.args)
-        self.code.op("extern", name=node.attrs["name"], results=self._define(node), args=args)
+        sizes = node.attrs.get("sizes", ())
+        named, given = node.results[: len(sizes)], node.results[len(sizes) :]
+        results = self._define(given)
+        self.code.op("extern", name=node.attrs["name"], results=results, args=args)
+        for value, (name, result, axis) in zip(named, sizes, strict=True):
+            self.values[value] = self.code.result("dim", a=results[result], axis=axis)
+            self.sizes[symbol(name)] = self.values[value]
+        for value, register in zip(given, results, strict=True):
+            if isinstance(value.type, TensorType):
+                shape, what = self.shape(value), node.attrs["name"]
+                self.code.op("expect", a=register, dtype=value.type.dtype, sizes=shape, what=what)
 
-    def _define(self, node: Node) -> tuple[int, ...]:
-        results = tuple(self.code.register() for _ in node.results)
-        self.values.update(zip(node.results, results, strict=True))
-        return results
+    def _define(self, values: Sequence[Value]) -> tuple[int, ...]:
+        registers = tuple(self.code.register() for _ in values)
+        self.values.update(zip(values, registers, strict=True))
+        return registers
 
     def guard(self, node: Node) -> None:
         """Stop with a message unless a bool holds."""
@@ -323,6 +340,7 @@ _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
     "free": FunctionEmitter.free,
     "constant": FunctionEmitter.skip,
     "size": FunctionEmitter.skip,
+    "literal": FunctionEmitter.skip,
     "if": FunctionEmitter.branch,
     "while": FunctionEmitter.loop,
     "call": FunctionEmitter.call,

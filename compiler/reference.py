@@ -151,7 +151,10 @@ def _extern(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symb
         value if arg is None else encode(value, arg.type) for value, arg in zip(args, node.args, strict=True)
     ]
     outputs = host[node.attrs["name"]](*stored)
-    return [decode(value, result.type) for value, result in zip(outputs, node.results, strict=True)]
+    sizes = [np.shape(outputs[result])[axis] for _, result, axis in node.attrs.get("sizes", ())]
+    symbols.update(zip((name for name, _, _ in node.attrs.get("sizes", ())), sizes, strict=True))
+    given = zip(outputs, node.results[len(sizes) :], strict=True)
+    return [*sizes, *(decode(value, result.type) for value, result in given)]
 
 
 def _guard(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:

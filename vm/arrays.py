@@ -41,6 +41,10 @@ class Library(Protocol):
         """Return the address of a contiguous array's data."""
         ...
 
+    def over(self, memory: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a contiguous array over a buffer, which must live as long."""
+        ...
+
 
 class NumpyLibrary:
     """numpy, and everything that speaks DLPack."""
@@ -64,6 +68,10 @@ class NumpyLibrary:
     def address(self, array: np.ndarray[Any, Any]) -> int:
         """See Library."""
         return int(array.__array_interface__["data"][0])
+
+    def over(self, memory: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+        """See Library."""
+        return np.frombuffer(memory, NUMPY_DTYPES[dtype]).reshape(shape)
 
 
 #: numpy dtype -> dtype. uint16 is what bf16 travels as.
@@ -123,9 +131,16 @@ class TorchLibrary:
         """See Library."""
         return int(array.data_ptr())
 
+    def over(self, memory: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """See Library."""
+        if not len(memory):
+            return self.empty(shape, dtype)
+        return self._torch.frombuffer(memory, dtype=self._dtypes[dtype]).view(shape)
+
 
 @cache
-def _torch_library() -> TorchLibrary:
+def torch_library() -> TorchLibrary:
+    """Return the library of torch, which must be imported."""
     return TorchLibrary(sys.modules["torch"])
 
 
@@ -142,4 +157,4 @@ def is_array(value: Any) -> bool:
 
 def library_of(value: Any) -> Library:
     """Return the library that an array belongs to; numpy for anything but torch."""
-    return _torch_library() if is_torch(value) else NUMPY
+    return torch_library() if is_torch(value) else NUMPY

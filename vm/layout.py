@@ -310,7 +310,7 @@ instruction by instruction, and report the first that is broken. Tags of values 
 6. `return`: as many values as the function has results
 7. `call`: as many args as the function has parameters, as many results as it has results
 8. `kernel`: as many dims and buffers as the kernel has
-9. `alloc`, `view`: at most 16 sizes; `dim`: 0 <= axis < 16
+9. `alloc`, `view`, `expect`: at most 16 sizes; `dim`: 0 <= axis < 16
 10. `dict`: an even number of items
 11. (after all instructions) every label is the start of an instruction of the same function
 12. the last instruction has the flag `ends`

@@ -22,7 +22,7 @@ from .errors import OK, ArgumentError, ArtifactError, KernelError
 from .isa import TAGS
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
-from .values import TAG_NAMES, Allocation, check, fill, fill_error, shape_of, to_python
+from .values import TAG_NAMES, Allocation, Lent, check, fill, fill_error, give, shape_of, to_python
 
 STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
 MAX_KEYS = 1024  # quick functions kept per machine; beyond that the oldest goes
@@ -381,12 +381,22 @@ class Machine:
                 lib.svm_value_release(ffi.addressof(values, i))
         return {symbol.name: symbols[i] for i, symbol in enumerate(self.symbols)}
 
-    def register_extern(self, name: str, function: Callable[..., Sequence[Any]]) -> None:
+    @property
+    def extern_sources(self) -> dict[str, str]:
+        """The model's line that first calls each host function, "" where unknown."""
+        n = lib.svm_n_externs(self._program)
+        return dict(zip(self.externs, (_text(lib.svm_extern_source(self._program, i)) for i in range(n))))
+
+    def register_extern(
+        self, name: str, function: Callable[..., Sequence[Any]], library: Library | None = None
+    ) -> None:
         """Register the host function `name`: it takes the arguments and returns a sequence of the results.
 
-        Tensor arguments are numpy arrays of its own. Raises ArgumentError if the program calls no `name`.
+        Tensor arguments are numpy arrays of its own. With a `library` nothing is copied: they are its arrays
+        over the program's memory, to be read during the call only, and the results' memory is the program's
+        from then on. Raises ArgumentError if the program calls no `name`.
         """
-        handle, error = ffi.new_handle(function), ffi.new("svm_error *")
+        handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")
         check(lib.svm_register_extern(self._program, name.encode(), lib.svm_py_extern, handle, error), error)
         self._externs[name] = handle
 
@@ -474,6 +484,14 @@ def _is_new(value: Any) -> bool:
     return bool(value.tag == TAGS["tensor"] and value.origin == lib.SVM_ORIGIN_NEW)
 
 
+@dataclass(frozen=True)
+class _HostFunction:
+    """See `Machine.register_extern`."""
+
+    function: Callable[..., Sequence[Any]]
+    library: Library | None
+
+
 #: What a host function's results point to: the runtime copies them after the callback has returned.
 _extern_results = threading.local()
 
@@ -483,12 +501,17 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
     """Call a registered Python function; its exceptions become errors of the program."""
     keep: list[Any] = []
     try:
-        allocation = Allocation(NUMPY)
-        made = list(ffi.from_handle(context)(*(to_python(args[i], allocation) for i in range(n_args))))
+        host: _HostFunction = ffi.from_handle(context)
+        taker = Allocation(NUMPY) if host.library is None else Lent(host.library)
+        made = list(host.function(*(to_python(args[i], taker) for i in range(n_args))))
         if len(made) != n_results:
             raise ArgumentError(f"a host function gave {len(made)} results; the program takes {n_results}")
         for i, value in enumerate(made):
-            fill(results[i], value, keep, f"result {i} of a host function")
+            what = f"result {i} of a host function"
+            if host.library is not None and is_array(value):
+                give(results[i], value, host.library, what)
+            else:
+                fill(results[i], value, keep, what)
         _extern_results.keep = keep
         return OK
     except BaseException as raised:  # cannot pass through C

@@ -160,7 +160,40 @@ def _allocate(context: Any, leaf: int, like: Any, size: int) -> Any:
         return ffi.NULL
 
 
-def to_python(value: Any, allocation: Allocation) -> Any:
+class Lent:
+    """Stands for an allocation where tensors become arrays over their own memory, to be read for a while."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+
+    def take(self, tensor: Any) -> Any:
+        """Return an array over the tensor's memory."""
+        shape, dtype = shape_of(tensor), DTYPE_NAMES[tensor.dtype]
+        return self.library.over(ffi.buffer(tensor.data, n_bytes(shape, dtype)), shape, dtype)
+
+
+#: Handles of the arrays whose memory the runtime reads, by address.
+_GIVEN: dict[int, Any] = {}
+
+
+def give(value: Any, array: Any, library: Library, what: str) -> None:
+    """Fill an `svm_value` with an array's own memory, which stays alive until the runtime releases it.
+
+    Raises as Library.array does.
+    """
+    array, dtype = library.array(array, what)
+    tensor, error, handle = ffi.new("svm_tensor *"), ffi.new("svm_error *"), ffi.new_handle(array)
+    fill_tensor(tensor[0], library.address(array), dtype, tuple(array.shape), what)
+    _GIVEN[int(ffi.cast("uintptr_t", handle))] = handle
+    check(lib.svm_value_over(tensor, lib.svm_py_release, handle, ffi.addressof(value), error), error)
+
+
+@ffi.def_extern(name="svm_py_release")
+def _release(context: Any) -> None:
+    del _GIVEN[int(ffi.cast("uintptr_t", context))]
+
+
+def to_python(value: Any, allocation: Allocation | Lent) -> Any:
     """Return an `svm_value` as a Python value; tensors become arrays of the allocation's library."""
     tag = TAG_NAMES.get(value.tag, "?")
     if tag == "tensor":
@@ -180,7 +213,7 @@ def to_python(value: Any, allocation: Allocation) -> Any:
     raise KindError(f"a result is a {tag}, which has no Python value")
 
 
-def _container(tag: str, value: Any, allocation: Allocation) -> Any:
+def _container(tag: str, value: Any, allocation: Allocation | Lent) -> Any:
     pairs, scratch = [], ffi.new("svm_value[2]")
     for index in range(value.length):
         key, item = scratch[0], scratch[1]  # references, not copies

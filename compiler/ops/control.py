@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..dims import symbol
 from ..errors import DtypeError, VerifyError
-from ..types import BOOL, Type
+from ..types import BOOL, ScalarType, Type
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types
 
@@ -20,6 +21,12 @@ def _infer_typed(op: str) -> Infer:
         return tuple(attrs["types"])
 
     return infer
+
+
+def _infer_extern(types: Types, attrs: Attrs) -> Sequence[Type]:
+    results = _infer_typed("extern")(types, attrs)
+    named = [ScalarType("int", symbol(name)) for name, _, _ in attrs.get("sizes", ())]
+    return (*named, *results)
 
 
 def _infer_if(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -82,9 +89,11 @@ OPS: tuple[Op, ...] = (
     ),
     _control(
         "extern",
-        "extern(*args; name, types) -> results",
-        "The results of a function that the host offers under `name`.",
-        _infer_typed("extern"),
+        "extern(*args; name, types, sizes, effect) -> sizes, results",
+        "The results, of `types`, of a function that the host offers under `name`. Each of `sizes` (may be "
+        "absent), (symbol, result, axis), makes an int: a result's size that gives the symbol its value. "
+        "`effect` false: nothing is lost where the results are not used.",
+        _infer_extern,
     ),
 )
 COMPOSITES: tuple[Composite, ...] = ()

@@ -13,12 +13,13 @@ from ..dims import DimExpr, floordiv, simplify, symbol
 from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Value
 from ..promotion import is_float
-from ..types import BOOL, FLOAT, INT, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
+from ..types import BOOL, FLOAT, INT, NONE, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
 from .conditions import add_guard
 from .declare import Composite, Infer, Op, Sample
 from .rules import COMPUTE, Attrs, Types, check_dtype, scalar, tensor, tensors
 
 _SCALAR_KINDS = ("bool", "int", "float")
+_LITERALS: dict[type, Type] = {type(None): NONE, bool: BOOL, float: FLOAT, str: STR}
 
 # Sizes and numbers --------------------------------------------------------------------------------
 
@@ -26,6 +27,14 @@ _SCALAR_KINDS = ("bool", "int", "float")
 def _infer_size(types: Types, attrs: Attrs) -> Sequence[Type]:
     tensors("size", types, 0)
     return (ScalarType("int", attrs["dim"]),)
+
+
+def _infer_literal(types: Types, attrs: Attrs) -> Sequence[Type]:
+    tensors("literal", types, 0)
+    found = type(attrs["value"])
+    if found not in _LITERALS:
+        raise DtypeError(f"literal: the value is a {found.__name__}; it must be None, a bool, float or str")
+    return (_LITERALS[found],)
 
 
 def _infer_item(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -206,6 +215,17 @@ OPS: tuple[Op, ...] = (
         lambda args, attrs: attrs["dim"],
         Sample((), {"dim": 2 * _S0 + 1}),
         Sample((), {"dim": 0}),
+    ),
+    _value_op(
+        "literal",
+        "literal(; value) -> none|bool|float|str",
+        "A plain value that is always the same; ints are `size`s.",
+        _infer_literal,
+        lambda args, attrs: attrs["value"],
+        Sample((), {"value": None}),
+        Sample((), {"value": True}),
+        Sample((), {"value": -0.5}),
+        Sample((), {"value": "torch.float32"}),
     ),
     _value_op(
         "item",

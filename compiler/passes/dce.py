@@ -19,7 +19,8 @@ def dce(graph: Graph) -> None:
 
 def has_effect(node: Node) -> bool:
     """Return True where running `node`, or a node of its regions, does more than making its results."""
-    return node.op in EFFECTS or any(has_effect(inner) for region in node.regions for inner in region.nodes)
+    acts = node.op in EFFECTS and node.attrs.get("effect", True)
+    return acts or any(has_effect(inner) for region in node.regions for inner in region.nodes)
 
 
 def _clean(block: Block, yielded: Counter[Value], sizes: set[str]) -> None:

@@ -81,7 +81,7 @@ WANTS = {
     "bool": ("and", "or", "not", "branch", "guard"),
     "float": ("fadd", "fsub", "fmul", "fdiv"),
     "number": ("eq", "ne", "lt", "le", "to_float", "to_int", "scalar"),
-    "tensor": ("view", "dim", "item"),
+    "tensor": ("view", "dim", "item", "expect"),
 }
 SKIPPED = {"kernel", "extern", "call", "return", "jump", "fail"}  # placed by hand or not at all
 CONSTANTS = (

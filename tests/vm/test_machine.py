@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from shapevm.jit.spec import to_json
-from shapevm.vm import artifact, machine
+from shapevm.vm import artifact, machine, values
+from shapevm.vm.arrays import NUMPY
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import (
     ArgumentError,
@@ -31,8 +32,9 @@ from shapevm.vm.errors import (
 )
 from shapevm.vm.machine import Machine, Options, Request
 from shapevm.vm.program import Program
+from shapevm.vm.reference import Reference
 
-from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, with_code
+from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
 
 GENERIC = Options(strategy="generic")
 
@@ -391,6 +393,69 @@ function "main" (1 params, 1 results)
         with load(assemble(text)) as m:
             m.register_extern("twice", lambda *_, v=value: [v])
             assert m.call([x]) == [value]
+
+
+def test_externs_without_copies() -> None:
+    text = """
+input "x": f32[2]
+output "y"
+function "main" (1 params, 1 results)
+  line "model.py:3"
+  extern "ns::twice" (r1) (r0)
+  extern "ns::twice" (r2) (r1)
+  return (r2)
+"""
+    seen: list[int] = []
+
+    def twice(a: np.ndarray) -> list[np.ndarray]:
+        made = a * 2
+        seen.extend((a.ctypes.data, made.ctypes.data))
+        return [made]
+
+    with load(assemble(text)) as m:
+        assert m.extern_sources == {"ns::twice": "model.py:3"}
+        with pytest.raises(ExternError, match=r"missing.*\(model.py:3\)"):
+            m.call([np.ones(2, "f4")])
+        m.register_extern("ns::twice", twice, NUMPY)
+        x = np.array([1, 2], "f4")
+        (y,) = m.call([x])
+        np.testing.assert_array_equal(y, x * 4)
+        assert seen[0] == x.ctypes.data and seen[2] == seen[1]  # memory of the caller's, then its own result
+        assert not values._GIVEN
+
+
+EXPECT = """
+input "x": f32[2, 3]
+output "y"
+function "main" (1 params, 1 results)
+  int r1 {rows}
+  int r2 3
+  line "model.py:7"
+  expect r0 {dtype} ({sizes}) "aten::f"
+  return (r0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "sizes", "message"),
+    [
+        (2, "f32", "r1, r2", ""),
+        (4, "f32", "r1, r2", "aten::f gave f32[2, 3]; the program was compiled for f32[4, 3]"),
+        (2, "i64", "r1, r2", "aten::f gave f32[2, 3]; the program was compiled for i64[2, 3]"),
+        (2, "f32", "r1", "aten::f gave f32[2, 3]; the program was compiled for f32[2]"),
+    ],
+)
+def test_expect(rows: int, dtype: str, sizes: str, message: str) -> None:
+    program = assemble(EXPECT.format(rows=rows, dtype=dtype, sizes=sizes))
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    with load(program) as m:
+        for call in (m.call, Reference(program, runner(program)).call):
+            if not message:
+                np.testing.assert_array_equal(call([x])[0], x)
+                continue
+            with pytest.raises((DtypeError, ShapeError)) as caught:
+                call([x])
+            assert str(caught.value) == f"{message} (model.py:7)"
 
 
 def test_call_function() -> None:

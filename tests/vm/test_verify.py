@@ -52,7 +52,7 @@ def test_words() -> None:
     p = main("  return ()")
     jump, ret = OPCODES["jump"], OPCODES["return"]
     for code, message in (
-        ((len(OPCODES),), "opcode 44 is unknown"),
+        ((len(OPCODES),), f"opcode {len(OPCODES)} is unknown"),
         ((ret, 1), "ends beyond"),
         ((ret, 0xFFFFFFFF, 0), "ends beyond"),
         ((jump, 1, ret, 0), "label 1 is not the start"),
