@@ -14,7 +14,7 @@ from ..types import FLOAT_DTYPES, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
 from .reduce import mean_of, mean_square
-from .rules import Attrs, Types, check_axis, check_dtype, equal_shapes, show, tensor, tensors
+from .rules import COMPUTE, Attrs, Types, check_axis, check_dtype, equal_shapes, show, tensor, tensors
 
 # The operators ------------------------------------------------------------------------------------
 
@@ -92,20 +92,34 @@ def normalised(b: Builder, x: Value, axes: Sequence[int], eps: float) -> tuple[V
     mean = mean_of(b, x, axes, True)
     centred = B.pointwise(b, "sub", x, mean)
     variance = mean_square(b, centred, axes, 0, True)
-    rstd = b.one("rsqrt", B.pointwise(b, "add", variance, eps, dtype=B.dtype_of(x)))
+    rstd = _rstd(b, variance, eps)
     return B.pointwise(b, "mul", centred, rstd), mean, rstd
 
 
 def _decompose_layer_norm(b: Builder, node: Node) -> Sequence[Value]:
     x, n = cast(Value, node.args[0]), node.attrs["n_axes"]
-    rank = len(B.shape_of(x))
+    shape = B.shape_of(x)
 
     def compute(v: Value, weight: Value | None, bias: Value | None) -> Value:
-        result, _, _ = normalised(b, v, range(rank - n, rank), node.attrs["eps"])
-        result = result if weight is None else B.pointwise(b, "mul", result, weight)
-        return result if bias is None else B.pointwise(b, "add", result, bias)
+        rows = merge_last(b, v, n)
+        axis = len(B.shape_of(rows)) - 1
+        result, _, _ = normalised(b, rows, [axis], node.attrs["eps"])
+        weight, bias = (t if t is None else merge_last(b, t, n) for t in (weight, bias))
+        return B.reshape(b, scale_and_shift(b, result, weight, bias), shape)
 
     return [B.in_f32(b, compute, x, *(list(node.args[1:]) + [None, None])[:2])]
+
+
+def merge_last(b: Builder, x: Value, n: int) -> Value:
+    """Return `x` with its last `n` axes as one: a row, which one kernel reduces and then reads again."""
+    shape = B.shape_of(x)
+    return B.reshape(b, x, [*shape[: len(shape) - n], B.product(shape[len(shape) - n :])])
+
+
+def scale_and_shift(b: Builder, x: Value, weight: Value | None, bias: Value | None) -> Value:
+    """Return x * weight + bias, each of them where it is given."""
+    x = x if weight is None else B.pointwise(b, "mul", x, weight)
+    return x if bias is None else B.pointwise(b, "add", x, bias)
 
 
 def _along(shape: str, axis: int) -> Sample:
@@ -210,6 +224,186 @@ def native_layer_norm(
     )
 
 
+def rms_norm(
+    b: Builder, x: Value, shape: Sequence[DimExpr], weight: Value | None, eps: float | None
+) -> tuple[Value, Value]:
+    """(x / sqrt(mean(x^2) + eps) * weight, 1 / sqrt(mean(x^2) + eps)) over the last axes; eps is by default
+    the step from 1 to the next number that is computed with."""
+    dtype, n = B.dtype_of(x), len(shape)
+    wide = "f64" if dtype == "f64" else "f32"
+    eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else float(eps)
+    rows = merge_last(b, B.cast_to(b, x, wide), n)
+    axis = len(B.shape_of(rows)) - 1
+    rstd = _rstd(b, mean_square(b, rows, [axis], 0, True), eps)
+    scale = None if weight is None else B.cast_to(b, merge_last(b, weight, n), wide)
+    result = scale_and_shift(b, B.pointwise(b, "mul", rows, rstd), scale, None)
+    result = B.cast_to(b, B.reshape(b, result, B.shape_of(x)), dtype)
+    return result, B.reshape(b, rstd, [*B.shape_of(x)[:-n], *[1] * n])
+
+
+def _rstd(b: Builder, variance: Value, eps: float) -> Value:
+    """1 / sqrt(variance + eps)."""
+    return b.one("rsqrt", B.pointwise(b, "add", variance, float(eps), dtype=B.dtype_of(variance)))
+
+
+# Normalising channels (axis 1) ----------------------------------------------------------------------
+
+
+def by_channel(
+    b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None, bias: Value | None
+) -> Value:
+    """Return (x - mean) * rstd * weight + bias as x * scale + shift, as PyTorch does, so that constant
+    statistics fold into two numbers a channel.
+
+    `mean` and `rstd` have the shape [C] or [N, C], all are computed in `mean`'s dtype.
+    """
+    dtype, wide = B.dtype_of(x), B.dtype_of(mean)
+    weight, bias = (None if t is None else B.cast_to(b, t, wide) for t in (weight, bias))
+    scale = rstd if weight is None else B.pointwise(b, "mul", rstd, weight)
+    shift = B.pointwise(b, "mul", mean, scale)
+    shift = b.one("neg", shift) if bias is None else B.pointwise(b, "sub", bias, shift)
+    spatial = [1] * (len(B.shape_of(x)) - 2)
+    scale, shift = (B.reshape(b, t, [*B.shape_of(t), *spatial]) for t in (scale, shift))
+    return B.cast_to(b, scale_and_shift(b, B.cast_to(b, x, wide), scale, shift), dtype)
+
+
+def _wide_dtype(x: Value) -> str:
+    """Return the dtype that statistics of `x` are computed in."""
+    return "f64" if B.dtype_of(x) == "f64" else "f32"
+
+
+def _statistics_dtype(x: Value, *parameters: Value | None) -> str:
+    """Return the dtype of returned statistics: f32 where f16 or bf16 meets parameters in f32."""
+    given = [B.dtype_of(p) for p in parameters if p is not None]
+    return given[0] if given else B.dtype_of(x)
+
+
+def batch_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """Batch normalisation by running statistics; the second and third result are empty."""
+    wide = _wide_dtype(x)
+    mean, variance = (B.cast_to(b, t, wide) for t in (mean, variance))
+    result = by_channel(b, x, mean, _rstd(b, variance, eps), weight, bias)
+    empty = B.full(b, 0, B.dtype_of(x), (0,))
+    return result, empty, empty
+
+
+def batch_norm_by_batch(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """Batch normalisation by the statistics of `x` itself, with mean and 1 / sqrt(variance + eps)."""
+    result, mean, rstd, _ = _by_own_statistics(b, x, weight, bias, eps)
+    saved = _statistics_dtype(x, weight, bias)
+    return result, B.cast_to(b, mean, saved), B.cast_to(b, rstd, saved)
+
+
+def _by_own_statistics(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value, Value]:
+    """Return (result, mean [C], rstd [C], variance [C]); with a batch of 1 each channel is a row."""
+    shape = B.shape_of(x)
+    line = B.product(shape[2:])
+    rows = B.cast_to(b, B.reshape(b, x, [shape[0], shape[1], line]), _wide_dtype(x))
+    rows = B.drop_axis(b, rows, 0) if B.is_one(shape[0]) else B.permute(b, rows, [1, 0, 2])
+    rows = rows if B.is_one(shape[0]) else merge_last(b, rows, 2)
+    mean = mean_of(b, rows, [1], True)
+    centred = B.pointwise(b, "sub", rows, mean)
+    variance = mean_square(b, centred, [1], 0, True)
+    rstd = _rstd(b, variance, eps)
+    flat_mean, flat_rstd, flat_variance = (B.reshape(b, t, [shape[1]]) for t in (mean, rstd, variance))
+    if not B.is_one(shape[0]):
+        result = by_channel(b, x, flat_mean, flat_rstd, weight, bias)
+        return result, flat_mean, flat_rstd, flat_variance
+    wide = B.dtype_of(rows)
+    weight, bias = (None if t is None else B.add_axis(b, B.cast_to(b, t, wide), 1) for t in (weight, bias))
+    result = scale_and_shift(b, B.pointwise(b, "mul", centred, rstd), weight, bias)
+    return B.reshape(b, B.cast_to(b, result, B.dtype_of(x)), shape), flat_mean, flat_rstd, flat_variance
+
+
+def batch_norm_functional(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Batch normalisation with the new running statistics as the fourth and fifth result."""
+    if not training:
+        results = batch_norm(b, x, weight, bias, running_mean, running_var, momentum, eps)
+        return *results, running_mean, running_var
+    result, mean, rstd, variance = _by_own_statistics(b, x, weight, bias, eps)
+    n = B.product(size for axis, size in enumerate(B.shape_of(x)) if axis != 1)
+    wide = B.dtype_of(mean)
+    fewer = B.pointwise(b, "maximum", B.full(b, B.simplify(n - 1), wide), 0.0)
+    unbiased = B.pointwise(b, "div", B.pointwise(b, "mul", variance, B.full(b, n, wide)), fewer)
+    running = [
+        B.cast_to(b, _moved(b, B.cast_to(b, old, wide), new, momentum), B.dtype_of(old))
+        for old, new in ((running_mean, mean), (running_var, unbiased))
+    ]
+    saved = _statistics_dtype(x, weight, bias, running_mean)
+    return result, B.cast_to(b, mean, saved), B.cast_to(b, rstd, saved), *running
+
+
+def _moved(b: Builder, old: Value, new: Value, momentum: float) -> Value:
+    """momentum * new + (1 - momentum) * old."""
+    return B.pointwise(
+        b, "add", B.pointwise(b, "mul", new, momentum), B.pointwise(b, "mul", old, 1 - momentum)
+    )
+
+
+def native_group_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    n: DimExpr,
+    channels: DimExpr,
+    line: DimExpr,
+    groups: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """Normalisation of `groups` groups of channels, with each group's mean and 1 / sqrt(variance + eps)."""
+    shape = B.shape_of(x)
+    in_group = B.divide(shape[1], groups)
+    wide = B.cast_to(b, x, _wide_dtype(x))
+    rows = B.reshape(b, wide, [shape[0], groups, B.product((in_group, *shape[2:]))])
+    mean = mean_of(b, rows, [2], True)
+    rstd = _rstd(b, mean_square(b, B.pointwise(b, "sub", rows, mean), [2], 0, True), eps)
+    each = [
+        B.reshape(b, B.expand(b, t, [shape[0], groups, in_group]), [shape[0], shape[1]]) for t in (mean, rstd)
+    ]
+    result = by_channel(b, x, each[0], each[1], weight, bias)
+    saved = _statistics_dtype(x, weight, bias)
+    mean, rstd = (B.cast_to(b, B.reshape(b, t, [shape[0], groups]), saved) for t in (mean, rstd))
+    return result, mean, rstd
+
+
+def group_norm(
+    b: Builder, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float, *_: Any
+) -> Value:
+    """torch.nn.functional.group_norm."""
+    shape = B.shape_of(x)
+    return native_group_norm(b, x, weight, bias, shape[0], shape[1], 1, groups, eps)[0]
+
+
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.softmax.int",), _softmax_of("softmax")),
     Composite(("aten.log_softmax.int",), _softmax_of("log_softmax")),
@@ -217,4 +411,11 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten._log_softmax.default",), _raw_softmax_of("log_softmax")),
     Composite(("aten.layer_norm.default",), layer_norm),
     Composite(("aten.native_layer_norm.default",), native_layer_norm),
+    Composite(("aten.rms_norm.default",), lambda b, *args: rms_norm(b, *args)[0], "x / its root mean square"),
+    Composite(("aten._fused_rms_norm.default",), rms_norm),
+    Composite(("aten._native_batch_norm_legit_no_training.default",), batch_norm),
+    Composite(("aten._native_batch_norm_legit.no_stats",), batch_norm_by_batch),
+    Composite(("aten._native_batch_norm_legit_functional.default",), batch_norm_functional),
+    Composite(("aten.native_group_norm.default",), native_group_norm),
+    Composite(("aten.group_norm.default",), group_norm),
 )
