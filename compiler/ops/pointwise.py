@@ -199,7 +199,7 @@ def _test(op: str) -> Composite:
 # Arithmetic with rules of its own ----------------------------------------------------------------------
 
 
-def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, *, alpha: B.Number = 1) -> Value:
+def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, alpha: B.Number = 1) -> Value:
     """x + alpha * y; `or` on bool."""
     dtype = B.common_dtype(x, y)
     if dtype == "bool":
@@ -209,7 +209,7 @@ def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, *, alpha: B.Number = 1) ->
     return B.pointwise(b, "add", x, _scaled(b, y, alpha, dtype), dtype=dtype)
 
 
-def sub(b: Builder, x: B.Tensorlike, y: B.Tensorlike, *, alpha: B.Number = 1) -> Value:
+def sub(b: Builder, x: B.Tensorlike, y: B.Tensorlike, alpha: B.Number = 1) -> Value:
     """x - alpha * y. Raises DtypeError for bool, as PyTorch."""
     dtype = B.common_dtype(x, y)
     if dtype == "bool":
