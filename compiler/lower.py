@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ..jit.matmul import pack_panels
-from ..jit.spec import Attention, Body, Buffer, Dim, Index, Instr, KernelSpec, Matmul, Nest
+from ..jit.conv import pack_groups
+from ..jit.spec import Attention, Body, Buffer, Conv, Dim, Index, Instr, KernelSpec, Matmul, Nest, Window
 from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse
 from .dims import DimExpr, simplify
@@ -28,14 +28,17 @@ from .standalone import SPECS
 from .types import TensorType
 
 
+Packed = dict[tuple[Value, int], Value]
+
+
 def lower(graph: Graph) -> None:
     """Replace every kernel node of `graph` by `kernel` nodes; dead nodes are left for `dce`."""
-    packed: dict[Value, Value] = {}
+    packed: Packed = {}
     for fusion in fuse(graph):
         _lower_block(graph, fusion, packed)
 
 
-def _lower_block(graph: Graph, fusion: Fusion, packed: dict[Value, Value]) -> None:
+def _lower_block(graph: Graph, fusion: Fusion, packed: Packed) -> None:
     block = fusion.block
     for node in list(block.nodes):
         if node.op in SPECS:
@@ -46,12 +49,12 @@ def _lower_block(graph: Graph, fusion: Fusion, packed: dict[Value, Value]) -> No
             _lower_group(graph, block, group, packed)
 
 
-def _lower_group(graph: Graph, block: Block, group: Group, packed: dict[Value, Value]) -> None:
+def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> None:
     root = group.root
     position = block.nodes.index(cast(Node, root.node))
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
-    spec, values, dims = GroupLowering(group, lambda value: _packed(builder, value, packed)).finish()
+    spec, values, dims = GroupLowering(group, lambda value, groups: _packed(builder, value, groups, packed)).finish()
     node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
     graph.replace(root, result)
@@ -68,15 +71,16 @@ def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
         graph.replace(old, new)
 
 
-def _packed(builder: Builder, value: Value, packed: dict[Value, Value]) -> Value:
-    """Return the constant matrix `value` packed into panels (once per matrix)."""
-    if value not in packed:
+def _packed(builder: Builder, value: Value, groups: int, packed: Packed) -> Value:
+    """Return the constant matrix `value` packed into panels, by groups of columns (once per matrix)."""
+    key = value, groups
+    if key not in packed:
         node = cast(Node, value.node)
-        panels = pack_panels(node.attrs["array"])
-        packed[value] = builder.constant(
+        panels = pack_groups(node.attrs["array"], groups)
+        packed[key] = builder.constant(
             panels, cast(TensorType, value.type).dtype, f"{node.attrs['name']}.panels"
         )
-    return packed[value]
+    return packed[key]
 
 
 def label(group: Group) -> str:
@@ -89,7 +93,7 @@ def label(group: Group) -> str:
 class GroupLowering:
     """Builds the spec of one group. Sizes and offsets are dimension expressions until `bind`."""
 
-    def __init__(self, group: Group, pack: Callable[[Value], Value]) -> None:
+    def __init__(self, group: Group, pack: Callable[[Value, int], Value]) -> None:
         self.group = group
         self.pack = pack
         self.instrs: list[Instr] = []
@@ -104,6 +108,7 @@ class GroupLowering:
         make: dict[str | None, Callable[[], KernelSpec]] = {
             None: self._nest,
             "matmul": self._matmul,
+            "conv": self._conv,
             "attention": self._attention,
         }
         spec, dims = bind(collapse(make[contraction.op if contraction else None]()))
@@ -118,30 +123,33 @@ class GroupLowering:
 
     def _matmul(self) -> Matmul:
         node = cast(Node, self.group.contraction)
-        *batch, m, n = shape_of(node.result)
         k = shape_of(cast(Value, node.args[0]))[-1]
         a, a_index, prologue = self._left(node)
+        return Matmul(**self._product(node, k, 1), a=a, a_index=a_index, prologue=prologue)
+
+    def _conv(self) -> Conv:
+        node = cast(Node, self.group.contraction)
+        image, weight = (cast(Value, arg) for arg in node.args)
+        a = self._buffer(base_of(image), shape_of(image))
+        shared = self._product(node, shape_of(weight)[0], node.attrs["groups"])
+        return Conv(**shared, a=a, a_index=(), window=_window(node))
+
+    def _product(self, node: Node, k: DimExpr, groups: int) -> dict[str, Any]:
+        """Return the fields that a matmul and a conv share, a's left out."""
+        *batch, m, n = shape_of(node.result)
         b_value = cast(Value, node.args[1])
         layout = "panels" if is_constant_matrix(b_value) else "rows"
         if layout == "panels":
-            packed = self.pack(b_value)
+            packed = self.pack(b_value, groups)
             b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())
         else:
             b, b_index = self._operand(node, 1)
         self._store(self.value(self.group.root, self.group.access))
-        sizes = cast(Any, {"batch": tuple(batch), "m": m, "n": n, "k": k})
-        return Matmul(
-            n_dims=0,
-            buffers=tuple(self.buffers),
-            **sizes,
-            a=a,
-            a_index=a_index,
-            b=b,
-            b_index=b_index,
-            b_layout=layout,
-            epilogue=tuple(self.instrs),
-            prologue=prologue,
-        )
+        sizes = {"batch": tuple(batch), "m": m, "n": n, "k": k}
+        operand = {"b": b, "b_index": b_index, "b_layout": layout}
+        return {
+            "n_dims": 0, "buffers": tuple(self.buffers), **sizes, **operand, "epilogue": tuple(self.instrs),
+        }  # fmt: skip
 
     def _left(self, node: Node) -> tuple[int, Access, Body]:
         """Return (a, a_index, prologue) of a matmul."""
@@ -225,7 +233,7 @@ class GroupLowering:
                 return self._gather(node, args[0], args[1], access)
             case "source":
                 return self._source(node, dtype, access)
-            case "matmul" | "attention":
+            case "matmul" | "conv" | "attention":
                 return self._emit("acc", dtype)
         raise AssertionError(f"{node.op} cannot be computed in a kernel")
 
@@ -306,6 +314,17 @@ class GroupLowering:
     def _store(self, value: int) -> None:
         out = self._output()
         self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=self.group.access)
+
+
+def _window(node: Node) -> Window:
+    """Return the window of a conv; taps that go backwards start at the last one."""
+    attrs = node.attrs
+    low = tuple(
+        low + min(dilation, 0) * (kernel - 1)
+        for low, dilation, kernel in zip(attrs["low"], attrs["dilation"], attrs["kernel"], strict=True)
+    )
+    axes = {name: attrs[name] for name in ("kernel", "stride", "dilation", "expansion", "groups")}
+    return Window(out=cast(Any, shape_of(node.result)[1:-1]), low=low, **axes)
 
 
 def is_constant_matrix(value: Value) -> bool:

@@ -9,7 +9,7 @@ from .access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, th
 from .ir import Node, Value
 from .ops import OPS
 
-CONTRACTIONS = ("matmul", "attention")
+CONTRACTIONS = ("matmul", "conv", "attention")
 KERNEL_KINDS = ("pointwise", "view", "source", "reduce", "gather", *CONTRACTIONS)
 
 
@@ -64,7 +64,7 @@ def is_readable_in_place(value: Value, access: Access) -> bool:
 def operand_access(node: Node, position: int) -> Access:
     """Return the loops at which a contraction reads operand `position`.
 
-    matmul: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
+    matmul, conv: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
     """
     n_batch = len(shape_of(node.result)) - 2
     batch = loops(n_batch)

@@ -16,7 +16,7 @@ from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
-from .spec import Attention, Body, Concat, Index, Instr, KernelSpec, Matmul, Nest, Size
+from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Size, Window
 
 Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
@@ -169,6 +169,8 @@ class _Evaluation:
         elif isinstance(spec, Concat):
             for piece in spec.pieces:
                 self.body(piece.body, self.loops(piece.domain))
+        elif isinstance(spec, Conv):
+            self.conv(spec)
         elif isinstance(spec, Matmul):
             self.matmul(spec)
         else:
@@ -262,6 +264,46 @@ class _Evaluation:
         acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
         dtype = "f64" if spec.buffers[spec.b].dtype == "f64" else "f32"
         self.body(spec.epilogue, self.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+
+    def conv(self, spec: Conv) -> None:
+        """Run a convolution: each group's patches times its columns."""
+        window, image = spec.window, from_memory(self.arrays[spec.a], spec.buffers[spec.a].dtype)
+        n = self.size(spec.n) // max(window.groups, 1)
+        weights = self.grouped(spec, n)  # [groups, k, n]
+        rows = self.patches(window, image)  # [groups, rows, k]
+        acc = np.moveaxis(rows.astype(np.float64) @ weights.astype(np.float64), 0, 1)
+        outer = [self.size(size) for size in (*spec.batch, spec.m)]
+        shaped = convert(acc.reshape([*outer, window.groups * n]), "f64", "f32")
+        self.body(spec.epilogue, self.loops((*spec.batch, spec.m, spec.n)), shaped)
+
+    def grouped(self, spec: Conv, n: int) -> Array:
+        """Return the weights of every group, `n` columns each."""
+        groups, weights = spec.window.groups, from_memory(self.arrays[spec.b], spec.buffers[spec.b].dtype)
+        if spec.b_layout == "rows":
+            return weights.reshape(-1, groups, n).transpose(1, 0, 2)
+        k, panel = weights.shape[1:]
+        columns = weights.reshape(groups, -1, k, panel).transpose(0, 2, 1, 3)
+        return columns.reshape(groups, k, -1)[:, :, :n]
+
+    def patches(self, window: Window, image: Array) -> Array:
+        """Return the patches [groups, rows, taps * channels of a group] of `image` [N, X.., C]."""
+        out = [self.size(size) for size in window.out]
+        parts = []
+        for tap in np.ndindex(*window.kernel):
+            part, inside = image, np.ones((1,) * image.ndim, bool)
+            for axis, t in enumerate(tap, 1):
+                i = axis - 1
+                at = np.arange(out[i]) * window.stride[i] + t * window.dilation[i] - window.low[i]
+                place, rest = at // window.expansion[i], at % window.expansion[i]
+                good = (rest == 0) & (place >= 0) & (place < image.shape[axis])
+                inside = inside & good.reshape([-1 if a == axis else 1 for a in range(image.ndim)])
+                part = np.take(part, np.where(good, place, 0), axis=axis) if image.shape[axis] else np.zeros(
+                    (*part.shape[:axis], len(at), *part.shape[axis + 1 :]), part.dtype
+                )
+            parts.append(np.where(inside, part, 0))
+        channels = image.shape[-1] // window.groups
+        rows = np.stack(parts, -2).reshape(-1, len(parts), window.groups, channels)
+        return rows.transpose(2, 0, 1, 3).reshape(window.groups, rows.shape[0], -1)
 
     def left(self, spec: Matmul, loops: list[Array]) -> Array:
         """Return A [batch.., m, 1, k], read or computed by the prologue."""

@@ -6,7 +6,7 @@ An *exact* kernel is the same spec with values given for the `Dim`s; both come f
 and give the same bits.
 
 Families: `Nest` (pointwise chains, row reductions, gathers), `Concat` (several nests that fill one output),
-`Matmul`, `Attention`.
+`Matmul`, `Conv`, `Attention`.
 All share `Buffer` (what the kernel reads and writes) and `Instr` (the scalar body, in SSA form).
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 SPEC_VERSION = 1
@@ -164,6 +164,37 @@ class Matmul:
 
 
 @dataclass(frozen=True)
+class Window:
+    """How a convolution's rows lie in its image [N, X.., C], one entry per spatial axis.
+
+    Row r of A belongs to image r // product(out) and, row-major, to position o of the axes `out`. Its k runs
+    over the taps t of `kernel`, row-major, and the channels of a group within each: the element at position
+    o * stride + t * dilation - low, or 0 outside. With `expansion` e > 1 the image's elements lie e apart,
+    with zeros between (a transposed convolution). Columns n are of group n // (N / groups).
+    """
+
+    out: tuple[Size, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    expansion: tuple[int, ...]
+    low: tuple[int, ...]
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Conv(Matmul):
+    """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
+
+    The loops batch.., m together are the images and output positions, row-major; n the output channels, k
+    taps and channels of one group. "panels": each group's columns are packed by themselves.
+    """
+
+    family: ClassVar[str] = "conv"
+    window: Window = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Attention:
     """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
 
@@ -199,7 +230,7 @@ class Attention:
 
 
 KernelSpec = Nest | Concat | Matmul | Attention
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Attention)}
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention)}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -254,6 +285,10 @@ def _buffers(data: Any) -> tuple[Buffer, ...]:
     return tuple(Buffer(b["dtype"], _sizes(b["shape"]), b.get("is_output", False)) for b in data)
 
 
+def _window(data: Any) -> Window:
+    return Window(**{name: item if name == "groups" else _sizes(item) for name, item in data.items()})
+
+
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "buffers": _buffers,
     "pieces": _pieces,
@@ -262,6 +297,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "body": _body,
     "epilogue": _body,
     "prologue": _body,
+    "window": _window,
 }
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
 _DECODERS |= dict.fromkeys(("m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
@@ -282,7 +318,7 @@ def from_json(text: str) -> KernelSpec:
             f"kernel spec: family {family!r} version {version} is unknown; "
             f"this build reads version {SPEC_VERSION}"
         )
-    decoders = dict(_DECODERS, k=_size) if family == "matmul" else _DECODERS
+    decoders = dict(_DECODERS, k=_size) if family in ("matmul", "conv") else _DECODERS
     return FAMILIES[family](
         **{name: decoders[name](value) if name in decoders else value for name, value in data.items()}
     )

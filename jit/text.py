@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from .spec import FAMILIES, Body, Buffer, Concat, Dim, Index, Instr, KernelSpec, Piece, Size
+from .spec import FAMILIES, Body, Buffer, Concat, Dim, Index, Instr, KernelSpec, Piece, Size, Window
 
 
 def format_spec(spec: KernelSpec) -> str:
@@ -181,6 +181,17 @@ def _parse_instr(line: str, letter: str) -> Instr:
     return Instr(op, dtype, tuple(args), **values)
 
 
+def _format_window(window: Window) -> str:
+    """Return the fields of `window` in their order, those of an axis in brackets."""
+    parts = (getattr(window, f.name) for f in fields(Window))
+    return ";".join(_format_sizes(part) if isinstance(part, tuple) else str(part) for part in parts)
+
+
+def _parse_window(text: str) -> Window:
+    *axes, groups = text.split(";")
+    return Window(*(_parse_sizes(part) for part in axes), groups=int(groups))  # type: ignore[arg-type]
+
+
 #: Annotation of a spec's field -> (format, parse).
 _FIELDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     "int": (str, int),
@@ -190,4 +201,5 @@ _FIELDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     "str": (json.dumps, json.loads),
     "float": (json.dumps, json.loads),
     "bool": (json.dumps, json.loads),
+    "Window": (_format_window, _parse_window),
 }

@@ -9,7 +9,7 @@ Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
   source      no tensor arguments: constant full iota
   reduce      over the last axis: `scalar` is "reduce.sum" ... ; result keeps the axis with size 1
   gather      rows of a table chosen by an index tensor
-  matmul, attention   their kernel family
+  matmul, conv, attention   their kernel family
   standalone  a kernel of its own, whose arguments lie in memory: `compiler.standalone` has its spec
   composite   has `decompose`: rewritten into other ops by the decompose pass before lowering
   value       works on plain values (ints, floats, tuples ...), becomes instructions
@@ -32,6 +32,7 @@ KINDS = (
     "reduce",
     "gather",
     "matmul",
+    "conv",
     "attention",
     "standalone",
     "composite",

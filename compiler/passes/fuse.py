@@ -139,7 +139,7 @@ def follows_matmul(node: Node) -> bool:
         return False
     for arg in node.args:
         before = arg.node if arg is not None and len(arg.users) == 1 else None
-        if before is not None and before.op in OPS and (before.op == "matmul" or follows_matmul(before)):
+        if before is not None and before.op in OPS and (before.op in ("matmul", "conv") or follows_matmul(before)):
             return True
     return False
 
@@ -162,7 +162,9 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
     elif kind in CONTRACTIONS:
         for position, operand in enumerate(args):
             wanted = operand_access(node, position)
-            if (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
+            if node.op == "conv" and position == 0:
+                yield operand, None, True
+            elif (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
                 yield operand, wanted, False
             else:
                 readable = is_readable_in_place(operand, wanted)

@@ -1,0 +1,318 @@
+"""Convolutions: `conv` on channels-last images, and torch's overloads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from ..dims import DimExpr, equal, floordiv, format_dim, product, simplify
+from ..errors import ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..types import TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .pointwise import add
+from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
+
+PER_AXIS = ("kernel", "stride", "dilation", "expansion", "low", "high")
+
+# The operator -------------------------------------------------------------------------------------
+
+
+def _infer_conv(types: Types, attrs: Attrs) -> Sequence[Type]:
+    x, weight = tensors("conv", types, 2)
+    dtype = same_dtype("conv", [x, weight])
+    check_dtype("conv", dtype, ("f32",))
+    groups, n_axes = attrs["groups"], len(attrs["kernel"])
+    if x.rank < 3 or any(len(attrs[name]) != x.rank - 2 for name in PER_AXIS):
+        raise ShapeError(
+            f"conv: x is {show(x.shape)} and the window has {n_axes} axes; x must be [N, spatial.., C] with "
+            "as many"
+        )
+    channels = x.shape[-1]
+    if weight.rank != 2 or not equal(product((groups, weight.shape[0])), product((*attrs["kernel"], channels))):
+        raise ShapeError(
+            f"conv: the weight is {show(weight.shape)}; it must be [{_taps(attrs)} * {format_dim(channels)} / "
+            f"{groups}, F] for x {show(x.shape)} in {groups} groups"
+        )
+    if groups != 1 and not (isinstance(weight.shape[1], int) and weight.shape[1] % groups == 0):
+        raise ShapeError(
+            f"conv: {format_dim(weight.shape[1])} output channels do not divide into {groups} groups"
+        )
+    return (TensorType(dtype, (x.shape[0], *out_sizes(x.shape[1:-1], attrs), weight.shape[1])),)
+
+
+def _taps(attrs: Attrs) -> int:
+    return int(np.prod(attrs["kernel"]))
+
+
+def out_sizes(sizes: Sequence[DimExpr], attrs: Attrs) -> list[DimExpr]:
+    """Return the spatial sizes of the result for those of x. Raises ShapeError where one is known to be
+    smaller than the kernel."""
+    found: list[DimExpr] = []
+    extents, reaches = [], []
+    for i, size in enumerate(sizes):
+        reach = abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1
+        extent = simplify((size - 1) * attrs["expansion"][i] + 1 + attrs["low"][i] + attrs["high"][i])
+        extents.append(extent)
+        reaches.append(reach)
+        whole = floordiv(sympy.sympify(extent - reach), sympy.sympify(attrs["stride"][i]))
+        found.append(simplify(whole + 1))
+    if any(isinstance(extent, int) and extent < reach for extent, reach in zip(extents, reaches, strict=True)):
+        padded, kernel = (" x ".join(map(format_dim, part)) for part in (extents, reaches))
+        raise ShapeError(
+            f"conv: Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). Kernel size "
+            "can't be greater than actual input size"
+        )
+    return found
+
+
+def _conv(args: Sequence[Any], attrs: Attrs) -> Any:
+    x, weight = args
+    groups, n_axes = attrs["groups"], x.ndim - 2
+    channels, width = x.shape[-1] // groups, weight.shape[1] // groups
+    x = padded(x, attrs)
+    reach = [abs(d) * (k - 1) for d, k in zip(attrs["dilation"], attrs["kernel"], strict=True)]
+    out = [(x.shape[i + 1] - reach[i] - 1) // attrs["stride"][i] + 1 for i in range(n_axes)]
+    result = np.zeros((x.shape[0], *out, groups, width), np.float64)
+    taps = weight.reshape(-1, channels, groups, width).transpose(0, 2, 1, 3).astype(np.float64)
+    for weights, tap in zip(taps, np.ndindex(*attrs["kernel"]), strict=False):
+        starts = [d * t if d > 0 else r + d * t for t, d, r in zip(tap, attrs["dilation"], reach, strict=True)]
+        chosen = [
+            slice(s, s + (n - 1) * step + 1, step)
+            for s, n, step in zip(starts, out, attrs["stride"], strict=True)
+        ]
+        part = x[(slice(None), *chosen)].reshape(x.shape[0], *out, groups, channels)
+        result += np.einsum("...gc,gcf->...gf", part, weights)
+    return result.reshape(*result.shape[:-2], groups * width).astype(np.float32)
+
+
+def padded(x: np.ndarray, attrs: Attrs) -> np.ndarray:
+    """Return [N, spatial.., C] with zeros between its elements and around them, or cropped."""
+    for axis, (expansion, low, high) in enumerate(
+        zip(attrs["expansion"], attrs["low"], attrs["high"], strict=True), 1
+    ):
+        shape = list(x.shape)
+        shape[axis] = (shape[axis] - 1) * expansion + 1 if shape[axis] else 0
+        spread = np.zeros(shape, x.dtype)
+        spread[(slice(None),) * axis + (slice(None, None, expansion),)] = x
+        shape[axis] += low + high
+        x = np.zeros(shape, x.dtype)
+        first, last = max(-low, 0), spread.shape[axis] + min(high, 0)
+        inner = spread[(slice(None),) * axis + (slice(first, last),)]
+        x[(slice(None),) * axis + (slice(max(low, 0), max(low, 0) + inner.shape[axis]),)] = inner
+    return x
+
+
+def window(kernel: Sequence[int], **given: Any) -> dict[str, Any]:
+    """Return the attributes of a conv: ones and no padding, but for what is given."""
+    n = len(kernel)
+    plain = {"stride": (1,) * n, "dilation": (1,) * n, "expansion": (1,) * n, "low": (0,) * n, "high": (0,) * n}
+    return {"kernel": tuple(kernel), **plain, "groups": 1, **given}
+
+
+OPS: tuple[Op, ...] = (
+    Op(
+        "conv",
+        "conv",
+        "conv(Tensor x, Tensor weight; kernel, stride, dilation, expansion, low, high, groups) -> Tensor",
+        "The channels-last image x [N, spatial.., C], spread by `expansion` and padded by zeros `low` and "
+        "`high`, under the windows of `kernel` taps: [N, out.., F]. weight is [taps * C / groups, F]. A negative "
+        "dilation reverses the taps of its axis.",
+        _infer_conv,
+        _conv,
+        samples=(
+            Sample(("f32[s0, 5, 6, 3]", "f32[27, 4]"), window((3, 3), low=(1, 1), high=(1, 1))),
+            Sample(("f32[2, s0 + 6, 7, 2]", "f32[18, 5]"), window((3, 3), stride=(2, 1), dilation=(1, 2))),
+            Sample(("f32[s0, 6, 4]", "f32[6, 6]"), window((3,), groups=2, low=(2,), high=(0,))),
+            Sample(("f32[1, s0, 3, 2, 5]", "f32[10, 3]"), window((1, 2, 1), stride=(1, 1, 2))),
+            Sample(("f32[s0, 4, 3]", "f32[9, 2]"), window((3,), expansion=(2,), dilation=(-1,), low=(2,), high=(3,))),
+            Sample(("f32[0, 5, 5, 2]", "f32[18, s0]"), window((3, 3))),
+            Sample(("f32[s0, 5, 0]", "f32[0, 3]"), window((2,))),
+        ),
+        errors=(
+            (
+                Sample(("f32[1, 2, 2, 3]", "f32[27, 4]"), window((3, 3))),
+                "conv: Calculated padded input size per channel: (2 x 2). Kernel size: (3 x 3). Kernel size "
+                "can't be greater than actual input size",
+            ),
+            (
+                Sample(("f32[1, 4, 4, 3]", "f32[18, 4]"), window((3, 3))),
+                "conv: the weight is [18, 4]; it must be [9 * 3 / 1, F] for x [1, 4, 4, 3] in 1 groups",
+            ),
+        ),
+    ),
+)
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def _each(values: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """Return one value for each of `n` axes."""
+    values = [values] if isinstance(values, int) else list(values)
+    return tuple(int(v) for v in (values * n if len(values) == 1 else values))
+
+
+def convolution(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *_: Any,
+) -> Value:
+    """torch.ops.aten.convolution: x [N, C, spatial..] (or without N) channels first."""
+    n = len(B.shape_of(weight)) - 2
+    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    if transposed:
+        return _transposed(b, x, weight, bias, stride, padding, dilation, _each(output_padding, n), groups)
+    return _forward(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=padding, high=padding)
+
+
+def _forward(b: Builder, x: Value, weight: Value, bias: Value | None, groups: int, **attrs: Any) -> Value:
+    """weight [F, C / groups, kernel..]."""
+    shape = B.shape_of(weight)
+    n = len(shape) - 2
+    _check_channels(x, shape[1], groups, n, shape)
+    columns = B.permute(b, weight, [*range(2, n + 2), 1, 0])
+    return _apply(b, x, columns, bias, {**window(_kernel(shape[2:]), **attrs), "groups": groups})
+
+
+def _transposed(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    output_padding: tuple[int, ...],
+    groups: int,
+) -> Value:
+    """weight [C, F / groups, kernel..]: the windows of the reversed kernel over x with zeros between its
+    elements."""
+    channels, width, *sizes = B.shape_of(weight)
+    kernel, n = _kernel(sizes), len(sizes)
+    for i, extra in enumerate(output_padding):
+        if extra >= max(stride[i], dilation[i]):
+            raise ShapeError(
+                f"conv_transpose: output_padding is {extra}; it must be smaller than stride {stride[i]} or "
+                f"dilation {dilation[i]}"
+            )
+    _check_channels(x, B.divide(channels, groups), groups, n, (channels, width, *sizes))
+    parts = B.reshape(b, weight, (groups, B.divide(channels, groups), width, *sizes))
+    columns = B.permute(b, parts, [*range(3, n + 3), 1, 0, 2])
+    columns = B.reshape(b, columns, (*sizes, B.divide(channels, groups), product((groups, width))))
+    low = tuple(dilation[i] * (kernel[i] - 1) - padding[i] for i in range(n))
+    high = tuple(low[i] + output_padding[i] for i in range(n))
+    back = tuple(-d for d in dilation)
+    attrs = window(kernel, dilation=back, expansion=stride, low=low, high=high, groups=groups)
+    return _apply(b, x, columns, bias, attrs)
+
+
+def _kernel(sizes: Sequence[DimExpr]) -> tuple[int, ...]:
+    if not all(isinstance(size, int) for size in sizes):
+        raise UnsupportedOp(f"convolution: the kernel is {show(tuple(sizes))}; its sizes must be constant")
+    return tuple(int(size) for size in sizes)
+
+
+def _check_channels(x: Value, width: DimExpr, groups: int, n: int, weight: Sequence[DimExpr]) -> None:
+    shape = B.shape_of(x)
+    if len(shape) not in (n + 1, n + 2):
+        raise ShapeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{n}d, but got input of size: "
+            f"{show(shape)}"
+        )
+    channels = shape[-n - 1]
+    if not equal(channels, product((width, groups))):
+        raise ShapeError(
+            f"Given groups={groups}, weight of size {show(tuple(weight))}, expected input{show(shape)} to have "
+            f"{format_dim(product((width, groups)))} channels, but got {format_dim(channels)} channels instead"
+        )
+
+
+def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
+    """`columns`: the weight as [kernel.., C / groups, F]. f16 and bf16 are computed in f32."""
+    n, dtype = len(attrs["kernel"]), B.dtype_of(x)
+    if dtype not in ("f32", "f16", "bf16"):
+        raise UnsupportedOp(f"convolution: x is {dtype}; it must be f32, f16 or bf16 (cast it)")
+    if not B.dtype_of(columns) == dtype or (bias is not None and B.dtype_of(bias) != dtype):
+        raise ShapeError(f"convolution: x is {dtype}; weight and bias must be too")
+    unbatched = len(B.shape_of(x)) == n + 1
+    x = B.cast_to(b, B.add_axis(b, x, 0) if unbatched else x, "f32")
+    *_, width = B.shape_of(columns)
+    rows = B.reshape(b, B.cast_to(b, columns, "f32"), (product(B.shape_of(columns)[:-1]), width))
+    result = b.one("conv", B.permute(b, x, [0, *range(2, n + 2), 1]), rows, **attrs)
+    if bias is not None:
+        result = add(b, result, B.cast_to(b, bias, "f32"))
+    result = B.permute(b, B.cast_to(b, result, dtype), [0, n + 1, *range(1, n + 1)])
+    return B.drop_axis(b, result, 0) if unbatched else result
+
+
+def conv(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: str | Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    """conv1d, conv2d, conv3d; padding may be "valid" or "same"."""
+    n = len(B.shape_of(weight)) - 2
+    stride, dilation = _each(stride, n), _each(dilation, n)
+    if not isinstance(padding, str):
+        low = high = _each(padding, n)
+    elif padding == "same":
+        if stride != (1,) * n:
+            raise ShapeError("conv: padding='same' is not supported for strided convolutions")
+        total = [d * (k - 1) for d, k in zip(dilation, _kernel(B.shape_of(weight)[2:]), strict=True)]
+        low, high = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    else:
+        low = high = (0,) * n
+    return _forward(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=low, high=high)
+
+
+def conv_transpose(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Value:
+    """conv_transpose1d, conv_transpose2d, conv_transpose3d."""
+    return convolution(b, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.convolution.default", "aten._convolution.default"), convolution),
+    Composite(
+        (
+            *(f"aten.conv{n}d.default" for n in (1, 2, 3)),
+            *(f"aten.conv{n}d.padding" for n in (1, 2, 3)),
+        ),
+        conv,
+    ),
+    Composite(
+        (
+            "aten.conv_transpose1d.default",
+            "aten.conv_transpose2d.input",
+            "aten.conv_transpose3d.input",
+        ),
+        conv_transpose,
+    ),
+)

@@ -1,0 +1,227 @@
+"""The Conv family: a matmul whose rows of A are patches of an image, copied into scratch a block at a time.
+
+A block of rows is an output range of any images and output rows joined, so narrow images fill register tiles
+as wide ones do. The copy is contiguous along the channels, and along the last axis' taps too where those lie
+side by side; it costs one load and store per vector of K against F / 16 multiply-adds per element of K.
+Nothing is padded in memory: what lies outside of the image is written as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import cast
+
+import numpy as np
+
+from .abi import Generated, resolve
+from .bodies import LANES
+from .llvm import Function, Int, Value
+from .matmul import _check, _Matmul, pack_panels
+from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, default_schedule, load, tail
+from .spec import Conv, Size
+
+UNROLL = 4  # vectors in one trip of a copy
+Tile = Callable[..., None]
+
+
+def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Return a [K, N] weight as `pack_panels` does, each group's columns by themselves, one after another."""
+    return np.concatenate([pack_panels(part) for part in np.split(weight, groups, axis=1)])
+
+
+def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or default_schedule(f)
+    if name not in SCHEDULES:
+        raise ValueError(f"conv kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
+    _check(spec)
+    _check_window(spec)
+    return _Conv(f, spec, sizes, SCHEDULES[name]).emit(name)
+
+
+def _check_window(spec: Conv) -> None:
+    window, groups = spec.window, spec.window.groups
+    axes = (window.out, window.kernel, window.stride, window.dilation, window.expansion, window.low)
+    if {len(axis) for axis in axes} != {len(spec.buffers[spec.a].shape) - 2}:
+        raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
+    if groups < 1 or (groups > 1 and not (isinstance(spec.n, int) and spec.n % groups == 0)):
+        raise ValueError(f"conv kernel: {spec.n} output channels do not divide into {groups} groups")
+
+
+def _group_columns(spec: Conv) -> Size:
+    """Return the columns of one group."""
+    return spec.n // spec.window.groups if isinstance(spec.n, int) else spec.n
+
+
+class _Conv(_Matmul):
+    """The state of one emission: the tiles of a group are those of a matmul, and groups are the outer loop."""
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
+        self.conv = spec
+        super().__init__(f, spec, sizes, schedule)
+        self.n = resolve(_group_columns(spec), sizes)
+        self.batch = [spec.window.groups, *self.batch]
+
+    def _left(self, sizes: Sequence[Int]) -> Patches:  # type: ignore[override]
+        f, spec = self.f, self.conv
+        panel = 0 if self.b is None else f.mul(self.k, PANEL)
+        place = f.at(self.packed, "float", panel)
+        return Patches(f, spec, sizes, self.bodies.addresses[spec.a], place)
+
+    def emit(self, name: str) -> Generated:
+        spec, generated = self.conv, super().emit(name)
+        row = 4 * self.block
+        scratch = (*generated.scratch, (row, (spec.k,)), (row * LANES + 4 * LANES, ()))
+        columns = (_group_columns(spec), PANEL)
+        tiles = ((spec.window.groups, 1), *generated.tiles[:-1], columns)
+        return replace(generated, scratch=scratch, tiles=tiles)
+
+    def _is_new_block(self, tile: Value, panel: Int) -> Value | bool:
+        return self._starts_block(tile, panel)
+
+    def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Tile) -> None:
+        """Emit a tile, of the panel and columns of all groups from here on."""
+        f = self.f
+        group, *outer = batch
+        first = f.add(panel, f.mul(group, f.ceildiv(self.n, PANEL)))
+        column = f.add(n0, f.mul(group, self.n))
+
+        def shifted(
+            batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None
+        ) -> None:
+            tile(outer, m0, rows, first, column, columns)
+
+        super()._columns(batch, m0, rows, panel, n0, shifted)
+
+
+class Patches:
+    """A block of rows of A in scratch at `place`: each one patch, up to `stride` elements apart.
+
+    Construct it in the entry block.
+    """
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], image: Value, place: Value) -> None:
+        self.f = f
+        self.window = spec.window
+        self.image = image
+        self.place = place
+        self.n_images, *self.extent, channels = (resolve(s, sizes) for s in spec.buffers[spec.a].shape)
+        self.channels = channels
+        self.width = f.udiv(channels, spec.window.groups)  # channels of a group
+        self.out = [resolve(size, sizes) for size in spec.window.out]
+        self.outer = [resolve(size, sizes) for size in spec.batch]
+        self.m, self.k = resolve(spec.m, sizes), resolve(spec.k, sizes)
+        self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
+        dense = spec.window.groups == 1 and spec.window.dilation[-1] == spec.window.expansion[-1] == 1
+        self.joins = dense and spec.window.kernel[-1] > 1  # the last axis' taps lie side by side
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the address of row `m0`, the first of the block."""
+        return self.place
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit the copy of `rows` rows from `m0` on; `batch`: the group and the batch loops."""
+        f = self.f
+        group, *outer = batch
+        pairs = zip(outer, self.outer, strict=True)
+        before = reduce(lambda total, pair: f.add(f.mul(total, pair[1]), pair[0]), pairs, cast(Int, 0))
+        first = f.add(f.mul(before, self.m), m0)
+        source = f.at(self.image, "float", f.mul(group, self.width))
+        with f.loop(0, rows) as r:
+            rest: Int = f.add(first, r.index)
+            position: list[Int] = []
+            for size in reversed(self.out):
+                position.append(f.urem(rest, size))
+                rest = f.udiv(rest, size)
+            row = f.at(self.place, "float", f.mul(r.index, self.stride))
+            inside = f.op("i1", f"icmp ult i64 {f.i64(rest).name}, {f.i64(self.n_images).name}")
+            self._axis(0, position[::-1], source, row, rest, inside)
+
+    def _axis(
+        self, axis: int, position: list[Int], source: Value, row: Value, before: Int, inside: Value
+    ) -> None:
+        """Emit the taps of `axis` and those after it.
+
+        `before`: the image's row-major position over the axes so far; `inside`: it is within the image; `row`:
+        where the taps' elements go.
+        """
+        f, window = self.f, self.window
+        if axis == len(position):
+            self._copy(source, row, before, inside, self.width)
+            return
+        start = f.sub(f.mul(position[axis], window.stride[axis]), window.low[axis])
+        if axis == len(position) - 1 and self.joins:
+            self._joined(start, source, row, before, inside)
+            return
+        taps = 1
+        for size in window.kernel[axis + 1 :]:
+            taps *= size
+        step = f.mul(self.width, taps)
+        with f.loop(0, window.kernel[axis]) as tap:
+            place = f.add(start, f.mul(tap.index, window.dilation[axis]))
+            at, within = self._place(axis, place)
+            both = f.op("i1", f"and i1 {inside.name}, {within.name}")
+            there = f.add(f.mul(before, self.extent[axis]), at)
+            self._axis(axis + 1, position, source, f.at(row, "float", f.mul(tap.index, step)), there, both)
+
+    def _place(self, axis: int, place: Int) -> tuple[Int, Value]:
+        """Return (the element along `axis` that lies at `place`, whether there is one)."""
+        f, expansion = self.f, self.window.expansion[axis]
+        if expansion == 1:
+            return place, self._within(axis, place)
+        value = f.i64(place).name
+        at = f.op("i64", f"sdiv i64 {value}, {expansion}")
+        rest = f.op("i64", f"srem i64 {value}, {expansion}")
+        whole = f.op("i1", f"icmp eq i64 {rest.name}, 0")
+        return at, f.op("i1", f"and i1 {whole.name}, {self._within(axis, at).name}")
+
+    def _within(self, axis: int, place: Int) -> Value:
+        f = self.f
+        return f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.extent[axis]).name}")
+
+    def _joined(self, start: Int, source: Value, row: Value, before: Int, inside: Value) -> None:
+        """Emit the taps of the last axis, one segment of the image where all of them are inside."""
+        f, taps = self.f, self.window.kernel[-1]
+        size = self.extent[-1]
+        end = f.add(start, taps)
+        low = f.op("i1", f"icmp sge i64 {f.i64(start).name}, 0")
+        high = f.op("i1", f"icmp sle i64 {f.i64(end).name}, {f.i64(size).name}")
+        whole = f.op("i1", f"and i1 {low.name}, {high.name}")
+        apart = f.op("i1", f"xor i1 {whole.name}, true")
+        line = f.mul(before, size)
+        with f.when(whole):
+            self._copy(source, row, f.add(line, start), inside, f.mul(self.width, taps))
+        with f.when(apart), f.loop(0, taps) as tap:
+            place = f.add(start, tap.index)
+            both = f.op("i1", f"and i1 {inside.name}, {self._within(len(self.extent) - 1, place).name}")
+            there = f.at(row, "float", f.mul(tap.index, self.width))
+            self._copy(source, there, f.add(line, place), both, self.width)
+
+    def _copy(self, source: Value, row: Value, element: Int, inside: Value, count: Int) -> None:
+        """Emit the copy of `count` elements, from the pixel `element` on, or zeros if not `inside`.
+
+        Up to LANES - 1 elements behind them are overwritten: of what is copied later, or of no account.
+        """
+        f = self.f
+        address = f.at(source, "float", f.mul(element, self.channels))
+        safe = f.op("ptr", f"select i1 {inside.name}, ptr {address.name}, ptr {source.name}")
+        taken = f.op("i64", f"select i1 {inside.name}, i64 {f.i64(count).name}, i64 0")
+        f.call_part("copy_or_zero", _define_copy, row, safe, taken, f.i64(count))
+
+
+def _define_copy(g: Function) -> None:
+    """to[0 .. count rounded up to LANES) = from[0 .. taken), then zeros."""
+    to, source, taken, count = g.params
+    step = LANES * UNROLL
+    many, whole = g.mul(g.udiv(taken, step), step), g.mul(g.udiv(taken, LANES), LANES)
+    for begin, end, vectors in ((0, many, UNROLL), (many, whole, 1)):
+        with g.loop(begin, end, LANES * vectors) as i:
+            for v in range(vectors):
+                at = g.add(i.index, LANES * v)
+                value = g.load(VECTOR, g.at(source, "float", at), align=4)
+                g.store(value, g.at(to, "float", at), align=4)
+    with g.loop(whole, count, LANES) as i:
+        value = load(g, g.at(source, "float", i.index), tail(g, g.sub(taken, i.index)))
+        g.store(value, g.at(to, "float", i.index), align=4)
