@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..jit.spec import Buffer, KernelSpec
+from ..jit.spec import Buffer, KernelSpec, Scatter
 from .access import shape_of
 from .ir import Node, Value
 from .types import TensorType
-
-SPECS: dict[str, Callable[[Node], KernelSpec]] = {}
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
@@ -25,3 +23,11 @@ def buffers_of(node: Node) -> tuple[Buffer, ...]:
 
 def _buffer(value: Value, is_output: bool = False) -> Buffer:
     return Buffer(cast(TensorType, value.type).dtype, cast(Any, shape_of(value)), is_output)
+
+
+def _scatter(node: Node) -> Scatter:
+    updates = cast(Any, tuple(node.attrs["updates"]))
+    return Scatter(0, buffers_of(node), updates, node.attrs["axis"], node.attrs["mode"])
+
+
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter}

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from . import reference_moves
 from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
-from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Size, Window
+from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Scatter, Size, Window
 
 Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
@@ -173,8 +174,10 @@ class _Evaluation:
             self.conv(spec)
         elif isinstance(spec, Matmul):
             self.matmul(spec)
-        else:
+        elif isinstance(spec, Attention):
             self.attention(spec)
+        else:
+            self.moves(spec)
 
     # accesses
     def places(
@@ -311,6 +314,18 @@ class _Evaluation:
             return self.load(spec.a, spec.a_index, loops, {})
         a = self.body(spec.prologue, loops)[len(spec.prologue) - 1]
         return np.broadcast_to(a, (*a.shape[:-1], self.size(spec.k)))
+
+    def moves(self, spec: Scatter) -> None:
+        """Run a family that moves elements to places which depend on data."""
+        *inputs, out = zip(self.arrays, spec.buffers, strict=True)
+        args = [from_memory(array, buffer.dtype) for array, buffer in inputs]
+        if isinstance(spec, Scatter):
+            base, index, source = args
+            updates = [self.size(size) for size in spec.updates]
+            index, source = np.broadcast_to(index, updates), np.broadcast_to(source, updates)
+            base = np.broadcast_to(base, out[0].shape)
+            results = [reference_moves.scatter(base, index, source, spec.axis, spec.mode, lambda x: round_values(x, out[1].dtype))]
+            out[0][...] = to_memory(results[0], out[1].dtype)
 
     def attention(self, spec: Attention) -> None:
         outer = (*spec.batch, spec.q_len, spec.k_len)

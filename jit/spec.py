@@ -229,8 +229,33 @@ class Attention:
     body: Body
 
 
-KernelSpec = Nest | Concat | Matmul | Attention
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention)}
+@dataclass(frozen=True)
+class Scatter:
+    """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each place of `updates`.
+
+    Buffers: base, index (i64 or i32), source, out; all of out's rank. `updates`: the loops, one for each axis
+    of out; each axis of index and source has its loop's size, or 1: it is the same all along. Loop a is the
+    place along axis a of out, but for `axis`, where index says the place (checked at run time). Each axis of
+    base has out's size or 1. `mode`: a key of `SCATTER_MODES`. Updates of one place come in the order of the
+    loop `axis`, each rounded to the dtype.
+    """
+
+    family: ClassVar[str] = "scatter"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    updates: tuple[Size, ...]
+    axis: int
+    mode: str
+
+
+#: How an update changes its place -> the operation on (old, new) of `jit.math.OPS`; "": new replaces old.
+SCATTER_MODES: dict[str, str] = {
+    "set": "", "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or", "all": "and",
+}  # fmt: skip
+
+
+KernelSpec = Nest | Concat | Matmul | Attention | Scatter
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter)}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -293,6 +318,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "buffers": _buffers,
     "pieces": _pieces,
     "domain": _sizes,
+    "updates": _sizes,
     "batch": _sizes,
     "body": _body,
     "epilogue": _body,

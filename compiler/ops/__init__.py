@@ -9,6 +9,7 @@ from __future__ import annotations
 from . import (
     activations,
     attention,
+    concat,
     control,
     conv,
     gather,
@@ -16,6 +17,7 @@ from . import (
     normalise,
     pointwise,
     reduce,
+    scatter,
     sources,
     values,
     views,
@@ -25,6 +27,7 @@ from .declare import Composite, Op, Sample
 FAMILIES = (
     pointwise,
     views,
+    concat,
     sources,
     reduce,
     matmul,
@@ -33,6 +36,7 @@ FAMILIES = (
     normalise,
     activations,
     gather,
+    scatter,
     values,
     control,
 )

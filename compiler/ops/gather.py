@@ -187,14 +187,24 @@ def _positions(b: Builder, shape: Sequence[DimExpr], axis: int) -> Value:
 
 
 def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]) -> Value:
-    """x at (indices[0], indices[1], ..), which index its first axes: one gather on their merged axis.
-
-    An index out of range must not become a legal one by merging, so it makes the merged index -1.
-    """
+    """x at (indices[0], indices[1], ..), which index its first axes: one gather on their merged axis."""
     shape = B.shape_of(x)
     n = len(indices)
+    line = B.reshape(b, x, [B.product(shape[:n]), *shape[n:]])
+    return gather(b, line, merged_index(b, shape[:n], indices, places), 0)
+
+
+def merged_index(
+    b: Builder, shape: Sequence[DimExpr], indices: Sequence[Value], places: Sequence[DimExpr]
+) -> Value:
+    """The places (indices[0], indices[1], ..) of axes `shape` as places of their merged axis.
+
+    An index out of range must not become a legal one by merging, so it makes the merged index negative.
+    """
+    if len(indices) == 1:
+        return B.expand(b, indices[0], places)
     merged: Value | None = None
-    for size, index in zip(shape, indices, strict=False):
+    for size, index in zip(shape, indices, strict=True):
         index = B.expand(b, B.cast_to(b, index, "i64"), places)
         known = _in_range(b, index, size) is not None
         merged = (
@@ -203,8 +213,7 @@ def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Seque
         if not known:
             inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
             merged = B.where(b, inside, merged, _NEVER)
-    line = B.reshape(b, x, [B.product(shape[:n]), *shape[n:]])
-    return gather(b, line, cast(Value, merged), 0)
+    return cast(Value, merged)
 
 
 _NEVER = -(2**40)  # stays negative through later steps of merging
@@ -225,7 +234,7 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     position = axes[0] if together else 0
     places = B.broadcast_shape("index", [B.shape_of(i) for i in named.values()])
-    wrapped = [_wrapped(b, i, shape[axis]) for axis, i in named.items()]
+    wrapped = [wrapped(b, i, shape[axis]) for axis, i in named.items()]
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     if len(axes) == 1:
         return gather(b, x, wrapped[0], axes[0])
@@ -238,7 +247,7 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     return B.permute(b, result, order)
 
 
-def _wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
+def wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
     """Return `index` with negative ones counted from the end."""
     if _in_range(b, index, size) is not None:
         return index
