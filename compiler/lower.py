@@ -16,7 +16,7 @@ import numpy as np
 import sympy
 
 from ..jit.conv import pack_groups
-from ..jit.spec import Attention, Body, Buffer, Conv, Dim, Index, Instr, KernelSpec, Matmul, Nest, Window
+from ..jit.spec import Attention, Body, Buffer, Concat, Conv, Dim, Index, Instr, KernelSpec, Matmul, Nest, Piece, Window
 from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse
 from .dims import DimExpr, simplify
@@ -24,6 +24,7 @@ from .ir import Block, Builder, Graph, Node, Value
 from .operands import base_of, in_memory, operand_access
 from .ops import OPS
 from .passes.fuse import Fusion, Group, fuse
+from .pieces import Box, arg_access, boxes, inside, start_of
 from .standalone import SPECS
 from .types import TensorType
 
@@ -100,6 +101,7 @@ class GroupLowering:
         self.buffers: list[Buffer] = []
         self.values: list[Value] = []  # of the input buffers, in order
         self._ids: dict[tuple[Value, Access], int] = {}
+        self._box: Box = {}
         self._places: dict[tuple[Value, Shape], int] = {}
 
     def finish(self) -> tuple[KernelSpec, list[Value], tuple[DimExpr, ...]]:
@@ -116,10 +118,27 @@ class GroupLowering:
 
     # families
 
-    def _nest(self) -> Nest:
+    def _nest(self) -> Nest | Concat:
+        if self.group.cuts:
+            return self._concat()
         self._store(self.value(self.group.root, self.group.access))
         domain = cast(Any, tuple(self.group.domain) or (1,))
         return Nest(0, tuple(self.buffers), domain, tuple(self.instrs))
+
+    def _concat(self) -> Concat:
+        out = self._output()
+        pieces = tuple(self._piece(box, out) for box in boxes(self.group))
+        return Concat(0, tuple(self.buffers), pieces)
+
+    def _piece(self, box: Box, out: int) -> Piece:
+        self._box, self.instrs, self._ids = box, [], {}
+        cuts, domain = self.group.cuts, list(self.group.domain)
+        for loop, part in box.items():
+            domain[loop] = cuts[loop][part]
+        access = inside(self.group.access, {loop: start_of(cuts[loop], part) for loop, part in box.items()})
+        value = self.value(self.group.root, access)
+        self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=access)
+        return Piece(cast(Any, tuple(domain)), tuple(self.instrs))
 
     def _matmul(self) -> Matmul:
         node = cast(Node, self.group.contraction)
@@ -226,6 +245,9 @@ class GroupLowering:
             case "view":
                 moved = through_view(node, access)
                 return self._load(node.result, access) if moved is None else self.value(args[0], moved)
+            case "concat":
+                part = self._box[cast(int, access[node.attrs["axis"]].loop)]
+                return self.value(args[part], arg_access(node, part, access))
             case "reduce":
                 row = Index(loop=len(self.group.domain) - 1)
                 return self._emit(OPS[node.op].scalar, dtype, (self.value(args[0], (*access[:-1], row)),))

@@ -10,7 +10,7 @@ from .ir import Node, Value
 from .ops import OPS
 
 CONTRACTIONS = ("matmul", "conv", "attention")
-KERNEL_KINDS = ("pointwise", "view", "source", "reduce", "gather", *CONTRACTIONS)
+KERNEL_KINDS = ("pointwise", "view", "concat", "source", "reduce", "gather", *CONTRACTIONS)
 
 
 def is_kernel_work(node: Node) -> bool:

@@ -49,7 +49,7 @@ def load_addresses(f: Function, n_buffers: int) -> list[Value]:
 
 
 class BodyEmitter:
-    """Emits one body. Construct it in the entry block: it loads the buffers' addresses, unless they are given.
+    """Emits one body. Construct it in the entry block: it loads the buffers' addresses, unless given.
 
     `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a
     store writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i

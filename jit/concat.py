@@ -1,7 +1,7 @@
 """The Concat family: several nests that fill one output.
 
-The tiles are those of the output, as if one nest wrote it. Tile t of n does, of every piece with m tiles of its
-own, those from t * m // n to (t + 1) * m // n - 1: any partition of the tiles shares out every piece, and
+The tiles are those of the output, as if one nest wrote it. Tile t of n does, of every piece with m tiles of
+its own, those from t * m // n to (t + 1) * m // n - 1: any partition of the tiles shares out every piece, and
 pieces that lie side by side in the output are written side by side.
 """
 

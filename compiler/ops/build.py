@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast
 import sympy
 
 from ..dims import DimExpr, equal, floordiv, product, simplify
-from ..errors import DtypeError, ShapeError
-from ..ir import Builder, Value
+from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir import Builder, Node, Value
 from ..promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
 from ..ranges import bounds
 from ..types import ScalarType, TensorType
@@ -21,6 +21,7 @@ from .rules import Shape, equal_shapes, show
 
 Number: TypeAlias = bool | int | float | sympy.Expr
 Tensorlike: TypeAlias = Value | Number
+MOST_PARTS, MOST_SYMBOLIC_PARTS = 32, 10  # of one concat: limits of its kernel
 _SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
@@ -161,6 +162,15 @@ def take(b: Builder, x: Value, axis: int, start: DimExpr, length: DimExpr, step:
     return b.one("slice", x, axis=axis, start=simplify(start), length=simplify(length), step=step)
 
 
+def flip(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """Return `x` with the order along `axes` (from the front) reversed."""
+    for axis in axes:
+        size = shape_of(x)[axis]
+        if not is_one(size):
+            x = take(b, x, axis, simplify(size - 1), size, -1)
+    return x
+
+
 def drop_axis(b: Builder, x: Value, axis: int) -> Value:
     """Return `x` without `axis`, whose size is 1."""
     shape = shape_of(x)
@@ -171,6 +181,68 @@ def add_axis(b: Builder, x: Value, axis: int) -> Value:
     """Return `x` with a new axis of size 1 before position `axis`."""
     shape = shape_of(x)
     return reshape(b, x, (*shape[:axis], 1, *shape[axis:]))
+
+
+def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+    """Return `xs` (of one dtype) one after the other along `axis`; what is a concat already is taken apart,
+    and a long list is put together by parts."""
+    parts: list[Value] = []
+    for x in xs:
+        is_same = x.node is not None and x.node.op == "concat" and x.node.attrs["axis"] == axis
+        parts += cast(list[Value], cast(Node, x.node).args) if is_same else [x]
+    kept = [x for x in parts if not equal(shape_of(x)[axis], 0)] or parts[:1]
+    symbolic = any(not isinstance(shape_of(x)[axis], int) for x in kept)
+    most = MOST_SYMBOLIC_PARTS if symbolic else MOST_PARTS
+    while len(kept) > most:
+        kept = [_concat(b, kept[i : i + most], axis) for i in range(0, len(kept), most)]
+    return _concat(b, kept, axis)
+
+
+def _concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+    return xs[0] if len(xs) == 1 else b.one("concat", *xs, axis=axis)
+
+
+def pad(b: Builder, x: Value, amounts: Sequence[tuple[DimExpr, DimExpr]], value: Number = 0) -> Value:
+    """Return `x` with (low, high) positions of `value` added at each axis; negative amounts cut positions
+    off."""
+    for axis, (low, high) in reversed(list(enumerate(amounts))):
+        x = _cut(b, x, axis, low, high)
+        shape, parts = shape_of(x), [x]
+        for amount, place in ((low, 0), (high, 2)):
+            if is_above(b, amount, 0):
+                side = full(b, value, dtype_of(x), (*shape[:axis], amount, *shape[axis + 1 :]))
+                parts.insert(place, side)
+        x = concat(b, parts, axis)
+    return x
+
+
+def _cut(b: Builder, x: Value, axis: int, low: DimExpr, high: DimExpr) -> Value:
+    """Return `x` without the positions at the ends of an axis that negative amounts name."""
+    first, last = (0 if is_above(b, amount, -1) else simplify(-amount) for amount in (low, high))
+    length = simplify(shape_of(x)[axis] - first - last)
+    if isinstance(length, int) and length < 0:
+        raise ShapeError(
+            f"pad: {low} and {high} positions leave {length} of an axis of size {shape_of(x)[axis]}"
+        )
+    return take(b, x, axis, first, length)
+
+
+def is_above(b: Builder, amount: DimExpr, limit: int) -> bool:
+    """Return True where `amount` > limit (or, for a limit of 0, may be above and is never below), else
+    False."""
+    low, high = bounds_of(b, amount)
+    if low is not None and (low > limit or (limit == 0 and low == 0 and high != 0)):
+        return True
+    if high is not None and high <= limit:
+        return False
+    raise UnsupportedOp(f"pad: it is not known whether {amount} is negative; use an amount that cannot be")
+
+
+def place(b: Builder, x: Value, part: Value, axis: int, start: DimExpr, length: DimExpr) -> Value:
+    """Return `x` with `length` positions of an axis from `start` replaced by `part`."""
+    end = simplify(start + length)
+    rest = take(b, x, axis, end, simplify(shape_of(x)[axis] - end))
+    return concat(b, [take(b, x, axis, 0, start), part, rest], axis)
 
 
 def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:

@@ -6,6 +6,7 @@ Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
   pointwise   `scalar` names the op of `jit.math.OPS` (or "cast", "select"); arguments have equal, already
               broadcast shapes and the dtypes of the rule
   view        an index map, no data moves: reshape permute expand slice
+  concat      its arguments one after the other along `axis`
   source      no tensor arguments: constant full iota
   reduce      over the last axis: `scalar` is "reduce.sum" ... ; result keeps the axis with size 1
   gather      rows of a table chosen by an index tensor
@@ -28,6 +29,7 @@ from ..types import Type
 KINDS = (
     "pointwise",
     "view",
+    "concat",
     "source",
     "reduce",
     "gather",

@@ -51,11 +51,11 @@ def _infer_slice(types: Types, attrs: Attrs) -> Sequence[Type]:
     (x,) = tensors("slice", types, 1)
     axis, start, length, step = (attrs[name] for name in ("axis", "start", "length", "step"))
     check_axis("slice", axis, x.rank)
-    if not isinstance(step, int) or step < 1:
-        raise ShapeError(f"slice: the step is {step}; it must be a positive integer")
+    if not isinstance(step, int) or step == 0:
+        raise ShapeError(f"slice: the step is {step}; it must be an integer other than 0")
     size = x.shape[axis]
-    if all(isinstance(d, int) for d in (size, start, length)) and (
-        start < 0 or length < 0 or (length and start + (length - 1) * step >= size)
+    if all(isinstance(d, int) for d in (size, start, length)) and not (
+        length >= 0 and (not length or all(0 <= d < size for d in (start, start + (length - 1) * step)))
     ):
         raise ShapeError(
             f"slice: positions {start} + {step} * (0 to {length - 1}) are outside of an axis of size {size}"
@@ -66,14 +66,13 @@ def _infer_slice(types: Types, attrs: Attrs) -> Sequence[Type]:
 def _slice(args: Sequence[Any], attrs: Attrs) -> Any:
     (x,) = args
     start, length, step = attrs["start"], attrs["length"], attrs["step"]
+    size = x.shape[attrs["axis"]]
+    if length and not all(0 <= d < size for d in (start, start + (length - 1) * step)):
+        raise ShapeError(f"slice: {length} positions from {start} are outside of an axis of size {size}")
+    end = start + length * step
     chosen = [slice(None)] * x.ndim
-    chosen[attrs["axis"]] = slice(start, start + length * step, step)
-    result = x[tuple(chosen)]
-    if result.shape[attrs["axis"]] != length:
-        raise ShapeError(
-            f"slice: {length} positions from {start} are outside of an axis of size {x.shape[attrs['axis']]}"
-        )
-    return result
+    chosen[attrs["axis"]] = slice(start, end if end >= 0 else None, step) if length else slice(0)
+    return x[tuple(chosen)]
 
 
 def _example(x: str, **attrs: Any) -> Sample:
@@ -144,12 +143,14 @@ OPS: tuple[Op, ...] = (
         "slice",
         "view",
         "slice(Tensor x; axis, start, length, step) -> Tensor",
-        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds.",
+        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds; the step is not 0.",
         _infer_slice,
         _slice,
         samples=(
             _example("f32[2, s0]", axis=1, start=1, length=_S0 - 1, step=1),
             _example("f32[9]", axis=0, start=1, length=4, step=2),
+            _example("f32[2, s0]", axis=1, start=_S0 - 1, length=_S0, step=-1),
+            _example("f32[9]", axis=0, start=7, length=3, step=-3),
             _example("f32[3, s0]", axis=0, start=3, length=0, step=1),
             _example("f32[1, s0]", axis=0, start=0, length=1, step=1),
         ),
@@ -264,19 +265,19 @@ def select(b: Builder, x: Value, dim: int, index: DimExpr) -> Value:
     """One position of an axis, which goes away."""
     shape = B.shape_of(x)
     axis = B.axis_of("select", dim, len(shape))
-    if isinstance(index, int) and isinstance(shape[axis], int) and not -shape[axis] <= index < shape[axis]:
-        raise ShapeError(
-            f"select: index is {index}; an axis of size {shape[axis]} takes -{shape[axis]} to "
-            f"{shape[axis] - 1}"
-        )
+    return B.drop_axis(b, B.take(b, x, axis, position_of(b, "select", shape[axis], index), 1), axis)
+
+
+def position_of(b: Builder, op: str, size: DimExpr, index: DimExpr) -> DimExpr:
+    """Return an index into an axis of `size` counted from the front."""
+    if isinstance(index, int) and isinstance(size, int) and not -size <= index < size:
+        raise ShapeError(f"{op}: index is {index}; an axis of size {size} takes -{size} to {size - 1}")
     low, _ = B.bounds_of(b, index)
-    start = index if low is not None and low >= 0 else shape[axis] + index
     if low is None or (low < 0 and not isinstance(index, int)):
         raise UnsupportedOp(
-            f"select: it is not known whether index {format_dim(index)} is negative; use a size that "
-            "cannot be"
+            f"{op}: it is not known whether index {format_dim(index)} is negative; use a size that cannot be"
         )
-    return B.drop_axis(b, B.take(b, x, axis, start, 1), axis)
+    return index if low >= 0 else simplify(size + index)
 
 
 def narrow(b: Builder, x: Value, dim: int, start: DimExpr, length: DimExpr) -> Value:
@@ -294,16 +295,22 @@ def slice_(
 ) -> Value:
     """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the
     axis."""
-    shape = B.shape_of(x)
-    axis = B.axis_of("slice", dim, len(shape))
-    size = shape[axis]
+    axis = B.axis_of("slice", dim, len(B.shape_of(x)))
+    first, length = slice_bounds(b, B.shape_of(x)[axis], start, end, step)
+    return B.take(b, x, axis, first, length, step)
+
+
+def slice_bounds(
+    b: Builder, size: DimExpr, start: DimExpr | None, end: DimExpr | None, step: int
+) -> tuple[DimExpr, DimExpr]:
+    """Return the first position and the number of positions of start:end:step in an axis of `size`."""
     first = 0 if start is None else _position(b, start, size)
     last = size if end is None else _position(b, end, size)
     length: DimExpr = simplify(last - first)
     low, _ = B.bounds_of(b, length)
     if low is None or low < 0:
         length = _limited(b, sympy.Max, 0, length)
-    return B.take(b, x, axis, first, length if step == 1 else B.divide(length + step - 1, step), step)
+    return first, length if step == 1 else B.divide(length + step - 1, step)
 
 
 def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:

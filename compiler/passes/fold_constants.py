@@ -21,7 +21,7 @@ from ..types import ScalarType, TensorType
 
 SMALL = 4096  # elements
 MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype
-COMPUTES = ("pointwise", "reduce", "gather", "matmul")  # kinds that fold when small
+COMPUTES = ("pointwise", "concat", "reduce", "gather", "matmul")  # kinds that fold when small
 LOOKED_THROUGH = ("full", "iota", "expand")  # no constants by themselves, but computable
 HALF = ("f16", "bf16")  # their rounding is the kernels' affair
 

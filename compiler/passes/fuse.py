@@ -20,6 +20,7 @@ from ..dims import DimExpr, equal
 from ..ir import Block, Graph, Node, Value
 from ..operands import CONTRACTIONS, is_alias, is_kernel_work, is_readable_in_place, operand_access
 from ..ops import OPS
+from ..pieces import Cuts, arg_access, can_cut, part_sizes
 from .prologue import CHEAP, find_prologue, is_read
 
 
@@ -40,7 +41,8 @@ class Group:
     then the loops
     are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`:
     views through
-    which an operand is read. `prologue`: the members that compute a matmul's operand a on the way in.
+    which an operand is read. `prologue`: the members that compute a matmul's operand a on the way in. `cuts`:
+    the loops along concats' axes, with the sizes of the parts (`compiler.pieces`).
     """
 
     root: Value
@@ -51,6 +53,7 @@ class Group:
     places: dict[Node, list[Access]] = field(default_factory=dict)
     from_memory: set[Node] = field(default_factory=set)
     prologue: frozenset[Node] = frozenset()
+    cuts: Cuts = field(default_factory=dict)
 
 
 class Fusion:
@@ -76,6 +79,9 @@ class Fusion:
         )
         one_group = len({demand.group for demand in demands}) == 1
         joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
+        places = {demand.access for demand in demands if demand.group.cuts}
+        if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:
+            joins = False  # computed once, not in several pieces
         if any(demand.group.row for demand in demands) and follows_matmul(node):
             joins = False  # computed once, as the matmul's epilogue, not in every stage of the row
         if joins and all(can_join(node, demand.group, cast(Access, demand.access)) for demand in demands):
@@ -111,6 +117,8 @@ class Fusion:
     def _join(self, node: Node, group: Group, access: Access, memory: bool) -> None:
         if OPS[node.op].kind == "reduce":
             make_row(node, group)
+        if node.op == "concat":
+            group.cuts[cast(int, access[node.attrs["axis"]].loop)] = part_sizes(node)
         if OPS[node.op].kind in CONTRACTIONS:
             access = make_contraction(node, group, access)
             if node.op == "matmul":
@@ -126,7 +134,7 @@ class Fusion:
     def _make_root(self, node: Node) -> None:
         shape = shape_of(node.result)
         access = loops(len(shape))
-        if shape and shape[-1] == 1 and OPS[node.op].kind not in CONTRACTIONS:
+        if shape and shape[-1] == 1 and OPS[node.op].kind not in (*CONTRACTIONS, "concat"):
             access = (*access[:-1], Index())  # a row loop may take the place of the last one
         group = Group(node.result, list(shape), access)
         self.groups[node.result] = group
@@ -153,6 +161,9 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
             yield arg, access, node in group.prologue and is_read(arg, group.prologue)
     elif kind == "view":
         yield args[0], through_view(node, access), node in group.from_memory
+    elif kind == "concat":
+        for part, arg in enumerate(args):
+            yield arg, arg_access(node, part, access), False
     elif kind == "reduce":
         yield args[0], (*access[:-1], Index(loop=len(group.domain) - 1)), False
     elif kind == "gather":
@@ -178,6 +189,8 @@ def can_join(node: Node, group: Group, access: Access) -> bool:
         return True
     if kind in CONTRACTIONS:
         return _can_contract(node, group, access)
+    if kind == "concat":
+        return can_cut(node, group, access)
     if kind == "reduce":
         return _can_reduce(node, group, access)
     return _worth_repeating(node, group, access)
@@ -197,7 +210,7 @@ def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
 def _can_reduce(node: Node, group: Group, access: Access) -> bool:
     """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the
     same."""
-    if group.contraction is not None:
+    if group.contraction is not None or group.cuts:
         return False
     *outer, length = shape_of(cast(Value, node.args[0]))
     n = len(group.domain)
@@ -223,7 +236,7 @@ def make_row(node: Node, group: Group) -> None:
 def _can_contract(node: Node, group: Group, access: Access) -> bool:
     """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the
     last axis."""
-    if group.contraction is not None or group.row:
+    if group.contraction is not None or group.row or group.cuts:
         return False
     pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
     if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):

@@ -1,0 +1,189 @@
+"""Laying tensors side by side: `concat`, and torch's operators that put pieces into one output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from ..dims import DimExpr, equal, simplify
+from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..types import TensorType, Type
+from . import build as B
+from .declare import Composite, Op, Sample
+from .rules import Attrs, Types, check_axis, equal_shapes, same_dtype, show, tensors
+from .views import position_of, slice_bounds
+
+# The operator -------------------------------------------------------------------------------------
+
+
+def _infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+    if not types:
+        raise DtypeError("concat: no arguments given; it takes at least 1")
+    xs, axis = tensors("concat", types, len(types)), attrs["axis"]
+    check_axis("concat", axis, xs[0].rank)
+    first = xs[0].shape
+    for x in xs[1:]:
+        other = x.shape
+        if len(other) != len(first) or not equal_shapes(
+            first[:axis] + first[axis + 1 :], other[:axis] + other[axis + 1 :]
+        ):
+            raise ShapeError(
+                f"concat: arguments have shapes {show(first)} and {show(other)}; all axes but {axis} must "
+                "have the same sizes"
+            )
+    total = simplify(sum(x.shape[axis] for x in xs))
+    return (TensorType(same_dtype("concat", xs), (*first[:axis], total, *first[axis + 1 :])),)
+
+
+def _example(*args: str, axis: int) -> Sample:
+    return Sample(args, {"axis": axis})
+
+
+OPS: tuple[Op, ...] = (
+    Op(
+        "concat",
+        "concat",
+        "concat(Tensor[] xs; axis) -> Tensor",
+        "The arguments one after the other along one axis.",
+        _infer,
+        lambda args, attrs: np.concatenate(args, axis=attrs["axis"]),
+        samples=(
+            _example("f32[2, s0]", "f32[2, 3]", "f32[2, s1]", axis=1),
+            _example("f32[s0, 5]", "f32[0, 5]", "f32[1, 5]", axis=0),
+            _example("i64[s0]", axis=0),
+            _example("bf16[2, 1, s0]", "bf16[2, s1, s0]", axis=1),
+        ),
+        errors=(
+            (
+                _example("f32[2, 3]", "f32[3, 3]", axis=1),
+                "concat: arguments have shapes [2, 3] and [3, 3]; all axes but 1 must have the same sizes",
+            ),
+            (
+                _example("f32[2]", "i64[2]", axis=0),
+                "concat: arguments have dtypes f32 and i64; cast them to one dtype first",
+            ),
+            (_example("f32[]", axis=0), "concat: axis is 0; a tensor of rank 0 has axes 0 to -1"),
+        ),
+    ),
+)
+
+
+# torch's overloads --------------------------------------------------------------------------------
+
+
+def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """The tensors one after the other along an axis; 1-d tensors of size 0 are left out (PyTorch's rule)."""
+    dtype = B.common_dtype(*tensors)
+    kept = [x for x in tensors if not equal_shapes(B.shape_of(x), (0,))] or list(tensors[:1])
+    axis = B.axis_of("cat", dim, len(B.shape_of(kept[0])))
+    return B.concat(b, [B.cast_to(b, x, dtype) for x in kept], axis)
+
+
+def stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """The tensors along a new axis."""
+    axis = B.axis_of("stack", dim, len(B.shape_of(tensors[0])) + 1)
+    dtype = B.common_dtype(*tensors)
+    return B.concat(b, [B.add_axis(b, B.cast_to(b, x, dtype), axis) for x in tensors], axis)
+
+
+def constant_pad(b: Builder, x: Value, pad: Sequence[DimExpr], value: Any = 0) -> Value:
+    """x with `value` around it, or with its edges cut where an amount is negative: (low, high) of the last
+    axis first."""
+    rank = len(B.shape_of(x))
+    if len(pad) % 2 or len(pad) > 2 * rank:
+        raise ShapeError(f"pad: {len(pad)} amounts given; a tensor of rank {rank} takes up to {2 * rank}")
+    amounts: list[tuple[DimExpr, DimExpr]] = [(0, 0)] * rank
+    for i in range(0, len(pad), 2):
+        amounts[rank - 1 - i // 2] = (pad[i], pad[i + 1])
+    return B.pad(b, x, amounts, value)
+
+
+def roll(b: Builder, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    """x with its positions moved along axes, those that leave coming back at the other end."""
+    shape = B.shape_of(x)
+    shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
+    dims = list(dims) if isinstance(dims, list | tuple) else [dims]
+    if not dims:
+        line = B.reshape(b, x, [B.product(shape)])
+        return B.reshape(b, roll(b, line, shifts, [0]), shape) if shape else x
+    if len(shifts) != len(dims):
+        raise ShapeError(f"roll: {len(shifts)} shifts and {len(dims)} dims are given; they must be as many")
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = B.axis_of("roll", dim, len(shape))
+        x = _rolled(b, x, axis, shift)
+    return x
+
+
+def _rolled(b: Builder, x: Value, axis: int, shift: DimExpr) -> Value:
+    size = B.shape_of(x)[axis]
+    if equal(size, 0):
+        return x
+    low, _ = B.bounds_of(b, size)
+    divisor = size if low is not None and low > 0 else sympy.Max(size, 1)
+    first = simplify(sympy.Mod(sympy.sympify(shift), divisor))
+    if low == 0 and not isinstance(size, int):
+        first = simplify(sympy.Min(first, size))
+    rest = simplify(size - first)
+    return B.concat(b, [B.take(b, x, axis, rest, first), B.take(b, x, axis, 0, rest)], axis)
+
+
+def slice_scatter(
+    b: Builder,
+    x: Value,
+    src: Value,
+    dim: int = 0,
+    start: DimExpr | None = None,
+    end: DimExpr | None = None,
+    step: int = 1,
+) -> Value:
+    """x with x[start:end:step] of one axis replaced by src."""
+    axis = B.axis_of("slice_scatter", dim, len(B.shape_of(x)))
+    src = B.cast_to(b, src, B.dtype_of(x))
+    first, length = slice_bounds(b, B.shape_of(x)[axis], start, end, step)
+    if step == 1:
+        return B.place(b, x, src, axis, first, length)
+    return _strided(b, x, src, axis, first, length, step)
+
+
+def _strided(
+    b: Builder, x: Value, src: Value, axis: int, first: DimExpr, length: DimExpr, step: int
+) -> Value:
+    """x with positions first, first + step, .. replaced: from `first` on it is rows of `step` positions."""
+    shape = B.shape_of(x)
+    padding = simplify(
+        first + length * step - shape[axis]
+    )  # of the last row; where negative, what follows it
+    low, high = B.bounds_of(b, padding)
+    if low is None or low < 0:
+        raise UnsupportedOp(
+            f"slice_scatter: an end before the axis's with a step of {step} cannot be compiled"
+        )
+    rest = B.take(b, x, axis, first, simplify(shape[axis] - first))
+    rest = B.pad(b, rest, [(0, padding if i == axis else 0) for i in range(len(shape))])
+    rows = B.reshape(b, rest, [*shape[:axis], length, step, *shape[axis + 1 :]])
+    rows = B.place(b, rows, B.add_axis(b, src, axis + 1), axis + 1, 0, 1)
+    rest = B.reshape(b, rows, [*shape[:axis], simplify(length * step), *shape[axis + 1 :]])
+    rest = B.take(b, rest, axis, 0, simplify(shape[axis] - first))
+    return B.concat(b, [B.take(b, x, axis, 0, first), rest], axis)
+
+
+def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: DimExpr) -> Value:
+    """x with one position of an axis replaced by src."""
+    axis = B.axis_of("select_scatter", dim, len(B.shape_of(x)))
+    first = position_of(b, "select_scatter", B.shape_of(x)[axis], index)
+    src = B.add_axis(b, B.cast_to(b, src, B.dtype_of(x)), axis)
+    return B.place(b, x, src, axis, first, 1)
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.cat.default", "aten.concat.default"), cat),
+    Composite(("aten.stack.default",), stack),
+    Composite(("aten.constant_pad_nd.default",), constant_pad),
+    Composite(("aten.roll.default",), roll),
+    Composite(("aten.slice_scatter.default",), slice_scatter),
+    Composite(("aten.select_scatter.default",), select_scatter),
+)
