@@ -192,7 +192,8 @@ class Function:
         total = a if b == 0 else self._int("add nsw", operator.add, a, b)
         if b == 0 or not _both(a, b):
             return total
-        return _known(total, least(a) + least(b), _top(operator.add, a, b), gcd(multiple_of(a), multiple_of(b)))
+        multiple = gcd(multiple_of(a), multiple_of(b))
+        return _known(total, least(a) + least(b), _top(operator.add, a, b), multiple)
 
     def sub(self, a: Int, b: Int) -> Int:
         """a - b."""

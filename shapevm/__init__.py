@@ -58,6 +58,7 @@ def compile(
     dynamic_shapes: Any = None,
     strategy: str | None = None,
     sizes: Sequence[Mapping[str, int]] = (),
+    buckets: Mapping[str, Sequence[Any]] | None = None,
     target: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
@@ -65,29 +66,32 @@ def compile(
 
     `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
     torch.export.export takes them), a torch.export.ExportedProgram, or the path of a .pt2 file. `strategy`:
-    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run) or
-    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which
-    exact kernels are compiled now and travel in the artifact. `target`: the machine to compile for, None:
+    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run),
+    "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All give the same bits.
+    `sizes`: values of the contract's symbols for which exact kernels are compiled now and travel in the
+    artifact. `buckets`: ranges for which kernels are compiled now, such as {"length": [16, (17, 64), "max
+    512"]}; see `shapevm.buckets`. `target`: the machine to compile for, None:
     this one. `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for
-    a strategy, target or sizes that cannot be; ShapeError for an nn.Module that does something else at size 0
-    or 1, where `dynamic_shapes` allows these; and what torch.export raises for a model that it cannot
-    export.
+    a strategy, target, sizes or buckets that cannot be; ShapeError for an nn.Module that does something else
+    at size 0 or 1, where `dynamic_shapes` allows these; and what torch.export raises for a model that it
+    cannot export.
     """
     from .specialise import check_compiler, open_store
 
     check_compiler()
     from .boundary import check_boundaries
-    from .build import build_program, check_sizes, import_model, run_passes
+    from .build import build_program, check_buckets, check_sizes, import_model, run_passes
     from .executable import check_strategy, executable_of
 
     strategy, store = check_strategy(strategy), open_store(target)
     notify = progress or (lambda stage, done, total: None)
     graph = import_model(model, args, kwargs, dynamic_shapes, notify)
     check_sizes(graph, sizes)
+    check_buckets(graph, buckets or {})
     run_passes(graph, notify)
-    program = build_program(graph, store, sizes, notify)
+    program = build_program(graph, store, sizes, notify, buckets)
     notify("check sizes 0 and 1", 0, 1)
     is_module = hasattr(model, "forward") and not hasattr(model, "graph_signature")
     check = (lambda exe: check_boundaries(exe, model, args, kwargs or {})) if is_module else None

@@ -91,21 +91,35 @@ def parse_sizes(text: str) -> dict[str, int]:
     metavar="NAME=N,...",
     help="also put exact kernels for these sizes in (repeatable)",
 )
+@click.option(
+    "--buckets",
+    multiple=True,
+    metavar="NAME=ITEM,...",
+    help="also put kernels for ranges in: sizes, 33..128, 8..512/8, max512, multiple8 (repeatable)",
+)
 @target_option
 @quiet_option
 def compile_command(
-    model: str, output: Path, sizes: tuple[str, ...], target: str | None, quiet: bool
+    model: str,
+    output: Path,
+    sizes: tuple[str, ...],
+    buckets: tuple[str, ...],
+    target: str | None,
+    quiet: bool,
 ) -> None:
     """Compile a model."""
     from . import compile
+    from .buckets import parse_buckets
     from .model import load_model
     from .specialise import check_compiler
 
     check_compiler()
-    wanted = [parse_sizes(text) for text in sizes]
+    options: dict[str, Any] = {
+        "sizes": [parse_sizes(text) for text in sizes], "buckets": parse_buckets(buckets), "target": target,
+    }  # fmt: skip
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
-        exe = compile(**load_model(model), sizes=wanted, target=target, strategy="generic", progress=progress)
+        exe = compile(**load_model(model), **options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .buckets import Buckets, add_keys, cells, keys_of
 from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
 from .compiler.passes.pipeline import PASSES, run
 from .settings import settings
 from .vm.errors import ArgumentError
+from .vm.program import Symbol
 
 if TYPE_CHECKING:
     from .jit.spec import KernelSpec
@@ -64,11 +66,16 @@ def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None =
 
 
 def build_program(
-    graph: Graph, store: KernelStore, sizes: Sequence[Mapping[str, int]] = (), progress: Progress = _silent
+    graph: Graph,
+    store: KernelStore,
+    sizes: Sequence[Mapping[str, int]] = (),
+    progress: Progress = _silent,
+    buckets: Buckets | None = None,
 ) -> Program:
     """Compile the kernels of a lowered graph and emit its program.
 
-    Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code.
+    Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code,
+    `buckets` that of their ranges.
     """
     wanted = exact_dims(graph, sizes)
     n_kernels, done = len(wanted), 0
@@ -79,7 +86,9 @@ def build_program(
         done += 1
         return [*store.generic(spec), *(store.object(spec, dims) for dims in wanted[spec])]
 
-    return emit(graph, compile=compile_spec)
+    program = emit(graph, compile=compile_spec)
+    wanted_keys = keys_of(program, cells(buckets or {}, program.symbols))
+    return add_keys(program, store, wanted_keys, lambda done, total: progress("buckets", done, total))
 
 
 def check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
@@ -95,6 +104,11 @@ def check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
             if value < info.min or (info.max is not None and value > info.max) or value % info.multiple_of:
                 step = f", a multiple of {info.multiple_of}" if info.multiple_of != 1 else ""
                 raise ArgumentError(f"{what}: {name} is {value}; it must be at least {info.min}{top}{step}")
+
+
+def check_buckets(graph: Graph, buckets: Buckets) -> None:
+    """Raise ArgumentError for buckets that the contract has no room for."""
+    cells(buckets, [Symbol(name, i.min, i.max, i.multiple_of) for name, i in graph.symbols.items()])
 
 
 def format_sizes(sizes: Mapping[str, int]) -> str:

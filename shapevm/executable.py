@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .specialise import Specialiser
     from .vm.program import Program, Symbol
 
+COMPILING = ("auto", "jit")  # strategies under which missing exact code is compiled
 COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
 
@@ -60,13 +61,15 @@ class Stats:
         return replace(self, entries=ran, **counters)
 
     def tier(self) -> str:
-        """Return which code the entries run: "exact", "generic", or how many of each ("exact 3, generic 2").
+        """Return which code the entries run: "exact", "bucket", "generic", or how many of each ("exact 3,
+        generic 2").
         Kernels whose sizes are all fixed do not count: their only code is exact."""
-        exact = sum(entry.tier == "exact" for _, entry in self.entries if entry.dims)
-        total = sum(1 for _, entry in self.entries if entry.dims)
-        if exact == total:
-            return "exact"
-        return "generic" if exact == 0 else f"exact {exact}, generic {total - exact}"
+        tiers = [entry.tier for _, entry in self.entries if entry.dims]
+        counts = {tier: tiers.count(tier) for tier in ("exact", "bucket", "generic")}
+        found = [tier for tier, n in counts.items() if n]
+        if len(found) < 2:
+            return found[0] if found else "exact"
+        return ", ".join(f"{tier} {counts[tier]}" for tier in found)
 
 
 class CallForm:
@@ -163,6 +166,21 @@ class Executable:
             error.args = (f"{error.args[0]}{self._sizes_text(inputs)}",)
             raise
 
+    def using(self, strategy: str) -> Using:
+        """Return this program to be called under another strategy: `exe.using("generic")(x)`. The results
+        have the same bits. Raises ArgumentError for an unknown strategy."""
+        return Using(self, check_strategy(strategy))
+
+    def ensure_compiler(self) -> None:
+        """Start specialising if nothing does yet and a compiler is installed."""
+        from .specialise import has_compiler, open_store
+
+        with self._closing:
+            if self._specialiser is None and has_compiler():
+                if self._store is None:
+                    self._store = open_store(own_target(self._machine), is_host=True)
+                self.specialise(settings.compile_budget / 1e3 if settings.compile_budget else None)
+
     def _sizes_text(self, inputs: Sequence[Any]) -> str:
         """Return the sizes that inputs give, for a message."""
         sizes = [f"{name} is {value}" for name, value in self._machine.bind(inputs).items()]
@@ -186,6 +204,10 @@ class Executable:
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return a call's arguments as the flat inputs of the program, in order."""
         return self._form.flat(args, kwargs)
+
+    def nested(self, results: Sequence[Any]) -> Any:
+        """Return the flat results of the program as the model would."""
+        return self._form.nested(results)
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """Check arguments against the contract and return the sizes they give, by symbol; nothing runs."""
@@ -233,7 +255,7 @@ class Executable:
         """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
         seconds."""
         end = time.monotonic() + timeout
-        with self._in_a_hurry():
+        with self.in_a_hurry():
             while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
                 if time.monotonic() > end:
                     return False
@@ -241,7 +263,7 @@ class Executable:
         return True
 
     @contextmanager
-    def _in_a_hurry(self) -> Iterator[None]:
+    def in_a_hurry(self) -> Iterator[None]:
         """Lift the budget of compilation."""
         hurry = self._specialiser.hurry if self._specialiser is not None else threading.Event()
         hurry.set()
@@ -273,6 +295,22 @@ class Executable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Using:
+    """A program under a strategy of its calls' own; see `Executable.using`."""
+
+    def __init__(self, exe: Executable, strategy: str) -> None:
+        self.executable, self.strategy = exe, strategy
+        if strategy in COMPILING:
+            exe.ensure_compiler()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program."""
+        exe = self.executable
+        inputs = exe.flat(args, kwargs)
+        with exe.in_a_hurry() if self.strategy == "jit" else nullcontext():
+            return exe.nested(exe.machine.call_as(self.strategy, inputs))
 
 
 def _pieces(file: int) -> Iterator[bytes]:
@@ -340,7 +378,7 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
     try:
         machine = Machine.open(path, options)
         foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
-        wanted = compiler and options.strategy != "generic"
+        wanted = compiler and options.strategy in COMPILING
         if foreign or (wanted and store is None):
             store = open_store(own_target(machine), is_host=True)
             add_generic(machine, store, foreign)

@@ -52,13 +52,13 @@ class Setting:
         return value
 
 
-STRATEGIES = ("auto", "jit", "generic")
+STRATEGIES = ("auto", "jit", "bucket", "generic")
 
 TABLE: tuple[Setting, ...] = (
     Setting(
         "strategy", "auto",
         "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; "
-        "generic: never exact", STRATEGIES,
+        "bucket: those of the artifact, nothing is compiled; generic: generic ones only", STRATEGIES,
     ),
     Setting("threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU"),
     Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is compiled for that shape"),

@@ -18,7 +18,6 @@ from .isa import DTYPES, TAGS, isa_hash
 from .layout import BY_NAME, FORMAT_VERSION, LIMITS, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
 from .objects import Cursor, read_buffers, read_object
 from .program import (
-    format_key,
     DTYPE_NAMES,
     NUMPY_DTYPES,
     Axis,
@@ -30,6 +29,7 @@ from .program import (
     Output,
     Program,
     Symbol,
+    format_key,
 )
 from .writer import PAGED
 

@@ -297,7 +297,7 @@ def test_complex_numbers_are_refused(module):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "fast"}, "strategy 'fast' is unknown; known are auto, jit, generic"),
+        ({"strategy": "fast"}, "strategy 'fast' is unknown; known are auto, jit, bucket, generic"),
         ({"target": "z80"}, "target 'z80' is unknown; known are x86-64-v4"),
         ({"sizes": [{"m": 3}]}, "sizes m=3 must give a value for each of n"),
         ({"sizes": [{"n": 3}, {}]}, "must give a value for each of n"),

@@ -87,7 +87,7 @@ def test_run_prints_and_writes_results(run, artifact, x, tmp_path):
         np.testing.assert_array_equal(written[name], expected[name])
 
 
-@pytest.mark.parametrize("strategy", ["auto", "jit", "generic"])
+@pytest.mark.parametrize("strategy", ["auto", "jit", "bucket", "generic"])
 def test_run_and_the_runner_write_the_same(run, artifact, x, tmp_path, strategy):
     np.savez(tmp_path / "in.npz", x=np.load(x))
     ours, theirs = tmp_path / "ours.npz", tmp_path / "theirs.npz"
@@ -269,7 +269,7 @@ def test_errors_are_one_sentence(run, model_file, artifact, x, tmp_path, argumen
 def test_a_wrong_setting_is_one_sentence(run, artifact, x, monkeypatch):
     monkeypatch.setenv("SHAPEVM_STRATEGY", "fast")
     message = run("run", artifact, "--input", f"x={x}", code=1)
-    assert message == "Error: SHAPEVM_STRATEGY='fast' must be one of auto, jit, generic\n"
+    assert message == "Error: SHAPEVM_STRATEGY='fast' must be one of auto, jit, bucket, generic\n"
 
 
 def test_unsupported_operators_are_told(run, tmp_path):
@@ -304,3 +304,19 @@ def test_the_console_script(artifact, x, tmp_path):
         assert f"\n  {command} " in module.stdout
     closed = f"{script} dis {artifact} | head -1"
     assert subprocess.run(closed, shell=True, capture_output=True, check=True, env=os.environ).stderr == b""
+
+
+# buckets --------------------------------------------------------------------------------------------
+
+
+def test_compile_takes_buckets(run, model_file, tmp_path):
+    path = tmp_path / "net.svm"
+    run("compile", f"{model_file}:make", "-o", path, "--buckets", "n=4,5..9", "--buckets", "n=max 20", "-q")
+    with shapevm.load(path, strategy="bucket") as exe:
+        for n, tier in ((4, "exact"), (7, "bucket"), (20, "bucket"), (21, "generic")):
+            before = exe.stats()
+            exe(torch.randn(n, 8))
+            assert exe.stats().since(before).tier() == tier
+    assert "the program takes 1..100" in run(
+        "compile", f"{model_file}:make", "-o", path, "--buckets", "n=200", "-q", code=1
+    )

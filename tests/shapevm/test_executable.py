@@ -81,7 +81,7 @@ def test_the_strategy_is_the_settings(saved):
             exe(X(5))
         assert exe.stats().tier() == "generic"
     with pytest.raises(
-        shapevm.ArgumentError, match="strategy 'fast' is unknown; known are auto, jit, generic"
+        shapevm.ArgumentError, match="strategy 'fast' is unknown; known are auto, jit, bucket, generic"
     ):
         shapevm.load(saved, strategy="fast")
 

@@ -33,7 +33,7 @@ def test_the_environment(monkeypatch, name, text, value):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("strategy", "fast", "SHAPEVM_STRATEGY='fast' must be one of auto, jit, generic"),
+        ("strategy", "fast", "SHAPEVM_STRATEGY='fast' must be one of auto, jit, bucket, generic"),
         ("threads", "many", "SHAPEVM_THREADS='many' must be a whole number of at least 0"),
         ("threads", "-1", "SHAPEVM_THREADS='-1' must be a whole number of at least 0"),
         ("plans", "1.5", "SHAPEVM_PLANS='1.5' must be a whole number of at least 0"),
@@ -71,7 +71,7 @@ def test_a_scope_is_its_threads_own():
     ("values", "message"),
     [
         ({"plan": 5}, "no setting is named 'plan'; there are strategy, threads"),
-        ({"strategy": "fast"}, "strategy='fast' must be one of auto, jit, generic"),
+        ({"strategy": "fast"}, "strategy='fast' must be one of auto, jit, bucket, generic"),
         ({"threads": "2"}, "threads='2' must be a whole number"),
         ({"threads": True}, "threads=True must be a whole number"),
         ({"cache": 1}, "cache=1 must be 0 or 1"),

@@ -11,7 +11,7 @@ from shapevm.jit.execute import Kernel as CompiledKernel
 from shapevm.jit.records import kernel_object
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, from_json, to_json
 from shapevm.vm.assembler import assemble
-from shapevm.vm.program import KernelObject, Program
+from shapevm.vm.program import KernelKey, KernelObject, Program
 
 N = Dim(0)
 AT = (Index(0),)
@@ -56,7 +56,7 @@ function "main" (3 params, 1 results)
 """
 
 
-def code(spec: Nest, dims: tuple[int, ...] | None = None) -> KernelObject:
+def code(spec: Nest, dims: KernelKey = None) -> KernelObject:
     """Return machine code for this CPU."""
     return kernel_object(compile_kernel(spec, dims))
 

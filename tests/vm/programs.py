@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
 from shapevm.vm.isa import DTYPES, OPS, Operand
-from shapevm.vm.program import Constant, Kernel, KernelBuffer, KernelObject, Output, Program
+from shapevm.vm.program import Constant, Kernel, KernelBuffer, KernelObject, Output, Program, SizeRange
 
 SAMPLE = """
 symbol "n" 1 .. 64 step 2 why "model.py:3"
@@ -70,7 +70,9 @@ def sample(objects: bool = True) -> Program:
         ((2, ()),), ((dim, -1, (False, -1), number),), bytes(range(1, 201)), 3, None, "plain",
     )  # fmt: skip
     exact = replace(generic, exact_dims=(7,), code=b"\xc3", entry=0, schedule="")
-    return replace(program, kernels=(replace(kernel, objects=(generic, exact)), program.kernels[1]))
+    ranges = (SizeRange(16, None, 8),)
+    bucket = replace(generic, ranges=ranges, code=b"\x90\xc3", entry=1, schedule="for a range")
+    return replace(program, kernels=(replace(kernel, objects=(generic, exact, bucket)), program.kernels[1]))
 
 
 # Random programs ------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,8 +32,9 @@ from shapevm.vm.errors import (
     TargetError,
     VerifyError,
 )
+from shapevm.vm.layout import BY_NAME
 from shapevm.vm.machine import Machine, Options, Request
-from shapevm.vm.program import Program
+from shapevm.vm.program import Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
@@ -611,6 +614,65 @@ def test_install_refuses_what_is_not_sound(add: Machine) -> None:
     add.install(0, record)
     x, z = pair(4)
     np.testing.assert_array_equal(add.call([x, z])[0], x + z + z)
+
+
+# Buckets --------------------------------------------------------------------------------------------
+
+
+def tiers(m: Machine) -> dict[int, str]:
+    return {e.dims[0]: e.tier for e in m.site(0).entries}
+
+
+def test_installed_buckets_serve_their_sizes(add: Machine) -> None:
+    add.set_strategy("bucket")
+    results = {n: add.call(list(pair(n)))[0].tobytes() for n in (3, 8, 12, 40)}
+    add.install(0, code(ADD, (SizeRange(8, 32, 4),)))
+    assert tiers(add) == {3: "generic", 8: "bucket", 12: "bucket", 40: "generic"}
+    add.install(0, code(ADD, (SizeRange(0, None),)))  # the earlier one stays where both are for a size
+    assert tiers(add) == dict.fromkeys((3, 8, 12, 40), "bucket")
+    for n, expected in results.items():
+        x = list(pair(n))
+        assert add.call(x)[0].tobytes() == expected
+        assert all(add.call_as(s, x)[0].tobytes() == expected for s in ("generic", "bucket"))
+    add.call(list(pair(16)))
+    assert tiers(add)[16] == "bucket" and add.site(0).outside == 0
+
+
+def test_misses_outside_of_all_buckets_are_counted() -> None:
+    program = add_program()
+    kernel = program.kernels[0]
+    objects = (*kernel.objects, code(ADD, (5,)), code(ADD, (SizeRange(8, 16),)))
+    with load(replace(program, kernels=(replace(kernel, objects=objects),))) as m:
+        for n in (5, 8, 16, 17, 17, 4):
+            m.call(list(pair(n)))
+        m.set_strategy("bucket")
+        assert tiers(m) == {5: "exact", 8: "bucket", 16: "bucket", 17: "generic", 4: "generic"}
+        assert (m.site(0).misses, m.site(0).outside) == (5, 2)
+
+
+@pytest.mark.parametrize("wrong", [(-1, 5, 1), (5, 4, 1), (0, -2, 1), (0, 5, 0), (0, 5, -3)])
+def test_a_range_that_cannot_be_is_refused_in_c_and_python(add: Machine, wrong: tuple[int, ...]) -> None:
+    record = bytearray(artifact.serialise_object(code(ADD, (SizeRange(1, 9),))))
+    at = BY_NAME["object"].size
+    record[at : at + 24] = struct.pack("<3q", *wrong)
+    size = BY_NAME["object"].unpack(record)["record_size"]
+    record[:32] = hashlib.sha256(record[48:size] + record[size:]).digest()
+    with pytest.raises(ArtifactError, match="range"):
+        add.install(0, bytes(record))
+    with pytest.raises(ArtifactError, match="range"):
+        artifact.parse_object(bytes(record))
+
+
+def test_an_unknown_guard_is_refused_in_c_and_python(add: Machine) -> None:
+    record = bytearray(artifact.serialise_object(code(ADD, (4,))))
+    at = 48 + 32 + 16 + 64 + 16
+    assert record[at] == 1
+    record[at] = 3
+    size = BY_NAME["object"].unpack(record)["record_size"]
+    record[:32] = hashlib.sha256(record[48:size] + record[size:]).digest()
+    for read in (lambda: add.install(0, bytes(record)), lambda: artifact.parse_object(bytes(record))):
+        with pytest.raises(ArtifactError, match="guard"):
+            read()
 
 
 # Threads --------------------------------------------------------------------------------------------
