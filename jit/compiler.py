@@ -14,12 +14,26 @@ from time import perf_counter
 
 import llvmlite.binding as llvm
 
-from . import attention, concat, conv, matmul, nest, scatter
 from ..vm.program import KernelKey, SizeRange
+from . import attention, concat, conv, matmul, nest, scatter, sort
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings
 from .link import Blob, link
 from .llvm import Bounded, Function, Int
-from .spec import Attention, Body, Concat, Conv, Dim, Index, KernelSpec, Matmul, Nest, Scatter, Size, spec_hash
+from .spec import (
+    Attention,
+    Body,
+    Concat,
+    Conv,
+    Dim,
+    Index,
+    KernelSpec,
+    Matmul,
+    Nest,
+    Scatter,
+    Size,
+    Sort,
+    spec_hash,
+)
 from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
@@ -31,6 +45,7 @@ FAMILIES: dict[str, Generator] = {
     Conv.family: conv.emit,
     Attention.family: attention.emit,
     Scatter.family: scatter.emit,
+    Sort.family: sort.emit,
 }
 
 
@@ -94,7 +109,7 @@ def compile_kernel(
     keep_ir: bool = False,
     schedule: str | None = None,
 ) -> CodeObject:
-    """Compile `spec` for the sizes `dims` (exact), for sizes and ranges (a bucket) or any sizes (None: generic).
+    """Compile `spec` for sizes `dims` (exact), for sizes and ranges (a bucket) or any sizes (None: generic).
 
     `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code
     object. Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its
@@ -173,7 +188,7 @@ def _check_dims(spec: KernelSpec, dims: KernelKey) -> None:
 def _check_range(spec: KernelSpec, i: int, r: SizeRange) -> None:
     if r.min < 0 or (r.max is not None and r.max < r.min) or r.multiple_of < 1:
         raise ValueError(
-            f"{spec.family} kernel: the range of n{i} is {r}; it goes up from 0 or more by a step of 1 or more"
+            f"{spec.family} kernel: the range of n{i} is {r}; it must go up from >= 0 in steps of >= 1"
         )
 
 
@@ -197,6 +212,8 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
         yield from _body_accesses(spec.epilogue, loops[:-1])
     elif isinstance(spec, Scatter):
         yield from _body_accesses(scatter.body_of(spec), spec.updates)
+    elif isinstance(spec, Sort):
+        yield sort.X, (Index(loop=0), Index(loop=1)), (spec.rows, spec.keep)
     else:
         outer = (*spec.batch, spec.q_len, spec.k_len)
         yield spec.q, spec.q_index, (*outer, spec.head_dim)

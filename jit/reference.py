@@ -8,6 +8,7 @@ compared within a tolerance, not bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
-from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Scatter, Size, Window
+from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Scatter, Size, Sort, Window
 
 Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
@@ -315,17 +316,25 @@ class _Evaluation:
         a = self.body(spec.prologue, loops)[len(spec.prologue) - 1]
         return np.broadcast_to(a, (*a.shape[:-1], self.size(spec.k)))
 
-    def moves(self, spec: Scatter) -> None:
+    def moves(self, spec: Scatter | Sort) -> None:
         """Run a family that moves elements to places which depend on data."""
-        *inputs, out = zip(self.arrays, spec.buffers, strict=True)
-        args = [from_memory(array, buffer.dtype) for array, buffer in inputs]
-        if isinstance(spec, Scatter):
-            base, index, source = args
-            updates = [self.size(size) for size in spec.updates]
-            index, source = np.broadcast_to(index, updates), np.broadcast_to(source, updates)
-            base = np.broadcast_to(base, out[0].shape)
-            results = [reference_moves.scatter(base, index, source, spec.axis, spec.mode, lambda x: round_values(x, out[1].dtype))]
-            out[0][...] = to_memory(results[0], out[1].dtype)
+        pairs = list(zip(self.arrays, spec.buffers, strict=True))
+        args = [from_memory(array, buffer.dtype) for array, buffer in pairs if not buffer.is_output]
+        outputs = [(array, buffer.dtype) for array, buffer in pairs if buffer.is_output]
+        for value, (array, dtype) in zip(self.moved(spec, args), outputs, strict=True):
+            array[...] = to_memory(value, dtype)
+
+    def moved(self, spec: Scatter | Sort, args: list[Array]) -> Sequence[Array]:
+        """Return the results of a family that moves elements."""
+        if isinstance(spec, Sort):
+            return reference_moves.sort(*args, self.size(spec.keep), spec.descending)
+        base, *rest = args
+        out = spec.buffers[-1]
+        updates = [self.size(size) for size in spec.updates]
+        index, source = (np.broadcast_to(array, updates) for array in rest)
+        base = np.broadcast_to(base, [self.size(size) for size in out.shape])
+        rounded = partial(round_values, dtype=out.dtype)
+        return (reference_moves.scatter(base, index, source, spec.axis, spec.mode, rounded),)
 
     def attention(self, spec: Attention) -> None:
         outer = (*spec.batch, spec.q_len, spec.k_len)

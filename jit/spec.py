@@ -254,8 +254,25 @@ SCATTER_MODES: dict[str, str] = {
 }  # fmt: skip
 
 
-KernelSpec = Nest | Concat | Matmul | Attention | Scatter
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter)}
+@dataclass(frozen=True)
+class Sort:
+    """The first `keep` elements of every row in a stable order, a NaN above all others and -0 equal to 0.
+
+    Buffers: x [rows, length]; values [rows, keep] of x's dtype and their places in the row, indices [rows,
+    keep] (i64), both outputs. `keep` is at most `length`. `descending`: greatest first.
+    """
+
+    family: ClassVar[str] = "sort"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    rows: Size
+    length: Size
+    keep: Size
+    descending: bool
+
+
+KernelSpec = Nest | Concat | Matmul | Attention | Scatter | Sort
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter, Sort)}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -326,7 +343,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "window": _window,
 }
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
-_DECODERS |= dict.fromkeys(("m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
+_DECODERS |= dict.fromkeys(("rows", "length", "keep", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
 
 
 def to_json(spec: KernelSpec) -> str:
