@@ -234,14 +234,14 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     position = axes[0] if together else 0
     places = B.broadcast_shape("index", [B.shape_of(i) for i in named.values()])
-    wrapped = [wrapped(b, i, shape[axis]) for axis, i in named.items()]
+    chosen = [wrapped(b, i, shape[axis]) for axis, i in named.items()]
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     if len(axes) == 1:
-        return gather(b, x, wrapped[0], axes[0])
+        return gather(b, x, chosen[0], axes[0])
     x = B.permute(b, x, [*axes, *rest])
-    result = _view_of_points(b, x, wrapped, places)
+    result = _view_of_points(b, x, chosen, places)
     if result is None:
-        result = _gather_points(b, x, wrapped, places)
+        result = _gather_points(b, x, chosen, places)
     n = len(places)
     order = [*range(n, n + position), *range(n), *range(n + position, n + len(rest))]
     return B.permute(b, result, order)
