@@ -62,8 +62,9 @@ def exp_of_nonpositive(x: Vec) -> Vec:
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or default_schedule(f)
-    if name not in SCHEDULES:
-        raise ValueError(f"attention kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
+    known = [each for each, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL]
+    if name not in known:
+        raise ValueError(f"attention kernel: schedule {name!r} is unknown; known are {', '.join(known)}")
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(

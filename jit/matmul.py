@@ -1,11 +1,12 @@
 """The Matmul family: panels of B against row tiles of A, with the epilogue applied before the only
 store.
 
-A tile of the kernel is a block of rows times one panel of PANEL columns. Inside it the rows are split
-evenly into row tiles of at most `Schedule.rows`; a micro-kernel leaves a row tile's sums in scratch
-(first-level cache), the epilogue reads them from there, once for the code's sake: its instructions
-appear once per kernel and not once per accumulator. While a panel is used, the next one is prefetched:
-weights come from memory, not from cache, in a model of any size.
+A tile of the kernel is a block of rows times the columns of one micro-kernel: one or two panels of PANEL.
+Inside it the rows are split evenly into row tiles of at most `Schedule.rows`; a micro-kernel leaves a row
+tile's sums in scratch (first-level cache), the epilogue reads them from there, once for the code's sake: its
+instructions appear once per kernel and not once per accumulator. While panels are used, the next ones are
+prefetched: weights come from memory, not from cache, in a model of any size. The prefetches are spread over
+the row tiles: all at once they take the line buffers that the row tiles' own loads need.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from .microkernel import (
     shares,
     tail,
     unread,
+    unroll,
 )
 from .spec import Matmul, Size
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
 NEAR = 32  # rows of B that a lone row tile reads ahead
+SPREAD = (1, 2, 4, 8)  # lines that a trip of a micro-kernel may prefetch
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -54,7 +57,7 @@ def pack_panels(weight: np.ndarray) -> np.ndarray:
 
 def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or default_schedule(f)
+    name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     if name not in SCHEDULES:
         raise ValueError(f"matmul kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
     _check(spec)
@@ -77,6 +80,17 @@ def uses_tiles(spec: Matmul) -> bool:
     return spec.b_layout == "panels"
 
 
+def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
+    """Return the name of the register tile for the function's target.
+
+    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often.
+    """
+    name = default_schedule(f)
+    top = most(m)
+    is_low = top is not None and top <= 2 * SCHEDULES[name].rows
+    return "6x64" if name == "14x32" and not is_low and not (f.has_tiles and uses_tiles(spec)) else name
+
+
 class _Matmul:
     """The state of one emission; constructed in the entry block."""
 
@@ -96,26 +110,27 @@ class _Matmul:
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
         self.most, self.vectors = schedule.rows, schedule.vectors
+        self.width = max(PANEL, LANES * self.vectors)  # columns of a tile
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block()
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.packed = f.at(self.sums, "float", self.most * PANEL)
+        self.packed = f.at(self.sums, "float", self.most * self.width)
         if self.has_tiles:
             self._place_planes()
         self.left = self._left(sizes)
-        lda = self.left.stride
-        self.micro = MicroKernels(f, "micro", Strides(lda, PANEL, PANEL, self.k), self.vectors)
+        lda, panel = self.left.stride, f.mul(self.k, PANEL)
+        self.strides = Strides(lda, PANEL, self.width, self.k, b_panel=panel if self.width > PANEL else 0)
         if self.b is not None:
-            in_place = Strides(lda, self.b.stride(self.k_loop), PANEL, self.k)
-            self.in_place = MicroKernels(f, "in_place", in_place, self.vectors)
+            self.in_place = Strides(lda, self.b.stride(self.k_loop), self.width, self.k)
+            self.strides = Strides(lda, self.width, self.width, self.k)
 
     def _left(self, sizes: Sequence[Int]) -> InPlace | Computed:
         """Return where A's rows come from; those of a prologue lie in scratch behind the panel of B."""
         f, spec = self.f, self.spec
         if not spec.prologue:
             return InPlace(f, spec, sizes, self.bodies.addresses)
-        panel = 0 if self.b is None else f.mul(self.k, PANEL)
+        panel = 0 if self.b is None else f.mul(self.k, self.width)
         return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
 
     def _place_planes(self) -> None:
@@ -144,16 +159,16 @@ class _Matmul:
         tiles: list[tuple[Size, int]] = [
             *((size, 1) for size in spec.batch),
             (spec.m, self.block),
-            (spec.n, PANEL),
+            (spec.n, self.width),
         ]
-        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * PANEL * 4, ())]
+        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * self.width * 4, ())]
         if self.b is not None:
-            scratch.append((PANEL * 4, (spec.k,)))
+            scratch.append((self.width * 4, (spec.k,)))
         if self.has_tiles:
             scratch += amx.scratch_of(spec, self.block)
         scratch += scratch_of(spec, self.block)
-        per_k = self.block * (2 * PANEL + len(spec.prologue))
-        cost = ((per_k, (spec.k,)), (8 * self.block * PANEL * len(spec.epilogue), ()))
+        per_k = self.block * (2 * self.width + len(spec.prologue))
+        cost = ((per_k, (spec.k,)), (8 * self.block * self.width * len(spec.epilogue), ()))
         return Generated(tuple(tiles), tuple(scratch), cost, name)
 
     def _emit_tiles(self) -> None:
@@ -161,7 +176,7 @@ class _Matmul:
         f = self.f
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
-            m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
+            m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
             self._either(
                 self._is_new_block(tile.index, panel),
@@ -176,7 +191,7 @@ class _Matmul:
         amx.configure(f)
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
-            m0, n0 = f.mul(m_block, self.block), f.mul(panel, PANEL)
+            m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
 
             def prepare() -> None:
@@ -247,7 +262,7 @@ class _Matmul:
     def _decode(self, tile: Value) -> list[Int]:
         """Return each batch loop's value, the block of rows and the panel of tile number `tile`."""
         f = self.f
-        counts = [*self.batch, f.ceildiv(self.m, self.block), f.ceildiv(self.n, PANEL)]
+        counts = [*self.batch, f.ceildiv(self.m, self.block), f.ceildiv(self.n, self.width)]
         found: list[Int] = []
         rest: Int = tile
         for i, count in enumerate(reversed(counts)):
@@ -259,13 +274,16 @@ class _Matmul:
     def _columns(
         self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Callable[..., None]
     ) -> None:
-        """Emit a tile: by whole vectors if its panel is full, masked if it is the last and partial."""
-        f, n = self.f, self.n
-        narrow = isinstance(n, int) and n < PANEL
-        left = n if narrow else f.sub(n, n0)
-        known = isinstance(n, int) and (narrow or n % PANEL == 0)
+        """Emit a tile: by whole vectors if all its columns are there, masked if it is the last."""
+        f, n, width = self.f, self.n, self.width
+        narrow = isinstance(n, int) and n < width
+        is_partial: Value | bool = narrow
+        left: Int = n if narrow else f.sub(n, n0)
+        if not narrow and not (isinstance(n, int) and n % width == 0):
+            is_partial = f.less(left, width)
+            left = n % width if isinstance(n, int) else left
         self._either(
-            narrow if known else f.less(left, PANEL),
+            is_partial,
             lambda: tile(batch, m0, rows, panel, n0, left),
             lambda: tile(batch, m0, rows, panel, n0, None),
         )
@@ -284,34 +302,41 @@ class _Matmul:
             otherwise()
 
     def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
-        """Emit one tile of `rows` x `columns` (None: PANEL).
+        """Emit one tile of `rows` x `columns` (None: all of `width`).
 
-        B in place is copied to a panel in scratch, unless a single row tile would read it, or it is masked.
+        B in place is copied to scratch, unless a single row tile would read it, or it is masked.
         """
         f = self.f
         outer = dict(enumerate(batch))
         base = self.bodies.addresses[self.spec.b]
         a = self.left.at(batch, m0)
 
-        def row_tiles(kernels: MicroKernels, b: Value) -> None:
+        def row_tiles(name: str, strides: Strides, b: Value) -> None:
+            kernels = self._kernels(name, strides, columns)
+
             def row_tile(number: Int, begin: Int, count: Int) -> None:
                 left = f.at(a, "float", f.mul(begin, self.left.stride))
-                dispatch(f, count, self._row_counts(), lambda r: self._multiply(kernels, r, left, b, number))
+                self._multiply(kernels, rows, count, left, b, number)
                 self._epilogue(batch, f.add(m0, begin), count, n0, columns, self.sums)
 
             each_tile(f, rows, self.most, row_tile)
 
         if self.b is None:
-            row_tiles(self.micro, f.at(base, "float", f.mul(panel, f.mul(self.k, PANEL))))
+            row_tiles("micro", self.strides, f.at(base, "float", f.mul(n0, self.k)))
             return
         source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
         few = rows <= self.most if isinstance(rows, int) else f.less(rows, self.most + 1)
         self._either(
             few if columns is None else False,
-            lambda: row_tiles(self.in_place, source),
-            lambda: row_tiles(self.micro, self._pack(source, step, columns)),
+            lambda: row_tiles("in_place", self.in_place, source),
+            lambda: row_tiles("micro", self.strides, self._pack(source, step, columns)),
         )
+
+    def _kernels(self, name: str, strides: Strides, columns: Int | None) -> MicroKernels:
+        """Return the micro-kernels for a tile of `columns`: no wider than those known to be there."""
+        used = min(self.vectors, -(-columns // LANES)) if isinstance(columns, int) else self.vectors
+        return MicroKernels(self.f, name, strides, used)
 
     def _row_counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
@@ -321,33 +346,89 @@ class _Matmul:
         whole = shares(self.block, self.most) if self.m >= self.block else set()
         return sorted(whole | shares(last, self.most))
 
-    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, number: Int) -> None:
-        """Call the micro-kernel for one row tile.
+    def _multiply(
+        self, kernels: MicroKernels, rows: Int, count: Int, a: Value, b: Value, number: Int
+    ) -> None:
+        """Compute row tile `number`, of `count` rows, of a tile of `rows`.
 
-        The first two row tiles ask for the lines of the next panel (it follows in memory), half each. A lone
-        row tile of few rows is fed straight from memory: it reads ahead in its own panel.
+        Each row tile asks for its share of the next tile's panels (they follow in memory). A lone one is fed
+        straight from memory: it reads ahead in its own.
         """
         f = self.f
-        lone = rows <= self.most // 2
-        ahead, lines = b, 0
-        if lone or kernels is not self.micro:
-            ahead, lines = unread(f, b, f.mul(NEAR, kernels.strides.ldb)), 2
-        elif self.b is None:
-            half = f.mul(f.minimum(number, PANEL // LINE - 1), f.mul(self.k, LINE))
-            ahead, lines = unread(f, b, f.add(f.mul(self.k, PANEL), half)), 1
-        for first in range(0, PANEL, LANES * self.vectors):
-            kernels.call(rows, a, f.at(b, "float", first), f.at(self.sums, "float", first), ahead, lines)
+
+        def alone() -> None:
+            ahead = unread(f, b, f.mul(NEAR, kernels.strides.ldb))
+            self._sums(kernels, count, a, b, lambda _: (ahead, 0), near=True)
+
+        def spread(lines: int) -> None:
+            self._sums(kernels, count, a, b, lambda r: (self._share(b, number, lines, r), lines))
+
+        if kernels.strides is not self.strides:
+            alone()
+        elif self.b is not None:
+            self._sums(kernels, count, a, b, lambda _: (b, 0))
+        elif isinstance(rows, int):
+            n = -(-rows // self.most)
+            alone() if n == 1 else spread(self._lines(n))
+        else:
+            is_lone = f.less(rows, self.most + 1)
+            is_low = f.less(rows, self.most * 8)
+            dense, sparse = self._lines(4), self._lines(16)
+            self._either(
+                is_lone, alone, lambda: self._either(is_low, lambda: spread(dense), lambda: spread(sparse))
+            )
+
+    def _lines(self, n: int) -> int:
+        """Return the cache lines that each trip of `n` row tiles prefetches, to ask for a whole tile of B."""
+        wanted = self.width // LINE * unroll(self.most)
+        return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
+
+    def _share(self, b: Value, number: Int, lines: int, rows: int) -> Value:
+        """Return where row tile `number` prefetches `lines` a trip: in the next tile while some are left.
+
+        Then what is near stands in for them.
+        """
+        f = self.f
+        each = f.mul(f.udiv(self.k, unroll(rows)), lines * LINE)
+        begin = f.mul(number, each)
+        whole = f.mul(self.k, self.width)
+        place = unread(f, b, f.add(whole, begin))
+        if begin == 0:
+            return place
+        is_left = f.less(begin, whole)
+        return f.op("ptr", f"select i1 {is_left.name}, ptr {place.name}, ptr {b.name}")
+
+    def _sums(
+        self,
+        kernels: MicroKernels,
+        count: Int,
+        a: Value,
+        b: Value,
+        prefetch: Callable[[int], tuple[Value, int]],
+        near: bool = False,
+    ) -> None:
+        """Call the micro-kernel for `count` rows; `prefetch(rows)` gives its `ahead` and `lines`."""
+        f = self.f
+
+        def call(rows: int) -> None:
+            ahead, lines = prefetch(rows)
+            step = LANES * kernels.vectors
+            for first in range(0, self.width if kernels.vectors == self.vectors else step, step):
+                sums = f.at(self.sums, "float", first)
+                kernels.call(rows, a, f.at(b, "float", first), sums, ahead, lines, near)
+
+        dispatch(f, count, self._row_counts(), call)
 
     def _pack(self, source: Value, step: Int, columns: Int | None) -> Value:
-        """Copy k rows of PANEL columns (`columns` of them there, the others 0) to scratch; return where."""
+        """Copy k rows of `width` columns (`columns` of them there, the others 0) to scratch; return where."""
         f = self.f
-        masks = [None, None] if columns is None else [tail(f, f.sub(columns, LANES * v)) for v in range(2)]
+        places = range(0, self.width, LANES)
+        masks = [None if columns is None else tail(f, f.sub(columns, place)) for place in places]
         with f.loop(0, self.k) as k:
             row = f.at(source, "float", f.mul(k.index, step))
-            place = f.at(self.packed, "float", f.mul(k.index, PANEL))
-            for v, mask in enumerate(masks):
-                value = load(f, f.at(row, "float", LANES * v), mask)
-                f.store(value, f.at(place, "float", LANES * v), align=4)
+            place = f.at(self.packed, "float", f.mul(k.index, self.width))
+            for at, mask in zip(places, masks, strict=True):
+                f.store(load(f, f.at(row, "float", at), mask), f.at(place, "float", at), align=4)
         return self.packed
 
     # epilogue
@@ -357,7 +438,9 @@ class _Matmul:
         """Emit the epilogue on the row tile in scratch at `sums`."""
         f = self.f
         if columns is None:
-            self._epilogue_rows(batch, m0, rows, [(n0, 0, None), (f.add(n0, LANES), LANES, None)], sums)
+            with f.loop(0, self.width, PANEL) as half:
+                pair = [f.add(half.index, place) for place in (0, LANES)]
+                self._epilogue_rows(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums)
             return
         with f.loop(0, columns, LANES) as v:
             mask = tail_mask(f, f.sub(columns, v.index))
@@ -376,7 +459,7 @@ class _Matmul:
         hoisted = bodies.hoistable(self.m_loop)
         given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
         with f.loop(0, rows) as r:
-            line = f.at(sums, "float", f.mul(r.index, PANEL))
+            line = f.at(sums, "float", f.mul(r.index, self.width))
             for (n, place, mask), known in zip(vectors, given, strict=True):
                 acc = f.load(VECTOR, f.at(line, "float", place), align=4)
                 at = Position((*batch, f.add(m0, r.index), n), mask)

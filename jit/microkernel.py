@@ -32,8 +32,9 @@ class Schedule:
     vectors: int
 
 
-# 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of 16).
-SCHEDULES = {"14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
+# 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
+# 16). 6x64 takes 10 loads for 24 FMAs, 14x32 takes 16 for 28.
+SCHEDULES = {"6x64": Schedule(6, 4), "14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
 
 
 def default_schedule(f: Function) -> str:
@@ -45,7 +46,8 @@ def default_schedule(f: Function) -> str:
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
 
-    `a_panel`: A is stored in panels of PANEL columns, so many elements apart (0: a row of A is contiguous).
+    `a_panel`, `b_panel`: A, B is stored in panels of PANEL columns, so many elements apart (0: its rows are
+    contiguous).
     """
 
     lda: Int
@@ -53,18 +55,27 @@ class Strides:
     ldc: Int
     k: Int
     a_panel: int = 0
+    b_panel: Int = 0
+
+    def _all(self) -> tuple[Int, ...]:
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel)
 
     def values(self) -> list[Value]:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
-        return [x for x in (self.lda, self.ldb, self.ldc, self.k) if isinstance(x, Value)]
+        return [x for x in self._all() if isinstance(x, Value)]
 
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
-        lda, ldb, ldc, k = (
-            next(given) if isinstance(x, Value) else x for x in (self.lda, self.ldb, self.ldc, self.k)
-        )
-        return Strides(lda, ldb, ldc, k, self.a_panel)
+        lda, ldb, ldc, k, b_panel = (next(given) if isinstance(x, Value) else x for x in self._all())
+        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel)
+
+    def vector(self, g: Function, v: int) -> Int:
+        """Return where vector `v` of a row of B lies."""
+        column = LANES * v
+        if self.b_panel == 0:
+            return column
+        return g.add(g.mul(column // PANEL, self.b_panel), column % PANEL)
 
     def column(self, g: Function, k: Int) -> Int:
         """Return where step k of A's rows lies."""
@@ -85,37 +96,41 @@ class MicroKernels:
         self.strides = strides
         self.vectors = vectors
 
-    def call(self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int) -> None:
-        """Compute `rows` rows from a, b into c; prefetch `lines` cache lines at `ahead` for each step of k.
+    def call(
+        self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int = 0, near: bool = False
+    ) -> None:
+        """Compute `rows` rows from a, b into c, prefetching from `ahead`.
 
-        `lines`: 0; 1: successive ones, into the second-level cache; 2: those of a row of B, into the first.
+        `lines`: successive cache lines for each trip of `unroll(rows)` steps, into the second-level cache.
+        `near`: instead the rows of B that begin at `ahead`, one a step, into the first.
         """
-        name = f"{self.name}_{rows}x{self.vectors}_{lines}"
+        name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
-        self.f.call_part(name, lambda part: self._define(part, rows, lines), *arguments)
+        self.f.call_part(name, lambda part: self._define(part, rows, lines, near), *arguments)
 
-    def _define(self, g: Function, rows: int, lines: int) -> None:
+    def _define(self, g: Function, rows: int, lines: int, near: bool) -> None:
         """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
-        unroll = UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
-        whole = g.mul(g.udiv(strides.k, unroll), unroll)
-        pace = strides.ldb if lines > 1 else LINE
+        steps_of_trip = unroll(rows)
+        whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
         sums = [Value(VECTOR, "zeroinitializer")] * (rows * self.vectors)
-        for begin, end, steps in ((0, whole, unroll), (whole, strides.k, 1)):
+        for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
             if begin == end:
                 continue
             with g.loop(begin, end, steps, sums) as k:
                 sums = list(k.carried)
                 left = g.at(a, "float", strides.column(g, k.index))
                 right = g.at(b, "float", g.mul(k.index, strides.ldb))
-                near = unread(g, ahead, g.mul(k.index, pace)) if lines else ahead
                 for step in range(steps):
                     there = g.at(right, "float", g.mul(step, strides.ldb))
                     self._step(g, strides, sums, g.at(left, "float", step), there)
+                if near:
+                    self._prefetch_rows(g, strides, unread(g, ahead, g.mul(k.index, strides.ldb)), steps)
+                elif lines and steps > 1:
+                    place = g.mul(g.udiv(k.index, steps), lines * LINE)
                     for line in range(lines):
-                        place = g.add(g.mul(step, pace), LINE * line)
-                        _prefetch(g, unread(g, near, place), 3 if lines > 1 else 2)
+                        _prefetch(g, unread(g, ahead, g.add(place, line * LINE)), 2)
                 k.next(*sums)
             sums = k.results
         for r in range(rows):
@@ -123,14 +138,25 @@ class MicroKernels:
             for v in range(self.vectors):
                 g.store(sums[r * self.vectors + v], g.at(row, "float", LANES * v), align=4)
 
+    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
+        """Prefetch this micro-kernel's part of `steps` rows of B."""
+        for step in range(steps):
+            for v in range(self.vectors):
+                _prefetch(g, unread(g, ahead, g.add(g.mul(step, strides.ldb), strides.vector(g, v))), 3)
+
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Value, b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]."""
-        right = [g.load(VECTOR, g.at(b, "float", LANES * v), align=4) for v in range(self.vectors)]
+        right = [g.load(VECTOR, g.at(b, "float", strides.vector(g, v)), align=4) for v in range(self.vectors)]
         for r in range(len(sums) // self.vectors):
             left = g.splat(g.load("float", g.at(a, "float", g.mul(r, strides.lda)), align=4), LANES)
             for v in range(self.vectors):
                 i = r * self.vectors + v
                 sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
+
+
+def unroll(rows: int) -> int:
+    """Return the steps of k in one trip of a micro-kernel's loop."""
+    return UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
 
 
 def unread(f: Function, base: Value, index: Int) -> Value:

@@ -9,7 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.matmul import PANEL, pack_panels
+from shapevm.jit.matmul import PANEL, SCHEDULES, pack_panels
 from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
 from shapevm.jit.target import host_target
 from shapevm.jit.text import format_spec, parse_spec
@@ -104,7 +104,7 @@ def test_sum_is_fused_multiply_adds_in_ascending_order_of_k() -> None:
 
 @pytest.mark.parametrize("dims", [None, (300,)])
 def test_every_split_of_the_tiles_gives_the_same_bits(dims: tuple[int, ...] | None) -> None:
-    spec = dense(M, 71, 40, "bias residual")
+    spec = dense(M, 171, 40, "bias residual")
     kernel = Kernel(compile_kernel(spec, dims))
     buffers, _ = arrays(spec, 300)
     kernel.run(buffers, (300,))
@@ -120,12 +120,14 @@ def test_every_split_of_the_tiles_gives_the_same_bits(dims: tuple[int, ...] | No
 def test_two_threads_get_about_half_each_from_16_rows_on() -> None:
     for m in (16, 37, 128, 512):
         for dims in (None, (m,)):
-            assert Kernel(compile_kernel(dense(M, 384, 8), dims)).n_tiles((m,)) >= 12
+            n = Kernel(compile_kernel(dense(M, 384, 8), dims)).n_tiles((m,))
+            assert n >= 12 or n % 2 == 0
 
 
-@pytest.mark.parametrize("schedule", ["6x16", "14x32"])
-def test_schedules_and_targets_give_the_same_bits(schedule: str) -> None:
-    spec = dense(M, 71, 40, "bias relu")
+@pytest.mark.parametrize("n", [3, 20, 40, 64, 71, 100, 124, 128])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_and_targets_give_the_same_bits(schedule: str, n: int) -> None:
+    spec = dense(M, n, 40, "bias relu")
     buffers, _ = arrays(spec, 31)
     Kernel(compile_kernel(spec, None)).run(buffers, (31,))
     wanted = buffers[2].copy()
@@ -304,7 +306,7 @@ def test_bounds_of_a_prologue_are_checked() -> None:
 
 
 def test_refusals_name_the_fix() -> None:
-    with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 14x32, 6x16"):
+    with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 6x64, 14x32, 6x16"):
         compile_kernel(dense(M, 4, 4), None, schedule="1x1")
     wrong = dense(M, 4, 4)
     wrong = s.Matmul(
