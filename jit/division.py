@@ -81,6 +81,24 @@ def int_pow(a: Vec, b: Vec, signed: bool) -> Vec:
     return select(b.lt(0), inverse, result)
 
 
+def int_gcd(dtype: str, a: Vec, b: Vec) -> Vec:
+    """Greatest common divisor by Euclid's rule, at most 1.45 divisions for each bit; never negative."""
+    f, width = a.f, int(a.element[1:])
+    signed = dtype != "u8"
+    x, y = (select(v.lt(0), -v, v) if signed else v for v in (a, b))
+    most = f.call(a.element, f"llvm.vector.reduce.umax.v{a.lanes}{a.element}", y.value)
+    zeros = f.call(a.element, f"llvm.ctlz.{a.element}", most, Value("i1", "false"))
+    bits = f.op(a.element, f"sub {a.element} {width}, {zeros.name}")
+    wide = bits if width == 64 else f.op("i64", f"zext {a.element} {bits.name} to i64")
+    steps = f.add(f.add(wide, f.op("i64", f"lshr i64 {wide.name}, 1")), 2)
+    with f.loop(0, steps, carried=[x.value, y.value]) as loop:
+        x, y = (Vec(f, v) for v in loop.carried)
+        zero = y.eq(0)
+        rest = x.binary("urem", select(zero, 1, y))
+        loop.next(select(zero, x, y).value, select(zero, y, rest).value)
+    return Vec(f, loop.results[0])
+
+
 # Floats -------------------------------------------------------------------------------------------------
 
 

@@ -335,6 +335,46 @@ def atanh_f64(x: Vec) -> Vec:
     return (log1p_f64((a + a) / (1.0 - a)) * 0.5).copysign(x)
 
 
+def _scaled_bits(x: Vec) -> tuple[Vec, Vec]:
+    """Return the bits of |x|, a subnormal x times 2^mantissa, and whether x is one."""
+    form = FORMATS[x.element]
+    a = x.abs()
+    small = a.lt(form.tiny) & a.gt(0.0)
+    return select(small, a * 2.0**form.mantissa, a).bits(), small
+
+
+def mantissa(x: Vec) -> Vec:
+    """The m with x = m 2^e, 0.5 <= |m| < 1; 0, infinities and NaN are themselves."""
+    form = FORMATS[x.element]
+    bits, _ = _scaled_bits(x)
+    half = (bits & ((1 << form.mantissa) - 1)) | (form.bias - 1 << form.mantissa)
+    regular = x.abs().gt(0.0) & x.abs().lt(inf)
+    return select(regular, half.floats().copysign(x), x)
+
+
+def exponent(x: Vec) -> Vec:
+    """The e with x = m 2^e, 0.5 <= |m| < 1; 0 for 0, infinities and NaN."""
+    form = FORMATS[x.element]
+    bits, small = _scaled_bits(x)
+    e = (bits >> form.mantissa) - (form.bias - 1)
+    e = e - select(small, e.like(form.mantissa), e.like(0))
+    regular = x.abs().gt(0.0) & x.abs().lt(inf)
+    return select(regular, e.convert("sitofp", x.element), 0.0)
+
+
+def hypot_f64(x: Vec, y: Vec) -> Vec:
+    """sqrt(x^2 + y^2) without overflow; infinite also where only one is and the other is NaN."""
+    a, b = x.abs(), y.abs()
+    most = select(a.gt(b), a, b)
+    small, large = most.lt(2.0**-500), most.gt(2.0**500)
+    scale = select(large, 2.0**-600, select(small, most.like(2.0**600), most.like(1.0)))
+    back = select(large, 2.0**600, select(small, most.like(2.0**-600), most.like(1.0)))
+    a, b = a * scale, b * scale
+    square = a * a
+    value = (fma(b, b, square) + fma(a, a, -square)).sqrt() * back
+    return select(a.eq(inf) | b.eq(inf), inf, value)
+
+
 # Powers and erf -----------------------------------------------------------------------------------------
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Any
 
-from . import division, exponentials, trigonometry
+from . import division, exponentials, special, trigonometry
 from . import reference_math as R
+from . import reference_special as S
 from .conversion import round_to
 from .dtypes import DTYPES
 from .exponentials import widened
@@ -25,6 +26,7 @@ INTS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int",
 BITS = INTS | {"bool"}
 NUMBERS = FLOATS | INTS
 ANY = NUMBERS | BITS
+WIDE = frozenset({"f32", "f64"})
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,21 @@ def _fma(dtype: str, a: Vec, b: Vec, c: Vec) -> Vec:
     return fma(a, b, c) if a.is_float else a * b + c
 
 
+def _copysign(dtype: str, a: Vec, b: Vec) -> Vec:
+    return a.copysign(b)
+
+
+def _nextafter(dtype: str, a: Vec, b: Vec) -> Vec:
+    """The neighbour of a towards b, by its bits; b where they are equal."""
+    bits = a.bits()
+    away = b.gt(a) ^ a.lt(0.0)
+    step = select(away, bits + 1, bits - 1).floats()
+    least = a.like(5e-324 if a.element == "double" else 1.401298464324817e-45).copysign(b)
+    step = select(a.eq(0.0), least, step)
+    step = select(a.eq(b), b, step)
+    return select(a.isnan() | b.isnan(), nan, step)
+
+
 # The table ----------------------------------------------------------------------------------------------
 
 
@@ -129,7 +146,7 @@ def _test(
 
 def _function(name: str, generate: Callable[..., Vec], reference: Any, ulp: tuple[float, float]) -> MathOp:
     """A row for a function of floats; `generate` takes the operands alone."""
-    arity = 2 if name in ("pow", "atan2") else 1
+    arity = 2 if name in ("pow", "atan2", "hypot", "zeta") else 1
     return MathOp(name, arity, "same", FLOATS, lambda dtype, *x: generate(*x), reference, ulp)
 
 
@@ -166,6 +183,12 @@ ROWS = (
     _row("not", 1, BITS, lambda dtype, x: ~x, R.bit_not),
     _row("shl", 2, INTS, _shl, R.shl),
     _row("shr", 2, INTS, _shr, R.shr),
+    _row("gcd", 2, INTS, division.int_gcd, R.gcd),
+    # floats put together and taken apart
+    _row("copysign", 2, FLOATS, _copysign, R.copysign),
+    _row("nextafter", 2, WIDE, _nextafter, R.nextafter),
+    _row("mantissa", 1, FLOATS, lambda dtype, x: exponentials.mantissa(x), S.mantissa),
+    _row("exponent", 1, FLOATS, lambda dtype, x: exponentials.exponent(x), S.exponent),
     # rounding to integers; `round`: ties to even
     _function("floor", lambda x: x.intrinsic("floor"), R.floor, (0, 0)),
     _function("ceil", lambda x: x.intrinsic("ceil"), R.ceil, (0, 0)),
@@ -175,6 +198,7 @@ ROWS = (
     _function("sqrt", lambda x: x.sqrt(), R.sqrt, (0, 0)),
     _function("rsqrt", lambda x: 1.0 / x.sqrt(), R.rsqrt, (1.5, 1.5)),
     _function("reciprocal", lambda x: 1.0 / x, R.reciprocal, (0, 0)),
+    _function("hypot", widened(exponentials.hypot_f64), R.hypot, (0.51, 1.5)),
     # exponentials and logarithms
     _function("exp", exponentials.exp, R.exp, (1.0, 1.0)),
     _function("exp2", widened(exponentials.exp2_f64), R.exp2, (0.51, 1.0)),
@@ -199,6 +223,20 @@ ROWS = (
     _function("acos", widened(trigonometry.acos_f64), R.acos, (0.51, 3.0)),
     _function("atan", widened(trigonometry.atan_f64), R.atan, (0.51, 2.0)),
     _function("atan2", widened(trigonometry.atan2_f64), R.atan2, (0.51, 2.5)),
+    # special functions; lgamma and digamma have zeros, next to which only their absolute error is small
+    _function("erfc", widened(special.erfc_f64), S.erfc, (0.51, 6)),
+    _function("erfcx", widened(special.erfcx_f64), S.erfcx, (0.51, 8)),
+    _function("erfinv", widened(special.erfinv_f64), S.erfinv, (0.51, 8)),
+    _function("ndtr", widened(special.ndtr_f64), S.ndtr, (0.51, 8)),
+    _function("log_ndtr", widened(special.log_ndtr_f64), S.log_ndtr, (0.51, 10)),
+    _function("ndtri", widened(special.ndtri_f64), S.ndtri, (0.51, 16)),
+    _function("lgamma", widened(special.lgamma_f64), S.lgamma, (0.56, inf)),
+    _function("digamma", widened(special.digamma_f64), S.digamma, (0.51, inf)),
+    _function("zeta", widened(special.zeta_f64), S.zeta, (0.55, 1e4)),
+    _function("i0", widened(special.i0_f64), S.i0, (0.51, 10)),
+    _function("i0e", widened(special.i0e_f64), S.i0e, (0.51, 8)),
+    _function("i1", widened(special.i1_f64), S.i1, (0.51, 20)),
+    _function("i1e", widened(special.i1e_f64), S.i1e, (0.51, 16)),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
 

@@ -32,7 +32,7 @@ def unrounded(operation: Callable[..., Array]) -> Callable[..., Array]:
     return _unrounded[operation]
 
 
-def _wide(function: Callable[..., Array]) -> Callable[..., Array]:
+def wide(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return `function` computed in the next wider format."""
 
     def evaluate(*args: Array) -> Array:
@@ -56,14 +56,16 @@ isnan, isinf, isfinite = np.isnan, np.isinf, np.isfinite
 bit_and, bit_or, bit_xor, bit_not = np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert
 floor, ceil, rint, trunc = (_quiet(f) for f in (np.floor, np.ceil, np.rint, np.trunc))
 sqrt, reciprocal = _quiet(np.sqrt), _quiet(lambda x: np.ones_like(x) / x)
-rsqrt = _wide(lambda x: 1 / np.sqrt(x))
-exp, exp2, expm1 = _wide(np.exp), _wide(np.exp2), _wide(np.expm1)
-log, log2, log10, log1p = _wide(np.log), _wide(np.log2), _wide(np.log10), _wide(np.log1p)
-sinh, cosh, tanh = _wide(np.sinh), _wide(np.cosh), _wide(np.tanh)
-asinh, acosh, atanh = _wide(np.arcsinh), _wide(np.arccosh), _wide(np.arctanh)
-sin, cos, tan = _wide(np.sin), _wide(np.cos), _wide(np.tan)
-asin, acos, atan, atan2 = _wide(np.arcsin), _wide(np.arccos), _wide(np.arctan), _wide(np.arctan2)
-sigmoid = _wide(lambda x: np.where(x < 0, np.exp(-abs(x)), 1) / (1 + np.exp(-abs(x))))
+rsqrt = wide(lambda x: 1 / np.sqrt(x))
+exp, exp2, expm1 = wide(np.exp), wide(np.exp2), wide(np.expm1)
+log, log2, log10, log1p = wide(np.log), wide(np.log2), wide(np.log10), wide(np.log1p)
+sinh, cosh, tanh = wide(np.sinh), wide(np.cosh), wide(np.tanh)
+asinh, acosh, atanh = wide(np.arcsinh), wide(np.arccosh), wide(np.arctanh)
+sin, cos, tan = wide(np.sin), wide(np.cos), wide(np.tan)
+hypot = wide(np.hypot)
+copysign, nextafter, gcd = np.copysign, _quiet(np.nextafter), np.gcd
+asin, acos, atan, atan2 = wide(np.arcsin), wide(np.arccos), wide(np.arctan), wide(np.arctan2)
+sigmoid = wide(lambda x: np.where(x < 0, np.exp(-abs(x)), 1) / (1 + np.exp(-abs(x))))
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -142,7 +144,7 @@ def floordiv(a: Array, b: Array) -> Array:
 def power(a: Array, b: Array) -> Array:
     """a^b; integers: b < 0 gives 1 / a^-b towards zero, and 0 for a = 0."""
     if not _is_int(a):
-        return _wide(np.power)(a, b)
+        return wide(np.power)(a, b)
     odd = np.where(b & 1, a, np.ones_like(a))
     inverse = np.where(a == 1, a, np.where(a == np.array(-1).astype(a.dtype), odd, 0))
     return np.where(b < 0, inverse, np.power(a, np.where(b < 0, 0, b))).astype(a.dtype)

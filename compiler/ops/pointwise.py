@@ -36,6 +36,7 @@ def _reference(row: scalar_math.MathOp) -> Callable[[Sequence[Any], Attrs], Any]
 
 
 _FILLS = {"acosh": "above_one", "atanh": "unit", "asin": "unit", "acos": "unit", "pow": "positive"}
+_FILLS |= dict.fromkeys(("lgamma", "digamma", "zeta"), "positive") | {"erfinv": "unit"}
 _FILLS |= dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt"), "positive")
 _SHAPES = ("[2, s0]", "[]", "[1, 3]", "[0, 4]", "[s0, s1]")
 
@@ -143,6 +144,8 @@ _PROMOTING = {
     "bitwise_right_shift.Tensor": "shr",
     "bitwise_left_shift.Tensor_Scalar": "shl",
     "bitwise_right_shift.Tensor_Scalar": "shr",
+    "bitwise_left_shift.Scalar_Tensor": "shl",
+    "bitwise_right_shift.Scalar_Tensor": "shr",
     "__lshift__.Scalar": "shl",
     "__rshift__.Scalar": "shr",
     "__lshift__.Tensor": "shl",

@@ -80,11 +80,18 @@ def wide_reference(name: str, args: list[np.ndarray]) -> np.ndarray:
     """The operation in the next wider format, not rounded."""
     if name == "erf":
         return np.array([math.erf(x) for x in args[0].tolist()], np.float64)
+    operation = OPS[name].reference
+    if name in BY_MATH:
+        return operation(args[0].astype(np.float64))
     wider = [x.astype(np.float64 if x.dtype == np.float32 else np.longdouble) for x in args]
     if name == "pow":
         with np.errstate(all="ignore"):
             return np.power(*wider)
-    return reference_math.unrounded(getattr(reference_math, name))(*wider)
+    return reference_math.unrounded(operation)(*wider)
+
+
+#: Functions whose definition is in f64 only, good to a few units there.
+BY_MATH = ("erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri", "lgamma")
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
@@ -100,7 +107,7 @@ def test_f32_within_the_bound(name):
 def test_f64_within_the_bound(name):
     args = float_operands(OPS[name].arity, "f64", 100_000)
     got, want = run_op(name, "f64", *args), wide_reference(name, args)
-    error = ulps(got, want if name != "erf" else want.astype(np.longdouble))
+    error = ulps(got, want if name != "erf" and name not in BY_MATH else want.astype(np.longdouble))
     if name == "erf":  # the reference itself is good to one unit
         error = np.maximum(error - 1, 0)
     worst = int(np.argmax(error))
@@ -130,6 +137,37 @@ def test_against_mpmath(name, dtype):
             continue
         bound = max(OPS[name].ulp[dtype == "f64"], 0.5001) * float(np.spacing(abs(nearest)))
         assert abs(mpmath.mpf(result) - want) <= bound, value
+
+
+SPECIAL_FUNCTIONS = {
+    "lgamma": lambda x: mpmath.re(mpmath.loggamma(x)), "digamma": mpmath.digamma, "erfc": mpmath.erfc,
+    "erfinv": mpmath.erfinv, "i0": lambda x: mpmath.besseli(0, x), "i1": lambda x: mpmath.besseli(1, x),
+    "ndtr": mpmath.ncdf,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL_FUNCTIONS)
+def test_special_functions_against_mpmath(name):
+    """To 1e-13 of the value or of the larger arguments' rounding, also next to zeros and poles."""
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.uniform(-r, r, 60) for r in ((0.9999,) if name == "erfinv" else (1e-3, 2, 6, 40))])
+    for value, result in zip(x.tolist(), run_op(name, "f64", x).tolist(), strict=True):
+        want = SPECIAL_FUNCTIONS[name](mpmath.mpf(value))
+        beside = SPECIAL_FUNCTIONS[name](mpmath.mpf(value) * (1 + mpmath.mpf(2) ** -53))
+        assert abs(mpmath.mpf(result) - want) <= 1e-13 * abs(want) + 1e-14 + 4 * abs(beside - want), value
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_zeta_against_mpmath(dtype):
+    rng = np.random.default_rng(6)
+    kind = DTYPES[dtype].numpy
+    s = np.concatenate([rng.uniform(1.01, 12, 80), rng.integers(2, 9, 40)]).astype(kind)
+    q = np.concatenate([rng.uniform(0.01, 60, 80), rng.uniform(-30, 0, 40)]).astype(kind)
+    for si, qi, result in zip(s.tolist(), q.tolist(), run_op("zeta", dtype, s, q).tolist(), strict=True):
+        raised = max(0, math.ceil(-qi))  # mpmath's own way below zero is another branch
+        want = sum((mpmath.mpf(qi) + k) ** -mpmath.mpf(si) for k in range(raised))
+        want += mpmath.zeta(mpmath.mpf(si), mpmath.mpf(qi) + raised)
+        assert result == pytest.approx(float(want), rel=1e-6 if dtype == "f32" else 1e-11), (si, qi)
 
 
 INFINITY = float("inf")
