@@ -60,6 +60,7 @@ def compile(
     sizes: Sequence[Mapping[str, int]] = (),
     buckets: Mapping[str, Sequence[Any]] | None = None,
     target: str | None = None,
+    fallback: str = "torch",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
     """Compile a PyTorch program for every shape its contract allows.
@@ -70,13 +71,14 @@ def compile(
     "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All give the same bits.
     `sizes`: values of the contract's symbols for which exact kernels are compiled now and travel in the
     artifact. `buckets`: ranges for which kernels are compiled now, such as {"length": [16, (17, 64), "max
-    512"]}; see `shapevm.buckets`. `target`: the machine to compile for, None:
-    this one. `progress(stage, done, total)` is called as work goes on.
+    512"]}; see `shapevm.buckets`. `target`: the machine to compile for, None: this one. `fallback`: "torch"
+    calls PyTorch for operators that cannot be compiled (`shapevm inspect` lists them; such an artifact needs
+    torch where it runs), "error" refuses them. `progress(stage, done, total)` is called as work goes on.
 
-    Raises UnsupportedOp naming every operator that has no lowering, with the model's lines; ArgumentError for
-    a strategy, target, sizes or buckets that cannot be; ShapeError for an nn.Module that does something else
-    at size 0 or 1, where `dynamic_shapes` allows these; and what torch.export raises for a model that it
-    cannot export.
+    Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
+    ArgumentError for a strategy, target, fallback, sizes or buckets that cannot be; ShapeError for an
+    nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these; and what
+    torch.export raises for a model that it cannot export.
     """
     from .specialise import check_compiler, open_store
 
@@ -87,7 +89,7 @@ def compile(
 
     strategy, store = check_strategy(strategy), open_store(target)
     notify = progress or (lambda stage, done, total: None)
-    graph = import_model(model, args, kwargs, dynamic_shapes, notify)
+    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback)
     check_sizes(graph, sizes)
     check_buckets(graph, buckets or {})
     run_passes(graph, notify)

@@ -9,6 +9,7 @@ down to it, and compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .vm.errors import Error, ShapeError
@@ -35,7 +36,9 @@ def check_boundaries(exe: Executable, model: Any, args: Sequence[Any], kwargs: M
         with torch.no_grad():
             for name, value, cut_args, cut_kwargs in _cuts(exe, args, kwargs):
                 problem = _difference(exe, model, cut_args, cut_kwargs)
-                if problem is not None and not (name in unasked and _refuses(exe, cut_args, cut_kwargs)):
+                if problem is not None and not (
+                    name in unasked and _refuses(exe, model, cut_args, cut_kwargs)
+                ):
                     raise ShapeError(
                         f"at {name} = {value} {problem}; give torch.export.Dim({name!r}, min={value + 1})"
                     )
@@ -78,12 +81,14 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
     from torch.utils._pytree import tree_leaves
 
     try:
-        expected = model(*args, **kwargs)
+        with _as_before(model):
+            expected = model(*_copied(args), **_copied(kwargs))
     except Exception as error:  # anything that a model may raise
         reason = (str(error).splitlines() or [""])[0]
         return f"the model itself fails ({type(error).__name__}: {reason})"
     try:
-        found = exe(*args, **kwargs)
+        with _as_before(model):
+            found = exe(*_copied(args), **_copied(kwargs))
     except Error:
         return None
     pairs = list(zip(tree_leaves(found), tree_leaves(expected), strict=False))
@@ -95,13 +100,37 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
     return None
 
 
-def _refuses(exe: Executable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _refuses(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return True where the program itself says that it is not for these arguments."""
     try:
-        exe(*args, **kwargs)
+        with _as_before(model):
+            exe(*_copied(args), **_copied(kwargs))
     except Error:
         return True
     return False
+
+
+@contextmanager
+def _as_before(model: Any) -> Iterator[None]:
+    """Undo what a call changes: the random numbers of torch and the model's buffers."""
+    import torch
+
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+def _copied(values: Any) -> Any:
+    """Return nested arguments with tensors of their own, which a call may change."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, values)
 
 
 def _close(ours: Any, theirs: Any) -> bool:

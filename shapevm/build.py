@@ -26,6 +26,10 @@ Progress = Callable[[str, int, int], None]
 Watch = Callable[[str, Graph], None]
 
 
+#: What becomes of operators that cannot be compiled: PyTorch is called, or compiling fails.
+FALLBACKS = ("torch", "error")
+
+
 def _silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
@@ -36,8 +40,14 @@ def import_model(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
     progress: Progress = _silent,
+    fallback: str = "torch",
 ) -> Graph:
-    """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path."""
+    """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path.
+
+    Raises ArgumentError for a `fallback` that is none of `FALLBACKS`.
+    """
+    if fallback not in FALLBACKS:
+        raise ArgumentError(f"fallback {fallback!r} is unknown; known are {', '.join(FALLBACKS)}")
     from .compiler.frontends.exported_program import export_model, import_program, load_program
 
     progress("export", 0, 1)
@@ -48,7 +58,7 @@ def import_model(
     else:
         exported = export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
     progress("import", 0, 1)
-    return import_program(exported, dynamic_shapes=dynamic_shapes)
+    return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
 
 
 def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import tempfile
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import pytree
 from .settings import STRATEGIES, settings
-from .vm.errors import ArgumentError, ArtifactError, FileError, GuardError
+from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
@@ -377,6 +378,7 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
         raise FileError(f"{path} cannot be opened: {error.strerror}") from None
     try:
         machine = Machine.open(path, options)
+        attach_torch(machine)
         foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
         wanted = compiler and options.strategy in COMPILING
         if foreign or (wanted and store is None):
@@ -390,6 +392,22 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
         limited = options.strategy == "auto" and settings.compile_budget > 0
         made.specialise(settings.compile_budget / 1e3 if limited else None)
     return made
+
+
+def attach_torch(machine: Machine) -> None:
+    """Offer PyTorch's operators to a program that calls some.
+
+    Raises ExternError naming an operator and the model's line where torch is not installed or lacks it.
+    """
+    called = {name: source for name, source in machine.extern_sources.items() if "::" in name}
+    if not called:
+        return
+    if importlib.util.find_spec("torch") is None:
+        name, source = next(iter(called.items()))
+        raise ExternError(f"{name} has no kernel, it is PyTorch's: install torch to run this", source=source)
+    from .torch_host import attach
+
+    attach(machine)
 
 
 def own_target(machine: Machine) -> str | None:

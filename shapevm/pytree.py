@@ -222,6 +222,8 @@ def _build(leaves: Iterator[Any], structure: Structure) -> Any:
         return {int(key) if structure.get("int_keys") else key: item for key, item in built}
     cls = _loaded_class(structure[kind])
     try:
+        if cls is not None and issubclass(cls, tuple) and not hasattr(cls, "_fields"):
+            return cls([item for _, item in built])  # one of torch.return_types
         return dict(built) if cls is None else cls(**dict(built))
     except TypeError:  # another class than the model's, though of its name
         return dict(built)

@@ -60,6 +60,7 @@ def all_stages(
         arguments.get("kwargs"),
         arguments.get("dynamic_shapes"),
         progress,
+        arguments.get("fallback", "torch"),
     )
     check_sizes(graph, [sizes] if sizes is not None else [])
     stages = [Stage("import", "import", format_graph(graph))]

@@ -86,8 +86,13 @@ def _reader(argument: Any) -> Callable[[Any], Any]:
     """Return the function from a register's value to what torch takes for an argument."""
     kind = str(argument.real_type)
     if any(name in kind for name in _NAMED):
-        return lambda value: None if value is None else getattr(torch, value.removeprefix("torch."))
+        return _named
     return _value
+
+
+def _named(value: Any) -> Any:
+    """Return a dtype, layout or memory format; a schema's own default is a number already."""
+    return getattr(torch, value.removeprefix("torch.")) if isinstance(value, str) else value
 
 
 def _value(value: Any) -> Any:

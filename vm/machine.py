@@ -385,7 +385,8 @@ class Machine:
     def extern_sources(self) -> dict[str, str]:
         """The model's line that first calls each host function, "" where unknown."""
         n = lib.svm_n_externs(self._program)
-        return dict(zip(self.externs, (_text(lib.svm_extern_source(self._program, i)) for i in range(n))))
+        sources = [_text(lib.svm_extern_source(self._program, i)) for i in range(n)]
+        return dict(zip(self.externs, sources, strict=True))
 
     def register_extern(
         self, name: str, function: Callable[..., Sequence[Any]], library: Library | None = None

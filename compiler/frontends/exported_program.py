@@ -28,23 +28,12 @@ from ..ir import Graph, Value
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..types import ScalarType, TensorType
+from .dtypes import dtype_name
+from .fallback import Complex, Fallback, is_complex, reason_against
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import Importer, find_converter
 from .symbols import Symbols
 from .tree import signature_of, structure_of
-
-DTYPES: dict[torch.dtype, str] = {
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-}
 
 
 def export_model(
@@ -95,28 +84,33 @@ def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return `program` without in-place operators and with all operators decomposed that have no converter
-    here."""
+    here. Those that draw random numbers stay whole: in parts they would draw others."""
     table = torch.export.default_decompositions()
     for overload in list(table):
-        if find_converter(str(overload)) is not None:
+        is_random = torch.Tag.nondeterministic_seeded in overload.tags
+        if is_random or find_converter(str(overload)) is not None:
             del table[overload]
     with _sizes_are_alike(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
         return program.run_decompositions(table)
 
 
-def import_program(program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None) -> Graph:
-    """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes.
+def import_program(
+    program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None, fallback: str = "error"
+) -> Graph:
+    """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes. `fallback`:
+    what becomes of operators that cannot be compiled: "torch" calls PyTorch, "error" refuses them.
 
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
-    return ProgramImporter(decompose(program), name, dynamic_shapes, guards).run()
+    return ProgramImporter(decompose(program), name, dynamic_shapes, guards, fallback == "torch").run()
 
 
 class ProgramImporter(Importer):
-    """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it."""
+    """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it.
+    `may_call_torch`: PyTorch is called where an operator cannot be compiled."""
 
     def __init__(
         self,
@@ -124,6 +118,7 @@ class ProgramImporter(Importer):
         name: str = "main",
         dynamic_shapes: Any = None,
         guards: Sequence[str] = (),
+        may_call_torch: bool = False,
     ) -> None:
         super().__init__(name)
         self.program = program
@@ -132,12 +127,16 @@ class ProgramImporter(Importer):
         self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
         self.symbols = Symbols(program, dynamic_shapes)
         self.graph.symbols.update(self.symbols.contract)
+        self.may_call_torch = may_call_torch
+        self._fallback = Fallback(self.builder, self.symbols)
+        self._node: torch.fx.Node | None = None  # the one that is being converted
 
     def run(self) -> Graph:
         """Import everything and return the graph."""
         nodes = list(self.program.graph.nodes)
         operators = [node for node in nodes if is_operator(node) and not is_item(node) and not is_check(node)]
-        self.require((overload_of(node), source_of(node)) for node in operators)
+        refused = [node for node in operators if not self.may_call_torch or reason_against(node)]
+        self.require((overload_of(node), source_of(node)) for node in refused)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
         self._add_guards()
         for node in nodes:
@@ -196,11 +195,14 @@ class ProgramImporter(Importer):
             return expr
         raise UnsupportedOp(f"input {name} is a {type(found).__name__}; it must be a tensor or an int")
 
-    def _add_constant(self, spec: InputSpec) -> Value:
+    def _add_constant(self, spec: InputSpec) -> Value | Complex:
         target = cast(str, spec.target)
         tensor = self.program.state_dict.get(target)
         if tensor is None:
             tensor = self.program.constants[target]
+        if tensor.is_complex():
+            parts = torch.view_as_real(tensor.resolve_conj())
+            return Complex(self.constant(*array_of(parts), target))
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if key not in self._constants or not tensor.numel():
             self._constants[key] = self.constant(*array_of(tensor), target)
@@ -225,6 +227,10 @@ class ProgramImporter(Importer):
         self.graph.body.results = [self._output_value(leaf) for leaf in leaves]
 
     def _output_value(self, leaf: Any) -> Value:
+        if isinstance(leaf, Complex):
+            raise DtypeError(
+                "an output is complex, which cannot be compiled: return torch.view_as_real of it"
+            )
         return leaf if isinstance(leaf, Value) else self.builder.size(leaf)
 
     # Operators
@@ -242,10 +248,40 @@ class ProgramImporter(Importer):
             return self._import_item(node)
         if is_check(node):
             return self._import_check(node)
+        if is_complex(node):
+            return self._import_complex(node)
+        self._node = node
         args, kwargs = self._arguments(node)
         result = self.convert(overload_of(node), args, kwargs, source_of(node))
         self._check(node, result, found)
         return result
+
+    def can_convert_unknown(self, overload: str) -> bool:
+        """Return True where PyTorch is called for the node at hand."""
+        return self.may_call_torch and self._node is not None and not reason_against(self._node)
+
+    def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call PyTorch."""
+        node = cast(torch.fx.Node, self._node)
+        if not self.can_convert_unknown(overload):
+            return super().convert_unknown(overload, args, kwargs)
+        names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+        given = [self.values_of(value) for value in schema_arguments(node)]
+        return self._fallback.call(node, dict(zip(names, given, strict=True)))
+
+    def _import_complex(self, node: torch.fx.Node) -> Any:
+        """Complex tensors are held as their parts; only PyTorch computes with them."""
+        self.builder.source, self._node = source_of(node), node
+        if overload_of(node) == "aten.view_as_real.default":
+            return self.values[cast(torch.fx.Node, node.args[0])].parts
+        if overload_of(node) == "aten.view_as_complex.default":
+            return Complex(self.values[cast(torch.fx.Node, node.args[0])])
+        if not self.can_convert_unknown(overload_of(node)):
+            raise UnsupportedOp(
+                f"{overload_of(node)} takes or gives complex numbers, which cannot be compiled",
+                source=source_of(node),
+            )
+        return self.convert_unknown(overload_of(node), (), {})
 
     def _import_item(self, node: torch.fx.Node) -> Any:
         found = node.meta["val"]
@@ -255,6 +291,7 @@ class ProgramImporter(Importer):
             return self.builder.one("item", x)
         expr = self.symbols.dim(found)
         self.builder.one("item", x, symbol=str(expr))
+        self._fallback.known.add(str(expr))
         low, high = self.symbols.limits(found)
         message = f"{expr}, a value read from a tensor, must be at least {low}" + (
             f" and at most {high}" if high is not None else ""
@@ -291,13 +328,8 @@ class ProgramImporter(Importer):
         """Return the arguments in the order of the overload's schema with defaults filled in."""
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
-        for i, argument in enumerate(cast(Any, node.target)._schema.arguments):
-            if i < len(node.args) and not argument.kwarg_only:
-                value = node.args[i]
-            elif argument.name in node.kwargs:
-                value = node.kwargs[argument.name]
-            else:
-                value = argument.default_value
+        schema = cast(Any, node.target)._schema.arguments
+        for argument, value in zip(schema, schema_arguments(node), strict=True):
             if argument.kwarg_only:
                 keywords[argument.name] = self._argument(value)
             else:
@@ -306,15 +338,18 @@ class ProgramImporter(Importer):
 
     def _argument(self, value: Any) -> Any:
         """Return an argument as converters take it (`declare.Composite`)."""
+        value = self.values_of(value)
+        if isinstance(value, torch.dtype):
+            return dtype_name(value)
+        return str(value) if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
+
+    def values_of(self, value: Any) -> Any:
+        """Return an argument with our values and size expressions for nodes and symbolic ints."""
         if isinstance(value, torch.fx.Node):
             return self.values[value]
         if isinstance(value, list | tuple):
-            return [self._argument(item) for item in value]
-        if isinstance(value, torch.dtype):
-            return dtype_name(value)
-        if isinstance(value, torch.SymInt):
-            return self.symbols.dim(value)
-        return str(value) if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
+            return [self.values_of(item) for item in value]
+        return self.symbols.dim(value) if isinstance(value, torch.SymInt) else value
 
     def _type_of(self, tensor: torch.Tensor) -> TensorType:
         return TensorType(dtype_name(tensor.dtype), tuple(self.symbols.dim(size) for size in tensor.shape))
@@ -368,6 +403,17 @@ def overload_of(node: torch.fx.Node) -> str:
     return str(node.target)
 
 
+def schema_arguments(node: torch.fx.Node) -> list[Any]:
+    """Return a call's arguments in the order of its overload's schema, defaults filled in."""
+    found = []
+    for i, argument in enumerate(cast(Any, node.target)._schema.arguments):
+        if i < len(node.args) and not argument.kwarg_only:
+            found.append(node.args[i])
+        else:
+            found.append(node.kwargs.get(argument.name, argument.default_value))
+    return found
+
+
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -381,13 +427,6 @@ def source_of(node: torch.fx.Node) -> str:
         if line.startswith('File "') and not is_ours:
             source = f"{path.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
     return source
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return our name of a torch dtype. Raises DtypeError for complex and quantised ones."""
-    if dtype not in DTYPES:
-        raise DtypeError(f"dtype {dtype} cannot be compiled; use one of {', '.join(map(str, DTYPES))}")
-    return DTYPES[dtype]
 
 
 def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Error, UnsupportedOp
-from ..ir import Builder, Graph, Value
+from ..errors import DtypeError, Error, UnsupportedOp
+from ..ir import Builder, Graph, Value, erase
 from ..ops import COMPOSITES, OPS
 from ..ops import build as B
 from ..promotion import is_float
@@ -85,13 +85,22 @@ class Importer:
         raise UnsupportedOp(f"{_describe_missing(overload, [self.builder.source])} cannot be compiled")
 
     def convert(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any], source: str) -> Any:
-        """Append what `overload` does and return its results; errors get the model's line."""
+        """Append what `overload` does and return its results; errors get the model's line. What its converter
+        cannot do, `convert_unknown` may."""
         self.builder.source = source
         converter = find_converter(overload)
+        n_nodes = len(self.builder.block.nodes)
         try:
             if converter is None:
                 return self.convert_unknown(overload, args, kwargs)
-            return converter(self.builder, *args, **kwargs)
+            try:
+                return converter(self.builder, *args, **kwargs)
+            except (UnsupportedOp, DtypeError):
+                if not self.can_convert_unknown(overload):
+                    raise
+                for node in reversed(self.builder.block.nodes[n_nodes:]):
+                    erase(self.builder.block, node)
+                return self.convert_unknown(overload, args, kwargs)
         except Error as error:
             error.source = error.source or source
             raise

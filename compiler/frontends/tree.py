@@ -30,6 +30,9 @@ def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
     inner = [structure_of(child, leaves) for child in children]
     if kind.__name__ == "namedtuple":
         return {"namedtuple": class_name(context), "fields": dict(zip(context._fields, inner, strict=True))}
+    if issubclass(kind, tuple) and hasattr(kind, "__match_args__"):  # torch.return_types
+        fields = dict(zip(kind.__match_args__, inner, strict=True))
+        return {"namedtuple": class_name(kind), "fields": fields}
     names = _field_names(context, len(inner))
     if names is None:
         raise UnsupportedOp(

@@ -1,0 +1,161 @@
+"""Operators that no kernel does, called in PyTorch: `extern` nodes; `shapevm.torch_host` is their other side.
+
+Every argument of the overload's schema becomes a value: tensors and sizes as they are, numbers, strings,
+names of dtypes and None as literals, lists as tuples. Where PyTorch makes a tensor whose size depends on
+data, the size of what it returns gives the symbol its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from ..dims import symbols_of
+from ..errors import UnsupportedOp
+from ..ir import Builder, Value
+from ..types import BOOL, FLOAT, ScalarType, TensorType, Type
+from .dtypes import dtype_name
+from .symbols import Symbols
+
+COMPLEX = "complex"  # as in `shapevm.torch_host`
+_PARTS = {torch.complex64: "f32", torch.complex128: "f64"}
+_LITERALS = (bool, float, str)
+#: They read the storage of their argument, whose layout is lost here where it is not contiguous.
+_OF_STORAGE = ("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter")
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex tensor, which only PyTorch computes with: `parts` has real and imaginary parts last."""
+
+    parts: Value
+
+
+def name_of(overload: Any) -> str:
+    """Return the host function's name of a torch overload, such as "aten::sort.default"."""
+    return f"{overload._schema.name}.{overload._overloadname}"
+
+
+def is_complex(node: torch.fx.Node) -> bool:
+    """Return True where a node takes or gives complex numbers."""
+    inputs = [arg.meta.get("val") for arg in node.all_input_nodes]
+    dtypes = [
+        leaf.dtype for leaf in leaves([*inputs, node.meta.get("val")]) if isinstance(leaf, torch.Tensor)
+    ]
+    dtypes += [arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, torch.dtype)]
+    return any(dtype.is_complex for dtype in dtypes)
+
+
+def leaves(found: Any) -> Iterator[Any]:
+    """Yield what a fake result holds, without None."""
+    if isinstance(found, list | tuple):
+        for item in found:
+            yield from leaves(item)
+    elif found is not None:
+        yield found
+
+
+def reason_against(node: torch.fx.Node) -> str:
+    """Return why the host cannot do an operator, "" where it can."""
+    overload = node.target
+    if not isinstance(overload, torch._ops.OpOverload):
+        return "it takes functions"
+    if overload._schema.is_mutable:
+        return "it changes its arguments in place"
+    if overload._schema.name in _OF_STORAGE:
+        source = node.args[0]
+        tensor = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous() or tensor.storage_offset():
+            return "it reads the storage of a tensor that is not contiguous"
+    for leaf in leaves(node.meta.get("val")):
+        if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
+            return f"its result is {leaf.layout}"
+    return ""
+
+
+class Fallback:
+    """Makes the `extern` nodes of one graph. `known`: the size symbols that have a value so far."""
+
+    def __init__(self, builder: Builder, symbols: Symbols) -> None:
+        self.builder, self.symbols = builder, symbols
+        self.known: set[str] = set(symbols.contract)
+
+    def call(self, node: torch.fx.Node, args: Mapping[str, Any]) -> Any:
+        """Append the call of a node's overload with arguments by name; return what PyTorch returns.
+
+        Raises UnsupportedOp or DtypeError for arguments and results that no register holds.
+        """
+        overload: Any = node.target
+        name, found = name_of(overload), node.meta.get("val")
+        values = [self._register(name, args[argument.name]) for argument in overload._schema.arguments]
+        given = list(leaves(found))
+        types = tuple(self._type(name, leaf) for leaf in given)
+        sizes = tuple(self._new_sizes(name, types))
+        effect = torch.Tag.nondeterministic_seeded in overload.tags
+        results = self.builder.apply("extern", *values, name=name, types=types, sizes=sizes, effect=effect)
+        made = iter([_result(leaf, r) for leaf, r in zip(given, results[len(sizes) :], strict=True)])
+        return _rebuilt(found, made)
+
+    def _register(self, name: str, value: Any) -> Value:
+        """Return the value that holds an argument."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, Complex):
+            return self.builder.one("tuple", self.builder.one("literal", value=COMPLEX), value.parts)
+        if value is None or isinstance(value, _LITERALS):
+            return self.builder.one("literal", value=value)
+        if isinstance(value, int | sympy.Expr):
+            return self.builder.size(value)
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format | torch.device):
+            return self.builder.one("literal", value=str(value))
+        if isinstance(value, list | tuple):
+            return self.builder.one("tuple", *(self._register(name, item) for item in value))
+        raise UnsupportedOp(f"{name}: an argument is a {type(value).__name__}, which no register holds")
+
+    def _type(self, name: str, leaf: Any) -> Type:
+        if isinstance(leaf, torch.Tensor):
+            shape = tuple(self.symbols.dim(size) for size in leaf.shape)
+            if leaf.dtype in _PARTS:
+                return TensorType(_PARTS[leaf.dtype], (*shape, 2))
+            return TensorType(dtype_name(leaf.dtype), shape)
+        if isinstance(leaf, bool | torch.SymBool):
+            return BOOL
+        if isinstance(leaf, int | torch.SymInt):
+            return ScalarType("int", self.symbols.dim(leaf))
+        if isinstance(leaf, float | torch.SymFloat):
+            return FLOAT
+        raise UnsupportedOp(f"{name}: a result is a {type(leaf).__name__}, which no register holds")
+
+    def _new_sizes(self, name: str, types: Sequence[Type]) -> Iterator[tuple[str, int, int]]:
+        """Yield (symbol, result, axis) for the sizes that the results bring."""
+        for type in types:
+            if isinstance(type, ScalarType) and isinstance(type.expr, sympy.Symbol):
+                self.known.add(str(type.expr))
+        tensors = [(i, type) for i, type in enumerate(types) if isinstance(type, TensorType)]
+        for i, type in tensors:
+            for axis, dim in enumerate(type.shape):
+                if isinstance(dim, sympy.Symbol) and str(dim) not in self.known:
+                    self.known.add(str(dim))
+                    yield str(dim), i, axis
+        for _, type in tensors:
+            for dim in type.shape:
+                if not symbols_of(dim) <= self.known:
+                    raise UnsupportedOp(f"{name}: its result has the size {dim}, which no axis gives")
+
+
+def _result(leaf: Any, result: Value) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.dtype in _PARTS:
+        return Complex(result)
+    if isinstance(leaf, int | torch.SymInt) and not isinstance(leaf, bool):
+        return result.type.expr  # type: ignore[union-attr]  # sizes are expressions
+    return result
+
+
+def _rebuilt(found: Any, made: Iterator[Any]) -> Any:
+    if isinstance(found, list | tuple):
+        return [_rebuilt(item, made) for item in found]
+    return None if found is None else next(made)
