@@ -84,7 +84,7 @@ def _run_nodes(block: Block, values: dict[Value, Any], symbols: Symbols, host: H
         results = (
             _CONTROL[node.op](node, args, values, symbols, host)
             if node.op in _CONTROL
-            else [evaluate_node(node, args, symbols)]
+            else evaluate_node(node, args, symbols)
         )
         for result, value in zip(node.results, results, strict=True):
             values[result] = _check(node, value, result.type, symbols)
@@ -92,10 +92,12 @@ def _run_nodes(block: Block, values: dict[Value, Any], symbols: Symbols, host: H
                 symbols[str(result.type.expr)] = value
 
 
-def evaluate_node(node: Node, args: Sequence[Any], symbols: Symbols) -> Any:
-    """Return the value of a node with one result that has no regions; f16 and bf16 results are rounded."""
+def evaluate_node(node: Node, args: Sequence[Any], symbols: Symbols) -> list[Any]:
+    """Return the values of a node that has no regions; f16 and bf16 results are rounded."""
     attrs = {name: _known(value, symbols) for name, value in node.attrs.items()}
-    return round_to(OPS[node.op].reference(args, attrs), node.results[0].type)
+    found = OPS[node.op].reference(args, attrs)
+    values = [found] if len(node.results) == 1 else found
+    return [round_to(value, result.type) for value, result in zip(values, node.results, strict=True)]
 
 
 def _known(value: Any, symbols: Symbols) -> Any:

@@ -1,7 +1,7 @@
 """Specs of the operators that are a kernel each (kind "standalone"): their arguments lie in memory.
 
-`SPECS[op](node)` is the spec of a node, with dimension expressions where it will have sizes; its input buffers
-are the node's arguments in order (absent ones left out), then come the results.
+`SPECS[op](node)` is the spec of a node, with dimension expressions where it will have sizes; its input
+buffers are the node's arguments in order (absent ones left out), then come the results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..jit.spec import Buffer, KernelSpec, Scatter
+from ..jit.spec import Buffer, KernelSpec, Scatter, Sort
 from .access import shape_of
 from .ir import Node, Value
 from .types import TensorType
@@ -30,4 +30,9 @@ def _scatter(node: Node) -> Scatter:
     return Scatter(0, buffers_of(node), updates, node.attrs["axis"], node.attrs["mode"])
 
 
-SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter}
+def _sort(node: Node) -> Sort:
+    rows, length = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
+
+
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter, "sort": _sort}

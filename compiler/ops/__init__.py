@@ -18,7 +18,9 @@ from . import (
     pointwise,
     reduce,
     scatter,
+    sort,
     sources,
+    special,
     values,
     views,
 )
@@ -26,6 +28,7 @@ from .declare import Composite, Op, Sample
 
 FAMILIES = (
     pointwise,
+    special,
     views,
     concat,
     sources,
@@ -37,6 +40,7 @@ FAMILIES = (
     activations,
     gather,
     scatter,
+    sort,
     values,
     control,
 )
