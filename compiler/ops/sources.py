@@ -125,6 +125,20 @@ def zeros(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_:
     return B.full(b, 0, dtype or DEFAULT_FLOAT, tuple(size))
 
 
+def empty_permuted(
+    b: Builder, size: Sequence[DimExpr], order: Sequence[int], *, dtype: str | None = None, **_: Any
+) -> Value:
+    """Zeros; in memory the results of a program are in the order of their axes."""
+    return zeros(b, size, dtype=dtype)
+
+
+def new_empty_strided(
+    b: Builder, x: Value, size: Sequence[DimExpr], order: Any, *, dtype: str | None = None, **_: Any
+) -> Value:
+    """Zeros in x's dtype and another shape."""
+    return new_full(b, x, size, 0, dtype=dtype)
+
+
 def ones(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
     """Ones."""
     return B.full(b, 1, dtype or DEFAULT_FLOAT, tuple(size))
@@ -222,6 +236,8 @@ def type_as(b: Builder, x: Value, other: Value, *_: Any, **__: Any) -> Value:
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.full.default",), full),
     Composite(("aten.zeros.default", "aten.empty.memory_format"), zeros),
+    Composite(("aten.empty_permuted.default", "aten.empty_strided.default"), empty_permuted),
+    Composite(("aten.new_empty_strided.default",), new_empty_strided),
     Composite(("aten.ones.default",), ones),
     Composite(("aten.full_like.default",), full_like),
     Composite(("aten.zeros_like.default", "aten.empty_like.default"), zeros_like),
