@@ -16,7 +16,21 @@ import numpy as np
 import sympy
 
 from ..jit.conv import pack_groups
-from ..jit.spec import Attention, Body, Buffer, Concat, Conv, Dim, Index, Instr, KernelSpec, Matmul, Nest, Piece, Window
+from ..jit.spec import (
+    Attention,
+    Body,
+    Buffer,
+    Concat,
+    Conv,
+    Dim,
+    Index,
+    Instr,
+    KernelSpec,
+    Matmul,
+    Nest,
+    Piece,
+    Window,
+)
 from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse
 from .dims import DimExpr, simplify
@@ -27,7 +41,6 @@ from .passes.fuse import Fusion, Group, fuse
 from .pieces import Box, arg_access, boxes, inside, start_of
 from .standalone import SPECS
 from .types import TensorType
-
 
 Packed = dict[tuple[Value, int], Value]
 
@@ -55,7 +68,8 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     position = block.nodes.index(cast(Node, root.node))
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
-    spec, values, dims = GroupLowering(group, lambda value, groups: _packed(builder, value, groups, packed)).finish()
+    lowering = GroupLowering(group, lambda value, groups: _packed(builder, value, groups, packed))
+    spec, values, dims = lowering.finish()
     node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
     graph.replace(root, result)

@@ -56,7 +56,7 @@ def _group_columns(spec: Conv) -> Size:
 
 
 class _Conv(_Matmul):
-    """The state of one emission: the tiles of a group are those of a matmul, and groups are the outer loop."""
+    """The state of one emission: a group's tiles are those of a matmul, and groups are the outer loop."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.conv = spec
@@ -88,9 +88,7 @@ class _Conv(_Matmul):
         first = f.add(panel, f.mul(group, f.ceildiv(self.n, PANEL)))
         column = f.add(n0, f.mul(group, self.n))
 
-        def shifted(
-            batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None
-        ) -> None:
+        def shifted(batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
             tile(outer, m0, rows, first, column, columns)
 
         super()._columns(batch, m0, rows, panel, n0, shifted)
@@ -144,8 +142,8 @@ class Patches:
     ) -> None:
         """Emit the taps of `axis` and those after it.
 
-        `before`: the image's row-major position over the axes so far; `inside`: it is within the image; `row`:
-        where the taps' elements go.
+        `before`: the image's row-major position over the axes so far; `inside`: it is within the image;
+        `row`: where the taps' elements go.
         """
         f, window = self.f, self.window
         if axis == len(position):

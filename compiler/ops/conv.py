@@ -33,10 +33,12 @@ def _infer_conv(types: Types, attrs: Attrs) -> Sequence[Type]:
             "as many"
         )
     channels = x.shape[-1]
-    if weight.rank != 2 or not equal(product((groups, weight.shape[0])), product((*attrs["kernel"], channels))):
+    if weight.rank != 2 or not equal(
+        product((groups, weight.shape[0])), product((*attrs["kernel"], channels))
+    ):
         raise ShapeError(
-            f"conv: the weight is {show(weight.shape)}; it must be [{_taps(attrs)} * {format_dim(channels)} / "
-            f"{groups}, F] for x {show(x.shape)} in {groups} groups"
+            f"conv: the weight is {show(weight.shape)}; it must be [{_taps(attrs)} * "
+            f"{format_dim(channels)} / {groups}, F] for x {show(x.shape)} in {groups} groups"
         )
     if groups != 1 and not (isinstance(weight.shape[1], int) and weight.shape[1] % groups == 0):
         raise ShapeError(
@@ -61,11 +63,13 @@ def out_sizes(sizes: Sequence[DimExpr], attrs: Attrs) -> list[DimExpr]:
         reaches.append(reach)
         whole = floordiv(sympy.sympify(extent - reach), sympy.sympify(attrs["stride"][i]))
         found.append(simplify(whole + 1))
-    if any(isinstance(extent, int) and extent < reach for extent, reach in zip(extents, reaches, strict=True)):
+    if any(
+        isinstance(extent, int) and extent < reach for extent, reach in zip(extents, reaches, strict=True)
+    ):
         padded, kernel = (" x ".join(map(format_dim, part)) for part in (extents, reaches))
         raise ShapeError(
-            f"conv: Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). Kernel size "
-            "can't be greater than actual input size"
+            f"conv: Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). "
+            "Kernel size can't be greater than actual input size"
         )
     return found
 
@@ -78,9 +82,11 @@ def _conv(args: Sequence[Any], attrs: Attrs) -> Any:
     reach = [abs(d) * (k - 1) for d, k in zip(attrs["dilation"], attrs["kernel"], strict=True)]
     out = [(x.shape[i + 1] - reach[i] - 1) // attrs["stride"][i] + 1 for i in range(n_axes)]
     result = np.zeros((x.shape[0], *out, groups, width), np.float64)
-    taps = weight.reshape(-1, channels, groups, width).transpose(0, 2, 1, 3).astype(np.float64)
-    for weights, tap in zip(taps, np.ndindex(*attrs["kernel"]), strict=False):
-        starts = [d * t if d > 0 else r + d * t for t, d, r in zip(tap, attrs["dilation"], reach, strict=True)]
+    taps = weight.reshape(_taps(attrs), channels, groups, width).transpose(0, 2, 1, 3).astype(np.float64)
+    for weights, tap in zip(taps, np.ndindex(*attrs["kernel"]), strict=True):
+        starts = [
+            d * t if d > 0 else r + d * t for t, d, r in zip(tap, attrs["dilation"], reach, strict=True)
+        ]
         chosen = [
             slice(s, s + (n - 1) * step + 1, step)
             for s, n, step in zip(starts, out, attrs["stride"], strict=True)
@@ -110,8 +116,14 @@ def padded(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 def window(kernel: Sequence[int], **given: Any) -> dict[str, Any]:
     """Return the attributes of a conv: ones and no padding, but for what is given."""
     n = len(kernel)
-    plain = {"stride": (1,) * n, "dilation": (1,) * n, "expansion": (1,) * n, "low": (0,) * n, "high": (0,) * n}
-    return {"kernel": tuple(kernel), **plain, "groups": 1, **given}
+    plain = {
+        "stride": (1,) * n,
+        "dilation": (1,) * n,
+        "expansion": (1,) * n,
+        "low": (0,) * n,
+        "high": (0,) * n,
+    }
+    return {**plain, "kernel": tuple(kernel), "groups": 1, **given}
 
 
 OPS: tuple[Op, ...] = (
@@ -120,8 +132,8 @@ OPS: tuple[Op, ...] = (
         "conv",
         "conv(Tensor x, Tensor weight; kernel, stride, dilation, expansion, low, high, groups) -> Tensor",
         "The channels-last image x [N, spatial.., C], spread by `expansion` and padded by zeros `low` and "
-        "`high`, under the windows of `kernel` taps: [N, out.., F]. weight is [taps * C / groups, F]. A negative "
-        "dilation reverses the taps of its axis.",
+        "`high`, under the windows of `kernel` taps: [N, out.., F]. weight is [taps * C / groups, F]. A "
+        "negative dilation reverses the taps of its axis.",
         _infer_conv,
         _conv,
         samples=(
@@ -129,7 +141,10 @@ OPS: tuple[Op, ...] = (
             Sample(("f32[2, s0 + 6, 7, 2]", "f32[18, 5]"), window((3, 3), stride=(2, 1), dilation=(1, 2))),
             Sample(("f32[s0, 6, 4]", "f32[6, 6]"), window((3,), groups=2, low=(2,), high=(0,))),
             Sample(("f32[1, s0, 3, 2, 5]", "f32[10, 3]"), window((1, 2, 1), stride=(1, 1, 2))),
-            Sample(("f32[s0, 4, 3]", "f32[9, 2]"), window((3,), expansion=(2,), dilation=(-1,), low=(2,), high=(3,))),
+            Sample(
+                ("f32[s0, 4, 3]", "f32[9, 2]"),
+                window((3,), expansion=(2,), dilation=(-1,), low=(2,), high=(3,)),
+            ),
             Sample(("f32[0, 5, 5, 2]", "f32[18, s0]"), window((3, 3))),
             Sample(("f32[s0, 5, 0]", "f32[0, 3]"), window((2,))),
         ),
@@ -235,8 +250,9 @@ def _check_channels(x: Value, width: DimExpr, groups: int, n: int, weight: Seque
     channels = shape[-n - 1]
     if not equal(channels, product((width, groups))):
         raise ShapeError(
-            f"Given groups={groups}, weight of size {show(tuple(weight))}, expected input{show(shape)} to have "
-            f"{format_dim(product((width, groups)))} channels, but got {format_dim(channels)} channels instead"
+            f"Given groups={groups}, weight of size {show(tuple(weight))}, expected input{show(shape)} to "
+            f"have {format_dim(product((width, groups)))} channels, but got {format_dim(channels)} channels "
+            "instead"
         )
 
 

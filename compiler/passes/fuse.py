@@ -82,8 +82,8 @@ class Fusion:
         places = {demand.access for demand in demands if demand.group.cuts}
         if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:
             joins = False  # computed once, not in several pieces
-        if any(demand.group.row for demand in demands) and follows_matmul(node):
-            joins = False  # computed once, as the matmul's epilogue, not in every stage of the row
+        if any(demand.group.row or demand.group.cuts for demand in demands) and follows_matmul(node):
+            joins = False  # computed once, as the matmul's epilogue, not in every stage or piece
         if joins and all(can_join(node, demand.group, cast(Access, demand.access)) for demand in demands):
             for demand in demands:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
@@ -147,7 +147,9 @@ def follows_matmul(node: Node) -> bool:
         return False
     for arg in node.args:
         before = arg.node if arg is not None and len(arg.users) == 1 else None
-        if before is not None and before.op in OPS and (before.op in ("matmul", "conv") or follows_matmul(before)):
+        if before is None or before.op not in OPS:
+            continue
+        if before.op in ("matmul", "conv") or follows_matmul(before):
             return True
     return False
 

@@ -1,0 +1,138 @@
+"""GFLOP/s of convolution kernels on one core at ResNet-50's layers, beside PyTorch's and the FMA peak.
+
+    python benchmarks/convolutions.py [--rounds 7] [--batch 1] [--only 3x3]
+
+As `kernels.py`: medians over rounds in which all candidates of a row run one after the other. Bias and ReLU
+are in the kernels of both; PyTorch's images are channels-last too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from kernels import Run, fma_peak, medians, prepare, random
+from shapevm.jit import spec as s
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.conv import pack_groups
+from shapevm.jit.execute import Kernel
+
+# (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
+LAYERS = [
+    (224, 3, 64, 7, 2, 1, 1),
+    (56, 64, 64, 1, 1, 1, 1),
+    (56, 64, 64, 3, 1, 1, 3),
+    (56, 64, 256, 1, 1, 1, 4),
+    (56, 256, 64, 1, 1, 1, 2),
+    (56, 256, 128, 1, 1, 1, 1),
+    (56, 128, 128, 3, 2, 1, 1),
+    (28, 128, 512, 1, 1, 1, 4),
+    (56, 256, 512, 1, 2, 1, 1),
+    (28, 512, 128, 1, 1, 1, 3),
+    (28, 128, 128, 3, 1, 1, 3),
+    (28, 512, 256, 1, 1, 1, 1),
+    (28, 256, 256, 3, 2, 1, 1),
+    (14, 256, 1024, 1, 1, 1, 6),
+    (28, 512, 1024, 1, 2, 1, 1),
+    (14, 1024, 256, 1, 1, 1, 5),
+    (14, 256, 256, 3, 1, 1, 5),
+    (14, 1024, 512, 1, 1, 1, 1),
+    (14, 512, 512, 3, 2, 1, 1),
+    (7, 512, 2048, 1, 1, 1, 3),
+    (14, 1024, 2048, 1, 2, 1, 1),
+    (7, 2048, 512, 1, 1, 1, 2),
+    (7, 512, 512, 3, 1, 1, 2),
+]
+
+
+def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> s.Matmul:
+    """relu(conv(x) + bias); a 1x1 convolution of stride 1 is a matmul."""
+    pad = kernel // 2
+    out = (side + 2 * pad - kernel) // stride + 1
+    m, k, i, j = batch * out * out, kernel * kernel * c // groups, s.Index(loop=0), s.Index(loop=1)
+    body = (
+        s.Instr("acc", "f32"),
+        s.Instr("load", "f32", buffer=3, index=(j,)),
+        s.Instr("add", "f32", (0, 1)),
+        s.Instr("const", "f32", value=0.0),
+        s.Instr("maximum", "f32", (2, 3)),
+        s.Instr("store", "f32", (4,), buffer=2, index=(i, j)),
+    )
+    panels = groups * -(-(f // groups) // 32)
+    is_matmul = kernel == stride == groups == 1
+    image = (m, c) if is_matmul else (batch, side, side, c)
+    buffers = (
+        s.Buffer("f32", image),
+        s.Buffer("f32", (panels, k, 32)),
+        s.Buffer("f32", (m, f), True),
+        s.Buffer("f32", (f,)),
+    )
+    if is_matmul:
+        return s.Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
+    two = (1, 1)
+    window = s.Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
+    return s.Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window)
+
+
+def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, float]:
+    """Return (ours and PyTorch's, flops, milliseconds to compile)."""
+    side, c, f, kernel, stride, groups, _ = layer
+    spec = conv_spec(batch, side, c, f, kernel, stride, groups)
+    code = compile_kernel(spec, ())
+    weight = random(f, c // groups, kernel, kernel)
+    columns = np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, f))
+    x, bias = random(batch, side, side, c), random(f)
+    y = np.zeros([int(size) for size in spec.buffers[2].shape], np.float32)  # type: ignore[arg-type]
+    flat = x.reshape([int(size) for size in spec.buffers[0].shape])  # type: ignore[arg-type]
+    ours = prepare(Kernel(code), [flat, pack_groups(columns, groups), y, bias], ())
+    tx = torch.from_numpy(x).permute(0, 3, 1, 2)
+    tw, tb = torch.from_numpy(weight).contiguous(memory_format=torch.channels_last), torch.from_numpy(bias)
+
+    def theirs() -> None:
+        F.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_()
+
+    ours()
+    wanted = F.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_().permute(0, 2, 3, 1).reshape(-1, f)
+    np.testing.assert_allclose(y, wanted.numpy(), rtol=1e-3, atol=1e-3)
+    assert code.timings is not None
+    return [ours, theirs], 2.0 * spec.m * f * spec.k, code.timings.total * 1e3  # type: ignore[operator]
+
+
+def main(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> None:
+    peak, peak_flops = fma_peak()
+    print(f"{'layer':34} {'peak':>6} {'ours':>6} {'share':>6} {'torch':>6} {'ours us':>8} {'compile':>8}")
+    total = [0.0, 0.0, 0.0]
+    with torch.no_grad():
+        for layer in layers:
+            runs, flops, compile_ms = candidates(batch, layer)
+            fma, *times = medians([peak, *runs], rounds)
+            rate = flops / times[0]
+            side, c, f, kernel, stride, groups, count = layer
+            name = f"{count} x {side}^2 {c}->{f} {kernel}x{kernel}/{stride}" + (
+                f" g{groups}" if groups > 1 else ""
+            )
+            print(
+                f"{name:34} {peak_flops / fma / 1e9:6.0f} {rate / 1e9:6.0f} {rate * fma / peak_flops:6.0%} "
+                f"{flops / times[1] / 1e9:6.0f} {times[0] * 1e6:8.0f} {compile_ms:8.1f}"
+            )
+            total = [
+                t + count * x
+                for t, x in zip(total, (times[0], times[1], flops / peak_flops * fma), strict=True)
+            ]
+    print("all layers, ms: ours {:.2f}, torch {:.2f}, at the peak {:.2f}".format(*(t * 1e3 for t in total)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = [layer for layer in LAYERS if options.only in f"{layer[3]}x{layer[3]}"]
+    main(chosen, options.batch, options.rounds)

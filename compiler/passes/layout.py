@@ -1,0 +1,180 @@
+"""Layout: channels-last values stay so between convolutions.
+
+A convolution gives its result back channels first, by a permute. Here every such permute moves down
+through the nodes that use it, as long as they compute the same on permuted operands: pointwise nodes,
+slices, concats, gathers along an axis, reshapes of axes that stay side by side. It ends where it meets the
+permute before the next convolution, and both go. Graphs without a convolution are left alone: elsewhere a
+permute is an index map in its consumer, and its place is where the author put it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ..access import shape_of
+from ..dims import DimExpr, equal, product
+from ..ir import Block, Builder, Graph, Node, Value
+from ..ops import OPS
+from ..ops import build as B
+
+Axes = tuple[int, ...]
+
+
+def choose_layout(graph: Graph) -> None:
+    """Move the permutes behind convolutions down; nodes that lose their users are left for `dce`."""
+    if any(node.op == "conv" for node in graph.nodes()):
+        for block in list(graph.blocks()):
+            for node in list(block.nodes):
+                _sink(graph, block, node)
+            for node in [node for node in block.nodes if node.op == "conv"]:
+                _as_matmul(graph, block, node)
+
+
+def _as_matmul(graph: Graph, block: Block, node: Node) -> None:
+    """Replace a convolution that only mixes the channels of each position by a product of matrices."""
+    attrs = node.attrs
+    plain = all(set(attrs[name]) <= {1} for name in ("kernel", "stride", "expansion"))
+    if plain and attrs["groups"] == 1 and not any((*attrs["low"], *attrs["high"])):
+        builder = Builder(graph, block, block.nodes.index(node))
+        builder.source = node.source
+        graph.replace(node.result, builder.one("matmul", *node.args))
+
+
+def _sink(graph: Graph, block: Block, node: Node) -> None:
+    move = MOVES.get(OPS[node.op].kind, MOVES.get(node.op)) if node.op in OPS else None
+    if move is None or len(node.results) != 1:
+        return
+    axes = next((_axes(arg) for arg in node.args if arg is not None and _is_sinking(arg)), None)
+    if axes is None:
+        return
+    builder = Builder(graph, block, block.nodes.index(node))
+    builder.source = node.source
+    moved = move(builder, node, axes)
+    if moved is not None:
+        graph.replace(node.result, moved)
+
+
+def _is_sinking(value: Value) -> bool:
+    """Return True for a permute that brings the last axis to the front of the spatial ones."""
+    node = value.node
+    if node is None or node.op != "permute" or len(node.attrs["axes"]) < 3:
+        return False
+    rank = len(node.attrs["axes"])
+    return tuple(node.attrs["axes"]) == (0, rank - 1, *range(1, rank - 1))
+
+
+def _axes(value: Value) -> Axes:
+    return tuple(cast(Node, value.node).attrs["axes"])
+
+
+def _inverse(axes: Axes) -> Axes:
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def permuted(b: Builder, value: Value, axes: Axes) -> Value:
+    """Return `value` with its axes in the order `axes`; permutes are joined, sources made anew, and what is
+    expanded moves before it is."""
+    node = value.node
+    if node is not None and node.op == "permute":
+        before = node.attrs["axes"]
+        return permuted(b, cast(Value, node.args[0]), tuple(before[axis] for axis in axes))
+    if list(axes) == sorted(axes):
+        return value
+    if node is not None and node.op == "full":
+        shape = tuple(shape_of(value)[axis] for axis in axes)
+        return b.one("full", **{**node.attrs, "shape": shape})
+    if node is not None and node.op == "expand":
+        small = cast(Value, node.args[0])
+        rank = len(shape_of(small))
+        small = B.reshape(b, small, (*(1,) * (len(axes) - rank), *shape_of(small)))
+        return B.expand(b, permuted(b, small, axes), tuple(shape_of(value)[axis] for axis in axes))
+    return B.permute(b, value, axes)
+
+
+# How a permute moves below a node: each returns the new result, or None where it cannot -----------------
+
+
+def _below_permute(b: Builder, node: Node, axes: Axes) -> Value | None:
+    return permuted(b, cast(Value, node.args[0]), node.attrs["axes"])
+
+
+def _below_pointwise(b: Builder, node: Node, axes: Axes) -> Value | None:
+    args = [None if arg is None else permuted(b, arg, _inverse(axes)) for arg in node.args]
+    return B.permute(b, b.one(node.op, *args, **node.attrs), axes)
+
+
+def _below_slice(b: Builder, node: Node, axes: Axes) -> Value | None:
+    (x,) = cast(Sequence[Value], node.args)
+    attrs = {**node.attrs, "axis": axes[node.attrs["axis"]]}
+    return B.permute(b, b.one("slice", permuted(b, x, _inverse(axes)), **attrs), axes)
+
+
+def _below_concat(b: Builder, node: Node, axes: Axes) -> Value | None:
+    args = [permuted(b, cast(Value, arg), _inverse(axes)) for arg in node.args]
+    return B.permute(b, b.one("concat", *args, axis=axes[node.attrs["axis"]]), axes)
+
+
+def _below_gather(b: Builder, node: Node, axes: Axes) -> Value | None:
+    table, index = cast(Sequence[Value], node.args)
+    if len(shape_of(index)) != 1 or _is_sinking(index):
+        return None
+    table = permuted(b, table, _inverse(axes))
+    return B.permute(b, b.one("gather", table, index, axis=axes[node.attrs["axis"]]), axes)
+
+
+def _below_expand(b: Builder, node: Node, axes: Axes) -> Value | None:
+    (x,) = cast(Sequence[Value], node.args)
+    shape = node.attrs["shape"]
+    if len(shape) != len(axes):
+        return None
+    inverse = _inverse(axes)
+    wide = b.one("expand", permuted(b, x, inverse), shape=tuple(shape[axis] for axis in inverse))
+    return B.permute(b, wide, axes)
+
+
+def _below_reshape(b: Builder, node: Node, axes: Axes) -> Value | None:
+    """The reshape must merge only axes that lie side by side, in order, above the permute as well."""
+    (x,) = cast(Sequence[Value], node.args)
+    groups = merged_axes(shape_of(x), node.attrs["shape"])
+    if groups is None or all(len(group) == 1 for group in groups):
+        return None
+    above = [[axes[axis] for axis in group] for group in groups]
+    if any(group != list(range(group[0], group[0] + len(group))) for group in above):
+        return None
+    order = sorted(range(len(above)), key=lambda i: above[i][0])
+    shape = tuple(node.attrs["shape"][i] for i in order)
+    flat = B.reshape(b, permuted(b, x, _inverse(axes)), shape)
+    return B.permute(b, flat, _inverse(tuple(order)))
+
+
+def merged_axes(old: Sequence[DimExpr], new: Sequence[DimExpr]) -> list[list[int]] | None:
+    """Return which axes of `old` each axis of `new` is made of, in order; None where axes are split or
+    added."""
+    groups: list[list[int]] = []
+    axis = 0
+    for size in new:
+        group = [axis]
+        axis += 1
+        while axis < len(old) and not equal(product(old[i] for i in group), size):
+            group.append(axis)
+            axis += 1
+        if axis > len(old) or not equal(product(old[i] for i in group), size):
+            return None
+        groups.append(group)
+    if groups and axis < len(old) and all(old[i] == 1 for i in range(axis, len(old))):
+        groups[-1] += range(axis, len(old))
+        axis = len(old)
+    return groups if axis == len(old) else None
+
+
+#: Of a kind, or of an op of other kinds.
+MOVES: dict[str, Callable[[Builder, Node, Axes], Value | None]] = {
+    "pointwise": _below_pointwise,
+    "permute": _below_permute,
+    "slice": _below_slice,
+    "concat": _below_concat,
+    "gather": _below_gather,
+    "expand": _below_expand,
+    "reshape": _below_reshape,
+}
