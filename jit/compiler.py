@@ -15,7 +15,7 @@ from time import perf_counter
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, SizeRange
-from . import attention, concat, conv, matmul, nest, scatter, sort
+from . import attention, concat, conv, matmul, nest, places, scatter, search, sort
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings
 from .link import Blob, link
 from .llvm import Bounded, Function, Int
@@ -29,7 +29,9 @@ from .spec import (
     KernelSpec,
     Matmul,
     Nest,
+    Places,
     Scatter,
+    Search,
     Size,
     Sort,
     spec_hash,
@@ -46,6 +48,8 @@ FAMILIES: dict[str, Generator] = {
     Attention.family: attention.emit,
     Scatter.family: scatter.emit,
     Sort.family: sort.emit,
+    Places.family: places.emit,
+    Search.family: search.emit,
 }
 
 
@@ -214,6 +218,8 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
         yield from _body_accesses(scatter.body_of(spec), spec.updates)
     elif isinstance(spec, Sort):
         yield sort.X, (Index(loop=0), Index(loop=1)), (spec.rows, spec.keep)
+    elif isinstance(spec, Places | Search):
+        return  # their buffers have the shapes of the loops
     else:
         outer = (*spec.batch, spec.q_len, spec.k_len)
         yield spec.q, spec.q_index, (*outer, spec.head_dim)

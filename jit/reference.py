@@ -18,7 +18,23 @@ from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
-from .spec import Attention, Body, Concat, Conv, Index, Instr, KernelSpec, Matmul, Nest, Scatter, Size, Sort, Window
+from .spec import (
+    Attention,
+    Body,
+    Concat,
+    Conv,
+    Index,
+    Instr,
+    KernelSpec,
+    Matmul,
+    Nest,
+    Places,
+    Scatter,
+    Search,
+    Size,
+    Sort,
+    Window,
+)
 
 Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
@@ -316,7 +332,7 @@ class _Evaluation:
         a = self.body(spec.prologue, loops)[len(spec.prologue) - 1]
         return np.broadcast_to(a, (*a.shape[:-1], self.size(spec.k)))
 
-    def moves(self, spec: Scatter | Sort) -> None:
+    def moves(self, spec: Scatter | Sort | Places | Search) -> None:
         """Run a family that moves elements to places which depend on data."""
         pairs = list(zip(self.arrays, spec.buffers, strict=True))
         args = [from_memory(array, buffer.dtype) for array, buffer in pairs if not buffer.is_output]
@@ -324,10 +340,14 @@ class _Evaluation:
         for value, (array, dtype) in zip(self.moved(spec, args), outputs, strict=True):
             array[...] = to_memory(value, dtype)
 
-    def moved(self, spec: Scatter | Sort, args: list[Array]) -> Sequence[Array]:
+    def moved(self, spec: Scatter | Sort | Places | Search, args: list[Array]) -> Sequence[Array]:
         """Return the results of a family that moves elements."""
         if isinstance(spec, Sort):
             return reference_moves.sort(*args, self.size(spec.keep), spec.descending)
+        if isinstance(spec, Places):
+            return (reference_moves.places(*args, self.size(spec.count)),)
+        if isinstance(spec, Search):
+            return (reference_moves.search(*args, spec.right),)
         base, *rest = args
         out = spec.buffers[-1]
         updates = [self.size(size) for size in spec.updates]

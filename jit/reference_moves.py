@@ -52,3 +52,20 @@ def sort(x: Array, keep: int, descending: bool) -> tuple[Array, Array]:
     ranks = ranks.reshape(x.shape).astype(np.int64)
     places = np.argsort(-ranks if descending else ranks, axis=-1, kind="stable")[..., :keep]
     return np.take_along_axis(x, places, -1), places.astype(np.int64)
+
+
+def places(mask: Array, count: int) -> Array:
+    """Return the first `count` places where `mask` holds, in order, then -1."""
+    found = np.flatnonzero(mask)[:count]
+    return np.concatenate([found, np.full(count - len(found), -1)]).astype(np.int64)
+
+
+def search(rows: Array, values: Array, right: bool) -> Array:
+    """Return how many elements of each row (going up) come before each of its values, or are equal to it."""
+    result = np.zeros(values.shape, np.int64)
+    for row, found, place in zip(
+        np.broadcast_to(rows, (len(values), rows.shape[1])), values, result, strict=True
+    ):
+        known = ~np.isnan(found) if found.dtype.kind == "f" else np.ones(found.shape, bool)
+        place[:] = np.where(known, np.searchsorted(row, found, "right" if right else "left"), len(row))
+    return result

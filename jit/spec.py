@@ -271,8 +271,39 @@ class Sort:
     descending: bool
 
 
-KernelSpec = Nest | Concat | Matmul | Attention | Scatter | Sort
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter, Sort)}
+@dataclass(frozen=True)
+class Places:
+    """The places where a mask holds, in order: the first `count`; where there are fewer, the rest are -1.
+
+    Buffers: the mask [length] (bool), the places [count] (i64).
+    """
+
+    family: ClassVar[str] = "places"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    length: Size
+    count: Size
+
+
+@dataclass(frozen=True)
+class Search:
+    """How many elements of a row that goes up come before each value; with `right`, or are equal to it.
+
+    Buffers: rows [rows, length], or [1, length], the same for all; values [rows, count] of the same dtype;
+    places [rows, count] (i64). A NaN comes after every element.
+    """
+
+    family: ClassVar[str] = "search"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    rows: Size
+    length: Size
+    count: Size
+    right: bool
+
+
+KernelSpec = Nest | Concat | Matmul | Attention | Scatter | Sort | Places | Search
+FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter, Sort, Places, Search)}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -343,7 +374,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "window": _window,
 }
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
-_DECODERS |= dict.fromkeys(("rows", "length", "keep", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
+_DECODERS |= dict.fromkeys(("rows", "length", "keep", "count", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
 
 
 def to_json(spec: KernelSpec) -> str:
