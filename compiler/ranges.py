@@ -6,10 +6,13 @@ Used to resolve what PyTorch clamps (slices), without asking at run time where t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from typing import cast
 
+import numpy as np
 import sympy
 
-from .dims import DimExpr, floordiv
+from .dims import DimExpr, floordiv, simplify
 from .ir import SymbolInfo
 
 Bounds = tuple[int | None, int | None]  # inclusive; None: not bounded
@@ -55,6 +58,27 @@ def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) ->
         return True
     (_, high), (low, _) = bounds(a, symbols), bounds(b, symbols)
     return high is not None and low is not None and high <= low
+
+
+#: A size that is multiplied by a float has at most this bound: the product is checked for each value.
+MOST_SCALED = 2**20
+
+
+def scaled(dim: DimExpr, factor: float, symbols: Mapping[str, SymbolInfo]) -> DimExpr | None:
+    """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
+    for all values in range. Factors that are not exact in few bits need a range up to MOST_SCALED."""
+    ratio = Fraction(factor)
+    if ratio.denominator > 1024:
+        ratio = ratio.limit_denominator(10_000)
+        low, high = bounds(dim, symbols)
+        if high is None or high > MOST_SCALED or low is None or low < 0:
+            return None
+        sizes = np.arange(low, high + 1)
+        found = np.floor(sizes * factor).astype(np.int64)
+        if (sizes * ratio.numerator // ratio.denominator != found).any():
+            return None
+    quotient = floordiv(sympy.sympify(dim) * ratio.numerator, sympy.Integer(ratio.denominator))
+    return simplify(cast(DimExpr, quotient))
 
 
 def _sum(args: list[Bounds]) -> Bounds:

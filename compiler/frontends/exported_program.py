@@ -318,7 +318,7 @@ class ProgramImporter(Importer):
 
     def _import_python(self, node: torch.fx.Node) -> Any:
         """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
-        if isinstance(node.meta.get("val"), torch.SymBool | bool):
+        if isinstance(node.meta.get("val"), torch.SymBool | torch.SymFloat | bool):
             return node.meta["val"]
         raise UnsupportedOp(
             f"{node.target} of numbers that depend on the input cannot be compiled", source=source_of(node)
@@ -346,9 +346,11 @@ class ProgramImporter(Importer):
     def values_of(self, value: Any) -> Any:
         """Return an argument with our values and size expressions for nodes and symbolic ints."""
         if isinstance(value, torch.fx.Node):
-            return self.values[value]
+            value = self.values[value]
         if isinstance(value, list | tuple):
             return [self.values_of(item) for item in value]
+        if isinstance(value, torch.SymFloat):
+            raise UnsupportedOp(f"the number {value.node.expr} depends on sizes: no operator takes it yet")
         return self.symbols.dim(value) if isinstance(value, torch.SymInt) else value
 
     def _type_of(self, tensor: torch.Tensor) -> TensorType:

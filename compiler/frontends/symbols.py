@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -17,6 +17,7 @@ from torch.utils._sympy.numbers import int_oo
 from ..dims import DimExpr, floordiv, simplify, symbol
 from ..errors import UnsupportedOp
 from ..ir import SymbolInfo
+from ..ranges import MOST_SCALED, scaled
 
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.FloorDiv: floordiv,
@@ -103,11 +104,25 @@ class Symbols:
         """Return a condition on sizes as a sympy relation, And, Or, Not or truth value."""
         return self._translate(found.node.expr)
 
+    def _scaled(self, expr: Any) -> DimExpr:
+        """Return the whole part of a size times a float."""
+        found = _factor_and_size(expr.args[0])
+        size = None if found is None else simplify(self._translate(found[1]))
+        result = None if found is None else scaled(cast(DimExpr, size), found[0], self.contract)
+        if result is None:
+            raise UnsupportedOp(
+                f"the size {expr} cannot be compiled: it is no quotient of integers for all sizes in range; "
+                f"give the size itself, or a bound of at most {MOST_SCALED}"
+            )
+        return result
+
     def _translate(self, expr: Any) -> Any:
         if isinstance(expr, sympy.Symbol):
             return symbol(self._our_name(str(expr)))
         if isinstance(expr, sympy.Integer | BooleanAtom):
             return expr
+        if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
+            return self._scaled(expr)
         args = [self._translate(arg) for arg in expr.args]
         for kind, function in _FUNCTIONS.items():
             if isinstance(expr, kind):
@@ -115,6 +130,15 @@ class Symbols:
         if isinstance(expr, _KEPT) and not expr.is_Rational:
             return expr.func(*args)
         raise UnsupportedOp(f"the size {expr} cannot be compiled: sizes are made of + - * // % min and max")
+
+
+def _factor_and_size(product: Any) -> tuple[float, Any] | None:
+    """Return (factor, size) of a float times a size, or of a size made a float."""
+    factors = [arg for arg in product.args if arg.is_Float] if product.is_Mul else []
+    sizes = [arg for arg in product.args if not arg.is_Float] if product.is_Mul else [product]
+    if len(sizes) != 1 or not isinstance(sizes[0], torch_functions.ToFloat):
+        return None
+    return float(factors[0]) if factors else 1.0, sizes[0].args[0]
 
 
 _KEPT = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, sympy.Mod, Relational, BooleanFunction)

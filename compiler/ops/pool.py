@@ -1,7 +1,7 @@
 """Pooling: torch's overloads as shifted views of the padded input, one kernel for small windows.
 
-A window's taps are strided slices, so that a maximum or sum over them is a pointwise chain. Windows whose sizes
-differ by position (adaptive pooling) take their elements by index.
+A window's taps are strided slices, so that a maximum or sum over them is a pointwise chain. Windows whose
+sizes differ by position (adaptive pooling) take their elements by index.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Ints = int | Sequence[int]
 
 
 class Window(NamedTuple):
-    """Windows along one axis: number i of `count` has the `size` elements i * stride - before, + dilation .."""
+    """Windows along one axis: number i of `count` has `size` elements, from i * stride - before in steps of
+    `dilation`. `before` and `after`: the padding that they need."""
 
     axis: int
     count: DimExpr
@@ -122,18 +123,18 @@ def _over_windows(b: Builder, x: Value, windows: Sequence[Window], pointwise: st
 
 def _long_window(b: Builder, x: Value, window: Window, reduction: str) -> Value:
     """Reduce windows along one axis as rows of elements taken by index."""
-    starts = _line(b, window.count, window.stride)
-    places = B.pointwise(b, "add", B.add_axis(b, starts, 1), _line(b, window.size, window.dilation))
+    starts = line_of(b, window.count, window.stride)
+    places = B.pointwise(b, "add", B.add_axis(b, starts, 1), line_of(b, window.size, window.dilation))
     rows = b.one("gather", x, places, axis=window.axis)
     return B.reduce(b, reduction, rows, [window.axis + 1], False)
 
 
-def _line(b: Builder, length: DimExpr, step: DimExpr = 1, start: DimExpr = 0) -> Value:
+def line_of(b: Builder, length: DimExpr, step: DimExpr = 1, start: DimExpr = 0) -> Value:
     """Return start, start + step, ... in i64."""
     return b.one("iota", start=start, step=step, length=length, dtype="i64")
 
 
-def _along(b: Builder, line: Value, axis: int, rank: int) -> Value:
+def along_axis(b: Builder, line: Value, axis: int, rank: int) -> Value:
     """Return a 1-d tensor as the axis `axis` of `rank`."""
     (size,) = B.shape_of(line)
     return B.reshape(b, line, [size if i == axis else 1 for i in range(rank)])
@@ -183,11 +184,11 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     """Return where the maximum of every window is: the first of equal ones, the last NaN (PyTorch's scan)."""
     lengths = [B.shape_of(x)[window.axis] for window in windows]
     weights = [product(lengths[i + 1 :]) for i in range(len(lengths))]
-    starts = [_line(b, window.count, window.stride, -window.before) for window in windows]
+    starts = [line_of(b, window.count, window.stride, -window.before) for window in windows]
     padded = _padded(b, x, windows, lowest(B.dtype_of(x)))
-    base = _merged(b, starts, weights)
+    base = merged_places(b, starts, weights)
     inside = [_first_inside(b, start, window) for start, window in zip(starts, windows, strict=True)]
-    places = _merged(b, inside, weights)
+    places = merged_places(b, inside, weights)
     best: Value | None = None
     for offsets, tap in _taps(b, padded, windows):
         moved = sum(w * o * c.dilation for w, o, c in zip(weights, offsets, windows, strict=True))
@@ -210,10 +211,10 @@ def _first_inside(b: Builder, starts: Value, window: Window) -> Value:
     return B.pointwise(b, "add", starts, steps)
 
 
-def _merged(b: Builder, lines: Sequence[Value], weights: Sequence[DimExpr]) -> Value:
+def merged_places(b: Builder, lines: Sequence[Value], weights: Sequence[DimExpr]) -> Value:
     """Return the sum of weight * position over positions along as many axes."""
     terms = [
-        _along(b, B.pointwise(b, "mul", line, weight), axis, len(lines))
+        along_axis(b, B.pointwise(b, "mul", line, weight), axis, len(lines))
         for axis, (line, weight) in enumerate(zip(lines, weights, strict=True))
     ]
     return reduce(lambda a, c: B.pointwise(b, "add", a, c), terms)
@@ -256,10 +257,12 @@ def _n_elements(b: Builder, x: Value, windows: Sequence[Window], with_padding: b
     rank, counts = len(B.shape_of(x)), []
     for window in windows:
         length, before = B.shape_of(x)[window.axis], window.before if with_padding else 0
-        start = _line(b, window.count, window.stride, -window.before)
+        start = line_of(b, window.count, window.stride, -window.before)
         end = B.pointwise(b, "minimum", B.pointwise(b, "add", start, window.size), simplify(length + before))
         start = start if with_padding else B.pointwise(b, "maximum", start, 0)
-        counts.append(_along(b, B.cast_to(b, B.pointwise(b, "sub", end, start), dtype), window.axis, rank))
+        counts.append(
+            along_axis(b, B.cast_to(b, B.pointwise(b, "sub", end, start), dtype), window.axis, rank)
+        )
     return reduce(lambda a, c: B.pointwise(b, "mul", a, c), counts)
 
 
@@ -274,10 +277,10 @@ def _even_window(axis: int, length: DimExpr, count: DimExpr) -> Window | None:
 
 
 def _bounds(b: Builder, length: DimExpr, count: DimExpr) -> tuple[Value, Value]:
-    """Return where the `count` windows of adaptive pooling start and end: floor(i n / count), ceil((i + 1) n /
+    """Return where the windows of adaptive pooling start and end: floor(i n / count), ceil((i + 1) n /
     count)."""
-    starts = B.pointwise(b, "floordiv", _line(b, count, length), count)
-    ends = B.pointwise(b, "floordiv", _line(b, count, length, simplify(length + count - 1)), count)
+    starts = B.pointwise(b, "floordiv", line_of(b, count, length), count)
+    ends = B.pointwise(b, "floordiv", line_of(b, count, length, simplify(length + count - 1)), count)
     return starts, ends
 
 
@@ -308,7 +311,7 @@ def _adaptive_axis(b: Builder, x: Value, axis: int, count: DimExpr, pointwise: s
         taps = [elements(offset, starts, ends, last) for offset in range(longest)]
         return reduce(lambda a, c: b.one(pointwise, a, c), taps)
     rows = (B.add_axis(b, t, 1) for t in (starts, ends, last))
-    return B.reduce(b, reduction, elements(_line(b, longest), *rows), [axis + 1], False)
+    return B.reduce(b, reduction, elements(line_of(b, longest), *rows), [axis + 1], False)
 
 
 def _adaptive_avg_pool(n: int) -> Callable[..., Value]:
@@ -346,7 +349,7 @@ def _uneven_mean(b: Builder, x: Value, axis: int, count: DimExpr) -> Value:
     total = _adaptive_axis(b, x, axis, count, "add", "reduce_sum")
     starts, ends = _bounds(b, B.shape_of(x)[axis], count)
     sizes = B.cast_to(b, B.pointwise(b, "sub", ends, starts), B.dtype_of(total))
-    return B.pointwise(b, "div", total, _along(b, sizes, axis, len(B.shape_of(x))))
+    return B.pointwise(b, "div", total, along_axis(b, sizes, axis, len(B.shape_of(x))))
 
 
 def _adaptive_max_pool(n: int) -> Callable[..., tuple[Value, Value]]:
@@ -372,7 +375,7 @@ def _adaptive_places(b: Builder, x: Value, values: Value, counts: Sequence[DimEx
     merged: Value | None = None
     for axis, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         starts, ends = _bounds(b, length, count)
-        place = B.pointwise(b, "add", B.add_axis(b, starts, 1), _line(b, _longest(length, count)))
+        place = B.pointwise(b, "add", B.add_axis(b, starts, 1), line_of(b, _longest(length, count)))
         place = B.pointwise(b, "minimum", place, B.add_axis(b, B.pointwise(b, "sub", ends, 1), 1))
         sizes = B.shape_of(place)
         spread = [sizes[0] if i == axis else sizes[1] if i == n + axis else 1 for i in range(2 * n)]
