@@ -51,4 +51,4 @@ def kernel_seconds(sizes: list[dict[str, int]]) -> list[float]:
     for spec, dims in exact_dims(graph, sizes).items():
         for values in dims:
             store.record(spec, values)
-    return store.stats.seconds
+    return list(store.stats.seconds)

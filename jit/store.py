@@ -4,6 +4,7 @@ the cache."""
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -16,14 +17,18 @@ from .records import kernel_object
 from .spec import KernelSpec, spec_hash
 from .target import find_target, host_target
 
+MAX_SECONDS = 4096  # compilations whose seconds are kept
+
 
 @dataclass
 class StoreStats:
-    """What a store did: kernels compiled and found on disk, and the seconds that each compilation took."""
+    """What a store did: kernels compiled and found on disk, the seconds of all compilations and of each of the
+    latest."""
 
     compiled: int = 0
     from_cache: int = 0
-    seconds: list[float] = field(default_factory=list)
+    total_seconds: float = 0.0
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))
 
 
 class KernelStore:
@@ -36,9 +41,9 @@ class KernelStore:
         self._lock = threading.Lock()
 
     def record(self, spec: KernelSpec, dims: KernelKey, target: str | None = None) -> bytes:
-        """Return the serialised code object for the sizes or ranges `dims` (None: generic), for `target` (None: the store's).
+        """Return the serialised code object for the sizes or ranges `dims` (None: generic).
 
-        Raises what `compile_kernel` raises.
+        `target`: None for the store's. Raises what `compile_kernel` raises.
         """
         target = target_for(spec, target or self.target)
         key = cache_key(spec_hash(spec), dims, target)
@@ -48,7 +53,9 @@ class KernelStore:
             record = serialise_object(kernel_object(compile_kernel(spec, dims, target)))
             with self._lock:
                 self.stats.compiled += 1
-                self.stats.seconds.append(perf_counter() - start)
+                seconds = perf_counter() - start
+                self.stats.seconds.append(seconds)
+                self.stats.total_seconds += seconds
             if self.cache is not None:
                 self.cache.put(key, record)
         return record

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "profile.h"
 #include "run.h"
 #include "status.h"
 
@@ -95,6 +96,7 @@ void svm_close(svm_program *p) {
   program_delist(p);
   svm_attach_compiler(p, 0);
   plan_free_all(p);
+  profile_free(p->profile);
   reclaim(p, 1);
   for (int32_t i = 0; i < p->n_kernels; i++) {
     site_free(&p->kernels[i]);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profile.h"
 #include "run.h"
 #include "status.h"
 #include "strided.h"
@@ -258,7 +259,10 @@ int32_t svm_call_as(svm_program *p, int32_t strategy, int32_t function, const sv
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
   c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
   if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
+  int is_recorded = !code && function == 0 && atomic_load_explicit(&p->is_recording, memory_order_relaxed);
+  int64_t begin = is_recorded ? profile_now() : 0;
   if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
+  if (is_recorded && !code) profile_count(p, x->symbols, profile_now() - begin);
   context_leave(x);
   return code;
 }

@@ -20,18 +20,20 @@ static const char HELP[] =
     "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
     "  --repeat N              call N times, print the first, least and median time (default 1)\n"
     "  --threads N             threads that run kernels (default 0: one per CPU)\n"
-    "  --strategy NAME         generic or auto (default auto; exact code is used where the file has it)\n"
+    "  --strategy NAME         generic, or auto or bucket: exact code and buckets of the file too (default auto)\n"
     "  --fuel N                instructions that one call may run (default 0: no limit)\n"
     "  --memory N              bytes that one call may hold (default 0: no limit)\n"
     "  --perf-map              write /tmp/perf-PID.map for profilers\n"
     "  --list                  print the contract and the kernels, run nothing\n"
     "  --stats                 print the call sites after running\n"
+    "  --metrics FILE          write all counters as OpenMetrics text\n"
+    "  --record FILE.json      write the sizes of the calls as a profile, for shapevm bake\n"
     "\n"
     "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
     "failed.\n";
 
 typedef struct arguments {
-  const char *model, *output;
+  const char *model, *output, *metrics, *record;
   const char **inputs;
   int n_inputs, list, stats;
   int32_t threads;
@@ -84,10 +86,13 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   }
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
+  if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
+  if (!strcmp(name, "--record")) return a->record = value, 0;
   if (strcmp(name, "--strategy")) return usage("unknown option", name);
   if (!strcmp(value, "auto")) a->options.strategy = SVM_STRATEGY_AUTO;
   else if (!strcmp(value, "generic")) a->options.strategy = SVM_STRATEGY_GENERIC;
-  else return usage("the strategy is auto or generic (there is no compiler here)", value);
+  else if (!strcmp(value, "bucket")) a->options.strategy = SVM_STRATEGY_BUCKET;
+  else return usage("the strategy is auto, bucket or generic (there is no compiler here)", value);
   return 0;
 }
 
@@ -355,6 +360,20 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   return code;
 }
 
+static int write_report(svm_program *p, int32_t (*make)(svm_program *, char **, svm_error *),
+                        const char *path) {
+  svm_error error;
+  char *text;
+  if (make(p, &text, &error)) return report(EXIT_RUN, &error);
+  FILE *file = fopen(path, "w");
+  int is_written = file && fputs(text, file) >= 0;
+  if (file && fclose(file)) is_written = 0;
+  svm_text_free(text);
+  if (is_written) return 0;
+  fprintf(stderr, "shapevm-run: %s cannot be written: %s\n", path, strerror(errno));
+  return EXIT_RUN;
+}
+
 static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values,
                      svm_value *results) {
   svm_error error;
@@ -370,8 +389,11 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   int32_t broken = symbols ? svm_bind(p, values, svm_n_inputs(p), symbols, &error) : SVM_ERROR_MEMORY;
   free(symbols);
   if (broken) return report(EXIT_CONTRACT, &error);
+  if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
   int code = run_repeatedly(p, a, values, results);
   if (!code && a->stats) print_stats(p);
+  if (!code && a->metrics) code = write_report(p, svm_metrics, a->metrics);
+  if (!code && a->record) code = write_report(p, svm_profile, a->record);
   return code || !a->output ? code : write_outputs(p, a->output, results);
 }
 

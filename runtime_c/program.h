@@ -103,6 +103,8 @@ struct svm_program {
   pthread_cond_t changed; /* the queue, or an entry's state */
   struct entry *queue_head, *queue_tail;
   struct retired *retired;
+  struct profile *profile; /* NULL until something is recorded */
+  _Atomic int32_t is_recording;
   svm_stats stats; /* the counters that only writers change */
   struct svm_program *next_open; /* in fork.c's list */
 };

@@ -8,7 +8,10 @@
 #include "run.h"
 #include "status.h"
 
-enum { MAX_DOUBLINGS = 20 };
+enum {
+  MAX_DOUBLINGS = 20,
+  QUEUE_MAX = 1024 /* requests that wait under auto: a queued entry stays, so a storm of shapes must not grow */
+};
 
 /* The queue ------------------------------------------------------------------------------------ */
 
@@ -66,6 +69,7 @@ int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now) {
   int64_t wanted =
       strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
   if (e->executions < wanted) return 0;
+  if (strategy == SVM_STRATEGY_AUTO && p->stats.n_queued >= QUEUE_MAX) return 0;
   queue_put(p, e);
   return 1;
 }
@@ -308,4 +312,28 @@ int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *recor
   }
   if (code) installed_free(made);
   return code;
+}
+
+/* Installed code in the order of svm_installed_code, NULL beyond its end. Called with the lock held. */
+static const installed *nth_installed(const kernel *k, int32_t index) {
+  if (k->installed_generic && index-- == 0) return k->installed_generic;
+  for (const installed *x = k->installed_buckets; x; x = x->next) {
+    if (index-- == 0) return x;
+  }
+  const entry_table *t = atomic_load(&k->site.many);
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+    const entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
+    if (e && e->exact && e->exact->record && index-- == 0) return e->exact;
+  }
+  return NULL;
+}
+
+size_t svm_installed_code(svm_program *p, int32_t kernel_index, int32_t index, void *record, size_t size) {
+  if (kernel_index < 0 || kernel_index >= p->n_kernels || index < 0) return 0;
+  pthread_mutex_lock(&p->lock);
+  const installed *found = nth_installed(&p->kernels[kernel_index], index);
+  size_t bytes = found ? found->object.record->record_size + found->object.record->code_size : 0;
+  if (found && record && size >= bytes) memcpy(record, found->record, bytes);
+  pthread_mutex_unlock(&p->lock);
+  return bytes;
 }

@@ -319,6 +319,22 @@ void svm_get_stats(svm_program *program, svm_stats *stats);
 int32_t svm_get_site(svm_program *program, int32_t kernel, svm_site_stats *stats);
 int32_t svm_get_entry(svm_program *program, int32_t kernel, int32_t entry, svm_entry_stats *stats);
 
+/* *text: all counters as OpenMetrics text, zero-terminated, for svm_text_free. */
+int32_t svm_metrics(svm_program *program, char **text, svm_error *error);
+
+/* Record from now on which sizes main is called with (1), or no longer (0); what was recorded stays. */
+int32_t svm_record(svm_program *program, int32_t is_recording, svm_error *error);
+
+/* *text: what was recorded, as JSON (docs/profile.md), for svm_text_free. */
+int32_t svm_profile(svm_program *program, char **text, svm_error *error);
+
+void svm_text_free(char *text);
+
+/* Copy code object `index` of those that were installed for a kernel and are still there (generic first, then
+ * buckets, then exact ones; record, then code: what svm_install_code takes). `record` NULL, or too small:
+ * nothing is copied. Returns its bytes, 0 where there is no such object. */
+size_t svm_installed_code(svm_program *program, int32_t kernel, int32_t index, void *record, size_t size);
+
 /* --- cffi end --- */
 
 #ifdef __cplusplus

@@ -21,6 +21,7 @@ from .settings import settings
 if TYPE_CHECKING:
     from .compiler.errors import UnsupportedOp
     from .executable import Executable, Stats
+    from .profiles import record
     from .runner import runner_path
     from .vm.errors import ArgumentError, ArtifactError, DtypeError, Error, ShapeError
     from .vm.machine import get_threads, set_threads
@@ -31,13 +32,14 @@ __version__ = "0.1.0"
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DtypeError": ".vm.errors",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
-    "UnsupportedOp": ".compiler.errors", "get_threads": ".vm.machine", "runner_path": ".runner",
+    "UnsupportedOp": ".compiler.errors", "get_threads": ".vm.machine", "record": ".profiles",
+    "runner_path": ".runner",
     "set_threads": ".vm.machine",
 }  # fmt: skip
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DtypeError", "Error", "Executable", "ShapeError", "Stats",
-    "UnsupportedOp", "compile", "get_threads", "load", "runner_path", "set_threads", "settings",
+    "UnsupportedOp", "compile", "get_threads", "load", "record", "runner_path", "set_threads", "settings",
 ]  # fmt: skip
 
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import pytree
+from . import profiles, pytree
 from .settings import STRATEGIES, settings
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
+    from .explain import Explanation
     from .jit.store import KernelStore
     from .specialise import Specialiser
     from .vm.program import Program, Symbol
@@ -71,6 +72,10 @@ class Stats:
         if len(found) < 2:
             return found[0] if found else "exact"
         return ", ".join(f"{tier} {counts[tier]}" for tier in found)
+
+
+#: All executables that exist.
+OPEN: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 class CallForm:
@@ -145,6 +150,9 @@ class Executable:
         self._specialiser: Specialiser | None = None
         self._closing = threading.Lock()
         self._file = file
+        self._saving = threading.Lock()
+        OPEN.add(self)
+        profiles.opened(self)
         weakref.finalize(self, os.close, file)
 
     def specialise(self, per_second: float | None = None) -> None:
@@ -228,7 +236,7 @@ class Executable:
         target = Path(path)
         beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
-            with open(beside, "xb") as file:
+            with self._saving, open(beside, "xb") as file:
                 for piece in _pieces(self._file):
                     file.write(piece)
             os.replace(beside, target)
@@ -238,6 +246,61 @@ class Executable:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
+
+    def freeze(self) -> int:
+        """Put the code that was compiled since loading and is in use into the artifact, byte for byte.
+
+        Returns how many code objects that are. `save` then writes them too: who loads that starts warm.
+        """
+        from .vm.artifact import parse_object, read, write
+
+        self._machine.check_open()
+        with self._saving:
+            program = read(self.artifact)
+            kernels, n_added = [], 0
+            for index, kernel in enumerate(program.kernels):
+                have = {(o.target, o.key) for o in kernel.objects}
+                found = {(o.target, o.key): o for o in map(parse_object, self._machine.installed(index))}
+                made = [o for key, o in found.items() if key not in have]
+                kernels.append(replace(kernel, objects=(*kernel.objects, *made)))
+                n_added += len(made)
+            with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
+                path = Path(folder, "program.svm")
+                write(replace(program, kernels=tuple(kernels)), path)
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.dup2(file, self._file, inheritable=False)
+            os.close(file)
+        return n_added
+
+    def metrics(self) -> str:
+        """Return all counters as OpenMetrics text."""
+        from .metrics import metrics_text
+
+        return metrics_text(self)
+
+    def explain(self, measure: bool = False) -> Explanation:
+        """Return what every call site did and why: print it, or take its `text()`, `json()` or `html()`.
+
+        `measure`: run the kernels on made-up data to tell the milliseconds that exact code saved.
+        """
+        from .explain import explain
+
+        return explain(self, measure)
+
+    @property
+    def store(self) -> KernelStore | None:
+        """What compiles kernels for this program, None where nothing does yet."""
+        return self._store
+
+    @property
+    def compile_seconds(self) -> Mapping[tuple[int, tuple[int, ...]], float]:
+        """Seconds that exact code took to come, by (kernel, dims): of the latest requests."""
+        return dict(self._specialiser.seconds) if self._specialiser is not None else {}
+
+    @property
+    def artifact(self) -> str:
+        """A path under which the open artifact can be read."""
+        return f"/dev/fd/{self._file}"
 
     def stats(self) -> Stats:
         """Return counters and the state of every call site."""
@@ -287,6 +350,8 @@ class Executable:
     def close(self) -> None:
         """Free the program; no call may be running. It can still be saved. Closing twice is fine."""
         with self._closing:
+            if self._machine.is_open:
+                profiles.closing(self)
             if self._specialiser is not None:
                 self._specialiser.close()
             self._machine.close()

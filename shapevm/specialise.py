@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .jit.store import KernelStore
     from .vm.machine import Machine
 
+MAX_SECONDS = 4096  # answers whose seconds are kept
 WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
 
 _FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
@@ -110,6 +111,8 @@ class Specialiser:
         self.store = store
         self.hurry = threading.Event()
         self._budget = Budget(per_second)
+        #: Seconds that the answers to the latest requests took, by (kernel, dims).
+        self.seconds: dict[tuple[int, tuple[int, ...]], float] = {}
         self._specs = [kernel.spec for kernel in machine.kernels]
         self._is_stopped = False
         machine.attach_compiler(True)
@@ -131,7 +134,13 @@ class Specialiser:
                 start = time.monotonic()
                 with _COMPILING:
                     self._answer(request.kernel, request.dims)
+                self._note(request.kernel, request.dims, time.monotonic() - start)
                 self.hurry.wait(self._budget.spend(time.monotonic() - start))
+
+    def _note(self, kernel: int, dims: tuple[int, ...], seconds: float) -> None:
+        if len(self.seconds) >= MAX_SECONDS:
+            del self.seconds[next(iter(self.seconds))]
+        self.seconds[kernel, dims] = seconds
 
     def _answer(self, kernel: int, dims: tuple[int, ...]) -> None:
         from .jit.spec import from_json

@@ -7,10 +7,11 @@ arrays.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -442,7 +443,36 @@ class Machine:
         error = ffi.new("svm_error *")
         check(lib.svm_set_strategy(self._program, strategy_code(name), error), error)
 
+    def installed(self, kernel: int) -> Iterator[bytes]:
+        """Yield the code objects that were installed for a kernel-table entry and are still there: their
+        records followed by the code, as `install` took them.
+        """
+        for index in itertools.count():
+            size = lib.svm_installed_code(self._program, kernel, index, ffi.NULL, 0)
+            while size:
+                record = ffi.new("char[]", size)
+                again = lib.svm_installed_code(self._program, kernel, index, record, size)
+                if again <= size:
+                    yield ffi.unpack(record, again)
+                    break
+                size = again
+            else:
+                return
+
     # Statistics -------------------------------------------------------------------------------------
+
+    def metrics(self) -> str:
+        """Return all counters as OpenMetrics text."""
+        return _read_text(lib.svm_metrics, self._program)
+
+    def record(self, is_recording: bool = True) -> None:
+        """Record from now on which sizes main is called with, or no longer."""
+        error = ffi.new("svm_error *")
+        check(lib.svm_record(self._program, int(is_recording), error), error)
+
+    def profile(self) -> dict[str, Any]:
+        """Return what was recorded (docs/profile.md)."""
+        return dict(json.loads(_read_text(lib.svm_profile, self._program)))
 
     def stats(self) -> dict[str, int]:
         """Return the counters of `svm_stats` by name."""
@@ -463,6 +493,16 @@ class Machine:
                 entries.append(_entry(row))
         state = SITE_STATES[stats.state]
         return SiteStats(state, stats.hits, stats.misses, stats.outside, tuple(entries))
+
+
+def _read_text(make: Callable[..., int], program: Any) -> str:
+    """Return the text of a C function that gives one for svm_text_free."""
+    text, error = ffi.new("char **"), ffi.new("svm_error *")
+    check(make(program, text, error), error)
+    try:
+        return ffi.string(text[0]).decode(errors="replace")
+    finally:
+        lib.svm_text_free(text[0])
 
 
 def _entry(row: Any) -> EntryStats:
