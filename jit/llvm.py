@@ -330,3 +330,15 @@ class Function:
         yield
         self.do(f"br label %{after}")
         self.start(after)
+
+    def either(
+        self, condition: Value | bool, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> None:
+        """Emit `then` where `condition` holds and `otherwise` where not; only one if that is known."""
+        if isinstance(condition, bool):
+            (then if condition else otherwise)()
+            return
+        with self.when(condition):
+            then()
+        with self.when(self.op("i1", f"xor i1 {condition.name}, true")):
+            otherwise()

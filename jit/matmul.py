@@ -2,11 +2,9 @@
 store.
 
 A tile of the kernel is a block of rows times the columns of one micro-kernel: one or two panels of PANEL.
-Inside it the rows are split evenly into row tiles of at most `Schedule.rows`; a micro-kernel leaves a row
-tile's sums in scratch (first-level cache), the epilogue reads them from there, once for the code's sake: its
-instructions appear once per kernel and not once per accumulator. While panels are used, the next ones are
-prefetched: weights come from memory, not from cache, in a model of any size. The prefetches are spread over
-the row tiles: all at once they take the line buffers that the row tiles' own loads need.
+Inside it (`row_tiles`) a micro-kernel leaves a row tile's sums in scratch (first-level cache), the epilogue
+reads them from there, once for the code's sake: its instructions appear once per kernel and not once per
+accumulator.
 """
 
 from __future__ import annotations
@@ -22,28 +20,21 @@ from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value, most
 from .microkernel import (
-    LINE,
     PANEL,
     SCHEDULES,
     VECTOR,
-    MicroKernels,
     Schedule,
     Strides,
     default_schedule,
-    dispatch,
-    each_tile,
     load,
-    shares,
     tail,
     unread,
-    unroll,
 )
+from .row_tiles import RowTiles
 from .spec import Matmul, Size
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
-NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 2, 4, 8)  # lines that a trip of a micro-kernel may prefetch
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -109,13 +100,14 @@ class _Matmul:
                 raise ValueError(
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
-        self.most, self.vectors = schedule.rows, schedule.vectors
-        self.width = max(PANEL, LANES * self.vectors)  # columns of a tile
+        self.width = max(PANEL, LANES * schedule.vectors)  # columns of a tile
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
-        self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block()
+        self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule)
+        self.sums_bytes = self.rows.sums_bytes(in_panels=self.b is None)
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.packed = f.at(self.sums, "float", self.most * self.width)
+        self.packed = f.at(self.sums, "i8", self.sums_bytes)
         if self.has_tiles:
             self._place_planes()
         self.left = self._left(sizes)
@@ -141,11 +133,11 @@ class _Matmul:
         self.row_planes = f.at(self.panel_planes, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
         self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
 
-    def _block(self) -> int:
+    def _block(self, most: int) -> int:
         """Return the rows of a tile, from the sizes alone: evenly split where M is known."""
         k = self.k if isinstance(self.k, int) else 512
-        fit = A_BYTES // (4 * max(k, 1)) // self.most * self.most
-        limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // self.most * self.most
+        fit = A_BYTES // (4 * max(k, 1)) // most * most
+        limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // most * most
         if not isinstance(self.m, int):
             return limit
         return -(-self.m // max(-(-self.m // limit), 1)) or 1
@@ -153,7 +145,7 @@ class _Matmul:
     def emit(self, name: str) -> Generated:
         f, spec = self.f, self.spec
         if self.has_tiles:
-            self._either(amx.is_much(f, self.m, self.k), self._emit_on_tiles, self._emit_tiles)
+            f.either(amx.is_much(f, self.m, self.k), self._emit_on_tiles, self._emit_tiles)
         else:
             self._emit_tiles()
         tiles: list[tuple[Size, int]] = [
@@ -161,7 +153,7 @@ class _Matmul:
             (spec.m, self.block),
             (spec.n, self.width),
         ]
-        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.most * self.width * 4, ())]
+        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.sums_bytes, ())]
         if self.b is not None:
             scratch.append((self.width * 4, (spec.k,)))
         if self.has_tiles:
@@ -178,7 +170,7 @@ class _Matmul:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
-            self._either(
+            f.either(
                 self._is_new_block(tile.index, panel),
                 lambda: self.left.prepare(batch, m0, rows),
                 lambda: None,
@@ -199,7 +191,7 @@ class _Matmul:
                 a = self.left.at(batch, m0)
                 amx.split_rows(f, a, self.left.stride, rows, self.k, self.row_planes)
 
-            self._either(self._starts_block(tile.index, panel), prepare, lambda: None)
+            f.either(self._starts_block(tile.index, panel), prepare, lambda: None)
             self._columns(batch, m0, rows, panel, n0, self._groups)
         amx.release(f)
 
@@ -282,24 +274,11 @@ class _Matmul:
         if not narrow and not (isinstance(n, int) and n % width == 0):
             is_partial = f.less(left, width)
             left = n % width if isinstance(n, int) else left
-        self._either(
+        f.either(
             is_partial,
             lambda: tile(batch, m0, rows, panel, n0, left),
             lambda: tile(batch, m0, rows, panel, n0, None),
         )
-
-    def _either(
-        self, condition: Value | bool, then: Callable[[], None], otherwise: Callable[[], None]
-    ) -> None:
-        """Emit `then` where `condition` holds and `otherwise` where not; only one if that is known."""
-        f = self.f
-        if isinstance(condition, bool):
-            (then if condition else otherwise)()
-            return
-        with f.when(condition):
-            then()
-        with f.when(f.op("i1", f"xor i1 {condition.name}, true")):
-            otherwise()
 
     def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of `rows` x `columns` (None: all of `width`).
@@ -311,113 +290,27 @@ class _Matmul:
         base = self.bodies.addresses[self.spec.b]
         a = self.left.at(batch, m0)
 
-        def row_tiles(name: str, strides: Strides, b: Value) -> None:
-            kernels = self._kernels(name, strides, columns)
+        def done(begin: Int, count: Int, sums: Value) -> None:
+            self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
 
-            def row_tile(number: Int, begin: Int, count: Int) -> None:
-                left = f.at(a, "float", f.mul(begin, self.left.stride))
-                self._multiply(kernels, rows, count, left, b, number)
-                self._epilogue(batch, f.add(m0, begin), count, n0, columns, self.sums)
-
-            each_tile(f, rows, self.most, row_tile)
-
+        sums = self.sums
         if self.b is None:
-            row_tiles("micro", self.strides, f.at(base, "float", f.mul(n0, self.k)))
+            b = f.at(base, "float", f.mul(panel, f.mul(self.k, self.width)))
+            self.rows.from_panels(self.strides, a, b, rows, columns, sums, done)
             return
         source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
-        few = rows <= self.most if isinstance(rows, int) else f.less(rows, self.most + 1)
-        self._either(
+        few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)
+
+        def packed() -> None:
+            b = self._pack(source, step, columns)
+            self.rows.from_rows(self.strides, a, b, rows, columns, sums, done)
+
+        f.either(
             few if columns is None else False,
-            lambda: row_tiles("in_place", self.in_place, source),
-            lambda: row_tiles("micro", self.strides, self._pack(source, step, columns)),
+            lambda: self.rows.in_place(self.in_place, a, source, rows, sums, done),
+            packed,
         )
-
-    def _kernels(self, name: str, strides: Strides, columns: Int | None) -> MicroKernels:
-        """Return the micro-kernels for a tile of `columns`: no wider than those known to be there."""
-        used = min(self.vectors, -(-columns // LANES)) if isinstance(columns, int) else self.vectors
-        return MicroKernels(self.f, name, strides, used)
-
-    def _row_counts(self) -> list[int]:
-        """Return the numbers of rows that a row tile may have."""
-        if not isinstance(self.m, int):
-            return list(range(1, self.most + 1))
-        last = self.m - self.m // self.block * self.block
-        whole = shares(self.block, self.most) if self.m >= self.block else set()
-        return sorted(whole | shares(last, self.most))
-
-    def _multiply(
-        self, kernels: MicroKernels, rows: Int, count: Int, a: Value, b: Value, number: Int
-    ) -> None:
-        """Compute row tile `number`, of `count` rows, of a tile of `rows`.
-
-        Each row tile asks for its share of the next tile's panels (they follow in memory). A lone one is fed
-        straight from memory: it reads ahead in its own.
-        """
-        f = self.f
-
-        def alone() -> None:
-            ahead = unread(f, b, f.mul(NEAR, kernels.strides.ldb))
-            self._sums(kernels, count, a, b, lambda _: (ahead, 0), near=True)
-
-        def spread(lines: int) -> None:
-            self._sums(kernels, count, a, b, lambda r: (self._share(b, number, lines, r), lines))
-
-        if kernels.strides is not self.strides:
-            alone()
-        elif self.b is not None:
-            self._sums(kernels, count, a, b, lambda _: (b, 0))
-        elif isinstance(rows, int):
-            n = -(-rows // self.most)
-            alone() if n == 1 else spread(self._lines(n))
-        else:
-            is_lone = f.less(rows, self.most + 1)
-            is_low = f.less(rows, self.most * 8)
-            dense, sparse = self._lines(4), self._lines(16)
-            self._either(
-                is_lone, alone, lambda: self._either(is_low, lambda: spread(dense), lambda: spread(sparse))
-            )
-
-    def _lines(self, n: int) -> int:
-        """Return the cache lines that each trip of `n` row tiles prefetches, to ask for a whole tile of B."""
-        wanted = self.width // LINE * unroll(self.most)
-        return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
-
-    def _share(self, b: Value, number: Int, lines: int, rows: int) -> Value:
-        """Return where row tile `number` prefetches `lines` a trip: in the next tile while some are left.
-
-        Then what is near stands in for them.
-        """
-        f = self.f
-        each = f.mul(f.udiv(self.k, unroll(rows)), lines * LINE)
-        begin = f.mul(number, each)
-        whole = f.mul(self.k, self.width)
-        place = unread(f, b, f.add(whole, begin))
-        if begin == 0:
-            return place
-        is_left = f.less(begin, whole)
-        return f.op("ptr", f"select i1 {is_left.name}, ptr {place.name}, ptr {b.name}")
-
-    def _sums(
-        self,
-        kernels: MicroKernels,
-        count: Int,
-        a: Value,
-        b: Value,
-        prefetch: Callable[[int], tuple[Value, int]],
-        near: bool = False,
-    ) -> None:
-        """Call the micro-kernel for `count` rows; `prefetch(rows)` gives its `ahead` and `lines`."""
-        f = self.f
-
-        def call(rows: int) -> None:
-            ahead, lines = prefetch(rows)
-            step = LANES * kernels.vectors
-            for first in range(0, self.width if kernels.vectors == self.vectors else step, step):
-                sums = f.at(self.sums, "float", first)
-                kernels.call(rows, a, f.at(b, "float", first), sums, ahead, lines, near)
-
-        dispatch(f, count, self._row_counts(), call)
 
     def _pack(self, source: Value, step: Int, columns: Int | None) -> Value:
         """Copy k rows of `width` columns (`columns` of them there, the others 0) to scratch; return where."""

@@ -87,11 +87,13 @@ class Strides:
 class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
-    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile.
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `adds`:
+    sums begin with what c holds, not at 0.
     """
 
-    def __init__(self, f: Function, name: str, strides: Strides, vectors: int) -> None:
+    def __init__(self, f: Function, name: str, strides: Strides, vectors: int, adds: bool = False) -> None:
         self.f = f
+        self.adds = adds
         self.name = name
         self.strides = strides
         self.vectors = vectors
@@ -114,7 +116,13 @@ class MicroKernels:
         strides = self.strides.bound(params)
         steps_of_trip = unroll(rows)
         whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
-        sums = [Value(VECTOR, "zeroinitializer")] * (rows * self.vectors)
+        places = [
+            g.at(row, "float", LANES * v)
+            for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
+            for v in range(self.vectors)
+        ]
+        zero = Value(VECTOR, "zeroinitializer")
+        sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
         for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
             if begin == end:
                 continue
@@ -133,10 +141,8 @@ class MicroKernels:
                         _prefetch(g, unread(g, ahead, g.add(place, line * LINE)), 2)
                 k.next(*sums)
             sums = k.results
-        for r in range(rows):
-            row = g.at(c, "float", g.mul(r, strides.ldc))
-            for v in range(self.vectors):
-                g.store(sums[r * self.vectors + v], g.at(row, "float", LANES * v), align=4)
+        for value, place in zip(sums, places, strict=True):
+            g.store(value, place, align=4)
 
     def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
         """Prefetch this micro-kernel's part of `steps` rows of B."""

@@ -1,0 +1,228 @@
+"""A block of A's rows against one tile of B's columns: row tiles for the micro-kernel, and what they
+prefetch.
+
+The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, the panels
+that come next follow in memory, and each row tile prefetches its share of them. Rows of many steps are
+computed in chunks of CHUNK steps, each for all row tiles: what the second-level cache holds is then A's block
+and two chunks of B, not two whole tiles. Sums wait in scratch between chunks, so k still ascends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .bodies import LANES
+from .llvm import Function, Int, Value
+from .microkernel import (
+    LINE,
+    PANEL,
+    VECTOR,
+    MicroKernels,
+    Schedule,
+    Strides,
+    dispatch,
+    each_tile,
+    shares,
+    unread,
+    unroll,
+)
+
+CHUNK = 384  # steps of k; longer sums by half or more are split
+NEAR = 32  # rows of B that a lone row tile reads ahead
+SPREAD = (1, 2, 4, 8)  # lines that a trip of a micro-kernel may prefetch
+Done = Callable[[Int, Int, Value], None]  # (first row, rows, their sums)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What comes next of B: `size` floats at `first`, and as many `apart` floats later (0: no more)."""
+
+    first: Value
+    size: Int
+    apart: Int = 0
+
+
+def is_chunked(k: Int) -> bool:
+    """Return True where sums of `k` steps are computed in chunks."""
+    return isinstance(k, int) and k >= CHUNK + CHUNK // 2
+
+
+class RowTiles:
+    """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns."""
+
+    def __init__(self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule) -> None:
+        self.f = f
+        self.m, self.block, self.k, self.width = m, block, k, width
+        self.most, self.vectors = tile.rows, tile.vectors
+
+    def sums_bytes(self, in_panels: bool) -> int:
+        """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
+        is_kept = in_panels and is_chunked(self.k)
+        return 4 * self.width * (max(self.most, self.block) if is_kept else self.most)
+
+    def counts(self) -> list[int]:
+        """Return the numbers of rows that a row tile may have."""
+        if not isinstance(self.m, int):
+            return list(range(1, self.most + 1))
+        last = self.m - self.m // self.block * self.block
+        whole = shares(self.block, self.most) if self.m >= self.block else set()
+        return sorted(whole | shares(last, self.most))
+
+    def from_panels(
+        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value, done: Done
+    ) -> None:
+        """Compute `rows` rows of `columns` (None: all) of a weight in panels; `done` gets each row tile."""
+        f, kernels = self.f, MicroKernels(self.f, "micro", strides, self._used(columns))
+        after = unread(f, b, f.mul(self.k, self.width))
+        if not is_chunked(self.k):
+            ahead = Ahead(after, f.mul(self.k, self.width))
+            self._each(kernels, a, b, rows, sums, ahead, done)
+            return
+        self._clear(rows, sums)
+        with f.loop(0, self.k, CHUNK) as chunk:
+            left = f.sub(self.k, chunk.index)
+            is_last = f.less(left, CHUNK + 1)
+            steps = CHUNK if f.urem(self.k, CHUNK) == 0 else f.minimum(CHUNK, left)
+            here = f.at(b, "float", f.mul(chunk.index, PANEL))
+            following = unread(f, here, CHUNK * PANEL)
+            first = f.op("ptr", f"select i1 {is_last.name}, ptr {after.name}, ptr {following.name}")
+            ahead = Ahead(first, CHUNK * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
+            adding = MicroKernels(f, "chunk", replace(strides, k=steps), kernels.vectors, adds=True)
+
+            def finish(begin: Int, count: Int, at: Value) -> None:
+                with f.when(is_last):
+                    done(begin, count, at)
+
+            self._each(adding, f.at(a, "float", chunk.index), here, rows, sums, ahead, finish)
+
+    def from_rows(
+        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value, done: Done
+    ) -> None:
+        """The same for rows of B in scratch."""
+        self._each(MicroKernels(self.f, "rows", strides, self._used(columns)), a, b, rows, sums, None, done)
+
+    def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, done: Done) -> None:
+        """The same for at most `most` rows and B in place."""
+        kernels = MicroKernels(self.f, "in_place", strides, self.vectors)
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            self._alone(kernels, count, a, b, sums)
+            done(begin, count, sums)
+
+        each_tile(self.f, rows, self.most, row_tile)
+
+    def _used(self, columns: Int | None) -> int:
+        """Return the vectors of a micro-kernel for `columns`: no more than those known to be there."""
+        return min(self.vectors, -(-columns // LANES)) if isinstance(columns, int) else self.vectors
+
+    def _clear(self, rows: Int, sums: Value) -> None:
+        f = self.f
+        with f.loop(0, f.mul(rows, self.width), LANES) as place:
+            f.store(Value(VECTOR, "zeroinitializer"), f.at(sums, "float", place.index), align=4)
+
+    def _each(
+        self,
+        kernels: MicroKernels,
+        a: Value,
+        b: Value,
+        rows: Int,
+        sums: Value,
+        ahead: Ahead | None,
+        done: Done,
+    ) -> None:
+        """Compute every row tile; sums of chunks (kernels that add) keep their places."""
+        f = self.f
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+            place = f.at(sums, "float", f.mul(begin, self.width)) if kernels.adds else sums
+            self._multiply(kernels, rows, count, left, b, number, place, ahead)
+            done(begin, count, place)
+
+        each_tile(f, rows, self.most, row_tile)
+
+    def _multiply(
+        self,
+        kernels: MicroKernels,
+        rows: Int,
+        count: Int,
+        a: Value,
+        b: Value,
+        number: Int,
+        sums: Value,
+        ahead: Ahead | None,
+    ) -> None:
+        """Compute row tile `number`, of `count` rows, of a block of `rows`.
+
+        A lone row tile is fed straight from memory: it reads ahead in its own panels.
+        """
+        f = self.f
+
+        def alone() -> None:
+            self._alone(kernels, count, a, b, sums)
+
+        def spread(lines: int) -> None:
+            assert ahead is not None
+            self._call(kernels, count, a, b, sums, lambda r: self._share(ahead, b, number, lines, r), lines)
+
+        if ahead is None:
+            self._call(kernels, count, a, b, sums, lambda _: b, 0)
+        elif isinstance(rows, int):
+            n = -(-rows // self.most)
+            alone() if n == 1 else spread(self._lines(n))
+        else:
+            dense, sparse = self._lines(4), self._lines(16)
+            is_lone, is_low = f.less(rows, self.most + 1), f.less(rows, self.most * 8)
+            f.either(is_lone, alone, lambda: f.either(is_low, lambda: spread(dense), lambda: spread(sparse)))
+
+    def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
+        near = unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
+        self._call(kernels, count, a, b, sums, lambda _: near, 0, near=True)
+
+    def _lines(self, n: int) -> int:
+        """Return the cache lines that each trip of `n` row tiles prefetches, to ask for all of `ahead`."""
+        wanted = self.width // LINE * unroll(self.most)
+        return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
+
+    def _share(self, ahead: Ahead, b: Value, number: Int, lines: int, rows: int) -> Value:
+        """Return where row tile `number` prefetches `lines` a trip: in `ahead` while some are left.
+
+        Then what is near stands in for them.
+        """
+        f = self.f
+        steps = CHUNK if is_chunked(self.k) else self.k
+        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows)), lines * LINE))
+        if begin == 0:
+            return ahead.first
+        place, end = unread(f, ahead.first, begin), ahead.size
+        if ahead.apart != 0:
+            second = unread(f, place, f.sub(ahead.apart, ahead.size))
+            is_first = f.less(begin, ahead.size)
+            place = f.op("ptr", f"select i1 {is_first.name}, ptr {place.name}, ptr {second.name}")
+            end = f.mul(end, 2)
+        is_left = f.less(begin, end)
+        return f.op("ptr", f"select i1 {is_left.name}, ptr {place.name}, ptr {b.name}")
+
+    def _call(
+        self,
+        kernels: MicroKernels,
+        count: Int,
+        a: Value,
+        b: Value,
+        sums: Value,
+        ahead: Callable[[int], Value],
+        lines: int,
+        near: bool = False,
+    ) -> None:
+        """Call the micro-kernel for `count` rows; `ahead(rows)` is where it prefetches."""
+        f = self.f
+        step = LANES * kernels.vectors
+
+        def call(rows: int) -> None:
+            from_here = ahead(rows)
+            for first in range(0, self.width if kernels.vectors == self.vectors else step, step):
+                there = f.at(sums, "float", first)
+                kernels.call(rows, a, f.at(b, "float", first), there, from_here, lines, near)
+
+        dispatch(f, count, self.counts(), call)
