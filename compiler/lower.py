@@ -386,6 +386,8 @@ def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
         if isinstance(item, sympy.Expr):
             item = simplify(item)
             return item if isinstance(item, int) else dims.setdefault(item, Dim(len(dims)))
+        if isinstance(item, Index) and item.scale < 0 and isinstance(item.offset, sympy.Expr):
+            item = replace(item, offset=cast(Any, sympy.Max(item.offset, 0)))  # below 0 for empty loops only
         if isinstance(item, tuple):
             return tuple(visit(part) for part in item)
         if is_dataclass(item) and not isinstance(item, type):

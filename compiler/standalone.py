@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..jit.spec import Buffer, KernelSpec, Scatter, Sort
+from ..jit.spec import Buffer, KernelSpec, Scan, Scatter, Sort
 from .access import shape_of
 from .ir import Node, Value
 from .types import TensorType
@@ -25,6 +25,11 @@ def _buffer(value: Value, is_output: bool = False) -> Buffer:
     return Buffer(cast(TensorType, value.type).dtype, cast(Any, shape_of(value)), is_output)
 
 
+def _scan(node: Node) -> Scan:
+    rows, length, columns = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Scan(0, buffers_of(node), rows, length, columns, node.attrs["op"])
+
+
 def _scatter(node: Node) -> Scatter:
     updates = cast(Any, tuple(node.attrs["updates"]))
     return Scatter(0, buffers_of(node), updates, node.attrs["axis"], node.attrs["mode"])
@@ -35,4 +40,4 @@ def _sort(node: Node) -> Sort:
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
-SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter, "sort": _sort}
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter, "scan": _scan, "sort": _sort}

@@ -139,22 +139,37 @@ class Accessor:
     def load(self, access: Access) -> Vec:
         """Emit the load; return registers. Lanes not allowed or masked are 0."""
         f, kind = self.f, vector(self.element, LANES)
-        scattered = access.lane_offsets is not None or access.stride not in (0, 1)
+        scattered = access.lane_offsets is not None or access.stride not in (0, 1, -1)
         if not scattered and access.stride == 0:
             raw = f.splat(self._load_scalar(access), LANES)
         elif scattered:
             lanes = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
             raw = self._intrinsic("gather", kind, self._pointers(access), lanes)
         else:
-            start, mask = f.at(self.base, self.element, access.offset), self._lanes(access)
+            start, mask = self._row(access, self._lanes(access))
             if mask is None:
                 raw = f.load(kind, start, self.align)
             else:
                 raw = self._intrinsic("load", kind, start, mask)
+            raw = self._along(access, raw)
         loaded = Vec(f, raw)
         if DTYPES[self.dtype].memory == "half":
             loaded = loaded.convert("bitcast", "half")
         return from_memory(loaded, self.dtype)
+
+    def _row(self, access: Access, mask: Value | None) -> tuple[Value, Value | None]:
+        """Return the address of the first of LANES elements side by side, and their mask; a stride of -1 ends
+        at lane 0."""
+        first = access.offset if access.stride == 1 else self.f.sub(access.offset, LANES - 1)
+        return self.f.at(self.base, self.element, first), mask and self._along(access, mask)
+
+    def _along(self, access: Access, vector: Value) -> Value:
+        """Return a vector in the order of memory for one in that of the lanes, or the other way round."""
+        if access.stride == 1:
+            return vector
+        order = ", ".join(f"i32 {LANES - 1 - lane}" for lane in range(LANES))
+        text = f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{LANES} x i32> <{order}>"
+        return self.f.op(vector.type, text)
 
     def _load_scalar(self, access: Access) -> Value:
         f = self.f
@@ -176,24 +191,23 @@ class Accessor:
         raw = to_memory(value, self.dtype)
         if raw.element == "half":
             raw = raw.convert("bitcast", "i16")
-        if access.lane_offsets is not None or access.stride not in (0, 1):
+        if access.lane_offsets is not None or access.stride not in (0, 1, -1):
             mask = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
             self._masked_store("scatter", f"v{LANES}p0", raw.value, self._pointers(access), mask)
         elif access.stride == 0:
             self._store_scalar(access, raw)
         else:
-            start, lanes = f.at(self.base, self.element, access.offset), self._lanes(access)
-            if lanes is None:
-                f.store(raw.value, start, self.align)
-            elif lanes == tail_mask(f, 1):
+            lanes = self._lanes(access)
+            if lanes is not None and lanes == tail_mask(f, 1):
                 # LLVM 22 stores a truncated vector's one constant lane at the width before truncation.
-                f.store(
-                    f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0"),
-                    start,
-                    self.align,
-                )
+                first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
+                f.store(first, f.at(self.base, self.element, access.offset), self.align)
+                return
+            start, mask = self._row(access, lanes)
+            if mask is None:
+                f.store(self._along(access, raw.value), start, self.align)
             else:
-                self._masked_store("store", "p0", raw.value, start, lanes)
+                self._masked_store("store", "p0", self._along(access, raw.value), start, mask)
 
     def _masked_store(self, name: str, pointer: str, value: Value, place: Value, mask: Value) -> None:
         mangled = f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{pointer}"

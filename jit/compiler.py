@@ -15,7 +15,7 @@ from time import perf_counter
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, SizeRange
-from . import attention, concat, conv, matmul, nest, places, scatter, search, sort
+from . import attention, concat, conv, matmul, nest, places, scan, scatter, search, sort
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings
 from .link import Blob, link
 from .llvm import Bounded, Function, Int
@@ -30,6 +30,7 @@ from .spec import (
     Matmul,
     Nest,
     Places,
+    Scan,
     Scatter,
     Search,
     Size,
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Generator] = {
     Attention.family: attention.emit,
     Scatter.family: scatter.emit,
     Sort.family: sort.emit,
+    Scan.family: scan.emit,
     Places.family: places.emit,
     Search.family: search.emit,
 }
@@ -216,6 +218,8 @@ def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[
         yield from _body_accesses(spec.epilogue, loops[:-1])
     elif isinstance(spec, Scatter):
         yield from _body_accesses(scatter.body_of(spec), spec.updates)
+    elif isinstance(spec, Scan):
+        yield from _body_accesses(scan.body_of(spec), (spec.rows, spec.length, spec.columns))
     elif isinstance(spec, Sort):
         yield sort.X, (Index(loop=0), Index(loop=1)), (spec.rows, spec.keep)
     elif isinstance(spec, Places | Search):

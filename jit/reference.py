@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import reference_moves
+from . import reference_moves, reference_scan
 from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
@@ -29,6 +29,7 @@ from .spec import (
     Matmul,
     Nest,
     Places,
+    Scan,
     Scatter,
     Search,
     Size,
@@ -332,7 +333,7 @@ class _Evaluation:
         a = self.body(spec.prologue, loops)[len(spec.prologue) - 1]
         return np.broadcast_to(a, (*a.shape[:-1], self.size(spec.k)))
 
-    def moves(self, spec: Scatter | Sort | Places | Search) -> None:
+    def moves(self, spec: Scatter | Sort | Scan | Places | Search) -> None:
         """Run a family that moves elements to places which depend on data."""
         pairs = list(zip(self.arrays, spec.buffers, strict=True))
         args = [from_memory(array, buffer.dtype) for array, buffer in pairs if not buffer.is_output]
@@ -340,8 +341,10 @@ class _Evaluation:
         for value, (array, dtype) in zip(self.moved(spec, args), outputs, strict=True):
             array[...] = to_memory(value, dtype)
 
-    def moved(self, spec: Scatter | Sort | Places | Search, args: list[Array]) -> Sequence[Array]:
+    def moved(self, spec: Scatter | Sort | Scan | Places | Search, args: list[Array]) -> Sequence[Array]:
         """Return the results of a family that moves elements."""
+        if isinstance(spec, Scan):
+            return reference_scan.scan(args[0], spec.op)
         if isinstance(spec, Sort):
             return reference_moves.sort(*args, self.size(spec.keep), spec.descending)
         if isinstance(spec, Places):

@@ -302,8 +302,29 @@ class Search:
     right: bool
 
 
-KernelSpec = Nest | Concat | Matmul | Attention | Scatter | Sort | Places | Search
-FAMILIES: dict[str, type] = {family.family: family for family in (Nest, Concat, Matmul, Conv, Attention, Scatter, Sort, Places, Search)}
+@dataclass(frozen=True)
+class Scan:
+    """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
+
+    Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
+    `op`: a key of `jit.scan.RULES` (sum, prod, max, min, logsumexp). A row is scanned by vectors where
+    `columns` is the int 1, else position by position (see `jit.scan`).
+    """
+
+    family: ClassVar[str] = "scan"
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    rows: Size
+    length: Size
+    columns: Size
+    op: str
+
+
+KernelSpec = Nest | Concat | Scan | Matmul | Attention | Scatter | Sort | Places | Search
+FAMILIES: dict[str, type] = {
+    family.family: family
+    for family in (Nest, Concat, Scan, Matmul, Conv, Attention, Scatter, Sort, Places, Search)
+}
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -374,7 +395,9 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "window": _window,
 }
 _DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
-_DECODERS |= dict.fromkeys(("rows", "length", "keep", "count", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size)
+_DECODERS |= dict.fromkeys(
+    ("rows", "length", "columns", "keep", "count", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size
+)
 
 
 def to_json(spec: KernelSpec) -> str:

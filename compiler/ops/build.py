@@ -171,6 +171,35 @@ def flip(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     return x
 
 
+def iota(b: Builder, length: DimExpr, axis: int = 0, rank: int = 1) -> Value:
+    """Return the positions 0, 1, .. along `axis`, of size 1 along the other axes."""
+    line = b.one("iota", start=0, step=1, length=simplify(length), dtype="i64")
+    return reshape(b, line, [length if i == axis else 1 for i in range(rank)])
+
+
+def diagonal(b: Builder, x: Value, row: int, column: int, length: DimExpr) -> Value:
+    """Return the elements x[.., row + i, column + i] of the last two axes, i below `length`."""
+    *outer, n_rows, n_columns = shape_of(x)
+    line = reshape(b, x, [*outer, product((n_rows, n_columns))])
+    first = simplify(row * n_columns + column)
+    if isinstance(n_columns, int):
+        return take(b, line, len(outer), 0 if length == 0 else first, length, n_columns + 1)
+    places = pointwise(b, "add", pointwise(b, "mul", iota(b, length), simplify(n_columns + 1)), first)
+    return b.one("gather", line, places, axis=len(outer))
+
+
+def windows(b: Builder, x: Value, axis: int, size: int, step: int, count: DimExpr) -> Value:
+    """Return `count` windows of `size` positions along `axis`, `step` apart; a window's positions come
+    last."""
+    shape = shape_of(x)
+    last = [*(i for i in range(len(shape) + 1) if i != axis + 1), axis + 1]
+    if size == step:
+        x = take(b, x, axis, 0, simplify(count * size))
+        return permute(b, reshape(b, x, [*shape[:axis], count, size, *shape[axis + 1 :]]), last)
+    first = pointwise(b, "mul", iota(b, count, 0, 2), step)
+    return permute(b, b.one("gather", x, pointwise(b, "add", first, iota(b, size, 1, 2)), axis=axis), last)
+
+
 def drop_axis(b: Builder, x: Value, axis: int) -> Value:
     """Return `x` without `axis`, whose size is 1."""
     shape = shape_of(x)
@@ -206,7 +235,7 @@ def pad(b: Builder, x: Value, amounts: Sequence[tuple[DimExpr, DimExpr]], value:
     """Return `x` with (low, high) positions of `value` added at each axis; negative amounts cut positions
     off."""
     for axis, (low, high) in reversed(list(enumerate(amounts))):
-        x = _cut(b, x, axis, low, high)
+        x = cut(b, x, axis, low, high)
         shape, parts = shape_of(x), [x]
         for amount, place in ((low, 0), (high, 2)):
             if is_above(b, amount, 0):
@@ -216,7 +245,7 @@ def pad(b: Builder, x: Value, amounts: Sequence[tuple[DimExpr, DimExpr]], value:
     return x
 
 
-def _cut(b: Builder, x: Value, axis: int, low: DimExpr, high: DimExpr) -> Value:
+def cut(b: Builder, x: Value, axis: int, low: DimExpr, high: DimExpr) -> Value:
     """Return `x` without the positions at the ends of an axis that negative amounts name."""
     first, last = (0 if is_above(b, amount, -1) else simplify(-amount) for amount in (low, high))
     length = simplify(shape_of(x)[axis] - first - last)

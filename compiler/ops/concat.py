@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, equal, simplify
+from ..dims import DimExpr, equal, format_dim, simplify
 from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Value
 from ..types import TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .rules import Attrs, Types, check_axis, equal_shapes, same_dtype, show, tensors
 from .views import position_of, slice_bounds
@@ -179,6 +180,75 @@ def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: DimExpr) -
     return B.place(b, x, src, axis, first, 1)
 
 
+def diagonal_scatter(
+    b: Builder, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """x with the elements x[.., i, i + offset, ..] of two axes replaced by src."""
+    shape = B.shape_of(x)
+    rank = len(shape)
+    rows, columns = (B.axis_of("diagonal_scatter", dim, rank) for dim in (dim1, dim2))
+    below = max(-offset, 0)
+    src = B.cast_to(b, src, B.dtype_of(x))
+    after = simplify(shape[rows] - below - B.shape_of(src)[-1])
+    line = B.pad(b, src, [*[(0, 0)] * (rank - 2), (below, after)])  # an element for each row
+    others = [i for i in range(rank) if i not in (rows, columns)]
+    placed = B.reshape(b, line, [*(shape[i] for i in others), shape[rows], 1])
+    order = [*others, rows, columns]
+    placed = B.permute(b, placed, [order.index(i) for i in range(rank)])
+    row, column = (B.iota(b, shape[axis], axis, rank) for axis in (rows, columns))
+    on = B.pointwise(b, "eq", B.pointwise(b, "add", row, offset), column)
+    return B.expand(b, B.where(b, on, placed, x), shape)
+
+
+# Padding from the input ---------------------------------------------------------------------------
+
+
+def _sides(pad: Sequence[DimExpr], rank: int) -> list[tuple[int, DimExpr, DimExpr]]:
+    """Return (axis, low, high) for torch's list of amounts, the last axis first."""
+    return [(rank - 1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
+
+
+def reflection_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
+    """x continued beyond its edges as in a mirror at its first and last positions."""
+    for axis, low, high in _sides(padding, len(B.shape_of(x))):
+        size = B.shape_of(x)[axis]
+        for amount in (low, high):
+            add_guard(
+                b,
+                sympy.Lt(sympy.sympify(amount), sympy.sympify(size)),
+                f"reflection_pad: {format_dim(amount)} positions are added to an axis of size "
+                f"{format_dim(size)}; there may be at most one less than it has",
+            )
+        before = B.flip(b, B.take(b, x, axis, 1, low), [axis])
+        after = B.flip(b, B.take(b, x, axis, simplify(size - 1 - high), high), [axis])
+        x = B.concat(b, [before, x, after], axis)
+    return x
+
+
+def replication_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
+    """x with its first and last positions repeated beyond its edges; negative amounts cut positions off."""
+    for axis, low, high in _sides(padding, len(B.shape_of(x))):
+        size = B.shape_of(x)[axis]
+        add_guard(
+            b,
+            sympy.Ge(sympy.sympify(size), 1),
+            f"replication_pad: an axis of size {format_dim(size)} has no edge; it needs at least 1 position",
+        )
+        ends = ((low, 0), (high, simplify(size - 1)))
+        sides = [
+            _repeated(b, B.take(b, x, axis, at, 1), axis, n) if B.is_above(b, n, 0) else None
+            for n, at in ends
+        ]
+        x = B.cut(b, x, axis, low, high)
+        x = B.concat(b, [part for part in (sides[0], x, sides[1]) if part is not None], axis)
+    return x
+
+
+def _repeated(b: Builder, x: Value, axis: int, times: DimExpr) -> Value:
+    shape = B.shape_of(x)
+    return B.expand(b, x, (*shape[:axis], times, *shape[axis + 1 :]))
+
+
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.cat.default", "aten.concat.default"), cat),
     Composite(("aten.stack.default",), stack),
@@ -186,4 +256,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.roll.default",), roll),
     Composite(("aten.slice_scatter.default",), slice_scatter),
     Composite(("aten.select_scatter.default",), select_scatter),
+    Composite(("aten.diagonal_scatter.default",), diagonal_scatter),
+    Composite(tuple(f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)), reflection_pad),
+    Composite(tuple(f"aten.replication_pad{n}d.default" for n in (1, 2, 3)), replication_pad),
 )

@@ -241,6 +241,52 @@ def _extremum(op: str) -> Callable[..., Value]:
     return expand
 
 
+def _place(op: str) -> Callable[..., Value]:
+    def expand(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        if dim is None:
+            rank = len(B.shape_of(x))
+            place = place_of(b, op, B.reshape(b, x, [B.product(B.shape_of(x))]), 0, False)
+            return B.reshape(b, place, [1] * rank) if keepdim else place
+        return place_of(b, op, x, dim, keepdim)
+
+    expand.__doc__ = f"The first place of the {op} along an axis (of all elements for None); NaN is one."
+    return expand
+
+
+def place_of(b: Builder, op: str, x: Value, dim: int, keepdim: bool) -> Value:
+    """Return the first place (i64) of the "max" or "min" along an axis: of a NaN, where there is one."""
+    shape = B.shape_of(x)
+    if not shape:
+        return B.full(b, 0, "i64")
+    axis = B.axis_of(f"arg{op}", dim, len(shape))
+    require_elements(b, f"arg{op}", shape[axis])
+    x = B.cast_to(b, x, "u8") if B.dtype_of(x) == "bool" else x
+    is_best = B.pointwise(b, "eq", x, B.reduce(b, f"reduce_{op}", x, [axis], True))
+    if B.dtype_of(x) in FLOAT_DTYPES:
+        is_best = B.pointwise(b, "or", is_best, b.one("isnan", x))
+    places = B.where(b, is_best, B.iota(b, shape[axis], axis, len(shape)), shape[axis])
+    return B.reduce(b, "reduce_min", B.expand(b, places, shape), [axis], keepdim)
+
+
+def _extremum_and_place(op: str) -> Callable[..., tuple[Value, Value]]:
+    def expand(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+        return _extremum(op)(b, x, [dim] if B.shape_of(x) else [], keepdim), place_of(b, op, x, dim, keepdim)
+
+    expand.__doc__ = f"The {op} along an axis and its first place; NaN is one."
+    return expand
+
+
+def _moments(function: Callable[..., Value]) -> Callable[..., tuple[Value, Value]]:
+    """The variance or its root, and the mean."""
+
+    def expand(
+        b: Builder, x: Value, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+    ) -> tuple[Value, Value]:
+        return function(b, x, dim, correction=correction, keepdim=keepdim), mean(b, x, dim, keepdim)
+
+    return expand
+
+
 def _logical(op: str) -> Callable[..., Value]:
     def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
         axes = B.axes_of(op, dim, len(B.shape_of(x)))
@@ -326,6 +372,10 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.prod.default",), _cast_then_reduce(_summing("prod"))),
     Composite(("aten.amax.default", "aten.max.default"), _extremum("max")),
     Composite(("aten.amin.default", "aten.min.default"), _extremum("min")),
+    Composite(("aten.argmax.default",), _place("max")),
+    Composite(("aten.argmin.default",), _place("min")),
+    Composite(("aten.max.dim",), _extremum_and_place("max")),
+    Composite(("aten.min.dim",), _extremum_and_place("min")),
     Composite(("aten.any.default", "aten.any.dim", "aten.any.dims"), _logical("any")),
     Composite(("aten.all.default", "aten.all.dim", "aten.all.dims"), _logical("all")),
     Composite(("aten.mean.dim",), mean),
@@ -334,6 +384,8 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.var.dim",), _var_dim),
     Composite(("aten.var.default",), _var_all),
     Composite(("aten.std.correction",), _root_of(variance)),
+    Composite(("aten.var_mean.correction",), _moments(variance)),
+    Composite(("aten.std_mean.correction",), _moments(_root_of(variance))),
     Composite(("aten.std.dim",), _root_of(_var_dim)),
     Composite(("aten.std.default",), _root_of(_var_all)),
     Composite(("aten.linalg_vector_norm.default",), vector_norm),

@@ -143,7 +143,7 @@ OPS: tuple[Op, ...] = (
         "slice",
         "view",
         "slice(Tensor x; axis, start, length, step) -> Tensor",
-        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds; the step is not 0.",
+        "Positions start, start + step, ... (`length` of them) of one axis, all in bounds; no step of 0.",
         _infer_slice,
         _slice,
         samples=(
@@ -377,6 +377,43 @@ def unbind(b: Builder, x: Value, dim: int = 0) -> tuple[Value, ...]:
     return tuple(B.drop_axis(b, B.take(b, x, axis, i, 1), axis) for i in range(size))
 
 
+def flip(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    """x with the order along the named axes reversed."""
+    return B.flip(b, x, B.axes_of("flip", dims, len(B.shape_of(x))) if dims else [])
+
+
+def copy(b: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
+    """src in x's shape and dtype."""
+    return B.expand(b, B.cast_to(b, src, B.dtype_of(x)), B.shape_of(x))
+
+
+def diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The elements x[.., i, i + offset, ..] of two axes, as the last axis."""
+    shape = B.shape_of(x)
+    rows, columns = (B.axis_of("diagonal", dim, len(shape)) for dim in (dim1, dim2))
+    if rows == columns:
+        raise ShapeError(f"diagonal: dim1 and dim2 are both {dim1}; they must be two axes")
+    x = B.permute(b, x, [*(i for i in range(len(shape)) if i not in (rows, columns)), rows, columns])
+    below, above = max(-offset, 0), max(offset, 0)
+    length = sympy.Min(simplify(shape[rows] - below), simplify(shape[columns] - above))
+    return B.diagonal(b, x, below, above, at_least(b, simplify(length), 0))
+
+
+def at_least(b: Builder, size: DimExpr, least: int) -> DimExpr:
+    """Return max(size, least)."""
+    return _limited(b, sympy.Max, least, size)
+
+
+def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
+    """The windows of `size` positions, `step` apart, along an axis; a window's positions come last."""
+    shape = B.shape_of(x)
+    if not shape:
+        return B.reshape(b, x, [1])
+    axis = B.axis_of("unfold", dimension, len(shape))
+    count = at_least(b, simplify(B.divide(shape[axis] - size, step) + 1), 0)
+    return B.windows(b, x, axis, size, step, count)
+
+
 def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """x itself: values are immutable here and memory formats are the compiler's business."""
     return x
@@ -405,6 +442,10 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes"), split),
     Composite(("aten.chunk.default",), chunk),
     Composite(("aten.unbind.int",), unbind),
+    Composite(("aten.flip.default",), flip),
+    Composite(("aten.copy.default",), copy),
+    Composite(("aten.diagonal.default",), diagonal),
+    Composite(("aten.unfold.default",), unfold),
     Composite(
         (
             "aten.alias.default",

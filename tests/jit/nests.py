@@ -6,7 +6,7 @@ from typing import Any
 
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, Size
 
-N, M = Dim(0), Dim(1)
+N, M, K = Dim(0), Dim(1), Dim(2)
 
 
 def at(*loops: int | Index | None) -> tuple[Index, ...]:

@@ -108,6 +108,17 @@ def test_transpose(dims):
     np.testing.assert_array_equal(run(nests.transpose(), dims, [x])[0], x.T)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [(3, 17), (40, 131), (2, 1), (3, 0), (2, 64)])
+def test_rows_read_and_written_backwards(dims, dtype):
+    x, back = random(dims, dtype, "x"), Index(loop=1, scale=-1, offset=nests.K)
+    read, written = Body(), Body()
+    read.store(read.load(dtype, (N, M), at(0, back)), (N, M), at(0, 1))
+    written.store(written.load(dtype, (N, M), at(0, 1)), (N, M), at(0, back))
+    for body in (read, written):
+        np.testing.assert_array_equal(run(body.nest(N, M, n_dims=3), (*dims, max(dims[1] - 1, 0)), [x])[0], x[:, ::-1])
+
+
 @pytest.mark.parametrize("dims", [d for d in SIZES if 0 < d[1] < 10_000])
 def test_softmax(dims):
     x = random(dims, "f32", "x") * 5
