@@ -24,6 +24,10 @@ from ..pieces import Cuts, arg_access, can_cut, part_sizes
 from .prologue import CHEAP, find_prologue, is_read
 
 
+#: A kernel computes a value at so many places of its result at most for one element; more are read from memory.
+MOST_PLACES = 4
+
+
 class Demand(NamedTuple):
     """One use of a value by a kernel: at `access`; `memory`: it is read from memory there (through views at
     most)."""
@@ -79,6 +83,8 @@ class Fusion:
         )
         one_group = len({demand.group for demand in demands}) == 1
         joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
+        if kind not in ("view", "source") and len({demand.access for demand in demands}) > MOST_PLACES:
+            joins = False  # windows that overlap: computed once, not for each of their taps
         places = {demand.access for demand in demands if demand.group.cuts}
         if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:
             joins = False  # computed once, not in several pieces
