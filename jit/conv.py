@@ -18,8 +18,8 @@ import numpy as np
 from .abi import Generated, resolve
 from .bodies import LANES
 from .llvm import Function, Int, Value
-from .matmul import _check, _Matmul, pack_panels
-from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, default_schedule, load, tail
+from .matmul import _check, _Matmul, choose_schedule, pack_panels
+from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from .spec import Conv, Size
 
 UNROLL = 4  # vectors in one trip of a copy
@@ -33,7 +33,7 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or default_schedule(f)
+    name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     if name not in SCHEDULES:
         raise ValueError(f"conv kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
     _check(spec)
@@ -66,7 +66,7 @@ class _Conv(_Matmul):
 
     def _left(self, sizes: Sequence[Int]) -> Patches:  # type: ignore[override]
         f, spec = self.f, self.conv
-        panel = 0 if self.b is None else f.mul(self.k, PANEL)
+        panel = 0 if self.b is None else f.mul(self.k, self.width)
         place = f.at(self.packed, "float", panel)
         return Patches(f, spec, sizes, self.bodies.addresses[spec.a], place)
 
@@ -74,7 +74,7 @@ class _Conv(_Matmul):
         spec, generated = self.conv, super().emit(name)
         row = 4 * self.block
         scratch = (*generated.scratch, (row, (spec.k,)), (row * LANES + 4 * LANES, ()))
-        columns = (_group_columns(spec), PANEL)
+        columns = (_group_columns(spec), self.width)
         tiles = ((spec.window.groups, 1), *generated.tiles[:-1], columns)
         return replace(generated, scratch=scratch, tiles=tiles)
 
@@ -82,16 +82,27 @@ class _Conv(_Matmul):
         return self._starts_block(tile, panel)
 
     def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Tile) -> None:
-        """Emit a tile, of the panel and columns of all groups from here on."""
+        """Emit a tile, of the panel and columns of all groups from here on.
+
+        Columns count the padding of the groups' last panels, as B does; the epilogue takes it off.
+        """
         f = self.f
         group, *outer = batch
-        first = f.add(panel, f.mul(group, f.ceildiv(self.n, PANEL)))
-        column = f.add(n0, f.mul(group, self.n))
+        panels = f.ceildiv(self.n, PANEL)
+        first = f.add(panel, f.mul(group, panels))
+        padded = self.n if self.b is not None else f.mul(panels, PANEL)
+        column = f.add(n0, f.mul(group, padded))
+        self.padding = f.mul(group, f.sub(padded, self.n)) if self.conv.window.groups > 1 else 0
 
         def shifted(batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
             tile(outer, m0, rows, first, column, columns)
 
         super()._columns(batch, m0, rows, panel, n0, shifted)
+
+    def _epilogue(
+        self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None, sums: Value
+    ) -> None:
+        super()._epilogue(batch, m0, rows, self.f.sub(n0, self.padding), columns, sums)
 
 
 class Patches:

@@ -18,6 +18,7 @@ from .abi import resolve
 from .constants import rounded
 from .dtypes import DTYPES
 from .math import OPS
+from .reference_conv import group_columns, patches
 from .spec import (
     Attention,
     Body,
@@ -34,7 +35,6 @@ from .spec import (
     Search,
     Size,
     Sort,
-    Window,
 )
 
 Array = Any  # np.ndarray, of any dtype
@@ -288,43 +288,13 @@ class _Evaluation:
 
     def conv(self, spec: Conv) -> None:
         """Run a convolution: each group's patches times its columns."""
-        window, image = spec.window, from_memory(self.arrays[spec.a], spec.buffers[spec.a].dtype)
-        n = self.size(spec.n) // max(window.groups, 1)
-        weights = self.grouped(spec, n)  # [groups, k, n]
-        rows = self.patches(window, image)  # [groups, rows, k]
-        acc = np.moveaxis(rows.astype(np.float64) @ weights.astype(np.float64), 0, 1)
-        outer = [self.size(size) for size in (*spec.batch, spec.m)]
-        shaped = convert(acc.reshape([*outer, window.groups * n]), "f64", "f32")
-        self.body(spec.epilogue, self.loops((*spec.batch, spec.m, spec.n)), shaped)
-
-    def grouped(self, spec: Conv, n: int) -> Array:
-        """Return the weights of every group, `n` columns each."""
-        groups, weights = spec.window.groups, from_memory(self.arrays[spec.b], spec.buffers[spec.b].dtype)
-        if spec.b_layout == "rows":
-            return weights.reshape(-1, groups, n).transpose(1, 0, 2)
-        k, panel = weights.shape[1:]
-        columns = weights.reshape(groups, -1, k, panel).transpose(0, 2, 1, 3)
-        return columns.reshape(groups, k, -1)[:, :, :n]
-
-    def patches(self, window: Window, image: Array) -> Array:
-        """Return the patches [groups, rows, taps * channels of a group] of `image` [N, X.., C]."""
-        out = [self.size(size) for size in window.out]
-        parts = []
-        for tap in np.ndindex(*window.kernel):
-            part, inside = image, np.ones((1,) * image.ndim, bool)
-            for axis, t in enumerate(tap, 1):
-                i = axis - 1
-                at = np.arange(out[i]) * window.stride[i] + t * window.dilation[i] - window.low[i]
-                place, rest = at // window.expansion[i], at % window.expansion[i]
-                good = (rest == 0) & (place >= 0) & (place < image.shape[axis])
-                inside = inside & good.reshape([-1 if a == axis else 1 for a in range(image.ndim)])
-                part = np.take(part, np.where(good, place, 0), axis=axis) if image.shape[axis] else np.zeros(
-                    (*part.shape[:axis], len(at), *part.shape[axis + 1 :]), part.dtype
-                )
-            parts.append(np.where(inside, part, 0))
-        channels = image.shape[-1] // window.groups
-        rows = np.stack(parts, -2).reshape(-1, len(parts), window.groups, channels)
-        return rows.transpose(2, 0, 1, 3).reshape(window.groups, rows.shape[0], -1)
+        groups, n = spec.window.groups, self.size(spec.n)
+        image, weights = (from_memory(self.arrays[i], spec.buffers[i].dtype) for i in (spec.a, spec.b))
+        columns = group_columns(weights, spec.b_layout, groups, n // groups)
+        rows = patches(spec.window, [self.size(size) for size in spec.window.out], image)
+        acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
+        acc = acc.reshape([*(self.size(size) for size in (*spec.batch, spec.m)), n])
+        self.body(spec.epilogue, self.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", "f32"))
 
     def left(self, spec: Matmul, loops: list[Array]) -> Array:
         """Return A [batch.., m, 1, k], read or computed by the prologue."""
