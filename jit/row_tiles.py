@@ -30,7 +30,7 @@ from .microkernel import (
 
 CHUNK = 384  # steps of k; longer sums by half or more are split
 NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 2, 4, 8)  # lines that a trip of a micro-kernel may prefetch
+SPREAD = (1, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 Done = Callable[[Int, Int, Value], None]  # (first row, rows, their sums)
 
 
@@ -168,8 +168,8 @@ class RowTiles:
 
         if ahead is None:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
-        elif isinstance(rows, int):
-            n = -(-rows // self.most)
+        elif isinstance(self.m, int):
+            n = -(-min(self.m, self.block) // self.most)
             alone() if n == 1 else spread(self._lines(n))
         else:
             dense, sparse = self._lines(4), self._lines(16)
