@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from .dims import DimExpr
+from .dims import DimExpr, symbol
 from .types import ScalarType, Type
 
 
@@ -164,6 +164,11 @@ class Builder:
         self.block = block or graph.body
         self.position = position  # None: at the end; else nodes are inserted here, in order
         self.source = ""
+        self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
+
+    def take_size(self) -> DimExpr:
+        """Return the symbol of a size that an operator finds in data: a frontend's, or a new one."""
+        return self.new_sizes.pop(0) if self.new_sizes else symbol(self.graph.new_name("found"))
 
     def insert(self, node: Node, types: Sequence[Type], hint: str = "") -> list[Value]:
         """Insert `node` with results of `types`; return them."""

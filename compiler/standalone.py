@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..jit.spec import Buffer, KernelSpec, Scan, Scatter, Sort
+from ..jit.spec import Buffer, KernelSpec, Places, Scan, Scatter, Search, Sort
 from .access import shape_of
 from .ir import Node, Value
 from .types import TensorType
@@ -27,7 +27,7 @@ def _buffer(value: Value, is_output: bool = False) -> Buffer:
 
 def _scan(node: Node) -> Scan:
     rows, length, columns = cast(Any, shape_of(cast(Value, node.args[0])))
-    return Scan(0, buffers_of(node), rows, length, columns, node.attrs["op"])
+    return Scan(0, buffers_of(node), rows, length, columns, node.attrs["function"])
 
 
 def _scatter(node: Node) -> Scatter:
@@ -40,4 +40,20 @@ def _sort(node: Node) -> Sort:
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
-SPECS: dict[str, Callable[[Node], KernelSpec]] = {"scatter": _scatter, "scan": _scan, "sort": _sort}
+def _places(node: Node) -> Places:
+    (length,) = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Places(0, buffers_of(node), length, node.attrs["count"])
+
+
+def _search(node: Node) -> Search:
+    rows, values = (cast(Any, shape_of(cast(Value, arg))) for arg in node.args)
+    return Search(0, buffers_of(node), values[0], rows[1], values[1], node.attrs["right"])
+
+
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {
+    "scatter": _scatter,
+    "scan": _scan,
+    "sort": _sort,
+    "places": _places,
+    "search": _search,
+}

@@ -23,13 +23,15 @@ from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from ...pytree import call_paths, paths, to_json
+from ..dims import DimExpr
 from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
 from ..ir import Graph, Value
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
+from ..sizes import sizes_named
 from ..types import ScalarType, TensorType
 from .dtypes import dtype_name
-from .fallback import Complex, Fallback, is_complex, reason_against
+from .fallback import Complex, Fallback, is_complex, leaves, reason_against
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import Importer, find_converter
 from .symbols import Symbols
@@ -252,9 +254,21 @@ class ProgramImporter(Importer):
             return self._import_complex(node)
         self._node = node
         args, kwargs = self._arguments(node)
+        n_nodes = len(self.builder.block.nodes)
+        self.builder.new_sizes = self._new_sizes(found)
         result = self.convert(overload_of(node), args, kwargs, source_of(node))
+        made = self.builder.block.nodes[n_nodes:]
+        results = [value for each in made for value in each.results]
+        self._fallback.known |= {size for value in results for size in sizes_named(value)}
         self._check(node, result, found)
         return result
+
+    def _new_sizes(self, found: Any) -> list[DimExpr]:
+        """Return the symbols that the sizes of a result bring, in order."""
+        sizes = [size for leaf in leaves(found) if isinstance(leaf, torch.Tensor) for size in leaf.shape]
+        symbolic = [size for size in sizes if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol]
+        dims = dict.fromkeys(self.symbols.dim(size) for size in symbolic)
+        return [dim for dim in dims if str(dim) not in self._fallback.known]
 
     def can_convert_unknown(self, overload: str) -> bool:
         """Return True where PyTorch is called for the node at hand."""

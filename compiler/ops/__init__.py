@@ -15,6 +15,7 @@ from . import (
     gather,
     matmul,
     normalise,
+    places,
     pointwise,
     pool,
     reduce,
@@ -47,6 +48,7 @@ FAMILIES = (
     gather,
     scatter,
     sort,
+    places,
     values,
     control,
 )

@@ -122,7 +122,9 @@ def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
     length = 1 if found.axis is None else B.shape_of(index)[found.axis]
     low, _ = B.bounds_of(b, found.start)
     fits = (
-        low is not None and low >= 0 and always_at_most(simplify(found.start + length), size, b.graph.symbols)
+        low is not None
+        and low >= 0
+        and always_at_most(simplify(found.start + length), size, b.graph.symbols)
     )
     return found if fits else None
 
@@ -211,7 +213,9 @@ def merged_index(
             index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
         )
         if not known:
-            inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
+            inside = B.pointwise(
+                b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size)
+            )
             merged = B.where(b, inside, merged, _NEVER)
     return cast(Value, merged)
 
@@ -220,16 +224,13 @@ _NEVER = -(2**40)  # stays negative through later steps of merging
 
 
 def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
-    """x[i, j, ..] with integer index tensors (they broadcast; negative ones count from the end) and None for
-    whole axes."""
+    """x[i, j, ..] with integer index tensors (they broadcast; negative ones count from the end), bool masks
+    and None for whole axes."""
+    x, indices = without_masks(b, x, indices)
     shape = B.shape_of(x)
     named = {axis: i for axis, i in enumerate(indices) if i is not None}
-    for i in named.values():
-        if B.dtype_of(i) in ("bool", "u8"):
-            raise UnsupportedOp(
-                "index: a bool mask gives a size that depends on the data; use torch.where with a "
-                "value instead"
-            )
+    if not named:
+        return x
     axes = list(named)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     position = axes[0] if together else 0
@@ -245,6 +246,42 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     n = len(places)
     order = [*range(n, n + position), *range(n), *range(n + position, n + len(rest))]
     return B.permute(b, result, order)
+
+
+def take(b: Builder, x: Value, index: Value) -> Value:
+    """Elements of x as one long axis; negative indices count from the end."""
+    n = B.product(B.shape_of(x))
+    return gather(b, B.reshape(b, x, [n]), wrapped(b, index, n), 0)
+
+
+def size_of(b: Builder, x: Value) -> DimExpr:
+    """Return the size symbol whose value is an integer tensor's only element."""
+    size = b.take_size()
+    b.one("item", B.reshape(b, x, []), symbol=str(size))
+    return size
+
+
+def holding(b: Builder, mask: Value) -> Value:
+    """The places where a mask holds, of all its elements in order: as many as there are."""
+    line = B.reshape(b, B.cast_to(b, mask, "bool"), [B.product(B.shape_of(mask))])
+    total = B.reduce(b, "reduce_sum", B.cast_to(b, line, "i64"), [0], False)
+    return b.one("places", line, count=size_of(b, total))
+
+
+def without_masks(
+    b: Builder, x: Value, indices: Sequence[Value | None]
+) -> tuple[Value, list[Value | None]]:
+    """Return x and its indices with the axes of each bool mask merged to one, indexed by where it holds."""
+    found: list[Value | None] = []
+    for i in indices:
+        if i is not None and B.dtype_of(i) in ("bool", "u8"):
+            shape, axis, n = B.shape_of(x), len(found), len(B.shape_of(i))
+            if n == 0:
+                raise UnsupportedOp("index: a mask without axes has no lowering; use torch.where instead")
+            x = B.reshape(b, x, [*shape[:axis], B.product(shape[axis : axis + n]), *shape[axis + n :]])
+            i = holding(b, i)
+        found.append(i)
+    return x, found
 
 
 def wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
@@ -281,5 +318,6 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.embedding.default",), embedding),
     Composite(("aten.index_select.default",), index_select),
     Composite(("aten.gather.default",), torch_gather),
-    Composite(("aten.index.Tensor",), index),
+    Composite(("aten.index.Tensor", "aten._unsafe_index.Tensor"), index),
+    Composite(("aten.take.default",), take),
 )

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import sympy
 
 from ...jit import reference_moves
 from ...jit.spec import SCATTER_MODES
-from ..dims import equal, symbol
+from ..dims import DimExpr, equal, symbol
 from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Value
 from ..promotion import is_float
 from ..types import TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
-from .gather import merged_index, wrapped
+from .gather import merged_index, size_of, without_masks, wrapped
 from .rules import Attrs, Shape, Types, check_axis, check_dtype, show, tensors
 
 
@@ -212,7 +214,9 @@ def _identity(reduce: str, dtype: str) -> Any:
         return reduce == "amin"
     if is_float(dtype):
         return float("-inf") if reduce == "amax" else float("inf")
-    limits = np.iinfo({"u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32}.get(dtype, np.int64))
+    limits = np.iinfo(
+        {"u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32}.get(dtype, np.int64)
+    )
     return int(limits.min if reduce == "amax" else limits.max)
 
 
@@ -277,9 +281,12 @@ def index_put(
     dtype, shape = B.dtype_of(x), B.shape_of(x)
     mode = mode_of("sum", dtype) if accumulate else "set"
     named = {axis: i for axis, i in enumerate(indices) if i is not None}
-    masks = [i for i in named.values() if B.dtype_of(i) in ("bool", "u8")]
+    masks = [axis for axis, i in named.items() if B.dtype_of(i) in ("bool", "u8")]
+    if masks and len(named) == 1 and mode == "set" and all(map(B.is_one, B.shape_of(values))):
+        return _fill_where(b, x, masks[0], named[masks[0]], values)
     if masks:
-        return _masked_put(b, x, named, values, mode)
+        merged, found = without_masks(b, x, indices)
+        return B.reshape(b, index_put(b, merged, found, values, accumulate), shape)
     axes = list(named)
     if axes != list(range(axes[0], axes[0] + len(axes))):  # the indexed axes go first
         order = [*axes, *(i for i in range(len(shape)) if i not in axes)]
@@ -294,17 +301,26 @@ def index_put(
     if all(map(B.is_one, B.shape_of(values))):
         values = B.reshape(b, values, [1])
     else:
-        values = B.expand(b, values, [*shape[:first], *places, *shape[end:]])
+        values = _spread(b, values, (*shape[:first], *places, *shape[end:]))
         values = B.reshape(b, values, [*shape[:first], B.product(places), *shape[end:]])
     line = B.reshape(b, x, [*shape[:first], B.product(shape[first:end]), *shape[end:]])
     return B.reshape(b, _rows(b, "index_put", line, first, index, values, mode), shape)
 
 
-def _masked_put(b: Builder, x: Value, named: dict[int, Value], values: Value, mode: str) -> Value:
-    """x[mask] = one value."""
-    if len(named) > 1 or mode != "set" or not all(map(B.is_one, B.shape_of(values))):
-        raise UnsupportedOp("index_put: a bool mask takes one value here; use torch.where for more")
-    ((axis, mask),) = named.items()
+def _spread(b: Builder, values: Value, shape: Shape) -> Value:
+    """Expand values to `shape`; a size that data gave is checked when it runs."""
+    given = B.shape_of(values)
+    for axis, size in enumerate(given):
+        wanted = shape[len(shape) - len(given) + axis]
+        if not B.is_one(size) and not equal(size, wanted):
+            message = f"index_put: axis {axis} of the values must be as long as what is indexed"
+            add_guard(b, sympy.Eq(size, wanted), message)
+            values = B.take(b, values, axis, 0, wanted)
+    return B.expand(b, values, shape)
+
+
+def _fill_where(b: Builder, x: Value, axis: int, mask: Value, values: Value) -> Value:
+    """x[.., mask, ..] = one value."""
     shape, covered = B.shape_of(x), B.shape_of(mask)
     mask = B.cast_to(b, mask, "bool")
     mask = B.reshape(b, mask, [1] * axis + [*covered] + [1] * (len(shape) - axis - len(covered)))
@@ -339,6 +355,22 @@ def embedding_backward(
     return scatter(b, _ones(b, 0, dtype, 2), index, rows, 0, "sum", (num_weights, width))
 
 
+def _above(b: Builder, index: Value, least: int) -> DimExpr:
+    """Return the size that has room for all of `index`, at least `least`: it depends on the data."""
+    line = B.reshape(b, index, [B.product(B.shape_of(index))])
+    top = B.cast_to(b, B.reduce(b, "reduce_max", line, [0], False), "i64")
+    return size_of(b, B.pointwise(b, "maximum", B.pointwise(b, "add", top, 1), least))
+
+
+def bincount(b: Builder, index: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+    """How often each number from 0 up is in `index`; the sums of the weights that it has there."""
+    one = _ones(b, 1, "i64", 1)
+    if weights is not None:
+        one = weights if B.dtype_of(weights) == "f32" else B.cast_to(b, weights, "f64")
+    length = _above(b, index, minlength)
+    return scatter(b, _ones(b, 0, B.dtype_of(one), 1), index, one, 0, "sum", (length,))
+
+
 def one_hot(b: Builder, index: Value, num_classes: Any = -1) -> Value:
     """1 at the index, 0 elsewhere, along a new last axis."""
     if num_classes == -1:
@@ -370,4 +402,5 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.put.default",), put),
     Composite(("aten.embedding_dense_backward.default",), embedding_backward),
     Composite(("aten.one_hot.default",), one_hot),
+    Composite(("aten.bincount.default",), bincount),
 )

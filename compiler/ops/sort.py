@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...jit import reference_moves
 from ..dims import DimExpr, simplify
@@ -139,7 +138,9 @@ def kthvalue(b: Builder, x: Value, k: DimExpr, dim: int = -1, keepdim: bool = Fa
     return _without(b, _at(b, found, axis, simplify(k - 1)), axis, keepdim)
 
 
-def _middle(b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Value, Value]:
+def _middle(
+    b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: bool
+) -> tuple[Value, Value]:
     """The lower median along an axis, and its place: a NaN where there is one, or the median of the others."""
     if not B.shape_of(x):
         return first_of(b, name, x, dim, 1, False)

@@ -16,7 +16,10 @@ Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def check(
-    function: Callable[..., Any], specs: tuple[Any, ...], sizes: tuple[int, ...] = SIZES, tolerance: float = 0
+    function: Callable[..., Any],
+    specs: tuple[Any, ...],
+    sizes: tuple[int, ...] = SIZES,
+    tolerance: float = 0,
 ) -> None:
     """Compare with eager at `sizes`, generic kernels and exact ones; both give the same bits."""
     model, n = Function(function), torch.export.Dim("n", min=min(sizes), max=100)

@@ -1,0 +1,239 @@
+"""Sizes that data give: the places where a mask holds, unique elements, repetitions; searches of sorted rows.
+
+A size that is found is a `item` with a symbol of its own; what has that size follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...jit import reference_moves
+from ..dims import DimExpr, equal, symbol
+from ..errors import ShapeError, UnsupportedOp
+from ..ir import Builder, Value
+from ..types import TensorType, Type
+from . import build as B
+from .concat import stack
+from .declare import Composite, Op, Sample
+from .gather import gather, holding
+from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
+from .scatter import scatter
+from .sort import first_of
+
+
+def _infer_places(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (mask,) = tensors("places", types, 1)
+    check_dtype("places", mask.dtype, ["bool"])
+    if mask.rank != 1:
+        raise ShapeError(f"places: the mask is {show(mask.shape)}; it must have one axis")
+    return (TensorType("i64", (attrs["count"],)),)
+
+
+def _infer_search(types: Types, attrs: Attrs) -> Sequence[Type]:
+    rows, values = tensors("search", types, 2)
+    same_dtype("search", (rows, values))
+    fits = rows.rank == values.rank == 2 and (
+        B.is_one(rows.shape[0]) or equal(rows.shape[0], values.shape[0])
+    )
+    if not fits:
+        raise ShapeError(
+            f"search: rows are {show(rows.shape)} and values {show(values.shape)}; both must have two axes, "
+            "and as many rows, or one"
+        )
+    return (TensorType("i64", values.shape),)
+
+
+_N = symbol("s0")
+OPS: tuple[Op, ...] = (
+    Op(
+        "places",
+        "standalone",
+        "places(Tensor mask; count) -> Tensor",
+        "The places where a mask of one axis holds, in order (i64): the first `count`; where there are fewer, "
+        "the rest are -1.",
+        _infer_places,
+        lambda args, attrs: reference_moves.places(args[0], attrs["count"]),
+        samples=(
+            Sample(("bool[s0]",), {"count": _N}),
+            Sample(("bool[50]",), {"count": 7}),
+            Sample(("bool[0]",), {"count": 2}),
+        ),
+        errors=(
+            (Sample(("bool[2, 3]",), {"count": 2}), "places: the mask is [2, 3]; it must have one axis"),
+        ),
+    ),
+    Op(
+        "search",
+        "standalone",
+        "search(Tensor rows, Tensor values; right) -> Tensor",
+        "How many elements of each row (going up) come before each of its values, or with `right` are equal to "
+        "it (i64). One row may serve all.",
+        _infer_search,
+        lambda args, attrs: reference_moves.search(*args, attrs["right"]),
+        samples=(
+            Sample(("f32[1, s0]", "f32[3, 4]"), {"right": False}),
+            Sample(("i64[2, 5]", "i64[2, s0]"), {"right": True}),
+        ),
+        errors=(
+            (
+                Sample(("f32[2, 3]", "f32[4, 3]"), {"right": False}),
+                "search: rows are [2, 3] and values [4, 3]; both must have two axes, and as many rows, or one",
+            ),
+        ),
+    ),
+)
+
+
+# Sizes found in data ------------------------------------------------------------------------------
+
+
+def coordinates(b: Builder, places: Value, shape: Sequence[DimExpr]) -> list[Value]:
+    """Return places of all elements as places along each axis of `shape`."""
+    found, rest = [], places
+    for size in reversed(shape):
+        found.append(B.pointwise(b, "mod", rest, size))
+        rest = B.pointwise(b, "floordiv", rest, size)
+    return found[::-1]
+
+
+def nonzero(b: Builder, x: Value) -> Value:
+    """The places of the elements that are not 0: one row for each, one column for each axis."""
+    shape = B.shape_of(x)
+    places = holding(b, x)
+    count = B.shape_of(places)[0]
+    if len(shape) <= 1:
+        return B.reshape(b, places, [count, 1]) if shape else B.full(b, 0, "i64", (count, 0))
+    return stack(b, coordinates(b, places, shape), 1)
+
+
+def nonzero_static(b: Builder, x: Value, *, size: DimExpr, fill_value: int = -1) -> Value:
+    """As `nonzero` with `size` rows, the last ones `fill_value` where there are fewer."""
+    shape = B.shape_of(x)
+    line = B.reshape(b, B.cast_to(b, x, "bool"), [B.product(shape)])
+    places = b.one("places", line, count=size)
+    if not shape:
+        return B.full(b, 0, "i64", (size, 0))
+    rows = stack(b, coordinates(b, places, shape), 1)
+    is_none = B.pointwise(b, "lt", B.reshape(b, places, [size, 1]), 0)
+    return B.where(b, is_none, B.full(b, fill_value, "i64"), rows)
+
+
+def masked_select(b: Builder, x: Value, mask: Value) -> Value:
+    """The elements where a mask holds, in order."""
+    x, mask = B.broadcast(b, "masked_select", [x, mask])
+    return gather(b, B.reshape(b, x, [B.product(B.shape_of(x))]), holding(b, mask), 0)
+
+
+def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
+    """x with the elements of source, in order, where a mask holds."""
+    x, mask = B.broadcast(b, "masked_scatter", [x, mask])
+    shape = B.shape_of(x)
+    places = holding(b, mask)
+    count = B.shape_of(places)[0]
+    values = B.reshape(b, source, [B.product(B.shape_of(source))])
+    values = gather(b, values, b.one("iota", start=0, step=1, length=count, dtype="i64"), 0)
+    line = scatter(b, B.reshape(b, x, [B.product(shape)]), places, values, 0, "set")
+    return B.reshape(b, line, shape)
+
+
+# Unique elements ----------------------------------------------------------------------------------
+
+
+def _runs(
+    b: Builder, x: Value, places: Value | None, return_inverse: bool, return_counts: bool
+) -> tuple[Value, Value, Value]:
+    """The first of every run of equal elements of one axis; the run of each element, which was at `places`
+    (None: where it is); the lengths of the runs."""
+    (n,) = B.shape_of(x)
+    count_up = b.one("iota", start=0, step=1, length=n, dtype="i64")
+    before = gather(b, x, B.pointwise(b, "maximum", B.pointwise(b, "sub", count_up, 1), 0), 0)
+    is_first = B.pointwise(b, "or", B.pointwise(b, "eq", count_up, 0), B.pointwise(b, "ne", x, before))
+    starts = holding(b, is_first)
+    inverse = counts = B.full(b, 0, "i64", (0,))
+    if return_inverse:
+        rows = [B.reshape(b, t, [1, B.shape_of(t)[0]]) for t in (starts, count_up)]
+        run = B.pointwise(b, "sub", B.reshape(b, b.one("search", *rows, right=True), [n]), 1)
+        zero = B.full(b, 0, "i64", (1,))
+        inverse = run if places is None else scatter(b, zero, places, run, 0, "set", (n,))
+    if return_counts:
+        counts = B.pointwise(b, "sub", _next(b, starts, n), starts)
+    return gather(b, x, starts, 0), inverse, counts
+
+
+def _next(b: Builder, starts: Value, end: DimExpr) -> Value:
+    """Return for each start the one after it, for the last `end`."""
+    (count,) = B.shape_of(starts)
+    after = b.one("iota", start=1, step=1, length=count, dtype="i64")
+    is_last = B.pointwise(b, "eq", after, B.full(b, count, "i64"))
+    return B.where(b, is_last, B.full(b, end, "i64"), gather(b, starts, B.where(b, is_last, 0, after), 0))
+
+
+def unique(
+    b: Builder, x: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Value, Value, Value]:
+    """The elements without repetition, going up; for each of x its place among them; how often each is."""
+    shape = B.shape_of(x)
+    line = B.reshape(b, x, [B.product(shape)])
+    ordered, places = first_of(b, "unique", line, 0, None, False)
+    values, inverse, counts = _runs(b, ordered, places, return_inverse, return_counts)
+    return values, B.reshape(b, inverse, shape) if return_inverse else inverse, counts
+
+
+def unique_consecutive(
+    b: Builder, x: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Value, Value, Value]:
+    """The elements without those equal to the one before; for each of x its place; the lengths of the runs."""
+    shape = B.shape_of(x)
+    if dim is not None and len(shape) != 1:
+        raise UnsupportedOp("unique_consecutive: dim of a tensor with several axes has no lowering")
+    values, inverse, counts = _runs(
+        b, B.reshape(b, x, [B.product(shape)]), None, return_inverse, return_counts
+    )
+    return values, B.reshape(b, inverse, shape) if return_inverse else inverse, counts
+
+
+# Searches -----------------------------------------------------------------------------------------
+
+
+def searchsorted(
+    b: Builder,
+    rows: Value,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """Where values would go in rows that go up; `sorter` gives the order of rows that do not."""
+    right = right if side is None else side == "right"
+    if sorter is not None:
+        raise UnsupportedOp("searchsorted: sorter has no lowering; sort the rows before")
+    dtype = B.common_dtype(rows, values)
+    rows, values = B.cast_to(b, rows, dtype), B.tensor_of(b, values, dtype)
+    shape, length = B.shape_of(values), B.shape_of(rows)[-1]
+    count = shape[-1] if shape and len(B.shape_of(rows)) > 1 else B.product(shape)
+    table = B.reshape(b, rows, [B.product(B.shape_of(rows)[:-1]), length])
+    wanted = B.reshape(b, values, [B.shape_of(table)[0], count])
+    found = B.reshape(b, b.one("search", table, wanted, right=right), shape)
+    return B.cast_to(b, found, "i32") if out_int32 else found
+
+
+def bucketize(
+    b: Builder, values: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False
+) -> Value:
+    """As `searchsorted` of one row."""
+    return searchsorted(b, boundaries, values, out_int32=out_int32, right=right)
+
+
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.nonzero.default",), nonzero),
+    Composite(("aten.nonzero_static.default",), nonzero_static),
+    Composite(("aten.masked_select.default",), masked_select),
+    Composite(("aten.masked_scatter.default",), masked_scatter),
+    Composite(("aten._unique2.default",), unique),
+    Composite(("aten.unique_consecutive.default",), unique_consecutive),
+    Composite(("aten.searchsorted.Tensor", "aten.searchsorted.Scalar"), searchsorted),
+    Composite(("aten.bucketize.Tensor", "aten.bucketize.Scalar"), bucketize),
+)

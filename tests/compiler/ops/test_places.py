@@ -1,0 +1,65 @@
+"""Sizes that data give, and searches, from torch to kernels: eager PyTorch's values at every size."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from .test_scatter import check
+from .test_torch import f32, f64, i64
+
+X = ((("n", 5), f32),)
+INTS = (((2, "n"), i64),)
+
+
+def changed(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[x > 0] = x[x > 0] * 3
+    x[x.sum(1) > 0] += 1
+    return x
+
+
+def searched(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows, line = x.sort(1)[0], x[0].sort()[0]
+    return (
+        torch.searchsorted(rows, x.flip(1)),
+        torch.searchsorted(line, x + 0.25, right=True, out_int32=True),
+        torch.searchsorted(line, 0.5),
+        torch.bucketize(x, line),
+    )
+
+
+def uniques(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+    return values, inverse, counts, values[inverse]
+
+
+CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("nonzero", lambda x: (torch.nonzero(x > 0), torch.nonzero(x[:, 0])), X),
+    ("nonzero of nothing", lambda x: torch.nonzero(x > 9), X),
+    ("nonzero_static", lambda x: torch.nonzero_static(x > 0, size=7, fill_value=-1), X),
+    ("masked_select", lambda x: (x.masked_select(x > 0), x.masked_select(x[0] > 0)), X),
+    ("mask", lambda x: (x[x > 0], x[x[:, 0] > 0] * 2), X),
+    ("mask of an inner axis", lambda x: x[:, torch.tensor([True, False, True, True, False])].sum(1), X),
+    ("mask and None", lambda x: x[:, x[0] > 0], (((3, "n"), f32),)),
+    ("mask assignment", changed, X),
+    ("masked_scatter", lambda x: x.masked_scatter(x > 0, torch.arange(200.0)), X),
+    ("unique", uniques, INTS),
+    ("unique values", torch.unique, (((2, "n"), i64),)),
+    ("unique_consecutive", lambda x: torch.unique_consecutive(x.sort()[0], True, True), ((("n",), i64),)),
+    ("searchsorted", searched, X),
+    ("searchsorted f64", searched, ((("n", 3), f64),)),
+    (
+        "bincount",
+        lambda x: (torch.bincount(x.flatten().abs()), torch.bincount(x[0].abs(), minlength=9)),
+        INTS,
+    ),
+    ("bincount of weights", lambda x: torch.bincount(x[0].abs(), weights=x[1] * 0.5), INTS),
+    ("take", lambda x: torch.take(x, torch.tensor([[0, 4], [-1, 2]])), X),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=[case[0] for case in CASES])
+def test_places(name: str, function: Callable[..., Any], specs: tuple[Any, ...]) -> None:
+    check(function, specs)
