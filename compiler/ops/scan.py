@@ -23,14 +23,14 @@ def _infer(types: Types, attrs: Attrs) -> Sequence[Type]:
         raise ShapeError(
             f"scan: x is {show(x.shape)}; it must be rows, their positions and columns, three axes"
         )
-    if attrs["op"] == "logsumexp":
+    if attrs["function"] == "logsumexp":
         check_dtype("scan", x.dtype, FLOAT_DTYPES)
-    places = (TensorType("i64", x.shape),) if attrs["op"] in WITH_PLACES else ()
+    places = (TensorType("i64", x.shape),) if attrs["function"] in WITH_PLACES else ()
     return (TensorType(x.dtype, x.shape), *places)
 
 
 def _reference(args: Sequence[Any], attrs: Attrs) -> Any:
-    results = reference_scan.scan(args[0], attrs["op"])
+    results = reference_scan.scan(args[0], attrs["function"])
     return results if len(results) > 1 else results[0]
 
 
@@ -38,25 +38,25 @@ OPS: tuple[Op, ...] = (
     Op(
         "scan",
         "standalone",
-        "scan(Tensor x; op) -> (Tensor, Tensor?)",
+        "scan(Tensor x; function) -> (Tensor, Tensor?)",
         "The running sum, prod, max, min or logsumexp along the middle of three axes; of max and min also "
         "the latest place (i64) of the extremum, where a NaN is one.",
         _infer,
         _reference,
         samples=(
-            Sample(("f32[2, s0, 3]",), {"op": "sum"}),
-            Sample(("i64[s0, 5, 1]",), {"op": "prod"}),
-            Sample(("f32[2, s0, 1]",), {"op": "max"}),
-            Sample(("i64[1, 4, s0]",), {"op": "min"}),
-            Sample(("f32[3, s0, 1]",), {"op": "logsumexp"}),
+            Sample(("f32[2, s0, 3]",), {"function": "sum"}),
+            Sample(("i64[s0, 5, 1]",), {"function": "prod"}),
+            Sample(("f32[2, s0, 1]",), {"function": "max"}),
+            Sample(("i64[1, 4, s0]",), {"function": "min"}),
+            Sample(("f32[3, s0, 1]",), {"function": "logsumexp"}),
         ),
         errors=(
             (
-                Sample(("f32[2, 3]",), {"op": "sum"}),
+                Sample(("f32[2, 3]",), {"function": "sum"}),
                 "scan: x is [2, 3]; it must be rows, their positions and columns, three axes",
             ),
             (
-                Sample(("i64[2, 3, 1]",), {"op": "logsumexp"}),
+                Sample(("i64[2, 3, 1]",), {"function": "logsumexp"}),
                 "scan: the dtype is i64; it takes bf16, f16, f32, f64",
             ),
         ),
@@ -73,7 +73,7 @@ def _scan(b: Builder, name: str, op: str, x: Value, dim: int) -> Sequence[Value]
     axis = B.axis_of(name, dim, len(shape))
     sizes = shape or (1,)
     lines = B.reshape(b, x, [B.product(sizes[:axis]), sizes[axis], B.product(sizes[axis + 1 :])])
-    return [B.reshape(b, result, shape) for result in b.apply("scan", lines, op=op)]
+    return [B.reshape(b, result, shape) for result in b.apply("scan", lines, function=op)]
 
 
 def _running(name: str, op: str) -> Callable[..., Value]:
