@@ -18,11 +18,12 @@ from ..vm.program import Constant, Kernel, KernelObject, Output, Program
 from .contract import Contract, contract_of
 from .dims import DimExpr, floordiv, simplify, symbol
 from .errors import UnsupportedOp, VerifyError
-from .ir import Block, Graph, Node, Value, is_named
+from .ir import Block, Builder, Graph, Node, Value, is_named
 from .registers import Code
 from .types import ScalarType, TensorType
 
 Compile = Callable[[KernelSpec], Sequence[KernelObject]]
+INITIAL_STATE = "initial_state"  # a function of programs that have state
 IMMEDIATE = 1 << 31  # ints below it (in size) are operands of `int`, others constants
 
 
@@ -37,6 +38,8 @@ def emit(
     """
     builder = ProgramBuilder()
     graphs = {"main": graph, **(functions or {})}
+    if graph.state:
+        graphs[INITIAL_STATE] = state_graph(graph)
     contracts = {name: contract_of(each) for name, each in graphs.items()}
     writers = {
         name: builder.function(name, len(c.inputs) + len(c.symbols), len(graphs[name].outputs))
@@ -49,6 +52,14 @@ def emit(
     main = contracts["main"]
     meta = {"name": graph.name, "structure": graph.structure}
     return builder.finish(main.symbols, main.inputs, tuple(map(Output, graph.outputs)), meta)
+
+
+def state_graph(graph: Graph) -> Graph:
+    """Return the function that gives the first values of what a program keeps between calls."""
+    made = Graph(INITIAL_STATE, outputs=list(graph.state))
+    builder = Builder(made)
+    made.body.results = [builder.constant(*value, name) for name, value in graph.state.items()]
+    return made
 
 
 class _Tables:

@@ -105,7 +105,8 @@ class Graph:
     """A function: `inputs` and `outputs` name the body's parameters and results.
 
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
-    ones (JSON data), opaque to the compiler.
+    ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs, which
+    the program keeps between calls.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     symbols: dict[str, SymbolInfo] = field(default_factory=dict)
     structure: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
     _n_values: int = 0
     _names: set[str] = field(default_factory=set)
 

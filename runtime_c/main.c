@@ -374,6 +374,22 @@ static int write_report(svm_program *p, int32_t (*make)(svm_program *, char **, 
   return EXIT_RUN;
 }
 
+/* State that no --input gives has the artifact's first values; these are constants of the program. */
+static int fill_state(svm_program *p, svm_value *values) {
+  int32_t function = svm_find_function(p, "initial_state");
+  int32_t n = function < 0 ? 0 : svm_function(p, function)->n_results, first = svm_n_inputs(p) - n;
+  if (!n || first < 0) return 0;
+  svm_error error;
+  svm_value *initial = calloc((size_t)n, sizeof *initial);
+  int code = initial ? 0 : EXIT_RUN;
+  if (!code && svm_call(p, function, NULL, 0, NULL, initial, n, &error)) code = report(EXIT_RUN, &error);
+  for (int32_t i = 0; !code && i < n; i++) {
+    if (values[first + i].tag == SVM_TAG_NONE) values[first + i] = initial[i];
+  }
+  free(initial);
+  return code;
+}
+
 static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values,
                      svm_value *results) {
   svm_error error;
@@ -381,6 +397,8 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
     int code = read_input(p, a->inputs[i], &batches[i], values);
     if (code) return code;
   }
+  int unfilled = fill_state(p, values);
+  if (unfilled) return unfilled;
   for (int32_t i = 0; i < svm_n_inputs(p); i++) {
     if (values[i].tag == SVM_TAG_NONE)
       return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
@@ -397,8 +415,19 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   return code || !a->output ? code : write_outputs(p, a->output, results);
 }
 
+/* Operators that only a host in Python offers. */
+static int refuse_externs(const svm_program *p) {
+  const char *name = svm_extern_name(p, 0), *source = svm_extern_source(p, 0);
+  fprintf(stderr, "shapevm-run: %s has no kernel, %s%s%s%s\n", name,
+          strstr(name, "::") ? "it is PyTorch's: run this from Python where torch is installed"
+                             : "it is a function of a host's: run this in that host",
+          *source ? " (" : "", source, *source ? ")" : "");
+  return EXIT_LOAD;
+}
+
 static int with_program(svm_program *p, const arguments *a) {
   if (a->list) return print_contract(p), 0;
+  if (svm_n_externs(p)) return refuse_externs(p);
   int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
   batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
   svm_value *values = calloc((size_t)n + 1, sizeof *values),

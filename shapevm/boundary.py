@@ -62,7 +62,7 @@ def _cuts(
                 id(leaf): _narrowed(
                     leaf, [(i, a) for i, a in enumerate(row.axes) if a.symbol == index], value
                 )
-                for leaf, row in zip(leaves, machine.inputs, strict=True)
+                for leaf, row in zip(leaves, machine.inputs, strict=False)  # behind them comes the state
                 if row.kind == "tensor"
             }
             changed = tree_map(lambda leaf, cut=cut: cut.get(id(leaf), leaf), (tuple(args), dict(kwargs)))
@@ -81,13 +81,13 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
     from torch.utils._pytree import tree_leaves
 
     try:
-        with _as_before(model):
-            expected = model(*_copied(args), **_copied(kwargs))
+        with _as_before(exe, model):
+            expected = _copied(model(*_copied(args), **_copied(kwargs)))  # its buffers are set back
     except Exception as error:  # anything that a model may raise
         reason = (str(error).splitlines() or [""])[0]
         return f"the model itself fails ({type(error).__name__}: {reason})"
     try:
-        with _as_before(model):
+        with _as_before(exe, model):
             found = exe(*_copied(args), **_copied(kwargs))
     except Error:
         return None
@@ -103,7 +103,7 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
 def _refuses(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return True where the program itself says that it is not for these arguments."""
     try:
-        with _as_before(model):
+        with _as_before(exe, model):
             exe(*_copied(args), **_copied(kwargs))
     except Error:
         return True
@@ -111,8 +111,8 @@ def _refuses(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[s
 
 
 @contextmanager
-def _as_before(model: Any) -> Iterator[None]:
-    """Undo what a call changes: the random numbers of torch and the model's buffers."""
+def _as_before(exe: Executable, model: Any) -> Iterator[None]:
+    """Undo what a call changes: the random numbers of torch, the model's buffers and the program's."""
     import torch
 
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -121,6 +121,7 @@ def _as_before(model: Any) -> Iterator[None]:
             torch.manual_seed(0)
             yield
     finally:
+        exe.reset_state()
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
 

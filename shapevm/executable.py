@@ -12,11 +12,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import profiles, pytree
 from .settings import STRATEGIES, settings
+from .state import state_of
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
@@ -83,13 +85,15 @@ class CallForm:
 
     def __init__(self, machine: Machine) -> None:
         """Raise ArtifactError where the artifact describes other inputs or outputs than the program has."""
-        names = [row.name for row in machine.inputs]
+        structure = machine.meta.get("structure", {})
+        n_state, n_changed = len(structure.get("state", [])), len(structure.get("changed", []))
+        names = [row.name for row in machine.inputs][: len(machine.inputs) - n_state]
+        n_results = len(machine.outputs) - n_state - n_changed
         self._signature: Mapping[str, Any] = {
             "positional": names,
             "parameters": dict.fromkeys(names, pytree.LEAF),
         }
-        self._results: pytree.Structure = {"tuple": [pytree.LEAF] * len(machine.outputs)}
-        structure = machine.meta.get("structure", {})
+        self._results: pytree.Structure = {"tuple": [pytree.LEAF] * n_results}
         try:
             self._signature = (
                 pytree.from_json(structure["inputs"]) if "inputs" in structure else self._signature
@@ -100,12 +104,13 @@ class CallForm:
             n_inputs, n_outputs = len(pytree.call_paths(self._signature)), pytree.n_leaves(self._results)
         except (ValueError, TypeError, RecursionError) as error:
             raise ArtifactError(f"the structure of inputs and outputs cannot be read: {error}") from None
-        if (n_inputs, n_outputs) != (len(names), len(machine.outputs)):
+        if (n_inputs, n_outputs) != (len(names), n_results):
             raise ArtifactError(
                 f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} "
-                f"and {len(machine.outputs)}"
+                f"and {n_results}"
             )
-        self._names = names
+        self.state = state_of(machine, structure)
+        self.names = names
         parameters = self._signature["parameters"]
         self._is_flat = list(parameters) == names and all(
             inner == pytree.LEAF for inner in parameters.values()
@@ -114,15 +119,15 @@ class CallForm:
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
-        if not kwargs and self._by_position and len(args) == len(self._names):
+        if not kwargs and self._by_position and len(args) == len(self.names):
             return args
         if (
             not args
             and self._is_flat
-            and len(kwargs) == len(self._names)
-            and all(n in kwargs for n in self._names)
+            and len(kwargs) == len(self.names)
+            and all(n in kwargs for n in self.names)
         ):
-            return [kwargs[name] for name in self._names]
+            return [kwargs[name] for name in self.names]
         return pytree.flatten_call(args, kwargs, self._signature)
 
     def nested(self, results: Sequence[Any]) -> Any:
@@ -134,6 +139,8 @@ class Executable:
     """A loaded program. Call it as the model: positional and keyword arguments, nested containers, torch
     tensors or numpy arrays; results have the model's structure and the arrays of the caller's library.
     Threads may share it.
+    Buffers that the model changes are kept here: each call sees what the one before left, so that calls of
+    such a program wait for each other. `save` writes their first values.
 
     Every call checks the contract: ShapeError, DtypeError, TypeError with one sentence before anything runs.
     """
@@ -170,10 +177,24 @@ class Executable:
         """Run the program."""
         inputs = self._form.flat(args, kwargs)
         try:
-            return self._form.nested(self._machine.call(inputs))
+            return self._form.nested(self.run_flat(self._machine.call, inputs))
         except GuardError as error:
             error.args = (f"{error.args[0]}{self._sizes_text(inputs)}",)
             raise
+
+    def run_flat(self, run: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
+        """Return run(all inputs)'s results for the user."""
+        state = self._form.state
+        return run(inputs) if state is None else state.call(run, inputs)
+
+    def state(self) -> dict[str, Any]:
+        """Return copies of the model's buffers that calls change, as the last call left them, by name."""
+        return self._form.state.values() if self._form.state is not None else {}
+
+    def reset_state(self) -> None:
+        """Set the buffers that calls change to the values that the artifact has."""
+        if self._form.state is not None:
+            self._form.state.reset()
 
     def using(self, strategy: str) -> Using:
         """Return this program to be called under another strategy: `exe.using("generic")(x)`. The results
@@ -192,7 +213,7 @@ class Executable:
 
     def _sizes_text(self, inputs: Sequence[Any]) -> str:
         """Return the sizes that inputs give, for a message."""
-        sizes = [f"{name} is {value}" for name, value in self._machine.bind(inputs).items()]
+        sizes = [f"{name} is {value}" for name, value in self._bind(inputs).items()]
         return f"; here {', '.join(sizes)}" if sizes else ""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,15 +221,15 @@ class Executable:
 
         Raises ArgumentError for an input that is missing or unknown.
         """
-        names = [row.name for row in self._machine.inputs]
+        names = self._form.names
         for name in (*inputs, *names):
             if name not in names or name not in inputs:
                 problem = "is missing" if name in names else "is unknown"
                 raise ArgumentError(
                     f"input {name!r} {problem}; the program takes {', '.join(names) or 'no inputs'}"
                 )
-        results = self._machine.call([inputs[name] for name in names])
-        return {row.name: value for row, value in zip(self._machine.outputs, results, strict=True)}
+        results = self.run_flat(self._machine.call, [inputs[name] for name in names])
+        return {row.name: value for row, value in zip(self._machine.outputs, results, strict=False)}
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return a call's arguments as the flat inputs of the program, in order."""
@@ -220,7 +241,11 @@ class Executable:
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """Check arguments against the contract and return the sizes they give, by symbol; nothing runs."""
-        return self._machine.bind(self._form.flat(args, kwargs))
+        return self._bind(self._form.flat(args, kwargs))
+
+    def _bind(self, inputs: Sequence[Any]) -> dict[str, int]:
+        state = self._form.state
+        return self._machine.bind(inputs if state is None else state.inputs(inputs))
 
     @property
     def machine(self) -> Machine:
@@ -376,7 +401,7 @@ class Using:
         exe = self.executable
         inputs = exe.flat(args, kwargs)
         with exe.in_a_hurry() if self.strategy == "jit" else nullcontext():
-            return exe.nested(exe.machine.call_as(self.strategy, inputs))
+            return exe.nested(exe.run_flat(partial(exe.machine.call_as, self.strategy), inputs))
 
 
 def _pieces(file: int) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ _SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
 def inspection(path: Path) -> dict[str, Any]:
     """Return everything as plain data. Raises ArtifactError or VerifyError for a file that is not sound."""
     program = read(path)
-    externs = sorted({name for function in program.functions for name in _externs(program, function)})
+    externs = Counter(name for function in program.functions for name, _ in _externs(program, function))
+    lines = dict(
+        call for function in reversed(program.functions) for call in _externs(program, function)[::-1]
+    )
     weights = sum(c.value.nbytes for c in program.constants if c.dtype is not None)
     objects = [item for kernel in program.kernels for item in kernel.objects]
     return {
@@ -33,7 +37,9 @@ def inspection(path: Path) -> dict[str, Any]:
              "exact": [list(o.exact_dims) for o in k.objects if o.exact_dims is not None]}
             for k in program.kernels
         ],
-        "fallback_operators": externs,
+        "fallback_operators": [
+            {"name": name, "calls": externs[name], "source": lines[name]} for name in sorted(externs)
+        ],
         "standalone": not externs and all(k.objects for k in program.kernels),
     }  # fmt: skip
 
@@ -43,8 +49,14 @@ def _input(row: Input, program: Program) -> dict[str, Any]:
     return {"name": row.name, "kind": row.kind, "dtype": row.dtype, "shape": shape}
 
 
-def _externs(program: Program, function: Function) -> list[str]:
-    return [program.strings[i["name"]] for i in decode_all(function.code) if i.op.name == "extern"]
+def _externs(program: Program, function: Function) -> list[tuple[str, str]]:
+    """Return (name, the model's line) of every call of a host function."""
+    calls = (i for i in decode_all(function.code) if i.op.name == "extern")
+    return [(program.strings[i["name"]], function.source(i.pc)) for i in calls]
+
+
+def _times(n: int) -> str:
+    return f", {n} times" if n > 1 else ""
 
 
 def inspect_text(path: Path) -> str:
@@ -68,7 +80,12 @@ def inspect_text(path: Path) -> str:
         code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
-    lines.append(f"operators that PyTorch must run: {', '.join(data['fallback_operators']) or 'none'}")
+    called = data["fallback_operators"]
+    lines.append(f"operators that PyTorch must run: {len(called) or 'none'}")
+    lines += [
+        f"  {row['name']}{_times(row['calls'])}{' (' + row['source'] + ')' if row['source'] else ''}"
+        for row in called
+    ]
     lines.append(f"runs with shapevm-run: {'yes' if data['standalone'] else 'no'}")
     return "\n".join(lines)
 

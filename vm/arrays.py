@@ -45,6 +45,10 @@ class Library(Protocol):
         """Return a contiguous array over a buffer, which must live as long."""
         ...
 
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a contiguous array's memory as a numpy array (bf16 as uint16)."""
+        ...
+
 
 class NumpyLibrary:
     """numpy, and everything that speaks DLPack."""
@@ -72,6 +76,10 @@ class NumpyLibrary:
     def over(self, memory: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
         """See Library."""
         return np.frombuffer(memory, NUMPY_DTYPES[dtype]).reshape(shape)
+
+    def numpy(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """See Library."""
+        return array
 
 
 #: numpy dtype -> dtype. uint16 is what bf16 travels as.
@@ -136,6 +144,12 @@ class TorchLibrary:
         if not len(memory):
             return self.empty(shape, dtype)
         return self._torch.frombuffer(memory, dtype=self._dtypes[dtype]).view(shape)
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        """See Library."""
+        is_bf16 = self._names[array.dtype] == "bf16"
+        made: np.ndarray[Any, Any] = (array.view(self._torch.uint16) if is_bf16 else array).numpy()
+        return made
 
 
 @cache

@@ -154,8 +154,12 @@ class ProgramImporter(Importer):
         signature = signature_of(self.program)
         names = iter(call_paths(signature))
         self.graph.structure["inputs"] = to_json(signature)
+        changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
+        kept = []
         for node, spec in zip(placeholders, specs, strict=True):
-            if spec.kind == InputKind.USER_INPUT:
+            if spec.target is not None and spec.target in changed:
+                kept.append((node, spec))
+            elif spec.kind == InputKind.USER_INPUT:
                 constant = isinstance(spec.arg, ConstantArgument)
                 self.values[node] = spec.arg.value if constant else self._add_input(next(names), node)
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
@@ -165,6 +169,20 @@ class ProgramImporter(Importer):
                     f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can "
                     "be compiled"
                 )
+
+        for node, spec in kept:
+            self._add_state(node, cast(str, spec.target))
+
+    def _add_state(self, node: torch.fx.Node, target: str) -> None:
+        """A buffer that calls change: an input whose values the program keeps."""
+        name, tensor = f"state.{target}", self._tensor(target)
+        self.graph.state[name] = array_of(tensor)
+        self.graph.structure.setdefault("state", []).append(target)
+        self.values[node] = self.graph.input(name, self._type_of(tensor))
+
+    def _tensor(self, target: str) -> torch.Tensor:
+        found = self.program.state_dict.get(target)
+        return self.program.constants[target] if found is None else found
 
     def _add_guards(self) -> None:
         """Put what tracing assumed of sizes into the contract, or check it at every call."""
@@ -199,9 +217,7 @@ class ProgramImporter(Importer):
 
     def _add_constant(self, spec: InputSpec) -> Value | Complex:
         target = cast(str, spec.target)
-        tensor = self.program.state_dict.get(target)
-        if tensor is None:
-            tensor = self.program.constants[target]
+        tensor = self._tensor(target)
         if tensor.is_complex():
             parts = torch.view_as_real(tensor.resolve_conj())
             return Complex(self.constant(*array_of(parts), target))
@@ -211,13 +227,14 @@ class ProgramImporter(Importer):
         return self._constants[key]
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
-        specs = self.program.graph_signature.output_specs
-        for spec in specs:
+        every = self.program.graph_signature.output_specs
+        values = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
+        new = {spec.target: value for spec, value in zip(every, values, strict=True) if spec.kind in _CHANGES}
+        pairs = [(spec, v) for spec, v in zip(every, values, strict=True) if spec.kind not in _CHANGES]
+        for spec, _ in pairs:
             if spec.kind != OutputKind.USER_OUTPUT:
-                raise UnsupportedOp(
-                    f"the model changes {spec.target or spec.arg.name} in place; return the new value instead"
-                )
-        results = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
+                raise UnsupportedOp(f"output {spec.arg.name} is of kind {spec.kind.name}; return tensors")
+        specs, results = [spec for spec, _ in pairs], [value for _, value in pairs]
         fixed = [spec.arg.value if isinstance(spec.arg, ConstantArgument) else None for spec in specs]
         is_fixed = [isinstance(spec.arg, ConstantArgument) for spec in specs]
         structure = structure_of(
@@ -227,6 +244,20 @@ class ProgramImporter(Importer):
         leaves = [result for result, skip in zip(results, is_fixed, strict=True) if not skip]
         self.graph.outputs = [path or "output" for path in paths(structure)]
         self.graph.body.results = [self._output_value(leaf) for leaf in leaves]
+        self._add_changes(new)
+
+    def _add_changes(self, new: dict[str | None, Any]) -> None:
+        """Outputs behind those of the user: new values of inputs that the model changes, and of its state."""
+        nodes = {node.name: value for node, value in self.values.items() if node.op == "placeholder"}
+        params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
+        state = self.graph.structure.get("state", [])
+        changed = {params[nodes[target]]: value for target, value in new.items() if target not in state}
+        if changed:
+            self.graph.structure["changed"] = list(changed)
+        pairs = [(f"changed.{name}", value) for name, value in changed.items()]
+        pairs += [(f"state.{target}", new[target]) for target in state]
+        self.graph.outputs += [name for name, _ in pairs]
+        self.graph.body.results += [self._output_value(value) for _, value in pairs]
 
     def _output_value(self, leaf: Any) -> Value:
         if isinstance(leaf, Complex):
@@ -389,6 +420,11 @@ class ProgramImporter(Importer):
 
 
 # The exported graph ---------------------------------------------------------------------------------
+
+
+#: Outputs that are new values of buffers; and those, or of inputs.
+_STATE = tuple(kind for kind in OutputKind if kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION"))
+_CHANGES = (*_STATE, OutputKind.USER_INPUT_MUTATION)
 
 
 def is_operator(node: torch.fx.Node) -> bool:

@@ -245,17 +245,26 @@ def test_registered_converters() -> None:
         register_converter("twice", lambda b, x: x)
 
 
-def test_state_that_changes_is_refused() -> None:
+def test_state_is_inputs_and_outputs_behind_those_of_the_user() -> None:
     model = torch.nn.Module()
     model.register_buffer("count", torch.zeros(3))
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         model.count.add_(1)
+        x.mul_(2)
         return x + model.count
 
     model.forward = forward
-    with pytest.raises(UnsupportedOp, match="the model changes count in place; return the new value instead"):
-        import_program(export_model(model, (X,)))
+    graph = import_program(export_model(model, (X.clone(),)))
+    verify(graph, "imported")
+    assert graph.inputs == ["x", "state.count"]
+    assert graph.outputs == ["output", "changed.x", "state.count"]
+    assert (graph.structure["state"], graph.structure["changed"]) == (["count"], ["x"])
+    np.testing.assert_array_equal(graph.state["state.count"][0], np.zeros(3))
+    y, changed, count = run(graph, [X.numpy(), np.full(3, 4, "f4")])
+    np.testing.assert_array_equal(y, X.numpy() * 2 + 5)
+    np.testing.assert_array_equal(changed, X.numpy() * 2)
+    np.testing.assert_array_equal(count, np.full(3, 5, "f4"))
 
 
 def test_unknown_overload() -> None:

@@ -1,0 +1,96 @@
+"""What a program keeps between calls, and what its calls change of the caller's.
+
+A model's buffers that a call changes (statistics, caches) are inputs and outputs of the program behind those
+of the user; the artifact's function `initial_state` gives their first values. Inputs that the model changes
+in place have their new values among the outputs, from where they are written into the caller's arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .vm.arrays import is_array, is_torch, library_of
+from .vm.errors import ArgumentError, ArtifactError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .vm.machine import Machine
+
+INITIAL = "initial_state"  # as in `compiler.emit`
+
+
+class State:
+    """The state of one loaded program. Calls are serialised: each sees what the one before left.
+
+    `names`: the buffers; `changed`: positions of the inputs that calls change. Both in the outputs' order.
+    """
+
+    def __init__(self, machine: Machine, names: Sequence[str], changed: Sequence[str]) -> None:
+        self._machine = machine
+        self.names = list(names)
+        inputs = [row.name for row in machine.inputs]
+        if inputs[len(inputs) - len(names) :] != [f"state.{name}" for name in names]:
+            raise ArtifactError(f"the state {', '.join(names)} is not what the program's last inputs are")
+        if not set(changed) <= set(inputs):
+            raise ArtifactError(f"the program changes {', '.join(changed)}, which are not all inputs")
+        self.changed = [inputs.index(name) for name in changed]
+        self._lock = threading.Lock()
+        self._values: list[np.ndarray[Any, Any]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the artifact's state."""
+        with self._lock:
+            self._values = self._machine.call_function(INITIAL, []) if self.names else []
+
+    def values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return copies of the buffers (bf16 as uint16)."""
+        with self._lock:
+            return {name: value.copy() for name, value in zip(self.names, self._values, strict=True)}
+
+    def inputs(self, user: Sequence[Any]) -> list[Any]:
+        """Return all inputs of a call."""
+        return [*user, *self._values]
+
+    def call(self, run: Any, user: Sequence[Any]) -> list[Any]:
+        """Return run(all inputs)'s results for the user; keep the new state, change the caller's arrays."""
+        for position in self.changed:
+            _check_writable(user[position], self._machine.inputs[position].name)
+        with self._lock:
+            results = run(self.inputs(user))
+            n_user = len(results) - len(self.changed) - len(self.names)
+            kept = results[n_user + len(self.changed) :]
+            self._values = [library_of(value).numpy(value) for value in kept]
+        for position, new in zip(self.changed, results[n_user:], strict=False):
+            _write(user[position], new)
+        return results[:n_user]
+
+
+def state_of(machine: Machine, structure: Mapping[str, Any]) -> State | None:
+    """Return the state of a program, None where it has none. Raises ArtifactError where it is not sound."""
+    names, changed = structure.get("state", []), structure.get("changed", [])
+    return State(machine, names, changed) if names or changed else None
+
+
+def _check_writable(array: Any, name: str) -> None:
+    if is_torch(array) or not is_array(array):
+        return
+    flags = getattr(array, "flags", None)
+    if flags is None or not flags.writeable:
+        raise ArgumentError(
+            f'input "{name}" is changed by the program, but the array given cannot be written'
+        )
+
+
+def _write(array: Any, new: Any) -> None:
+    """Put new values into an array of the caller's."""
+    if not is_torch(array):
+        array[...] = new
+        return
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        array.copy_(new if is_torch(new) else torch.from_numpy(new))
