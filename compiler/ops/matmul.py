@@ -160,12 +160,50 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
 
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
     """beta * x + alpha * (m1 @ m2)."""
-    result = product(b, m1, m2)
+    return _added(b, x, matmul(b, m1, m2), beta, alpha)
+
+
+def _added(b: Builder, x: Value, result: Value, beta: B.Number, alpha: B.Number) -> Value:
+    """beta * x + alpha * result; x is not looked at where beta is 0."""
     if alpha != 1:
         result = mul(b, result, alpha)
     if beta == 0:
         return result
     return add(b, result, x if beta == 1 else mul(b, x, beta))
+
+
+def addbmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
+    """beta * x + alpha * the sum over the batch of m1 @ m2: one product along batch and k."""
+    batch, m, k = B.shape_of(m1)
+    n = B.shape_of(m2)[2]
+    left = B.reshape(b, B.permute(b, m1, [1, 0, 2]), [m, B.product((batch, k))])
+    right = B.reshape(b, m2, [B.product((batch, k)), n])
+    return _added(b, x, matmul(b, left, right), beta, alpha)
+
+
+def trilinear(
+    b: Builder,
+    x: Value,
+    y: Value,
+    z: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The sum over the axes `sumdim` of x * y * z, which get new axes of size 1 at `expand1` .. `expand3`."""
+    factors = []
+    for factor, axes in ((x, expand1), (y, expand2), (z, expand3)):
+        for axis in sorted(axes):
+            factor = B.add_axis(b, factor, axis)
+        factors.append(factor)
+
+    def compute(*factors: Value) -> Value:
+        terms = B.pointwise(b, "mul", B.pointwise(b, "mul", factors[0], factors[1]), factors[2])
+        return B.reduce(b, "reduce_sum", terms, sorted(sumdim), False)
+
+    return B.in_f32(b, compute, *factors)
 
 
 def dot(b: Builder, x: Value, y: Value) -> Value:
@@ -176,6 +214,8 @@ def dot(b: Builder, x: Value, y: Value) -> Value:
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default"), matmul),
     Composite(("aten.linear.default",), linear),
-    Composite(("aten.addmm.default", "aten.baddbmm.default"), addmm),
-    Composite(("aten.dot.default",), dot),
+    Composite(("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default"), addmm),
+    Composite(("aten.addbmm.default",), addbmm),
+    Composite(("aten._trilinear.default",), trilinear),
+    Composite(("aten.dot.default", "aten.vdot.default"), dot),
 )
