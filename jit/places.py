@@ -1,7 +1,7 @@
 """The Places family: the places where a mask holds, in order.
 
-One tile: where an element goes hangs on all before it. LANES elements of the mask become the bits of a number;
-the places of those that are set are stored side by side (`llvm.masked.compressstore`).
+One tile: where an element goes hangs on all before it. LANES elements of the mask become the bits of a
+number; the places of those that are set are stored side by side (`llvm.masked.compressstore`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..types import TensorType, Type
 from . import build as B
 from .concat import stack
 from .declare import Composite, Op, Sample
-from .gather import gather, holding
+from .gather import gather, holding, size_of
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 from .scatter import scatter
 from .sort import first_of
@@ -50,8 +50,8 @@ OPS: tuple[Op, ...] = (
         "places",
         "standalone",
         "places(Tensor mask; count) -> Tensor",
-        "The places where a mask of one axis holds, in order (i64): the first `count`; where there are fewer, "
-        "the rest are -1.",
+        "The places where a mask of one axis holds, in order (i64): the first `count`; where there are "
+        "fewer, the rest are -1.",
         _infer_places,
         lambda args, attrs: reference_moves.places(args[0], attrs["count"]),
         samples=(
@@ -67,8 +67,8 @@ OPS: tuple[Op, ...] = (
         "search",
         "standalone",
         "search(Tensor rows, Tensor values; right) -> Tensor",
-        "How many elements of each row (going up) come before each of its values, or with `right` are equal to "
-        "it (i64). One row may serve all.",
+        "How many elements of each row (going up) come before each of its values, or with `right` are equal "
+        "to it (i64). One row may serve all.",
         _infer_search,
         lambda args, attrs: reference_moves.search(*args, attrs["right"]),
         samples=(
@@ -78,7 +78,8 @@ OPS: tuple[Op, ...] = (
         errors=(
             (
                 Sample(("f32[2, 3]", "f32[4, 3]"), {"right": False}),
-                "search: rows are [2, 3] and values [4, 3]; both must have two axes, and as many rows, or one",
+                "search: rows are [2, 3] and values [4, 3]; both must have two axes, and as many rows, or "
+                "one",
             ),
         ),
     ),
@@ -137,6 +138,18 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
     return B.reshape(b, line, shape)
 
 
+def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None = None) -> Value:
+    """Each place of `repeats` as often as it says."""
+    (n,) = B.shape_of(repeats)
+    repeats = B.cast_to(b, repeats, "i64")
+    if output_size is None:
+        output_size = size_of(b, B.reduce(b, "reduce_sum", repeats, [0], False))
+    ends = B.reshape(b, b.one("scan", B.reshape(b, repeats, [1, n, 1]), function="sum"), [1, n])
+    line = b.one("iota", start=0, step=1, length=output_size, dtype="i64")
+    found = b.one("search", ends, B.reshape(b, line, [1, output_size]), right=True)
+    return B.reshape(b, found, [output_size])
+
+
 # Unique elements ----------------------------------------------------------------------------------
 
 
@@ -183,7 +196,7 @@ def unique(
 def unique_consecutive(
     b: Builder, x: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Value, Value, Value]:
-    """The elements without those equal to the one before; for each of x its place; the lengths of the runs."""
+    """The elements without those equal to the one before; each one's place in them; the runs' lengths."""
     shape = B.shape_of(x)
     if dim is not None and len(shape) != 1:
         raise UnsupportedOp("unique_consecutive: dim of a tensor with several axes has no lowering")
@@ -229,6 +242,7 @@ def bucketize(
 
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.nonzero.default",), nonzero),
+    Composite(("aten.repeat_interleave.Tensor",), repeat_interleave),
     Composite(("aten.nonzero_static.default",), nonzero_static),
     Composite(("aten.masked_select.default",), masked_select),
     Composite(("aten.masked_scatter.default",), masked_scatter),

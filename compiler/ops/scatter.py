@@ -68,8 +68,8 @@ OPS: tuple[Op, ...] = (
         "scatter",
         "standalone",
         "scatter(Tensor base, Tensor index, Tensor source; axis, mode, shape, updates) -> Tensor",
-        "base, expanded to `shape`, after [.., index, ..] = combine([.., index, ..], source) along one axis, in "
-        "order of it, for index and source expanded to `updates`, which is at most `shape` along the other axes. "
+        "base, expanded to `shape`, after [.., index, ..] = combine([.., index, ..], source) along one axis, "
+        "in order of it, for index and source expanded to `updates`, at most `shape` along the other axes. "
         "`mode`: " + ", ".join(SCATTER_MODES) + ". An index out of range is an error when it runs.",
         _infer_scatter,
         _scatter,
@@ -116,7 +116,7 @@ def mode_of(reduce: str, dtype: str) -> str:
 def scatter(
     b: Builder, base: Value, index: Value, source: Value, axis: int, mode: str, shape: Shape | None = None
 ) -> Value:
-    """The op `scatter`: of `shape` (base's if None); index's axes of 1 are whole axes, but for the chosen one."""
+    """The op `scatter` of `shape` (None: base's); index's axes of 1 are whole, but the chosen one."""
     index = index if B.dtype_of(index) in ("i64", "i32") else B.cast_to(b, index, "i64")
     shape = B.shape_of(base) if shape is None else shape
     updates = tuple(
@@ -214,9 +214,7 @@ def _identity(reduce: str, dtype: str) -> Any:
         return reduce == "amin"
     if is_float(dtype):
         return float("-inf") if reduce == "amax" else float("inf")
-    limits = np.iinfo(
-        {"u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32}.get(dtype, np.int64)
-    )
+    limits = np.iinfo({"u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32}.get(dtype, np.int64))
     return int(limits.min if reduce == "amax" else limits.max)
 
 

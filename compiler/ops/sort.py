@@ -33,8 +33,8 @@ OPS: tuple[Op, ...] = (
         "sort",
         "standalone",
         "sort(Tensor x; keep, descending) -> (Tensor, Tensor)",
-        "The first `keep` elements of every row in a stable order, and their places in the row (i64); a NaN is "
-        "above all others, -0 equals 0.",
+        "The first `keep` elements of every row in a stable order, and their places in the row (i64); a NaN "
+        "is above all others, -0 equals 0.",
         _infer_sort,
         lambda args, attrs: reference_moves.sort(args[0], attrs["keep"], attrs["descending"]),
         samples=(
@@ -138,10 +138,8 @@ def kthvalue(b: Builder, x: Value, k: DimExpr, dim: int = -1, keepdim: bool = Fa
     return _without(b, _at(b, found, axis, simplify(k - 1)), axis, keepdim)
 
 
-def _middle(
-    b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: bool
-) -> tuple[Value, Value]:
-    """The lower median along an axis, and its place: a NaN where there is one, or the median of the others."""
+def _middle(b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Value, Value]:
+    """The lower median along an axis, and its place: a NaN where there is one, or that of the others."""
     if not B.shape_of(x):
         return first_of(b, name, x, dim, 1, False)
     shape = B.shape_of(x)

@@ -34,8 +34,11 @@ SIZES = [
 def scatter(shapes, mode="sum", dtype="f32", index="i64", base=None) -> Scatter:
     out, updates, index_shape, source, axis = shapes
     buffers = (
-        Buffer(dtype, base or out), Buffer(index, index_shape), Buffer(dtype, source), Buffer(dtype, out, True),
-    )  # fmt: skip
+        Buffer(dtype, base or out),
+        Buffer(index, index_shape),
+        Buffer(dtype, source),
+        Buffer(dtype, out, True),
+    )
     return Scatter(4, buffers, updates, axis, mode)
 
 

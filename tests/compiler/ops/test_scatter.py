@@ -49,30 +49,107 @@ def reduced(reduce: str, include_self: bool = True) -> Callable[..., Any]:
 
 CASES: list[Case] = [
     ("scatter_add", lambda x, i, s: x.scatter_add(1, i % 5, s), (X, INDEX, X)),
-    ("scatter_add first", lambda x, i, s: x.scatter_add(0, i % 4, s), (((4, 3), f32), INDEX, (("n", 3), f32))),
+    (
+        "scatter_add first",
+        lambda x, i, s: x.scatter_add(0, i % 4, s),
+        (((4, 3), f32), INDEX, (("n", 3), f32)),
+    ),
     ("scatter_add few", lambda x, i, s: x.scatter_add(0, i % 4, s), (((4, 9), f32), INDEX, (("n", 8), f32))),
-    ("scatter_add deep", lambda x, i, s: x.scatter_add(1, i % 4, s), (((2, 4, "n"), f64), ((2, 6, "n"), i64), ((2, 6, "n"), f64))),
-    ("scatter_add half", lambda x, i, s: x.scatter_add(1, i % 5, s), ((("n", 5), f16), INDEX, (("n", 5), f16))),
-    ("scatter_add ints", lambda x, i, s: x.scatter_add(1, i % 5, s), ((("n", 5), i32), INDEX, (("n", 5), i32))),
-    ("scatter", lambda x, i: (x.scatter(1, torch.arange(3).expand(x.shape[0], 3), 2.5), x.scatter(0, i[:1] * 0, x + 1)), (X, INDEX)),
+    (
+        "scatter_add deep",
+        lambda x, i, s: x.scatter_add(1, i % 4, s),
+        (((2, 4, "n"), f64), ((2, 6, "n"), i64), ((2, 6, "n"), f64)),
+    ),
+    (
+        "scatter_add half",
+        lambda x, i, s: x.scatter_add(1, i % 5, s),
+        ((("n", 5), f16), INDEX, (("n", 5), f16)),
+    ),
+    (
+        "scatter_add ints",
+        lambda x, i, s: x.scatter_add(1, i % 5, s),
+        ((("n", 5), i32), INDEX, (("n", 5), i32)),
+    ),
+    (
+        "scatter",
+        lambda x, i: (
+            x.scatter(1, torch.arange(3).expand(x.shape[0], 3), 2.5),
+            x.scatter(0, i[:1] * 0, x + 1),
+        ),
+        (X, INDEX),
+    ),
     ("scatter zero-d", lambda x: torch.zeros(()).scatter(0, torch.tensor(0), 3.0) + x, (X,)),
-    ("scatter reduce", lambda x, i, s: (x.scatter(1, i % 5, s, reduce="add"), x.scatter(1, i % 5, 2, reduce="multiply")), (X, INDEX, X)),
-    *[(f"scatter_reduce {r} {own}", reduced(r, own), (X, INDEX, X)) for r in ("sum", "prod", "amax", "amin", "mean") for own in (True, False)],
-    *[(f"scatter_reduce ints {r}", reduced(r, False), ((("n", 5), i64), INDEX, (("n", 5), i64))) for r in ("amax", "amin", "mean")],
-    ("index_add", lambda x, i, s: (x.index_add(1, i % 5, s), x.index_add(1, i % 5, s, alpha=3)), (X, ROWS, (("n", 7), f32))),
-    ("index_add rows", lambda x, i, s: x.index_add(0, i % 4, s), (((4, 3, 2), f32), (("n",), i64), (("n", 3, 2), f32))),
+    (
+        "scatter reduce",
+        lambda x, i, s: (x.scatter(1, i % 5, s, reduce="add"), x.scatter(1, i % 5, 2, reduce="multiply")),
+        (X, INDEX, X),
+    ),
+    *[
+        (f"scatter_reduce {r} {own}", reduced(r, own), (X, INDEX, X))
+        for r in ("sum", "prod", "amax", "amin", "mean")
+        for own in (True, False)
+    ],
+    *[
+        (f"scatter_reduce ints {r}", reduced(r, False), ((("n", 5), i64), INDEX, (("n", 5), i64)))
+        for r in ("amax", "amin", "mean")
+    ],
+    (
+        "index_add",
+        lambda x, i, s: (x.index_add(1, i % 5, s), x.index_add(1, i % 5, s, alpha=3)),
+        (X, ROWS, (("n", 7), f32)),
+    ),
+    (
+        "index_add rows",
+        lambda x, i, s: x.index_add(0, i % 4, s),
+        (((4, 3, 2), f32), (("n",), i64), (("n", 3, 2), f32)),
+    ),
     ("index_copy", lambda x, s: x.index_copy(1, torch.tensor([3, 0]), s), (X, (("n", 2), f32))),
-    ("index_fill", lambda x, i: (x.index_fill(1, i % 5 - 5, 7.0), x.index_fill(1, i % 5, torch.tensor(2.0))), (X, ROWS)),
-    *[(f"index_reduce {r}", lambda x, i, s, r=r: x.index_reduce(1, i % 5, s, r), (X, ROWS, (("n", 7), f32))) for r in ("prod", "amax", "amin", "mean")],
-    ("index_put", lambda x, v: x.index_put((torch.tensor([4, 0, 2]),), v), (((5, "n"), f32), ((3, "n"), f32))),
-    ("index_put accumulate", lambda x, i, v: x.index_put((i % 5 - 5,), v, accumulate=True), (((5, "n"), f32), (("n",), i64), (("n", "n"), f32))),
-    ("index_put two", lambda x, i: x.index_put((i % 5, i % 3), torch.tensor(4.0)), (((5, 3, "n"), f32), (("n",), i64))),
-    ("index_put later", lambda x, i, v: torch.ops.aten.index_put(x, [None, i % 3, i % 2], v, True), ((("n", 3, 2), f32), ((4,), i64), ((4,), f32))),
-    ("index_put apart", lambda x, i: torch.ops.aten.index_put(x, [i % 4, None, i % 2], torch.ones(()), True), (((4, "n", 2), f32), ((5,), i64))),
-    ("index_put grid", lambda x, v: x.index_put((torch.tensor([[1], [0]]), torch.tensor([2, 0, 1])), v), (((2, 3, "n"), f32), ((2, 3, "n"), f32))),
+    (
+        "index_fill",
+        lambda x, i: (x.index_fill(1, i % 5 - 5, 7.0), x.index_fill(1, i % 5, torch.tensor(2.0))),
+        (X, ROWS),
+    ),
+    *[
+        (f"index_reduce {r}", lambda x, i, s, r=r: x.index_reduce(1, i % 5, s, r), (X, ROWS, (("n", 7), f32)))
+        for r in ("prod", "amax", "amin", "mean")
+    ],
+    (
+        "index_put",
+        lambda x, v: x.index_put((torch.tensor([4, 0, 2]),), v),
+        (((5, "n"), f32), ((3, "n"), f32)),
+    ),
+    (
+        "index_put accumulate",
+        lambda x, i, v: x.index_put((i % 5 - 5,), v, accumulate=True),
+        (((5, "n"), f32), (("n",), i64), (("n", "n"), f32)),
+    ),
+    (
+        "index_put two",
+        lambda x, i: x.index_put((i % 5, i % 3), torch.tensor(4.0)),
+        (((5, 3, "n"), f32), (("n",), i64)),
+    ),
+    (
+        "index_put later",
+        lambda x, i, v: torch.ops.aten.index_put(x, [None, i % 3, i % 2], v, True),
+        ((("n", 3, 2), f32), ((4,), i64), ((4,), f32)),
+    ),
+    (
+        "index_put apart",
+        lambda x, i: torch.ops.aten.index_put(x, [i % 4, None, i % 2], torch.ones(()), True),
+        (((4, "n", 2), f32), ((5,), i64)),
+    ),
+    (
+        "index_put grid",
+        lambda x, v: x.index_put((torch.tensor([[1], [0]]), torch.tensor([2, 0, 1])), v),
+        (((2, 3, "n"), f32), ((2, 3, "n"), f32)),
+    ),
     ("index_put mask", lambda x: x.index_put((x > 0,), torch.tensor(-1.0)), (X,)),
     ("assignment", lambda x: _assigned(x), (X,)),
-    ("put", lambda x, i, s: (x.put(i % 5, s, accumulate=True), x.put(torch.tensor([4, -1]), s[:2])), (X, ROWS, ((7,), f32))),
+    (
+        "put",
+        lambda x, i, s: (x.put(i % 5, s, accumulate=True), x.put(torch.tensor([4, -1]), s[:2])),
+        (X, ROWS, ((7,), f32)),
+    ),
     ("one_hot", lambda i: torch.nn.functional.one_hot(i % 4, 4), ((("n", 2), i64),)),
     ("bool", lambda x, i, s: x.index_put((i % 5,), s), (((5,), boolean), ((1,), i64), ((1,), boolean))),
     ("bytes", lambda x, i, s: x.scatter_add(0, i % 9, s), (((9,), u8), ((2,), i64), ((2,), u8))),
@@ -84,7 +161,7 @@ CASES: list[Case] = [
         ),
         ((("n", 3, 8), f32), INDEX),
     ),
-]  # fmt: skip
+]
 
 
 def _assigned(x: torch.Tensor) -> torch.Tensor:

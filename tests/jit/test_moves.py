@@ -1,0 +1,25 @@
+"""Specs of the families that move elements are data: their texts say all of them."""
+
+import pytest
+from shapevm.jit.spec import KernelSpec, from_json, spec_hash, to_json
+from shapevm.jit.text import format_spec, parse_spec
+
+from .test_places import Buffer, Places, search
+from .test_scatter import SHAPES, scatter
+from .test_sort import M, N, sort
+
+PLACES = Places(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
+SPECS = [
+    scatter(SHAPES["middle"]),
+    scatter(SHAPES["rows"], "any", "bool"),
+    sort(),
+    sort("i8", True, 3, 70),
+    PLACES,
+]
+
+
+@pytest.mark.parametrize("spec", [*SPECS, search(), search("f64", True, True)])
+def test_round_trips(spec: KernelSpec) -> None:
+    again = from_json(to_json(spec))
+    assert again == spec and spec_hash(again) == spec_hash(spec)
+    assert parse_spec(format_spec(spec)) == spec
