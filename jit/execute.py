@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -90,19 +91,42 @@ class Kernel:
         bf16 is passed as uint16. Raises ValueError for buffers or sizes that the kernel is not for,
         IndexError where a gather's index is out of range.
         """
+        run, rt = self._prepared(buffers, dims)
+        for begin, end in tile_ranges if tile_ranges is not None else [(0, self.n_tiles(dims))]:
+            run(begin, end)
+        if rt.error == ERROR_INDEX:
+            bound = rt.error_bound
+            raise IndexError(f"index {rt.error_value} is out of range for a dimension of size {bound}")
+        if rt.error:
+            raise RuntimeError(f"the kernel reports error {rt.error}")
+
+    def least_ns(self, buffers: Sequence[np.ndarray], dims: Sequence[int], seconds: float) -> int:
+        """Return the nanoseconds of the quickest of the runs on `buffers` that fit into `seconds` (at least 2)."""
+        run, _ = self._prepared(buffers, dims)
+        n_tiles, end, times = self.n_tiles(dims), time.perf_counter() + seconds, []
+        while len(times) < 2 or time.perf_counter() < end:
+            start = time.perf_counter_ns()
+            run(0, n_tiles)
+            times.append(time.perf_counter_ns() - start)
+        return min(times)
+
+    def _prepared(
+        self, buffers: Sequence[np.ndarray], dims: Sequence[int]
+    ) -> tuple[Callable[[int, int], None], _Rt]:
+        """Return what runs a range of tiles, and the state that tells of its errors."""
         self._check(buffers, dims)
         rt = _Rt(0, 0, 0, 0)
         scratch = np.empty(product_terms(self.code.scratch, dims) + SCRATCH_ALIGN, np.uint8)
         rt.scratch = scratch.ctypes.data + -scratch.ctypes.data % SCRATCH_ALIGN
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[array.ctypes.data for array in buffers])
         sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
-        for begin, end in tile_ranges if tile_ranges is not None else [(0, self.n_tiles(dims))]:
-            self._call(ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt), begin, end)
-        if rt.error == ERROR_INDEX:
-            bound = rt.error_bound
-            raise IndexError(f"index {rt.error_value} is out of range for a dimension of size {bound}")
-        if rt.error:
-            raise RuntimeError(f"the kernel reports error {rt.error}")
+        places = ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt)
+        keep = (pointers, sizes, scratch, buffers)
+
+        def run(begin: int, end: int, keep: object = keep) -> None:
+            self._call(*places, begin, end)
+
+        return run, rt
 
     def _check(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> None:
         code = self.code

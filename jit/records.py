@@ -29,6 +29,23 @@ def kernel_object(code: CodeObject) -> KernelObject:
     )
 
 
+def code_object(o: KernelObject) -> CodeObject:
+    """Return what `kernel_object` was given, but for what only the compiler knew."""
+    return CodeObject(
+        o.spec_hash, o.target, o.n_dims,
+        tuple(Buffer(b.dtype, tuple(map(_decoded, b.shape)), b.is_output) for b in o.buffers),
+        tuple((_decoded(size), divisor) for size, divisor in o.tiles),
+        tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.scratch),
+        tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.cost),
+        tuple((_decoded(n), scale, _decoded(at), _decoded(axis)) for n, scale, at, axis in o.bounds),
+        o.code, o.entry, o.exact_dims, o.schedule, o.ranges,
+    )  # fmt: skip
+
+
+def _decoded(size: EncodedSize) -> Size:
+    return Dim(size[1]) if size[0] else size[1]
+
+
 def kernel_buffers(buffers: tuple[Buffer, ...]) -> tuple[KernelBuffer, ...]:
     """Return a spec's buffers in the form of the kernel table."""
     return tuple(KernelBuffer(b.dtype, tuple(map(_size, b.shape)), b.is_output) for b in buffers)

@@ -1,4 +1,4 @@
-"""The command line: shapevm compile | run | show | dis | inspect | settings."""
+"""The command line: shapevm compile | run | show | dis | inspect | settings, and those of commands.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
+from .commands import COMMANDS, parse_sizes
 from .settings import STRATEGIES, TABLE, settings
 from .vm.errors import Error
 
@@ -33,6 +34,9 @@ class Commands(click.Group):
 def main() -> None:
     """Compile a PyTorch program once, run it at any shape."""
 
+
+for command in COMMANDS:
+    main.add_command(command)
 
 MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
 the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes."""
@@ -72,14 +76,6 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=1)
         yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
-
-
-def parse_sizes(text: str) -> dict[str, int]:
-    """Return {"batch": 1, "length": 16} from "batch=1,length=16"."""
-    try:
-        return {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
 
 
 @main.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
@@ -140,24 +136,37 @@ def compile_command(
 )
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
+@click.option("--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile")
+@click.option("--metrics", type=click.Path(path_type=Path), help="write all counters as OpenMetrics text")
 def run_command(
-    artifact: Path, inputs: tuple[str, ...], output: Path | None, strategy: str | None, repeat: int
+    artifact: Path,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    strategy: str | None,
+    repeat: int,
+    profile: Path | None,
+    metrics: Path | None,
 ) -> None:
     """Run ARTIFACT on numpy files; print the results' types, and milliseconds of the first call, median and
     least."""
     import statistics
     import time
 
-    from . import load
+    from . import load, record
     from .files import read_inputs, write_results
 
     exe = load(artifact, strategy=strategy)
     values = read_inputs(inputs, exe.machine.inputs)
     times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        results = exe.run(values)
-        times.append((time.perf_counter() - start) * 1e3)
+    with record(exe) as recording:
+        for _ in range(repeat):
+            start = time.perf_counter()
+            results = exe.run(values)
+            times.append((time.perf_counter() - start) * 1e3)
+    if profile is not None:
+        recording.save(profile)
+    if metrics is not None:
+        metrics.write_text(exe.metrics())
     if output is not None:
         write_results(output, results)
     for name, value in results.items():

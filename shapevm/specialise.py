@@ -34,6 +34,13 @@ def has_compiler() -> bool:
     return not _missing(_FOR_KERNELS)
 
 
+def check_kernel_compiler() -> None:
+    """Raise MissingPackage where kernels cannot be compiled here."""
+    missing = _missing(_FOR_KERNELS)
+    if missing:
+        raise MissingPackage(f"compiling kernels needs {', '.join(missing)}: install shapevm[compile]")
+
+
 def check_compiler() -> None:
     """Raise MissingPackage where models cannot be compiled here."""
     missing = _missing(_FOR_MODELS)
@@ -134,7 +141,6 @@ class Specialiser:
                 start = time.monotonic()
                 with _COMPILING:
                     self._answer(request.kernel, request.dims)
-                self._note(request.kernel, request.dims, time.monotonic() - start)
                 self.hurry.wait(self._budget.spend(time.monotonic() - start))
 
     def _note(self, kernel: int, dims: tuple[int, ...], seconds: float) -> None:
@@ -146,7 +152,9 @@ class Specialiser:
         from .jit.spec import from_json
 
         try:
+            start = time.monotonic()
             record = self.store.record(from_json(self._specs[kernel]), dims)
+            self._note(kernel, dims, time.monotonic() - start)
             self.machine.install(kernel, record)
         except Exception as error:  # whatever it is, waiting callers must hear of it
             self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")

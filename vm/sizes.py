@@ -169,6 +169,35 @@ def whole_ranges(program: Program) -> dict[str, SizeRange]:
     return {s.name: SizeRange(s.min, s.max, s.multiple_of) for s in program.symbols}
 
 
+def launches(program: Program, sizes: Mapping[str, int]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the launches of one call of main at `sizes` (values of all symbols): kernel and dims, in order."""
+    found = _walked(program, sizes).launches
+    rows = [(kernel, tuple(d.size for d in dims)) for kernel, dims in found]
+    return [(kernel, dims) for kernel, dims in rows if all(isinstance(d, int) for d in dims)]  # type: ignore[misc]
+
+
+def dim_symbols(program: Program) -> dict[int, list[tuple[frozenset[str], bool]]]:
+    """Return, for each kernel that main launches, which symbols each of its dims depends on, and whether the
+    dim is that symbol itself.
+    """
+    walk, found = _walked(program, {}), {}
+    names = [s.name for s in program.symbols]
+    for kernel, dims in walk.launches:
+        rows = [(frozenset(names[i] for i in d.symbols), d in walk.symbols) for d in dims]
+        old = found.setdefault(kernel, rows)
+        found[kernel] = [(a | b, x and y and a == b) for (a, x), (b, y) in zip(old, rows, strict=True)]
+    return found
+
+
+def _walked(program: Program, sizes: Mapping[str, int | SizeRange]) -> _Walk:
+    whole = whole_ranges(program)
+    ranges = [sizes.get(s.name, whole[s.name]) for s in program.symbols]
+    walk = _Walk(program, [SizeRange(r, r, max(r, 1)) if isinstance(r, int) else r for r in ranges])
+    for instruction in decode_all(program.functions[0].code):
+        walk.step(instruction)
+    return walk
+
+
 def kernel_keys(
     program: Program, sizes: Mapping[str, int | SizeRange], named: Sequence[str] | None = None
 ) -> list[tuple[int, KernelKey]]:
@@ -177,11 +206,7 @@ def kernel_keys(
     Symbols that are not given take the contract's whole range. `named`: leave out kernels whose dims depend
     on none of these symbols. Kernels without dims and those whose dims depend on data are left out.
     """
-    whole = whole_ranges(program)
-    ranges = [sizes.get(s.name, whole[s.name]) for s in program.symbols]
-    walk = _Walk(program, [SizeRange(r, r, max(r, 1)) if isinstance(r, int) else r for r in ranges])
-    for instruction in decode_all(program.functions[0].code):
-        walk.step(instruction)
+    walk = _walked(program, sizes)
     wanted = {i for i, s in enumerate(program.symbols) if named is None or s.name in named}
     found = {
         (kernel, tuple(d.size for d in dims)): None

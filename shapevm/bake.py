@@ -1,0 +1,367 @@
+"""`shapevm bake`: which kernels are worth their bytes, from a profile of the sizes that a program meets.
+
+Groups of calls are ordered by the symbol with the most values. Each group runs exact code, code of a range, or
+generic code; a range covers any number of neighbours. Dynamic programming over groups and bytes finds the choice
+with the least expected time. A kernel's time is a cost (flops or bytes, its code object's own terms) times a
+factor for each tier: measured by running samples on made-up data, or, unmeasured, FACTORS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .buckets import Cell, add_keys, keys_of
+from .profiles import Profile, Sizes
+from .vm.errors import ArgumentError
+from .vm.objects import serialise_object
+from .vm.program import NUMPY_DTYPES, KernelKey, KernelObject, Program, SizeRange
+from .vm.sizes import kernel_keys, launches
+
+if TYPE_CHECKING:
+    from .jit.store import KernelStore
+
+EXACT, BUCKET, GENERIC = "exact", "bucket", "generic"
+FACTORS = {EXACT: 1.0, BUCKET: 1.08, GENERIC: 1.15}  # times, where nothing was measured
+LAUNCH_NS, UNIT_NS = 300.0, 0.02  # of a launch, of a flop or byte: where nothing was measured
+MAX_GROUPS = 512  # beyond that neighbours share a group
+N_SAMPLES = 3  # sizes at which each kernel is measured
+MEASURE_SECONDS = 0.003  # of each measurement
+N_BINS = 512  # of the budget
+MAX_ROUNDS = 6  # until the bytes, estimated at first, keep the budget
+
+
+def identity(program: Program) -> str:
+    """Return what a profile names the program by; `svm_profile` in C says the same."""
+    return hashlib.sha256(b"".join(bytes.fromhex(k.spec_hash) for k in program.kernels)).hexdigest()
+
+
+# Times and bytes of kernels -----------------------------------------------------------------------------
+
+
+@dataclass
+class KernelModel:
+    """What code of one kernel takes: bytes by tier, and nanoseconds = (launch + cost * unit) * factor."""
+
+    cost: Callable[[Sizes], int]
+    n_bytes: dict[str, int]
+    factors: dict[str, float] = field(default_factory=lambda: dict(FACTORS))
+    unit_ns: float = UNIT_NS
+
+    def ns(self, tier: str, dims: Sizes) -> float:
+        """Return the expected nanoseconds of a launch."""
+        return (LAUNCH_NS + self.cost(dims) * self.unit_ns) * self.factors[tier]
+
+
+def _cost_of(o: KernelObject) -> Callable[[Sizes], int]:
+    from .jit.execute import product_terms
+    from .jit.records import code_object
+
+    code = code_object(o)
+
+    def cost(dims: Sizes) -> int:
+        n_tiles = 1
+        for size, divisor in code.tiles:
+            n_tiles *= -(-product_terms([(1, (size,))], dims) // divisor)
+        return product_terms(code.cost, dims) * n_tiles
+
+    return cost
+
+
+def measured_ns(o: KernelObject, dims: Sizes) -> int:
+    """Return the nanoseconds of a launch on made-up data: normal floats, zeros for ints and bools."""
+    from .jit.execute import Kernel, product_terms
+    from .jit.records import code_object
+
+    kernel, rng = Kernel(code_object(o)), np.random.default_rng(0)
+    buffers = []
+    for b in kernel.code.buffers:
+        shape = [product_terms([(1, (size,))], dims) for size in b.shape]
+        array = np.zeros(shape, NUMPY_DTYPES[b.dtype])
+        if array.dtype.kind == "f":
+            array[...] = rng.standard_normal(shape, np.float32)
+        buffers.append(array)
+    return kernel.least_ns(buffers, dims, MEASURE_SECONDS)
+
+
+def _own(objects: Sequence[KernelObject]) -> KernelObject:
+    """Return the generic object for the best target that runs here. Raises ArgumentError without one."""
+    from .jit.target import TARGETS, runs_here
+
+    order = list(TARGETS)
+    found = [o for o in objects if o.key is None and runs_here(o.target)]
+    if not found:
+        raise ArgumentError(
+            "bake: the artifact has no generic code for this CPU; bake it where it was compiled"
+        )
+    return min(found, key=lambda o: order.index(o.target))
+
+
+def models_of(
+    program: Program, store: KernelStore, samples: Sequence[Sizes], whole: Cell, measure: bool
+) -> dict[int, KernelModel]:
+    """Return the model of each kernel whose dims depend on sizes, from code for `samples` (tuples of sizes) and
+    for the ranges of `whole`.
+    """
+    from .jit.spec import from_json
+
+    names = [s.name for s in program.symbols]
+    at = [dict(launches(program, dict(zip(names, values, strict=True)))) for values in samples]
+    models = {}
+    for kernel, key in kernel_keys(program, whole, list(whole)):
+        if kernel in models or kernel not in at[0]:
+            continue
+        spec, generic = from_json(program.kernels[kernel].spec), _own(program.kernels[kernel].objects)
+        found = {tuple(sizes[kernel]): store.object(spec, tuple(sizes[kernel])) for sizes in at}
+        bucket = store.object(spec, key)
+        exact_bytes = max(len(serialise_object(o)) for o in found.values())
+        n_bytes = {EXACT: exact_bytes, BUCKET: len(serialise_object(bucket)), GENERIC: 0}
+        models[kernel] = KernelModel(_cost_of(generic), n_bytes)
+        if measure:
+            _fit(models[kernel], generic, bucket, found)
+    return models
+
+
+def _fit(
+    model: KernelModel, generic: KernelObject, bucket: KernelObject, exact: Mapping[Sizes, KernelObject]
+) -> None:
+    """Measure code of all tiers at some sizes and set the model's factors and unit."""
+    total = dict.fromkeys((EXACT, BUCKET, GENERIC), 0.0)
+    work = 0
+    for dims, own in exact.items():
+        for tier, o in (
+            (EXACT, own),
+            (BUCKET, bucket if _fits(bucket, dims) else generic),
+            (GENERIC, generic),
+        ):
+            total[tier] += measured_ns(o, dims)
+        work += model.cost(dims)
+    least = max(min(total.values()), 1.0)  # exact code is not slower than other: what is less is noise
+    bucket_ns = min(max(total[BUCKET], least), max(total[GENERIC], least))
+    model.factors = {EXACT: 1.0, BUCKET: bucket_ns / least, GENERIC: max(total[GENERIC], least) / least}
+    model.unit_ns = max(least - LAUNCH_NS * len(exact), 0.0) / work if work else 0.0
+
+
+def _fits(o: KernelObject, dims: Sizes) -> bool:
+    return o.ranges is None or all(size in r for size, r in zip(dims, o.ranges, strict=True))
+
+
+# The choice ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Group:
+    """Neighbouring calls: tuples of sizes with their counts; nanoseconds of all of them by tier."""
+
+    counts: dict[Sizes, int]
+    ns: dict[str, float]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether exact code can serve it."""
+        return len(self.counts) == 1
+
+
+def groups_of(
+    program: Program, profile: Profile, axis: int, models: Mapping[int, KernelModel]
+) -> list[Group]:
+    """Return the profile's calls in order of symbol `axis`, at most MAX_GROUPS groups."""
+    rows = sorted(profile.sizes.items(), key=lambda row: (row[0][axis], row[0]))
+    per_group = -(-len(rows) // MAX_GROUPS)
+    names = [s.name for s in program.symbols]
+    groups = []
+    for first in range(0, len(rows), per_group):
+        counts = {values: calls.count for values, calls in rows[first : first + per_group]}
+        ns = dict.fromkeys((EXACT, BUCKET, GENERIC), 0.0)
+        for values, count in counts.items():
+            for kernel, dims in launches(program, dict(zip(names, values, strict=True))):
+                for tier in ns:
+                    ns[tier] += count * models[kernel].ns(tier, dims) if kernel in models else 0.0
+        groups.append(Group(counts, ns))
+    return groups
+
+
+def choose(
+    groups: Sequence[Group], exact_bytes: int, range_bytes: int, budget: int
+) -> list[tuple[str, bool]]:
+    """Return for each group the tier that it runs, and whether a range goes on over it, with the least sum of
+    times among those within `budget` bytes.
+
+    Opening a range costs `range_bytes` once; exact code costs `exact_bytes` a group, inside of a range or not.
+    """
+    unit = max(1, -(-budget // N_BINS))
+    n_bins = budget // unit + 1
+    one, opening = -(-exact_bytes // unit), -(-range_bytes // unit)
+    best = np.full((2, n_bins), np.inf)  # closed and open, by bytes spent
+    best[0, :] = 0.0
+    steps: list[np.ndarray] = []
+    moves = [  # from open?, to open?, tier, bins
+        (0, 0, GENERIC, 0), (0, 0, EXACT, one), (0, 1, BUCKET, opening), (0, 1, EXACT, opening + one),
+        (1, 1, BUCKET, 0), (1, 1, EXACT, one), (1, 0, GENERIC, 0), (1, 0, EXACT, one),
+    ]  # fmt: skip
+    for group in groups:
+        after, chosen = np.full((2, n_bins), np.inf), np.full((2, n_bins), -1)
+        for number, (source, target, tier, bins) in enumerate(moves):
+            if bins >= n_bins or (tier == EXACT and not group.is_point):
+                continue
+            times = np.full(n_bins, np.inf)
+            times[bins:] = best[source, : n_bins - bins] + group.ns[tier]
+            is_better = times < after[target]
+            after[target][is_better], chosen[target][is_better] = times[is_better], number
+        best = after
+        steps.append(chosen)
+    found: list[tuple[str, bool]] = []
+    state, at = int(best[1, -1] < best[0, -1]), n_bins - 1
+    for chosen in reversed(steps):
+        source, target, tier, bins = moves[int(chosen[state, at])]
+        found.append((tier, bool(target)))
+        state, at = source, at - bins
+    return found[::-1]
+
+
+def cells_of(program: Program, groups: Sequence[Group], choice: Sequence[tuple[str, bool]]) -> list[Cell]:
+    """Return the cells of a choice: exact tuples, then ranges from their first to their last user."""
+    names = [s.name for s in program.symbols]
+    exact: list[Cell] = []
+    ranges: list[list[Sizes]] = []
+    was_open = False
+    for group, (tier, is_open) in zip(groups, choice, strict=True):
+        if tier == EXACT:
+            exact.append(dict(zip(names, next(iter(group.counts)), strict=True)))
+        if is_open and not was_open:
+            ranges.append([])
+        if tier == BUCKET:
+            ranges[-1].extend(group.counts)
+        was_open = is_open
+    return exact + [_hull(program, values) for values in ranges if values]
+
+
+def _hull(program: Program, values: Iterable[Sizes]) -> Cell:
+    """Return the least cell that all these tuples are in."""
+    columns = list(zip(*values, strict=True))
+    return {
+        s.name: min(c) if min(c) == max(c) else SizeRange(min(c), max(c), s.multiple_of)
+        for s, c in zip(program.symbols, columns, strict=True)
+    }
+
+
+# Baking -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Baked:
+    """A program with the kernels chosen for it, and what to expect: shares of calls by tier, time against all
+    exact and against generic code only, bytes added, whether times were measured.
+    """
+
+    program: Program
+    cells: tuple[Cell, ...]
+    shares: Mapping[str, float]
+    slowdown: float
+    generic_slowdown: float
+    n_bytes: int
+    budget: int
+    is_measured: bool
+
+    def text(self) -> str:
+        """Return the expectations in a few lines."""
+        hit = self.shares[EXACT] + self.shares[BUCKET]
+        how = "measured on this machine" if self.is_measured else "by a cost model, nothing measured"
+        shown = "; ".join(format_cell(cell) for cell in self.cells) or "none"
+        return (
+            f"kernels for: {shown}\n"
+            f"expected hit rate {hit:.1%} (exact {self.shares[EXACT]:.1%}, buckets {self.shares[BUCKET]:.1%})\n"
+            f"expected time {self.slowdown:.3f} of all-exact, generic code alone {self.generic_slowdown:.3f} ({how})\n"
+            f"{self.n_bytes:,} bytes of a budget of {self.budget:,}"
+        )
+
+
+def format_cell(cell: Cell) -> str:
+    """Return a cell as the command line takes it: "batch=1,length=17..64"."""
+    return ",".join(f"{name}={size}" for name, size in cell.items())
+
+
+def check_profile(program: Program, profile: Profile) -> None:
+    """Raise ArgumentError for a profile that is of another program, or of no call."""
+    if profile.program != identity(program):
+        raise ArgumentError(
+            f"the profile is of program {profile.program[:16]}, the artifact is {identity(program)[:16]}; "
+            "record this program"
+        )
+    if not profile.sizes or not profile.symbols:
+        raise ArgumentError("the profile has no calls, or the program no sizes to choose kernels for")
+
+
+def bake(program: Program, profile: Profile, store: KernelStore, budget: int, measure: bool = True) -> Baked:
+    """Return the program with the kernels that lower the expected time most within `budget` bytes.
+
+    Raises ArgumentError for a profile that is not the program's.
+    """
+    check_profile(program, profile)
+    columns = list(zip(*profile.sizes, strict=True))
+    axis = max(range(len(columns)), key=lambda i: len(set(columns[i])))
+    samples = _samples(profile, axis)
+    models = models_of(program, store, samples, _wide(_hull(program, profile.sizes), program), measure)
+    groups = groups_of(program, profile, axis, models)
+    exact_bytes, range_bytes = (sum(m.n_bytes[tier] for m in models.values()) for tier in (EXACT, BUCKET))
+    allowed = budget
+    for _ in range(MAX_ROUNDS):
+        choice = choose(groups, exact_bytes, range_bytes, allowed)
+        cells = cells_of(program, groups, choice)
+        made = add_keys(program, store, keys_of(program, cells))
+        n_bytes = _added_bytes(program, made)
+        if n_bytes <= budget:
+            break
+        allowed = int(allowed * budget / n_bytes * 0.98)
+    else:
+        cells, made, n_bytes, choice = [], program, 0, [(GENERIC, False)] * len(groups)
+    return _result(made, cells, groups, choice, n_bytes, budget, measure)
+
+
+def _result(
+    program: Program, cells: Sequence[Cell], groups: Sequence[Group], choice: Sequence[tuple[str, bool]],
+    n_bytes: int, budget: int, measure: bool,
+) -> Baked:  # fmt: skip
+    counts = dict.fromkeys((EXACT, BUCKET, GENERIC), 0)
+    time = dict.fromkeys(("chosen", EXACT, GENERIC), 0.0)
+    for group, (tier, _) in zip(groups, choice, strict=True):
+        counts[tier] += sum(group.counts.values())
+        for name, own in (("chosen", tier), (EXACT, EXACT), (GENERIC, GENERIC)):
+            time[name] += group.ns[own]
+    total = sum(counts.values())
+    least = time[EXACT] or 1.0
+    shares = {tier: n / total for tier, n in counts.items()}
+    rest = (time["chosen"] / least, time[GENERIC] / least, n_bytes, budget, measure)
+    return Baked(program, tuple(cells), shares, *rest)
+
+
+def _wide(hull: Cell, program: Program) -> Cell:
+    """Return a cell with a range for every symbol, so that a bucket's code can be had for a single value too."""
+    whole = {s.name: SizeRange(s.min, s.max, s.multiple_of) for s in program.symbols}
+    return {name: whole[name] if isinstance(size, int) else size for name, size in hull.items()}
+
+
+def _samples(profile: Profile, axis: int) -> list[Sizes]:
+    """Return tuples of sizes at quantiles of the calls."""
+    rows = sorted(profile.sizes.items(), key=lambda row: row[0][axis])
+    ends = np.cumsum([calls.count for _, calls in rows])
+    wanted = [ends[-1] * (i + 0.5) / N_SAMPLES for i in range(N_SAMPLES)]
+    return list(dict.fromkeys(rows[int(np.searchsorted(ends, x))][0] for x in wanted))
+
+
+def _added_bytes(before: Program, after: Program) -> int:
+    pairs = zip(before.kernels, after.kernels, strict=True)
+    return sum(len(serialise_object(o)) for a, b in pairs for o in b.objects[len(a.objects) :])
+
+
+def all_exact(program: Program, store: KernelStore, profile: Profile) -> Program:
+    """Return the program with exact code for every tuple of sizes of a profile (`shapevm freeze`)."""
+    check_profile(program, profile)
+    wanted: dict[int, list[KernelKey]] = keys_of(
+        program, [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
+    )
+    return add_keys(program, store, wanted)

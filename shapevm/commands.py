@@ -1,0 +1,193 @@
+"""Commands about what a program does with the shapes it meets: explain, freeze, merge, bake, stress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .settings import STRATEGIES
+
+if TYPE_CHECKING:
+    from .executable import Executable
+    from .profiles import Profile
+    from .vm.program import Program
+
+MAX_REPLAYS = 8  # calls that explain makes at one tuple of sizes of a profile
+
+_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
+
+path_type = click.Path(path_type=Path)
+existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+artifact_argument = click.argument("artifact", type=existing)
+output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
+sizes_option = click.option(
+    "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to be called at (repeatable)"
+)
+profile_option = click.option(
+    "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
+)
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """Return {"batch": 1, "length": 16} from "batch=1,length=16"."""
+    try:
+        return {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
+
+
+def parse_bytes(text: str) -> int:
+    """Return 2000000 from "2MB"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise click.UsageError(f"budget {text!r} must look like 2MB, 500kB or 64KiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _merged(paths: Sequence[Path]) -> Profile:
+    from .profiles import merge, read
+
+    return merge(map(read, paths))
+
+
+def _saved(program: Program, path: Path) -> None:
+    from .vm.artifact import write
+
+    write(program, path)
+    click.echo(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def _store(program: Program) -> Any:
+    """Return a store for the target of the artifact's code."""
+    from .jit.target import TARGETS, runs_here
+    from .specialise import open_store
+
+    targets = {o.target for kernel in program.kernels for o in kernel.objects}
+    return open_store(next((name for name in TARGETS if name in targets and runs_here(name)), None))
+
+
+def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> None:
+    """Call a program at sizes, and at those of profiles, on made-up data."""
+    from .samples import sample_inputs
+
+    wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
+    for path in profiles:
+        profile = _merged([path])
+        wanted += [
+            (dict(zip(profile.symbols, values, strict=True)), min(calls.count, MAX_REPLAYS))
+            for values, calls in profile.sizes.items()
+        ]
+    for values, count in wanted:
+        if set(values) != {s.name for s in exe.machine.symbols}:
+            raise click.UsageError(
+                f"sizes must be given for {', '.join(s.name for s in exe.machine.symbols)}"
+            )
+        inputs = sample_inputs(exe.machine.inputs, exe.machine.symbols, values)
+        for _ in range(count):
+            exe.machine.call(inputs)
+    exe.wait_until_specialised()
+
+
+@click.command("explain")
+@artifact_argument
+@sizes_option
+@profile_option
+@click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+@click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--html", "page", type=path_type, help="write one HTML page")
+def explain_command(
+    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None, measure: bool,
+    as_json: bool, page: Path | None,
+) -> None:  # fmt: skip
+    """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
+    from . import load
+
+    with load(artifact, strategy=strategy) as exe:
+        _warm(exe, sizes, profiles)
+        found = exe.explain(measure)
+    if page is not None:
+        page.write_text(found.html())
+        click.echo(page)
+    else:
+        click.echo(found.json() if as_json else found.text(), nl=False)
+
+
+@click.command("freeze")
+@artifact_argument
+@sizes_option
+@profile_option
+@output_option
+def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], output: Path) -> None:
+    """Write ARTIFACT with exact kernels for all these sizes; those in the disk cache are taken as they are."""
+    from .bake import all_exact
+    from .buckets import add_keys, cells, keys_of
+    from .specialise import check_kernel_compiler
+    from .vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    store = _store(program)
+    for text in sizes:
+        values = {name: [value] for name, value in parse_sizes(text).items()}
+        program = add_keys(program, store, keys_of(program, cells(values, program.symbols)))
+    for path in profiles:
+        program = all_exact(program, store, _merged([path]))
+    click.echo(f"{store.stats.compiled} kernels compiled, {store.stats.from_cache} from the cache")
+    _saved(program, output)
+
+
+@click.command("merge")
+@click.argument("profiles", nargs=-1, required=True, type=existing)
+@output_option
+def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
+    """Add PROFILES of one program up."""
+    from .profiles import write
+
+    merged = _merged(profiles)
+    write(merged, output)
+    click.echo(f"{output}: {merged.n_calls:,} calls at {len(merged.sizes):,} sizes")
+
+
+@click.command("bake")
+@artifact_argument
+@click.argument("profiles", nargs=-1, required=True, type=existing)
+@click.option("--budget", required=True, metavar="BYTES", help="of the kernels, such as 2MB")
+@click.option("--measure/--no-measure", default=True, show_default=True, help="run sample kernels first")
+@output_option
+def bake_command(
+    artifact: Path, profiles: tuple[Path, ...], budget: str, measure: bool, output: Path
+) -> None:
+    """Write ARTIFACT with the kernels that PROFILES make worth their bytes."""
+    from .bake import bake
+    from .specialise import check_kernel_compiler
+    from .vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    baked = bake(program, _merged(profiles), _store(program), parse_bytes(budget), measure)
+    click.echo(baked.text())
+    _saved(baked.program, output)
+
+
+@click.command("stress")
+@artifact_argument
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+def stress_command(artifact: Path, seconds: float, threads: int, seed: int) -> None:
+    """Throw streams of shapes at ARTIFACT while code is evicted and compilations fail; exit 1 if any result
+    differs from the generic tier's.
+    """
+    from .stress import stress
+
+    report = stress(artifact, seconds, threads, seed)
+    click.echo(report.text())
+    raise SystemExit(bool(report.problems))
+
+
+COMMANDS = (explain_command, freeze_command, merge_command, bake_command, stress_command)

@@ -1,0 +1,253 @@
+"""`exe.explain()`: what every call site did, which sizes its misses came from, and what to do about a storm."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .vm.program import Input, KernelObject, Program, Symbol
+from .vm.sizes import dim_symbols
+
+if TYPE_CHECKING:
+    from .executable import Executable
+    from .vm.machine import EntryStats
+
+STORM_SIZES = 12  # distinct sizes of a dimension from which it may be a storm,
+STORM_SHARE = 0.2  # when this share of its kernels' launches are misses
+SHOWN_ENTRIES = 8  # of a call site, in the text
+MEASURED_ENTRIES = 3  # of a call site, for the milliseconds saved
+MAX_EXACT = 4  # sizes of their own in a table that is suggested
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What call sites did, as plain data in `data`, and for people."""
+
+    data: Mapping[str, Any]
+
+    def json(self) -> str:
+        """Return the data as JSON."""
+        return json.dumps(self.data, indent=1) + "\n"
+
+    def text(self, width: int = 120) -> str:
+        """Return tables for a terminal."""
+        from rich.console import Console
+        from rich.table import Table
+
+        out = io.StringIO()
+        console = Console(file=out, width=width, highlight=False)
+        table = Table(*(title for title, _ in _COLUMNS), title=self.data["summary"])
+        for site in self.data["sites"]:
+            table.add_row(*(show(site) for _, show in _COLUMNS))
+        console.print(table)
+        for site in self.data["sites"]:
+            for entry in site["entries"][:SHOWN_ENTRIES]:
+                console.print(f"  k{site['kernel']} {_entry_text(entry)}", markup=False, soft_wrap=True)
+            hidden = len(site["entries"]) - SHOWN_ENTRIES
+            if hidden > 0:
+                console.print(f"  k{site['kernel']} and {hidden} more", markup=False)
+        for storm in self.data["storms"]:
+            console.print(_storm_text(storm), markup=False, soft_wrap=True)
+        return out.getvalue()
+
+    __str__ = text
+
+    def html(self) -> str:
+        """Return one page that needs nothing else."""
+        escape = html.escape
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(show(site))}</td>" for _, show in _COLUMNS) + "</tr>\n"
+            for site in self.data["sites"]
+        )
+        heads = "".join(f"<th>{escape(title)}</th>" for title, _ in _COLUMNS)
+        parts = [f"<h1>{escape(self.data['summary'])}</h1>"]
+        parts += [f'<p class="storm">{escape(_storm_text(storm))}</p>' for storm in self.data["storms"]]
+        parts.append(f"<table><tr>{heads}</tr>\n{rows}</table>")
+        for site in self.data["sites"]:
+            items = "".join(f"<li>{escape(_entry_text(entry))}</li>\n" for entry in site["entries"])
+            parts.append(f"<h2>k{site['kernel']} {escape(site['label'])}</h2><ul>\n{items}</ul>")
+        return _PAGE.format(title=escape(self.data["summary"]), body="\n".join(parts))
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; }}
+table {{ border-collapse: collapse; }} td, th {{ border: 1px solid #bbb; padding: .2em .6em; text-align: left; }}
+.storm {{ background: #fff2cc; padding: .6em; }} ul {{ columns: 2; font-size: 13px; }}
+</style></head><body>
+{body}
+</body></html>
+"""
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+#: The table of call sites: title, and how a site's data is shown.
+_COLUMNS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("kernel", lambda s: f"k{s['kernel']} {s['label']}"),
+    ("line", lambda s: s["source"]),
+    ("state", lambda s: s["state"]),
+    ("entries", lambda s: str(len(s["entries"]))),
+    ("tiers", lambda s: ", ".join(f"{tier} {n}" for tier, n in s["tiers"].items())),
+    ("hits", lambda s: str(s["hits"])),
+    ("misses", lambda s: str(s["misses"])),
+    ("outside", lambda s: str(s["outside"])),
+    ("compile ms", lambda s: _ms(s["compile_ms"])),
+    ("saved ms", lambda s: _ms(s["saved_ms"])),
+    ("code bytes", lambda s: str(s["code_bytes"])),
+)
+
+
+def _entry_text(entry: Mapping[str, Any]) -> str:
+    failure = f", failed: {entry['failure']}" if entry["failure"] else ""
+    took = f", {entry['compile_ms']:.2f} ms to compile" if entry["compile_ms"] is not None else ""
+    return (
+        f"{entry['dims']} {entry['tier']}, {entry['hits']} hits{took}; missed for {entry['because']}{failure}"
+    )
+
+
+def _storm_text(storm: Mapping[str, Any]) -> str:
+    return (
+        f"storm: {storm['symbol']} ({storm['inputs']}) has had {storm['sizes']} sizes, {storm['min']} to "
+        f"{storm['max']}; {storm['share']:.0%} of the launches that depend on it were misses. Compile with "
+        f"buckets={storm['buckets']} or --buckets {storm['option']}"
+    )
+
+
+# Gathering ----------------------------------------------------------------------------------------------
+
+
+def explain(exe: Executable, measure: bool = False) -> Explanation:
+    """Return what the call sites of `exe` did. `measure`: also run kernels on made-up data, for what exact code
+    saved.
+    """
+    from .vm.artifact import read
+
+    machine = exe.machine
+    machine.check_open()
+    program = read(exe.artifact)
+    symbols, seconds = dim_symbols(program), exe.compile_seconds
+    sites = []
+    for index, info in enumerate(machine.kernels):
+        site = machine.site(index)
+        known = symbols.get(index, [(frozenset(), False)] * info.n_dims)
+        took = {dims: s * 1e3 for (kernel, dims), s in seconds.items() if kernel == index}
+        entries = sorted(site.entries, key=lambda e: -e.hits)
+        sites.append(
+            {
+                "kernel": index, "label": info.label, "source": info.source, "state": site.state,
+                "hits": site.hits, "misses": site.misses, "outside": site.outside,
+                "tiers": dict(Counter(e.tier for e in entries)),
+                "code_bytes": sum(e.code_bytes for e in entries if e.tier == "exact"),
+                "compile_ms": sum(took.values()),
+                "saved_ms": _saved(program, exe, index, entries) if measure else None,
+                "entries": [_entry(e, known, program, took.get(e.dims)) for e in entries],
+            }
+        )  # fmt: skip
+    counters = machine.stats()
+    summary = f"{counters['calls']} calls, {counters['replays']} replays, {counters['n_plans']} plans"
+    return Explanation(
+        {"summary": summary, "sites": sites, "storms": _storms(program, machine.kernels, sites, symbols)}
+    )
+
+
+def _entry(
+    e: EntryStats, known: Sequence[tuple[frozenset[str], bool]], program: Program, took: float | None
+) -> dict[str, Any]:
+    """Return an entry's data; `because`: the sizes that were new when it was made."""
+    causes = []
+    for position in e.new_dims:
+        names, _ = known[position]
+        inputs = "; ".join(inputs_of(program.inputs, program.symbols, name) for name in sorted(names))
+        what = ", ".join(sorted(names)) or f"n{position}, which depends on data or is fixed"
+        causes.append(f"{what} = {e.dims[position]}" if len(names) < 2 else f"{what}: {e.dims[position]}")
+        causes[-1] += f" ({inputs})" if inputs else ""
+    because = ", ".join(dict.fromkeys(causes))
+    return {
+        "dims": list(e.dims), "tier": e.tier, "state": e.state, "hits": e.hits, "failure": e.failure,
+        "compile_ms": took, "because": because or ("a new combination of sizes" if e.dims else "the first call"),
+    }  # fmt: skip
+
+
+def inputs_of(inputs: Sequence[Input], symbols: Sequence[Symbol], name: str) -> str:
+    """Return where a symbol comes from: "axis 1 of ids, axis 1 of mask"."""
+    index = next(i for i, symbol in enumerate(symbols) if symbol.name == name)
+    axes = [f"axis {a} of {row.name}" for row in inputs for a, x in enumerate(row.axes) if x.symbol == index]
+    return ", ".join(axes + [row.name for row in inputs if row.symbol == index])
+
+
+def _saved(program: Program, exe: Executable, kernel: int, entries: Iterable[EntryStats]) -> float | None:
+    """Return the milliseconds that exact code of the busiest entries saved against generic code."""
+    from .bake import measured_ns
+    from .vm.artifact import parse_object
+
+    have = [*program.kernels[kernel].objects, *map(parse_object, exe.machine.installed(kernel))]
+    target = exe.machine.kernels[kernel].target
+    found: dict[Any, KernelObject] = {o.key: o for o in have if o.target == target}
+    total, is_measured = 0.0, False
+    for e in [e for e in entries if e.tier == "exact" and e.dims][:MEASURED_ENTRIES]:
+        if None in found and e.dims in found:
+            total += (measured_ns(found[None], e.dims) - measured_ns(found[e.dims], e.dims)) * e.hits * 1e-6
+            is_measured = True
+    return total if is_measured else None
+
+
+# Storms -------------------------------------------------------------------------------------------------
+
+
+def _storms(
+    program: Program, kernels: Sequence[Any], sites: Sequence[Mapping[str, Any]],
+    symbols: Mapping[int, Sequence[tuple[frozenset[str], bool]]],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the dimensions whose sizes keep missing, the one with the most sizes first."""
+    storms = []
+    for symbol in program.symbols:
+        seen: Counter[int] = Counter()
+        launches = misses = 0
+        for kernel, dims in symbols.items():
+            places = [i for i, (names, is_itself) in enumerate(dims) if is_itself and symbol.name in names]
+            if not any(symbol.name in names for names, _ in dims):
+                continue
+            site = sites[kernel]
+            launches += site["hits"] + site["misses"]
+            misses += site["misses"]
+            for entry in site["entries"]:
+                for place in places[:1]:
+                    seen[entry["dims"][place]] += entry["hits"] + 1
+        if len(seen) >= STORM_SIZES and misses >= STORM_SHARE * launches:
+            storms.append(_storm(program, symbol, seen, misses / launches))
+    return sorted(storms, key=lambda storm: -storm["sizes"])
+
+
+def _storm(program: Program, symbol: Symbol, seen: Counter[int], share: float) -> dict[str, Any]:
+    from .buckets import format_buckets
+
+    buckets = {symbol.name: suggest(symbol, seen)}
+    return {
+        "symbol": symbol.name, "inputs": inputs_of(program.inputs, program.symbols, symbol.name),
+        "sizes": len(seen), "min": min(seen), "max": max(seen), "share": share, "buckets": buckets,
+        "option": format_buckets(buckets, program.symbols)[0],
+    }  # fmt: skip
+
+
+def suggest(symbol: Symbol, seen: Mapping[int, int]) -> list[Any]:
+    """Return a bucket table: the sizes that stand out by themselves, then ranges that double, over all others."""
+    total = sum(seen.values())
+    often = sorted(seen, key=lambda size: -seen[size])[:MAX_EXACT]
+    table: list[Any] = sorted(size for size in often if seen[size] > 2 * total / len(seen))
+    low, top = min(seen), max(seen)
+    while low <= top:
+        high = 16
+        while high < low:
+            high *= 2
+        high = min(high, top)
+        table.append((low, high) if low < high else low)
+        low = high + 1
+    return table

@@ -1,0 +1,251 @@
+"""`shapevm stress`: streams of shapes thrown at a program from several threads, every result compared with the
+generic tier's, while code is evicted, compilations fail and memory is watched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import executable
+from .samples import sample_inputs
+from .settings import settings
+from .vm.errors import Error
+from .vm.program import Symbol
+
+UNBOUNDED = 256  # the greatest size that is tried where the contract has no bound
+SMALL_CODE_BYTES = 1 << 16  # a cap on code under which nearly every installation evicts
+
+Stream = Callable[[int, int, int, random.Random], Iterator[int]]
+
+
+# Streams ------------------------------------------------------------------------------------------------
+
+
+def _uniform(low: int, high: int, step: int, rng: random.Random) -> Iterator[int]:
+    while True:
+        yield low + step * rng.randrange((high - low) // step + 1)
+
+
+def _zipf(low: int, high: int, step: int, rng: random.Random) -> Iterator[int]:
+    sizes = list(range(low, high + 1, step))
+    rng.shuffle(sizes)
+    weights = [1 / (rank + 1) for rank in range(len(sizes))]
+    while True:
+        yield from rng.choices(sizes, weights, k=64)
+
+
+def _growing(low: int, high: int, step: int, rng: random.Random) -> Iterator[int]:
+    """1, 2, 3 ...: the cache of keys and values of a decoder."""
+    while True:
+        yield from range(low, high + 1, step)
+
+
+def _alternating(low: int, high: int, step: int, rng: random.Random) -> Iterator[int]:
+    """Two sizes, another pair now and then."""
+    while True:
+        pair = [low + step * rng.randrange((high - low) // step + 1) for _ in range(2)]
+        yield from pair * rng.randrange(1, 20)
+
+
+def _adversarial(low: int, high: int, step: int, rng: random.Random) -> Iterator[int]:
+    """Each size as often as it takes to get hot, then never until all others were."""
+    while True:
+        sizes = list(range(low, high + 1, step))
+        rng.shuffle(sizes)
+        for size in sizes:
+            yield from [size] * (settings.hot_calls + 1)
+
+
+STREAMS: dict[str, Stream] = {
+    "uniform": _uniform, "zipf": _zipf, "growing": _growing, "alternating": _alternating,
+    "adversarial": _adversarial,
+}  # fmt: skip
+
+
+def shapes(symbols: Sequence[Symbol], stream: str, seed: int) -> Iterator[dict[str, int]]:
+    """Yield values of all symbols for ever; each has a stream of its own."""
+    rng = random.Random(f"{stream} {seed}")
+    streams = []
+    for s in symbols:
+        low = -(-s.min // s.multiple_of) * s.multiple_of
+        high = max(low, s.max if s.max is not None else UNBOUNDED)
+        streams.append(STREAMS[stream](low, high, s.multiple_of, random.Random(rng.random())))
+    if not streams:
+        yield from itertools.repeat({})
+    for values in zip(*streams, strict=False):
+        yield dict(zip([s.name for s in symbols], values, strict=True))
+
+
+# The run ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What a run did, and what went wrong: nothing may. `resident`: bytes, now and then, in order."""
+
+    calls: int = 0
+    shapes: int = 0
+    compiled: int = 0
+    evicted: int = 0
+    failed_compilations: int = 0
+    problems: list[str] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+
+    @property
+    def growth(self) -> int:
+        """By how much the second half's least resident memory is over the first half's greatest, at least 0."""
+        middle = len(self.resident) // 2
+        early, late = self.resident[1:middle], self.resident[middle:]
+        return max(0, min(late) - max(early)) if early and late else 0
+
+    def text(self) -> str:
+        """Return the report in a few lines."""
+        memory = (
+            f"{self.resident[0] >> 20} to {self.resident[-1] >> 20} MiB" if self.resident else "not watched"
+        )
+        lines = [
+            f"{self.calls:,} calls at {self.shapes:,} shapes, {self.compiled:,} kernels compiled, "
+            f"{self.evicted:,} evicted, {self.failed_compilations:,} compilations failed",
+            f"resident memory {memory}, grown by {self.growth >> 10:,} KiB once warm",
+            *self.problems[:10],
+        ]
+        return "\n".join(lines + ["ok" if not self.problems else f"{len(self.problems)} problems"])
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is in RAM."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def failing_compilations(share: float, seed: int = 0) -> Iterator[None]:
+    """Let a share of all compilations of exact kernels fail within the block."""
+    from .jit.store import KernelStore
+
+    rng, record = random.Random(seed), KernelStore.record
+
+    def failing(self: KernelStore, spec: Any, dims: Any, *rest: Any) -> bytes:
+        if dims is not None and rng.random() < share:
+            raise ValueError("a failure of the stress test")
+        return record(self, spec, dims, *rest)
+
+    KernelStore.record = failing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        KernelStore.record = record  # type: ignore[method-assign]
+
+
+@contextmanager
+def code_cap(n_bytes: int) -> Iterator[None]:
+    """Load programs with this cap on exact code within the block."""
+    options = executable.machine_options
+    executable.machine_options = lambda *a: replace(options(*a), code_bytes_max=n_bytes)
+    try:
+        yield
+    finally:
+        executable.machine_options = options
+
+
+class Run:
+    """Threads that call one program and compare it with another, generic one."""
+
+    def __init__(self, path: Path, code_bytes: int) -> None:
+        with code_cap(code_bytes):
+            self.exe = executable.open_executable(path, "auto")
+        self.plain = executable.open_executable(path, "generic")
+        self.report = Report()
+        self._seen: set[tuple[int, ...]] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def close(self) -> None:
+        """Close both programs."""
+        self.exe.close()
+        self.plain.close()
+
+    def _same(self, sizes: Mapping[str, int], seed: int) -> None:
+        machine = self.exe.machine
+        inputs = sample_inputs(machine.inputs, machine.symbols, sizes, seed)
+        found, expected = _called(machine.call, inputs), _called(self.plain.machine.call, inputs)
+        with self._lock:
+            self.report.calls += 1
+            self._seen.add(tuple(sizes.values()))
+            if found != expected:
+                self.report.problems.append(f"{dict(sizes)}: the result is not the generic tier's")
+
+    def work(self, stream: str, seed: int, n_calls: int | None = None) -> None:
+        """Call along a stream until `stop`, or `n_calls` times."""
+        try:
+            wanted = shapes(self.exe.machine.symbols, stream, seed)
+            for sizes in itertools.islice(wanted, n_calls):
+                if self._stop.is_set():
+                    return
+                self._same(sizes, seed)
+        except BaseException as error:
+            with self._lock:
+                self.report.problems.append(f"{stream}: {type(error).__name__}: {error}")
+
+    def stop(self) -> None:
+        """End all threads after their calls."""
+        self._stop.set()
+
+    def finish(self) -> Report:
+        """Return the report with the counters of the program."""
+        counters = self.exe.machine.stats()
+        self.report.shapes = len(self._seen)
+        self.report.compiled = counters["code_installed"]
+        self.report.evicted = counters["code_evicted"]
+        self.report.failed_compilations = counters["n_failed"]
+        return self.report
+
+
+def _called(call: Callable[[list[Any]], list[Any]], inputs: list[Any]) -> list[bytes] | str:
+    """Return the results' bits, or the error's name and sentence: both tiers refuse alike."""
+    try:
+        return [np.asarray(x).tobytes() for x in call(inputs)]
+    except Error as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def stress(
+    path: Path,
+    seconds: float,
+    n_threads: int = 2,
+    seed: int = 0,
+    code_bytes: int = SMALL_CODE_BYTES,
+    failures: float = 0.05,
+) -> Report:
+    """Run all streams in turn for `seconds`, with `n_threads` at once; return what came of it."""
+    with settings.scope(compile_budget=0, hot_calls=1, plans=16), failing_compilations(failures, seed):
+        run = Run(path, code_bytes)
+        try:
+            names = itertools.cycle(STREAMS)
+            threads = [
+                threading.Thread(target=run.work, args=(next(names), seed * 1000 + n), daemon=True)
+                for n in range(max(n_threads, len(STREAMS)))
+            ]
+            for thread in threads:
+                thread.start()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and any(thread.is_alive() for thread in threads):
+                run.report.resident.append(resident_bytes())
+                time.sleep(max(seconds / 50, 0.01))
+            run.stop()
+            for thread in threads:
+                thread.join()
+            return run.finish()
+        finally:
+            run.close()

@@ -1,0 +1,156 @@
+"""explain: causes of misses, storms and their bucket tables; the commands about shapes."""
+
+import json
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from shapevm.vm.artifact import read as read_artifact
+from shapevm.vm.program import Symbol
+
+import shapevm
+from shapevm.__main__ import main
+from shapevm.buckets import cells
+from shapevm.commands import parse_bytes
+from shapevm.explain import suggest
+from shapevm.profiles import read
+
+
+def rows(n):
+    return np.random.default_rng(n).random((n, 8), "f")
+
+
+@pytest.fixture
+def run():
+    def run(*args, code=0):
+        result = CliRunner().invoke(main, [str(arg) for arg in args])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+def test_causes_and_counts(artifact):
+    with shapevm.load(artifact, strategy="jit") as exe:
+        for n in (3, 5, 5, 5):
+            exe(rows(n))
+        data = json.loads(exe.explain().json())
+    assert data["summary"].startswith("4 calls, 2 replays") and data["storms"] == []
+    for site in data["sites"]:
+        assert (site["state"], site["misses"], site["tiers"]) == ("polymorphic", 2, {"exact": 2})
+        because = {tuple(e["dims"]): e["because"] for e in site["entries"]}
+        assert because == {(3,): "n = 3 (axis 0 of x)", (5,): "n = 5 (axis 0 of x)"}
+        took = {tuple(e["dims"]): e["compile_ms"] for e in site["entries"]}
+        assert took[3,] is None and took[5,] > 0 and site["compile_ms"] == took[5,]
+        assert site["code_bytes"] > 0 and site["saved_ms"] is None
+
+
+def test_what_exact_code_saved_is_measured(artifact):
+    with shapevm.load(artifact, strategy="jit") as exe:
+        for _ in range(10):
+            exe(rows(50))
+        assert all(isinstance(site["saved_ms"], float) for site in exe.explain(measure=True).data["sites"])
+
+
+def test_a_storm_names_the_dimension_and_a_table_that_ends_it(artifact, net):
+    with shapevm.load(artifact, strategy="generic") as exe:
+        for n in range(1, 61):
+            exe(rows(n))
+        found = exe.explain()
+    (storm,) = found.data["storms"]
+    assert (storm["symbol"], storm["inputs"], storm["sizes"]) == ("n", "axis 0 of x", 60)
+    assert f"--buckets {storm['option']}" in found.text()
+    with shapevm.compile(**net, buckets=storm["buckets"], strategy="bucket") as exe:
+        for n in range(1, 61):
+            exe(rows(n))
+        assert "generic" not in exe.stats().tier()
+        assert all(exe.machine.site(k).outside == 0 for k in range(len(exe.machine.kernels)))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        dict.fromkeys(range(1, 100), 1),
+        {5: 900, 7: 1, 300: 2, 64: 500},
+        {512: 1},
+        {n: n for n in range(9, 40, 3)},
+    ],
+)
+def test_suggested_tables_cover_what_was_seen(seen):
+    symbol = Symbol("n", 1, 512)
+    made = [cell["n"] for cell in cells({"n": suggest(symbol, Counter(seen))}, [symbol])]
+    for size in seen:
+        assert any(size == x if isinstance(x, int) else size in x for x in made)
+
+
+def test_the_page_is_whole_and_escaped(artifact):
+    with shapevm.load(artifact, strategy="generic") as exe:
+        for n in range(1, 30):
+            exe(rows(n))
+        found = exe.explain()
+    found.data["sites"][0]["label"] = "<script>alert(1)</script>"
+    opened = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            assert tag not in ("script", "link", "img")
+            opened.append(tag)
+
+        def handle_endtag(self, tag):
+            while opened.pop() != tag:
+                assert tag in ("html", "head")
+
+    Parser().feed(found.html())
+    assert "&lt;script&gt;" in found.html() and "storm:" in found.html()
+
+
+# Commands -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_from_recording_to_baking(run, artifact, tmp_path):
+    profiles = []
+    for n, count in ((4, 20), (9, 3), (4, 5)):
+        np.save(tmp_path / f"{n}.npy", rows(n))
+        profiles.append(tmp_path / f"{len(profiles)}.json")
+        run(
+            "run", artifact, "--input", f"x={tmp_path / f'{n}.npy'}", "--repeat", count, "--record", profiles[-1],
+            "--metrics", tmp_path / "metrics.txt",
+        )  # fmt: skip
+        assert f"shapevm_calls_total {count}\n" in (tmp_path / "metrics.txt").read_text()
+    assert "28 calls at 2 sizes" in run("merge", *profiles, "-o", tmp_path / "all.json")
+    counts = {values: calls.count for values, calls in read(tmp_path / "all.json").sizes.items()}
+    assert counts == {(4,): 25, (9,): 3}
+    text = run(
+        "bake", artifact, tmp_path / "all.json", "--budget", "1MB", "--no-measure", "-o", tmp_path / "b.svm"
+    )
+    assert (
+        "expected hit rate 100.0% (exact 100.0%, buckets 0.0%)" in text and "of a budget of 1,000,000" in text
+    )
+    text = run("freeze", artifact, "--sizes", "n=11", "--profile", profiles[0], "-o", tmp_path / "f.svm")
+    assert "kernels compiled" in text
+    frozen = {o.exact_dims for k in read_artifact(tmp_path / "f.svm").kernels for o in k.objects}
+    assert frozen == {None, (3,), (4,), (11,)}
+    baked = {o.exact_dims for k in read_artifact(tmp_path / "b.svm").kernels for o in k.objects}
+    assert {(4,), (9,)} <= baked
+
+
+def test_explain_command(run, artifact, tmp_path):
+    text = run("explain", artifact, "--sizes", "n=4", "--sizes", "n=70", "--strategy", "jit")
+    assert "missed for n = 70 (axis 0 of x)" in text
+    data = json.loads(run("explain", artifact, "--sizes", "n=4", "--json"))
+    assert data["sites"][0]["entries"][0]["dims"] == [4]
+    run("explain", artifact, "--sizes", "n=4", "--html", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert "sizes must be given for n" in run("explain", artifact, "--sizes", "m=4", code=2)
+
+
+def test_stress_command(run, artifact):
+    assert run("stress", artifact, "--seconds", "2").endswith("ok\n")
+
+
+def test_budgets():
+    assert [parse_bytes(t) for t in ("2MB", "1.5 kB", "64KiB", "7")] == [2_000_000, 1500, 65536, 7]
+    with pytest.raises(Exception, match="must look like 2MB"):
+        parse_bytes("2 pints")
