@@ -112,20 +112,21 @@ class _Attention:
         self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: a row tile of results, its factors and scores, panels of keys and of values."""
+        """Lay out scratch: a row tile of results, factors, maxima and scores, panels of keys and of values."""
         f = self.f
         self.width = f.mul(f.ceildiv(self.k_len, PANEL), PANEL)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
         self.results = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         self.factors = f.at(self.results, "float", self.most * PANEL)
-        self.scores = f.at(self.factors, "float", LANES)
+        self.tops = f.at(self.factors, "float", LANES)
+        self.scores = f.at(self.tops, "float", LANES)
         self.keys = f.at(self.scores, "float", f.mul(self.width, self.most))
         self.values = f.at(self.keys, "float", f.mul(self.width, self.depth))
 
     def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
-        fixed = self.most * PANEL + LANES + self.most * PANEL + PANEL * LANES
+        fixed = self.most * PANEL + 2 * LANES + self.most * PANEL + PANEL * LANES
         terms = [
             (fixed, ()),
             (self.most + LANES + PANEL, (k_len,)),
@@ -246,13 +247,20 @@ class _Attention:
         return f.at(row, "float", f.add(panel, f.urem(j, PANEL)))
 
     def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
-        """Turn scores into exp(masked score - row max); keep 1 / their sum in `factors`."""
+        """Turn scores into exp(masked score - row max); keep 1 / their sum in `factors`.
+
+        Every row's maximum first: the rows' chains of dependent instructions then overlap.
+        """
         f = self.f
         with f.loop(0, rows) as r:
             row = f.at(self.scores, "float", f.mul(r.index, PANEL))
-            outer = (*batch, f.add(i0, r.index))
-            top, empty = self._mask_row(row, outer)
-            factor = self._exponentiate_row(row, top)
+            top = self._mask_row(row, (*batch, f.add(i0, r.index)))
+            self._keep(top, f.at(self.tops, "float", r.index))
+        with f.loop(0, rows) as r:
+            row = f.at(self.scores, "float", f.mul(r.index, PANEL))
+            top = Vec(f, f.splat(f.load("float", f.at(self.tops, "float", r.index), align=4), LANES))
+            empty = top.eq(Vec(f, splat(f, "f32", "-inf")))
+            factor = self._exponentiate_row(row, select(empty, 0.0, top) if self.spec.safe_softmax else top)
             if self.spec.safe_softmax:  # all masked: weights 0, factor 1
                 factor = select(empty, 1.0, factor)
             elif self.k_len == 0:
@@ -260,11 +268,15 @@ class _Attention:
             elif least(self.k_len) == 0:
                 some = Vec(f, f.splat(f.less(0, self.k_len), LANES))
                 factor = select(some, factor, 1.0)
-            first = f.op("float", f"extractelement {VECTOR} {factor.value.name}, i32 0")
-            f.store(first, f.at(self.factors, "float", r.index), align=4)
+            self._keep(factor, f.at(self.factors, "float", r.index))
 
-    def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> tuple[Vec, Vec]:
-        """Scale and mask a row of scores; return what to subtract, and whether all are -inf, in every lane.
+    def _keep(self, value: Vec, place: Value) -> None:
+        """Store the first lane."""
+        f = self.f
+        f.store(f.op("float", f"extractelement {VECTOR} {value.value.name}, i32 0"), place, align=4)
+
+    def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
+        """Scale and mask a row of scores; return the greatest, -inf if all are, in every lane.
 
         A NaN is no maximum: it reaches the result through its weight.
         """
@@ -288,8 +300,7 @@ class _Attention:
         for step in (8, 4, 2, 1):
             other = Vec(f, rotate(f, top.value, step))
             top = select(other.gt(top), other, top)
-        empty = top.eq(Vec(f, lowest))
-        return (select(empty, 0.0, top) if self.spec.safe_softmax else top), empty
+        return top
 
     def _exponentiate_row(self, row: Value, top: Vec) -> Vec:
         """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
