@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo test check lint types layers generated package bench fuzz asan tsan regen rebuild clean
+.PHONY: help dev demo operators test check lint types layers generated package bench fuzz asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -51,6 +51,9 @@ test: $(BUILT) ## every test
 
 bench: $(BUILT) ## the benchmarks
 	$(PY) benchmarks/run.py $(ARGS)
+
+operators: $(BUILT) ## every operator of PyTorch's test database against eager: docs/operators.md (hours; ARGS='--ops ^add')
+	$(PY) -m tests.opinfo.coverage --page docs/operators.md $(ARGS)
 
 # --- checking ----------------------------------------------------------------
 check: lint types layers generated package ## lint, types, import contracts, generated files, the wheel in a clean environment

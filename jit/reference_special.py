@@ -14,6 +14,7 @@ import numpy as np
 
 from .reference_math import Array, wide
 
+_PI = np.longdouble("3.14159265358979323846264338327950288")
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 
 
@@ -108,8 +109,8 @@ def _digamma(x: Array) -> Array:
     z = y + 20
     series = sum(b / (2 * k) * z ** (-2 * k) for k, b in enumerate(_BERNOULLI, 1))
     value = total + np.log(z) - 0.5 / z - series
-    fraction = (x - np.rint(x)) * np.longdouble("3.14159265358979323846264338327950288")
-    mirrored = value - np.longdouble("3.14159265358979323846264338327950288") / np.tan(fraction.astype(np.longdouble))
+    fraction = (x - np.rint(x)) * _PI
+    mirrored = value - _PI / np.tan(fraction.astype(np.longdouble))
     mirrored = np.where(x == np.floor(x), np.nan, mirrored)
     value = np.where(negative, mirrored, value)
     return np.where(x == 0, np.copysign(np.inf, -x), np.where(x == np.inf, np.inf, value))
@@ -150,7 +151,7 @@ def _bessel(order: int) -> Callable[[Array], Array]:
         term, total = np.ones_like(a), np.zeros_like(a)
         for k in range(1, 24):
             total, term = total + term, -term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * far)
-        far = total / np.sqrt(2 * np.longdouble("3.14159265358979323846264338327950288") * far)
+        far = total / np.sqrt(2 * _PI * far)
         value = np.where(a <= 30, near, far)
         return np.copysign(value, x) if order else value
 

@@ -1,8 +1,9 @@
 """Special functions of vectors: erfc, erfinv, the gamma function's family, Bessel functions I.
 
-They are written for f64; f32 goes through them (`exponentials.widened`). Where a function has no short formula
-it is a Chebyshev series, fitted at Chebyshev points in 240-bit arithmetic and summed by Clenshaw's rule, which
-loses nothing however long the series is. None of them is rounded correctly: `jit.math` has the bounds.
+They are written for f64; f32 goes through them (`exponentials.widened`). Where a function has no short
+formula it is a Chebyshev series, fitted at Chebyshev points in 240-bit arithmetic and summed by Clenshaw's
+rule, which loses nothing however long the series is. None of them is rounded correctly: `jit.math` has the
+bounds.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ ERFINV_TAIL = (0.9880384675030506, -0.010730220668683007, -0.0007644174567463702
                -2.842230773672018e-15, 8.812520290468252e-16, -2.753517502079453e-16,
                8.663980285309409e-17)  # fmt: skip
 
-# B(2k) / (2k (2k - 1)): Stirling's series of log gamma; B(2k) / 2k: of digamma; B(2k) / (2k)!: Euler-Maclaurin
+# B(2k) / (2k (2k - 1)): Stirling's series of log gamma; B(2k) / 2k: of digamma; B(2k) / (2k)!: of zeta
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
 BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000,

@@ -360,6 +360,12 @@ def clamp_max(b: Builder, x: Value, high: B.Tensorlike) -> Value:
     return clamp(b, x, None, high)
 
 
+def hardtanh(b: Builder, x: Value, low: B.Number = -1, high: B.Number = 1) -> Value:
+    """x limited to low .. high, which are of x's dtype."""
+    low, high = (B.convert_number(limit, B.dtype_of(x)) for limit in (low, high))
+    return clamp(b, x, low, high)
+
+
 def where(b: Builder, condition: Value, x: B.Tensorlike, y: B.Tensorlike) -> Value:
     """x where the condition holds, else y."""
     return B.where(b, condition, x, y)
@@ -408,11 +414,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(
         ("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor"), clamp
     ),
-    Composite(
-        ("aten.hardtanh.default",),
-        lambda b, x, low=-1, high=1: clamp(b, x, low, high),
-        "clamp to -1 .. 1 or other",
-    ),
+    Composite(("aten.hardtanh.default",), hardtanh),
     Composite(("aten.clamp_max.default", "aten.clamp_max.Tensor"), clamp_max),
     Composite(
         ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"), where

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import factorial, inf, pi
 
-
 import numpy as np
 
 from ..errors import DtypeError, UnsupportedOp
@@ -21,8 +20,8 @@ OPS: tuple[Op, ...] = ()
 #: torch's name -> ours; integers and bool become the default float first.
 _FUNCTIONS = {
     "erfc": "erfc", "special_erfcx": "erfcx", "erfinv": "erfinv", "special_ndtri": "ndtri",
-    "special_ndtr": "ndtr", "special_log_ndtr": "log_ndtr", "lgamma": "lgamma", "digamma": "digamma", "i0": "i0",
-    "special_i0e": "i0e", "special_i1": "i1", "special_i1e": "i1e",
+    "special_ndtr": "ndtr", "special_log_ndtr": "log_ndtr", "lgamma": "lgamma", "digamma": "digamma",
+    "i0": "i0", "special_i0e": "i0e", "special_i1": "i1", "special_i1e": "i1e",
 }  # fmt: skip
 #: The same with two operands, in their common dtype.
 _BINARY = {
@@ -113,7 +112,9 @@ def signbit(b: Builder, x: Value) -> Value:
 def angle(b: Builder, x: Value) -> Value:
     """Pi for negative numbers, else 0; NaN stays."""
     x = B.cast_to(b, x, to_float(B.dtype_of(x)))
-    found = B.where(b, B.pointwise(b, "lt", x, 0.0), B.full(b, pi, B.dtype_of(x)), B.full(b, 0, B.dtype_of(x)))
+    found = B.where(
+        b, B.pointwise(b, "lt", x, 0.0), B.full(b, pi, B.dtype_of(x)), B.full(b, 0, B.dtype_of(x))
+    )
     return b.one("where", b.one("isnan", x), x, found)
 
 

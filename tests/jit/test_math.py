@@ -150,7 +150,9 @@ SPECIAL_FUNCTIONS = {
 def test_special_functions_against_mpmath(name):
     """To 1e-13 of the value or of the larger arguments' rounding, also next to zeros and poles."""
     rng = np.random.default_rng(4)
-    x = np.concatenate([rng.uniform(-r, r, 60) for r in ((0.9999,) if name == "erfinv" else (1e-3, 2, 6, 40))])
+    x = np.concatenate(
+        [rng.uniform(-r, r, 60) for r in ((0.9999,) if name == "erfinv" else (1e-3, 2, 6, 40))]
+    )
     for value, result in zip(x.tolist(), run_op(name, "f64", x).tolist(), strict=True):
         want = SPECIAL_FUNCTIONS[name](mpmath.mpf(value))
         beside = SPECIAL_FUNCTIONS[name](mpmath.mpf(value) * (1 + mpmath.mpf(2) ** -53))

@@ -1,0 +1,130 @@
+"""Processes that each judge one cell at a time: a crash or a hang costs one case, never the run."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from .cases import Cell, calls
+from .verdicts import Verdict, judge_group, judge_one, prepare
+
+#: One unit of work: cells that are tried as one program, and how they are compiled ("static", "dynamic").
+Task = tuple[tuple[Cell, ...], str]
+#: Imported before the processes start, which then all run the same code and start at once.
+LOADED = (
+    "build",
+    "executable",
+    "specialise",
+    "jit.store",
+    "jit.compiler",
+    "compiler.frontends.exported_program",
+)
+_FORK = multiprocessing.get_context("fork")
+
+
+def _work(pipe: Connection, infos: dict[str, Any], limit: int) -> None:
+    """Judge what comes through the pipe; `apart`: announce every case, so that a crash is that case's."""
+    prepare()
+    while True:
+        (cells, mode), apart = pipe.recv()
+        cases = [calls(infos[cell.op], cell.dtype, limit) for cell in cells]
+        if not apart:
+            pipe.send(judge_group(cells, cases, mode))
+            continue
+        for case in cases[0][apart - 1 :]:
+            pipe.send(judge_one(cells[0].op, case, mode))
+        pipe.send(None)
+
+
+class _Worker:
+    """One process and what it is at."""
+
+    def __init__(self, infos: dict[str, Any], limit: int, seconds: float) -> None:
+        self.infos, self.limit, self.seconds = infos, limit, seconds
+        self.process: Any = None
+        self.start_process()
+
+    def start_process(self) -> None:
+        """Start the process, in the place of an earlier one."""
+        self.stop()
+        self.pipe, other = _FORK.Pipe()
+        self.process = _FORK.Process(target=_work, args=(other, self.infos, self.limit), daemon=True)
+        self.process.start()
+        other.close()
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+
+    def give(self, task: Task, apart: int = 0) -> None:
+        """Start a task; `apart`: case by case, from this one on (counted from 1)."""
+        self.task, self.apart, self.found = task, apart, self.found if apart > 1 else []
+        self.end = time.monotonic() + self.seconds
+        self.pipe.send((task, apart))
+
+    def receive(self) -> list[list[Verdict]] | None:
+        """Return the verdicts of the task's cells once all are there."""
+        try:
+            message = self.pipe.recv()
+        except (EOFError, ConnectionError):
+            return self.lose("the process ended")
+        if not self.apart:
+            return message
+        if message is None:
+            return [self.found]
+        self.found.append(message)
+        self.end = time.monotonic() + self.seconds
+        return None
+
+    def lose(self, why: str) -> list[list[Verdict]] | None:
+        """Go on after a crash or a hang: [] where the cells must be tried one by one; of a single one, the
+        cases apart, then without the guilty one."""
+        self.start_process()
+        if len(self.task[0]) > 1:
+            return []
+        if self.apart:
+            self.found.append(Verdict("crash", why))
+        self.give(self.task, len(self.found) + 1)
+        return None
+
+
+def run(tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, seconds: float) -> Iterator[Any]:
+    """Yield (cell, mode, verdicts) as they come. `seconds`: what a task, then each of its cases, may take."""
+    for name in LOADED:
+        importlib.import_module(f"shapevm.{name}")
+    pending = list(reversed(tasks))
+    busy: list[_Worker] = []
+    try:
+        for _ in range(min(jobs, len(tasks))):
+            busy.append(_Worker(infos, limit, seconds))
+            busy[-1].give(pending.pop())
+        while busy:
+            ready = wait([worker.pipe for worker in busy], timeout=1)
+            for worker in list(busy):
+                if worker.pipe in ready:
+                    found = worker.receive()
+                elif time.monotonic() > worker.end:
+                    found = worker.lose(f"no answer within {seconds:g} s")
+                else:
+                    continue
+                if found is None:
+                    continue
+                cells, mode = worker.task
+                if not found:
+                    pending.extend(((cell,), mode) for cell in cells)
+                for cell, verdicts in zip(cells, found, strict=False):
+                    yield cell, mode, verdicts
+                if pending:
+                    worker.give(pending.pop())
+                else:
+                    worker.stop()
+                    busy.remove(worker)
+    finally:
+        for worker in busy:
+            worker.stop()

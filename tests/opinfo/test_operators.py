@@ -1,0 +1,82 @@
+"""A part of `make operators` that is always run: elementwise operators and others of each family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from . import cases, verdicts
+from .cases import Call, Cell
+from .family import FAMILIES, family
+
+#: Groups are one program each. Every operator here must compile to shapevm's own kernels.
+NATIVE = (
+    ("f32", "add div.trunc_rounding fmod remainder pow atan2 fmin hypot copysign nextafter heaviside xlogy"),
+    ("f32", "exp log1p sin atan sinh acosh erfc erfinv lgamma polygamma.polygamma_n_1 frexp nan_to_num"),
+    ("f64", "i0 special.i1e special.erfcx special.log_ndtr special.ndtri special.zeta logaddexp"),
+    ("bf16", "mul sigmoid reciprocal trunc frac sign clamp lerp addcmul"),
+    ("i64", "sub floor_divide gcd lcm bitwise_left_shift abs pow full_like arange"),
+    ("i8", "bitwise_and bitwise_not lt div.floor_rounding true_divide clamp"),
+    ("bool", "logical_and logical_not bitwise_or eq add where"),
+)
+
+
+@pytest.fixture(scope="module")
+def infos() -> dict[str, Any]:
+    pytest.importorskip("expecttest")
+    verdicts.prepare()
+    return cases.database()
+
+
+@pytest.mark.parametrize("mode", verdicts.MODES)
+@pytest.mark.parametrize(
+    ("dtype", "names"), NATIVE, ids=[f"{dtype}-{names.split()[0]}" for dtype, names in NATIVE]
+)
+def test_native(infos: dict[str, Any], dtype: str, names: str, mode: str) -> None:
+    cells = [Cell(name, dtype) for name in names.split()]
+    assert all(cases.DTYPES[dtype] in infos[cell.op].supported_dtypes("cpu") for cell in cells)
+    found = verdicts.judge_group(cells, [cases.calls(infos[c.op], dtype, 1) for c in cells], mode)
+    wrong = [
+        (cell.op, case)
+        for cell, judged in zip(cells, found, strict=True)
+        for case in judged
+        if case.verdict not in ("native", "skipped")
+    ]
+    assert not wrong and any(case.verdict == "native" for judged in found for case in judged)
+
+
+class Wrong:
+    """A sample whose function does not do at run time what it did when exported."""
+
+    input = torch.arange(4.0)
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+
+
+def test_a_difference_is_seen() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.compiler.is_exporting() else x + 1.001
+
+    (found,) = verdicts.judge_group([Cell("wrong", "f32")], [[Call(function, Wrong)]], "static")[0]
+    assert found.verdict == "differs" and "1.0 is not 1.00" in found.detail
+
+
+def test_other_results_are_seen() -> None:
+    one = torch.ones(2, 3)
+    assert "not torch.float64" in verdicts.compare(one, one.double(), one.double(), "")
+    assert "[2, 3], not" in verdicts.compare(one, one[0], one[0], "")
+    assert "not close" in verdicts.compare(one.int(), 2 * one.int(), 2 * one.int(), "").lower()
+    assert verdicts.compare((one, one), [one], [one], "")
+    assert verdicts.compare(one, 2 * one, 2 * one, "empty_like") == ""
+    assert verdicts.compare(one, 2 * one, 3 * one, "rand") == ""  # another seed, other values
+
+
+def test_families_are_known() -> None:
+    for name, wanted in (
+        ("fft.fft", "fft and complex"),
+        ("conv2d", "convolution"),
+        ("sort", "sort and search"),
+    ):
+        assert family(name) == wanted and wanted in dict(FAMILIES)
