@@ -61,6 +61,7 @@ class _Conv(_Matmul):
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.conv = spec
         super().__init__(f, spec, sizes, schedule)
+        self.group: Int = 0
         self.n = resolve(_group_columns(spec), sizes)
         self.batch = [spec.window.groups, *self.batch]
 
@@ -82,27 +83,22 @@ class _Conv(_Matmul):
         return self._starts_block(tile, panel)
 
     def _columns(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Tile) -> None:
-        """Emit a tile, of the panel and columns of all groups from here on.
-
-        Columns count the padding of the groups' last panels, as B does; the epilogue takes it off.
-        """
+        """Emit a tile of one group; its columns are counted through all groups."""
         f = self.f
-        group, *outer = batch
-        panels = f.ceildiv(self.n, PANEL)
-        first = f.add(panel, f.mul(group, panels))
-        padded = self.n if self.b is not None else f.mul(panels, PANEL)
-        column = f.add(n0, f.mul(group, padded))
-        self.padding = f.mul(group, f.sub(padded, self.n)) if self.conv.window.groups > 1 else 0
+        first, *outer = batch
+        self.group = first if self.conv.window.groups > 1 else 0
+        column = f.add(n0, f.mul(self.group, self.n))
 
         def shifted(batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
-            tile(outer, m0, rows, first, column, columns)
+            tile(outer, m0, rows, panel, column, columns)
 
         super()._columns(batch, m0, rows, panel, n0, shifted)
 
-    def _epilogue(
-        self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None, sums: Value
-    ) -> None:
-        super()._epilogue(batch, m0, rows, self.f.sub(n0, self.padding), columns, sums)
+    def _panels(self, panel: Int) -> Value:
+        """Return the address of a group's panels, which are whole for each group."""
+        f = self.f
+        columns = f.mul(f.ceildiv(self.n, PANEL), PANEL)
+        return f.at(super()._panels(panel), "float", f.mul(self.group, f.mul(self.k, columns)))
 
 
 class Patches:

@@ -201,7 +201,7 @@ class _Matmul:
         A group's epilogue follows its last chunk: its memory accesses overlap with the next group's products.
         """
         f = self.f
-        b = f.at(self.bodies.addresses[self.spec.b], "float", f.mul(panel, f.mul(self.k, PANEL)))
+        b = self._panels(panel)
         group_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
         with f.loop(0, self.k, amx.CHUNK) as chunk:
             done = chunk.index
@@ -295,8 +295,7 @@ class _Matmul:
 
         sums = self.sums
         if self.b is None:
-            b = f.at(base, "float", f.mul(panel, f.mul(self.k, self.width)))
-            self.rows.from_panels(self.strides, a, b, rows, columns, sums, done)
+            self.rows.from_panels(self.strides, a, self._panels(panel), rows, columns, sums, done)
             return
         source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
@@ -311,6 +310,11 @@ class _Matmul:
             lambda: self.rows.in_place(self.in_place, a, source, rows, sums, done),
             packed,
         )
+
+    def _panels(self, panel: Int) -> Value:
+        """Return the address of B's packed panels for tile number `panel` of a block of rows."""
+        base = self.bodies.addresses[self.spec.b]
+        return self.f.at(base, "float", self.f.mul(panel, self.f.mul(self.k, self.width)))
 
     def _pack(self, source: Value, step: Int, columns: Int | None) -> Value:
         """Copy k rows of `width` columns (`columns` of them there, the others 0) to scratch; return where."""

@@ -27,18 +27,6 @@ def choose_layout(graph: Graph) -> None:
         for block in list(graph.blocks()):
             for node in list(block.nodes):
                 _sink(graph, block, node)
-            for node in [node for node in block.nodes if node.op == "conv"]:
-                _as_matmul(graph, block, node)
-
-
-def _as_matmul(graph: Graph, block: Block, node: Node) -> None:
-    """Replace a convolution that only mixes the channels of each position by a product of matrices."""
-    attrs = node.attrs
-    plain = all(set(attrs[name]) <= {1} for name in ("kernel", "stride", "expansion"))
-    if plain and attrs["groups"] == 1 and not any((*attrs["low"], *attrs["high"])):
-        builder = Builder(graph, block, block.nodes.index(node))
-        builder.source = node.source
-        graph.replace(node.result, builder.one("matmul", *node.args))
 
 
 def _sink(graph: Graph, block: Block, node: Node) -> None:

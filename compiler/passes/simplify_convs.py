@@ -1,0 +1,66 @@
+"""Convolutions that are something simpler: products of matrices, and sums of few shifted images.
+
+One that only mixes the channels of each position is a matmul. A depthwise one has no sum over channels to fill
+a matmul with: it is a pointwise sum over its taps, vectors along the channels, on the padded image.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import product as combinations
+from math import prod
+from typing import cast
+
+from ..access import shape_of
+from ..dims import DimExpr, equal
+from ..ir import Block, Builder, Graph, Node, Value
+from ..ops import build as B
+
+MOST_TAPS = 81  # of a depthwise convolution in one body
+
+
+def simplify_convs(graph: Graph) -> None:
+    """Replace such convolutions; nodes that lose their users are left for `dce`."""
+    for block in list(graph.blocks()):
+        for node in [node for node in block.nodes if node.op == "conv"]:
+            builder = Builder(graph, block, block.nodes.index(node))
+            builder.source = node.source
+            simpler = _simpler(builder, node)
+            if simpler is not None:
+                graph.replace(node.result, simpler)
+
+
+def _simpler(b: Builder, node: Node) -> Value | None:
+    attrs, (x, weight) = node.attrs, cast(tuple[Value, Value], node.args)
+    is_padded = any((*attrs["low"], *attrs["high"]))
+    if any(e != 1 for e in attrs["expansion"]):
+        return None
+    if attrs["groups"] == 1 and set((*attrs["kernel"], *attrs["stride"])) == {1} and not is_padded:
+        return b.one("matmul", x, weight)
+    groups = attrs["groups"]
+    is_depthwise = equal(shape_of(x)[-1], groups) and equal(shape_of(weight)[1], groups)
+    return _by_taps(b, node) if is_depthwise and prod(attrs["kernel"]) <= MOST_TAPS else None
+
+
+def _by_taps(b: Builder, node: Node) -> Value:
+    """Return the sum over taps of the shifted image times the tap's weights, one for each channel."""
+    attrs, (x, weight) = node.attrs, cast(tuple[Value, Value], node.args)
+    shape = shape_of(node.result)
+    image = B.pad(b, x, [(0, 0), *zip(attrs["low"], attrs["high"], strict=True), (0, 0)])
+    terms = []
+    for number, tap in enumerate(combinations(*map(range, attrs["kernel"]))):
+        row = B.reshape(b, B.take(b, weight, 0, number, 1), [shape[-1]])
+        part = _under_tap(b, image, attrs, tap, shape[1:-1])
+        terms.append(b.one("mul", part, B.expand(b, row, shape)))
+    return reduce(lambda total, term: b.one("add", total, term), terms)
+
+
+def _under_tap(
+    b: Builder, image: Value, attrs: dict, tap: tuple[int, ...], out: tuple[DimExpr, ...]
+) -> Value:
+    """Return the elements of `image` that lie under one tap."""
+    for i, t in enumerate(tap):
+        apart = attrs["dilation"][i]
+        start = t * apart if apart > 0 else (attrs["kernel"][i] - 1 - t) * -apart
+        image = B.take(b, image, i + 1, start, out[i], attrs["stride"][i])
+    return image
