@@ -100,10 +100,15 @@ def first_calls(model: torch.nn.Module) -> list[Figure]:
     return [Figure("first call at a length never seen / warm call, median of 100 lengths", text, "at most 2")]
 
 
+def sentence_lengths(n: int) -> list[int]:
+    """Return the lengths of `n` sentences, the same at every call."""
+    chooser = random.Random(3)
+    return [min(512, max(1, int(chooser.lognormvariate(4.0, 0.8)))) for _ in range(n)]
+
+
 def cold_stream(model: torch.nn.Module) -> list[Figure]:
     """200 sentences of random length, nothing compiled for any length before."""
-    chooser = random.Random(3)
-    items = [random_inputs(1, min(512, max(1, int(chooser.lognormvariate(4.0, 0.8))))) for _ in range(200)]
+    items = [random_inputs(1, length) for length in sentence_lengths(200)]
     with shapevm.settings.scope(cache=False):
         exe = compile_bert(model)
         ours = seconds(lambda: [exe(**item) for item in items])
