@@ -39,7 +39,7 @@ for command in COMMANDS:
     main.add_command(command)
 
 MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
-the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes."""
+the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, fallback."""
 
 model_argument = click.argument("model")
 artifact_argument = click.argument("artifact", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -94,6 +94,11 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
     help="also put kernels for ranges in: sizes, 33..128, 8..512/8, max512, multiple8 (repeatable)",
 )
 @target_option
+@click.option(
+    "--no-fallback",
+    is_flag=True,
+    help="refuse operators without a kernel instead of calling PyTorch for them",
+)
 @quiet_option
 def compile_command(
     model: str,
@@ -101,6 +106,7 @@ def compile_command(
     sizes: tuple[str, ...],
     buckets: tuple[str, ...],
     target: str | None,
+    no_fallback: bool,
     quiet: bool,
 ) -> None:
     """Compile a model."""
@@ -115,7 +121,10 @@ def compile_command(
     }  # fmt: skip
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
-        exe = compile(**load_model(model), **options, strategy="generic", progress=progress)
+        arguments = load_model(model)
+        if no_fallback:
+            arguments["fallback"] = "error"
+        exe = compile(**arguments, **options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
@@ -136,7 +145,9 @@ def compile_command(
 )
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
-@click.option("--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile")
+@click.option(
+    "--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile"
+)
 @click.option("--metrics", type=click.Path(path_type=Path), help="write all counters as OpenMetrics text")
 def run_command(
     artifact: Path,
