@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..jit.spec import Index
 from .access import Access, shape_of
@@ -40,8 +40,8 @@ def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
 def moved(access: Access, axis: int, by: DimExpr) -> Access:
     """Return `access` with the place along one axis moved."""
     index = access[axis]
-    offset = simplify(index.offset + by)  # type: ignore[operator]
-    return (*access[:axis], replace(index, offset=offset), *access[axis + 1 :])  # type: ignore[arg-type]
+    offset = simplify(cast(Any, index.offset) + by)
+    return (*access[:axis], replace(index, offset=cast(Any, offset)), *access[axis + 1 :])
 
 
 def arg_access(node: Node, part: int, access: Access) -> Access:
@@ -52,7 +52,7 @@ def arg_access(node: Node, part: int, access: Access) -> Access:
 def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
     """Return `access` for loops that begin at `starts`."""
     for axis, index in enumerate(access):
-        if index.loop in starts:
+        if index.loop is not None and index.loop in starts:
             access = moved(access, axis, index.scale * starts[index.loop])
     return access
 

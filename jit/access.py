@@ -203,11 +203,11 @@ class Accessor:
                 first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
                 f.store(first, f.at(self.base, self.element, access.offset), self.align)
                 return
-            start, mask = self._row(access, lanes)
-            if mask is None:
+            start, row_mask = self._row(access, lanes)
+            if row_mask is None:
                 f.store(self._along(access, raw.value), start, self.align)
             else:
-                self._masked_store("store", "p0", self._along(access, raw.value), start, mask)
+                self._masked_store("store", "p0", self._along(access, raw.value), start, row_mask)
 
     def _masked_store(self, name: str, pointer: str, value: Value, place: Value, mask: Value) -> None:
         mangled = f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{pointer}"

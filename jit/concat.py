@@ -36,7 +36,7 @@ def emit(f: Function, spec: Concat, sizes: Sequence[Int], schedule: str | None) 
     ]  # fmt: skip
     n_tiles = count_tiles(f, whole.loops, whole.plans)
     counts = [count_tiles(f, piece.loops, piece.plans) for piece in pieces]
-    with f.loop(*f.params[3:5]) as tile:
+    with f.loop(f.params[3], f.params[4]) as tile:
         for piece, count in zip(pieces, counts, strict=True):
             begin = _share(f, tile.index, count, n_tiles)
             piece.emit(begin, _share(f, f.add(tile.index, 1), count, n_tiles))
@@ -74,5 +74,5 @@ def _tile_bytes(spec: Concat, out: int, piece: Piece, sizes: Sequence[Int]) -> i
         if not all(isinstance(size, int) for size in (width, *inner)):
             continue
         if 0 < prod(inner) <= elements and axis > 0:  # type: ignore[arg-type]
-            tile_bytes = max(tile_bytes * width // shape[axis], 1)  # type: ignore[operator,assignment]
+            tile_bytes = max(tile_bytes * width // shape[axis], 1)  # type: ignore[operator]
     return tile_bytes

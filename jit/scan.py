@@ -89,9 +89,9 @@ def emit(f: Function, spec: Scan, sizes: Sequence[Int], schedule: str | None) ->
             scan.along(row.index)
         return Generated(((spec.rows, ROWS),), (), ((n_bytes * ROWS, (spec.length,)),), name)
     blocks = f.ceildiv(scan.columns, BLOCK)
-    with f.loop(*f.params[3:5]) as tile:
-        row, block = f.udiv(tile.index, blocks), f.urem(tile.index, blocks)
-        scan.across(row, f.mul(block, BLOCK))
+    with f.loop(f.params[3], f.params[4]) as tile:
+        block = f.urem(tile.index, blocks)
+        scan.across(f.udiv(tile.index, blocks), f.mul(block, BLOCK))
     tiles = ((spec.rows, 1), (spec.columns, BLOCK))
     return Generated(tiles, (), ((n_bytes * BLOCK, (spec.length,)),), name)
 

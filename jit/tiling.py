@@ -74,8 +74,8 @@ def plan(
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
-    be. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a tile is a block of both loops: each
-    cache line that it touches is used up before it leaves the cache.
+    be. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a
+    tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
     """
     crossing = None if row else crossing_loop(loops)
     if crossing is not None:

@@ -4,8 +4,9 @@ share."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import shapevm
 import torch
+
+import shapevm
 
 from .test_torch import Function, tensor
 
