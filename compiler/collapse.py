@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from ..jit.spec import Attention, Buffer, Concat, Index, Instr, KernelSpec, Matmul, Nest
+from ..jit.spec import Buffer, Index, Instr, KernelSpec, Matmul, Nest
 from .dims import equal, product
 
 IndexTuple = tuple[Index, ...]
 
 
 def collapse(spec: KernelSpec) -> KernelSpec:
-    """Return `spec` with all mergeable loops merged (attention and concat are left as they are)."""
-    if isinstance(spec, Attention | Concat):
+    """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
+    if not isinstance(spec, Nest | Matmul):
         return spec
     i = 0
     while i + 1 < n_mergeable(spec):

@@ -33,7 +33,7 @@ def emit(f: Function, spec: Places, sizes: Sequence[Int], schedule: str | None) 
         held = Accessor(f, mask, "bool", lanes).load(Access(index, 1))
         return [_add(f, out, held, index, state[0], count)]
 
-    with f.when(f.less(*f.params[3:5])):
+    with f.when(f.less(f.params[3], f.params[4])):
         (found,) = strip(f, Range(0, length), 1, chunk, [Value("i64", "0")])
         with f.loop(found, count) as rest:
             f.store(Value("i64", "-1"), f.at(out, "i64", rest.index), align=8)

@@ -316,11 +316,11 @@ class _Evaluation:
         if isinstance(spec, Scan):
             return reference_scan.scan(args[0], spec.op)
         if isinstance(spec, Sort):
-            return reference_moves.sort(*args, self.size(spec.keep), spec.descending)
+            return reference_moves.sort(args[0], self.size(spec.keep), spec.descending)
         if isinstance(spec, Places):
-            return (reference_moves.places(*args, self.size(spec.count)),)
+            return (reference_moves.places(args[0], self.size(spec.count)),)
         if isinstance(spec, Search):
-            return (reference_moves.search(*args, spec.right),)
+            return (reference_moves.search(args[0], args[1], spec.right),)
         base, *rest = args
         out = spec.buffers[-1]
         updates = [self.size(size) for size in spec.updates]

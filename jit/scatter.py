@@ -31,7 +31,7 @@ def emit(f: Function, spec: Scatter, sizes: Sequence[Int], schedule: str | None)
     outer = [(size, 1) for size in shape[: spec.axis]]
     tiles = (*outer, (shape[last], BLOCK)) if last > spec.axis else tuple(outer)
     slices = _Slices(f, spec, sizes)
-    with f.loop(*f.params[3:5]) as tile:
+    with f.loop(f.params[3], f.params[4]) as tile:
         slices.emit(_places(f, tiles, sizes, tile.index))
     return Generated(tiles, (), _cost(spec), "slices")
 

@@ -27,7 +27,7 @@ def emit(f: Function, spec: Search, sizes: Sequence[Int], schedule: str | None) 
     if schedule not in (None, "lanes"):
         raise ValueError(f"search kernel: schedule {schedule!r} is unknown; known is lanes")
     search = _Search(f, spec, sizes)
-    with f.loop(*f.params[3:5]) as tile:
+    with f.loop(f.params[3], f.params[4]) as tile:
         search.emit(tile.index)
     cost = ((BLOCK * 100, ()),)
     return Generated(((spec.rows, 1), (spec.count, BLOCK)), (), cost, "lanes")

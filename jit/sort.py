@@ -37,7 +37,7 @@ def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) ->
     if schedule not in (None, "rows"):
         raise ValueError(f"sort kernel: schedule {schedule!r} is unknown; known is rows")
     sorter = _Sorter(f, spec, sizes)
-    with f.loop(*f.params[3:5]) as row:
+    with f.loop(f.params[3], f.params[4]) as row:
         sorter.emit(row.index)
     scratch = ((WORD * sorter.n_arrays, (spec.length,)), (WORD * sorter.fixed_words, ()))
     cost = (WORD * (sorter.n_digits + 1), (spec.length,))
@@ -90,7 +90,7 @@ class _Sorter:
         )
         is_short = self._at_most(self.length, SHORT)
         self._when([(is_short, True)], self._rank)
-        has_few = False
+        has_few: bool | Value = False
         if not self.is_wide:
             has_few = self._both(
                 self._at_most(self.keep, FEW), self._at_most(f.mul(self.keep, FEW_OF), self.length)

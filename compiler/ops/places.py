@@ -70,7 +70,7 @@ OPS: tuple[Op, ...] = (
         "How many elements of each row (going up) come before each of its values, or with `right` are equal "
         "to it (i64). One row may serve all.",
         _infer_search,
-        lambda args, attrs: reference_moves.search(*args, attrs["right"]),
+        lambda args, attrs: reference_moves.search(args[0], args[1], attrs["right"]),
         samples=(
             Sample(("f32[1, s0]", "f32[3, 4]"), {"right": False}),
             Sample(("i64[2, 5]", "i64[2, s0]"), {"right": True}),

@@ -19,7 +19,7 @@ from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .gather import merged_index, size_of, without_masks, wrapped
-from .rules import Attrs, Shape, Types, check_axis, check_dtype, show, tensors
+from .rules import COMPUTE, Attrs, Shape, Types, check_axis, check_dtype, show, tensors
 
 
 def _infer_scatter(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -214,7 +214,7 @@ def _identity(reduce: str, dtype: str) -> Any:
         return reduce == "amin"
     if is_float(dtype):
         return float("-inf") if reduce == "amax" else float("inf")
-    limits = np.iinfo({"u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32}.get(dtype, np.int64))
+    limits = np.iinfo(COMPUTE[dtype])
     return int(limits.min if reduce == "amax" else limits.max)
 
 
