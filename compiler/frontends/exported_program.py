@@ -23,7 +23,7 @@ from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from ...pytree import call_paths, paths, to_json
-from ..dims import DimExpr
+from ..dims import DimExpr, simplify
 from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
 from ..ir import Graph, Value
 from ..ops.conditions import add_guard, truth
@@ -140,6 +140,7 @@ class ProgramImporter(Importer):
         refused = [node for node in operators if not self.may_call_torch or reason_against(node)]
         self.require((overload_of(node), source_of(node)) for node in refused)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        self._fix_sizes()
         self._add_guards()
         for node in nodes:
             if node.op == "call_function":
@@ -184,12 +185,30 @@ class ProgramImporter(Importer):
         found = self.program.state_dict.get(target)
         return self.program.constants[target] if found is None else found
 
+    def _fix_sizes(self) -> None:
+        """Sizes that tracing found to be one number, such as those of axes that are broadcast, become it."""
+        shapes, fixed = self._shapes(), {}
+        for text in self.guards:
+            condition = parse_guard(text, shapes)
+            for part in condition.args if isinstance(condition, sympy.And) else (condition,):
+                if isinstance(part, sympy.Eq) and part.lhs.is_Symbol and part.rhs.is_Integer:
+                    fixed[part.lhs] = int(part.rhs)
+        for found, value in fixed.items():
+            if str(found) not in self.symbols.of_user:
+                self.symbols.fix(str(found), value)
+                del self.graph.symbols[str(found)]
+                for param in self.graph.body.params:
+                    if isinstance(param.type, TensorType):
+                        shape = (simplify(sympy.sympify(d).subs(found, value)) for d in param.type.shape)
+                        param.type = TensorType(param.type.dtype, tuple(shape))
+
     def _add_guards(self) -> None:
         """Put what tracing assumed of sizes into the contract, or check it at every call."""
         left = []
         for text in self.guards:
             condition = parse_guard(text, self._shapes())
             parts = condition.args if isinstance(condition, sympy.And) else (condition,)
+            parts = [part for part in parts if part is not sympy.true]
             parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.of_user]
             left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
         for condition, text in left:

@@ -42,6 +42,7 @@ class Symbols:
     def __init__(self, program: ExportedProgram, dynamic_shapes: Any = None) -> None:
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
+        self._fixed: dict[str, int] = {}  # symbols of ours that have one value
         self.contract: dict[str, SymbolInfo] = {}
         dims = _named_dims(program, dynamic_shapes)
         for axis_size, dim in dims:
@@ -116,9 +117,16 @@ class Symbols:
             )
         return result
 
+    def fix(self, name: str, value: int) -> None:
+        """Make a size the number that it always is."""
+        self._fixed[name] = value
+        self.contract.pop(name, None)
+        self._dims.clear()
+
     def _translate(self, expr: Any) -> Any:
         if isinstance(expr, sympy.Symbol):
-            return symbol(self._our_name(str(expr)))
+            name = self._our_name(str(expr))
+            return sympy.Integer(self._fixed[name]) if name in self._fixed else symbol(name)
         if isinstance(expr, sympy.Integer | BooleanAtom):
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):

@@ -269,3 +269,13 @@ def test_state_is_inputs_and_outputs_behind_those_of_the_user() -> None:
 
 def test_unknown_overload() -> None:
     assert find_converter("aten.no_such.default") is None
+
+
+def test_a_size_that_is_always_one_is_that_number() -> None:
+    auto = {0: Dim.AUTO, 1: Dim.AUTO}
+    graph = compiled(lambda self, x, y: torch.fmod(x, y), (X[:, :1] + 5, X + 1), {"x": auto, "y": dict(auto)})
+    x, y = (str(param.type) for param in graph.body.params)
+    assert x == "f32[s0, 1]" and y == "f32[s0, s2]" and set(graph.symbols) == {"s0", "s2"}
+    assert np.array_equal(call(graph, X[:2, :1] + 5, X[:2] + 1), torch.fmod(X[:2, :1] + 5, X[:2] + 1))
+    with pytest.raises(ShapeError, match="dimension 1 is 3; it must be 1"):
+        call(graph, X, X)
