@@ -6,7 +6,8 @@ An *exact* kernel is the same spec with values given for the `Dim`s; both come f
 and give the same bits.
 
 Families: `Nest` (pointwise chains, row reductions, gathers), `Concat` (several nests that fill one output),
-`Matmul`, `Conv`, `Attention`.
+`Matmul`, `Conv`, `Attention`, `Scan` (running sums and the like); those that move elements to places which
+depend on data: `Scatter`, `Sort`, `Places` (where a mask holds), `Search` (in sorted rows).
 All share `Buffer` (what the kernel reads and writes) and `Instr` (the scalar body, in SSA form).
 """
 
