@@ -83,14 +83,14 @@ int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *regi
   int64_t sizes[SVM_LIMIT_RANK], n;
   char wanted[SVM_LIMIT_RANK * 21], found[SVM_LIMIT_RANK * 21];
   if (read_sizes("expect", rank, registers_of_sizes, registers, sizes, &n, error)) return error->code;
+  const tensor *t = a.tag == SVM_TAG_TENSOR ? a.tensor : NULL;
+  int is_like = t && t->rank == rank && (!rank || !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes));
+  if (is_like && t->dtype == dtype) return SVM_OK;
   describe_sizes(wanted, sizeof wanted, rank, sizes);
-  if (a.tag != SVM_TAG_TENSOR) {
+  if (!t) {
     return status_fail(error, SVM_ERROR_KIND, "%.200s gave a %s; the program was compiled for %s%s", what,
                        tag_name(a.tag), DTYPE_NAMES[dtype], wanted);
   }
-  const tensor *t = a.tensor;
-  int is_like = t->rank == rank && (!rank || !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes));
-  if (t->dtype == dtype && is_like) return SVM_OK;
   describe_sizes(found, sizeof found, t->rank, t->sizes);
   return status_fail(error, t->dtype == dtype ? SVM_ERROR_SHAPE : SVM_ERROR_DTYPE,
                      "%.200s gave %s%s; the program was compiled for %s%s", what, DTYPE_NAMES[t->dtype],

@@ -129,5 +129,4 @@ def _owned(leaf: Any, lent: set[int]) -> Any:
         return leaf
     if leaf.is_complex():
         leaf = torch.view_as_real(leaf.resolve_conj())
-    made = leaf.detach().resolve_neg().contiguous()
-    return made.clone() if made.numel() and _memory(made) in lent else made
+    return leaf.clone() if _memory(leaf) in lent and leaf.numel() else leaf

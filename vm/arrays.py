@@ -124,7 +124,9 @@ class TorchLibrary:
         fake = sys.modules.get("torch._subclasses.fake_tensor")
         if fake is not None and isinstance(value, fake.FakeTensor):
             raise KindError(f"{what} is a FakeTensor, which has no memory; pass a real tensor")
-        plain = value.detach().resolve_neg().contiguous()
+        plain = value.detach() if value.requires_grad else value
+        if not value.is_contiguous() or value.is_neg():
+            plain = plain.resolve_neg().contiguous()
         try:
             misaligned = plain.data_ptr() % value.element_size() != 0
         except RuntimeError as error:
@@ -143,7 +145,8 @@ class TorchLibrary:
         """See Library."""
         if not len(memory):
             return self.empty(shape, dtype)
-        return self._torch.frombuffer(memory, dtype=self._dtypes[dtype]).view(shape)
+        made = self._torch.frombuffer(memory, dtype=self._dtypes[dtype])
+        return made if len(shape) == 1 else made.view(shape)
 
     def numpy(self, array: Any) -> np.ndarray[Any, Any]:
         """See Library."""

@@ -44,8 +44,8 @@ def fill_tensor(tensor: Any, address: int, dtype: str, shape: tuple[int, ...], w
     tensor.data = ffi.cast("void *", address)
     tensor.dtype = DTYPES[dtype][0]
     tensor.rank = len(shape)
-    for axis, size in enumerate(shape):
-        tensor.sizes[axis] = size
+    if shape:
+        tensor.sizes[0 : len(shape)] = shape
     tensor.strides = ffi.NULL
 
 

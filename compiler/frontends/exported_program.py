@@ -89,7 +89,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     here. Those that draw random numbers stay whole: in parts they would draw others."""
     table = torch.export.default_decompositions()
     for overload in list(table):
-        is_random = torch.Tag.nondeterministic_seeded in overload.tags
+        is_random = torch.Tag.nondeterministic_seeded in cast(Any, overload).tags
         if is_random or find_converter(str(overload)) is not None:
             del table[overload]
     with _sizes_are_alike(), warnings.catch_warnings():
@@ -248,7 +248,11 @@ class ProgramImporter(Importer):
     def _add_outputs(self, node: torch.fx.Node) -> None:
         every = self.program.graph_signature.output_specs
         values = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
-        new = {spec.target: value for spec, value in zip(every, values, strict=True) if spec.kind in _CHANGES}
+        new = {
+            cast(str, spec.target): value
+            for spec, value in zip(every, values, strict=True)
+            if spec.kind in _CHANGES
+        }
         pairs = [(spec, v) for spec, v in zip(every, values, strict=True) if spec.kind not in _CHANGES]
         for spec, _ in pairs:
             if spec.kind != OutputKind.USER_OUTPUT:
@@ -265,7 +269,7 @@ class ProgramImporter(Importer):
         self.graph.body.results = [self._output_value(leaf) for leaf in leaves]
         self._add_changes(new)
 
-    def _add_changes(self, new: dict[str | None, Any]) -> None:
+    def _add_changes(self, new: dict[str, Any]) -> None:
         """Outputs behind those of the user: new values of inputs that the model changes, and of its state."""
         nodes = {node.name: value for node, value in self.values.items() if node.op == "placeholder"}
         params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
