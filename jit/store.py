@@ -47,7 +47,7 @@ class KernelStore:
         """
         target = target_for(spec, target or self.target)
         key = cache_key(spec_hash(spec), dims, target)
-        record = self._cached(key)
+        record = self._cached(key, (spec_hash(spec), target, dims))
         if record is None:
             start = perf_counter()
             record = serialise_object(kernel_object(compile_kernel(spec, dims, target)))
@@ -73,13 +73,16 @@ class KernelStore:
         own = dict.fromkeys(target_for(spec, target) for target in targets)
         return [parse_object(self.record(spec, None, target)) for target in own]
 
-    def _cached(self, key: str) -> bytes | None:
+    def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:
+        """Return the sound entry of `key`, if it is what is wanted: spec, target and sizes."""
         record = self.cache.get(key) if self.cache is not None else None
         if record is None:
             return None
         try:
-            parse_object(record)
+            found = parse_object(record)
         except ArtifactError:  # written by another version of the format
+            return None
+        if (found.spec_hash, found.target, found.key) != wanted:  # a file that was given another's name
             return None
         with self._lock:
             self.stats.from_cache += 1

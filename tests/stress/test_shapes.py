@@ -1,0 +1,132 @@
+"""Streams of shapes: the generic tier's bits everywhere, and memory that does not grow with the shapes seen."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from shapevm.stress import STREAMS, Run, code_cap, failing_compilations, resident_bytes, shapes, stress
+from shapevm.vm.program import Symbol
+
+import shapevm
+
+N_SHAPES = 100_000
+CODE_BYTES = 1 << 20
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_streams_keep_the_contract_and_repeat(stream):
+    symbols = [Symbol("n", 3, 40, 4), Symbol("m", 0)]
+    taken = [tuple(s.values()) for s, _ in zip(shapes(symbols, stream, 7), range(500), strict=False)]
+    again = [tuple(s.values()) for s, _ in zip(shapes(symbols, stream, 7), range(500), strict=False)]
+    assert taken == again and all(4 <= n <= 40 and n % 4 == 0 and 0 <= m <= 256 for n, m in taken)
+    assert len(set(taken)) > 8
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_bits_under_eviction_and_failures(two_sizes, stream):
+    with shapevm.settings.scope(compile_budget=0, hot_calls=1, plans=8), failing_compilations(0.1):
+        run = Run(two_sizes, code_bytes=1)
+        try:
+            run.work(stream, seed=1, n_calls=60)
+            assert run.exe.wait_until_specialised()
+            report = run.finish()
+        finally:
+            run.close()
+    assert report.problems == [] and report.calls == 60
+    assert report.evicted > 0 and report.failed_compilations > 0
+
+
+def test_all_at_once(two_sizes):
+    report = stress(two_sizes, seconds=4, n_threads=5)
+    assert report.problems == []
+    assert report.calls > 100 and report.shapes > 50 and report.evicted > 0
+
+
+def test_a_wrong_result_is_noticed(two_sizes, monkeypatch):
+    run = Run(two_sizes, code_bytes=1 << 20)
+    try:
+        call = run.exe.machine.call
+        wrong = lambda xs: [x * (1 + (xs[0].shape[0] == 5)) for x in call(xs)]  # noqa: E731
+        monkeypatch.setattr(run.exe.machine, "call", wrong)
+        run.work("growing", seed=0, n_calls=10)
+        report = run.finish()
+    finally:
+        run.close()
+    assert len(report.problems) == 1 and report.problems[0].startswith("{'n': 5")
+
+
+def test_memory_is_flat_over_many_shapes(large_sizes):
+    """Plans, entries of call sites, requests, quick functions and code all have their bounds."""
+    flat = np.random.default_rng(0).random(1 << 18, np.float32)
+    pairs = [(n, m) for n in range(1, 1025) for m in range(1, 1025) if n * m <= 3 << 13]
+    random.Random(0).shuffle(pairs)
+    assert len(pairs) >= N_SHAPES
+    options = {"compile_budget": 300, "hot_calls": 1, "plans": 64}
+    with shapevm.settings.scope(**options), code_cap(CODE_BYTES), shapevm.load(large_sizes) as exe:
+        seen = []
+        for i, (n, m) in enumerate(pairs[:N_SHAPES]):
+            x = flat[: n * m].reshape(n, m)
+            exe.machine.call([x])
+            if i % 5000 == 0:
+                seen.append(resident_bytes())
+        stats = exe.machine.stats()
+        entries = [len(exe.machine.site(k).entries) for k in range(len(exe.machine.kernels))]
+        assert stats["n_plans"] <= 64 and stats["code_bytes"] <= CODE_BYTES + (1 << 16)
+        assert stats["n_queued"] <= 1024 + 8 and max(entries) < 3 * 4096
+    growth = min(seen[-5:]) - max(seen[6:9])
+    assert growth < 8 << 20, [x >> 20 for x in seen]
+
+
+def test_forks_in_the_middle(two_sizes):
+    script = textwrap.dedent("""
+        import os, sys, threading
+        import shapevm
+        from shapevm.stress import Run
+        with shapevm.settings.scope(compile_budget=0, hot_calls=1, plans=8):
+            run = Run(sys.argv[1], 1 << 16)
+        threads = [threading.Thread(target=run.work, args=("uniform", i)) for i in range(2)]
+        [t.start() for t in threads]
+        children = []
+        for i in range(6):
+            run.work("zipf", 10 + i, 20)
+            child = os.fork()
+            if not child:
+                import faulthandler
+                faulthandler.dump_traceback_later(60, exit=True)
+                run.work("adversarial", 20 + i, 30)
+                os._exit(len(run.report.problems))
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        run.stop()
+        [t.join() for t in threads]
+        print(codes, run.report.problems)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, two_sizes], capture_output=True, text=True, timeout=240
+    )
+    assert done.stdout == "[0, 0, 0, 0, 0, 0] []\n", done.stdout + done.stderr[-2000:]
+
+
+def test_processes_that_are_killed_leave_others_alone(two_sizes, tmp_path):
+    """Several processes share a disk cache and are killed while they fill it; a later one has the right bits."""
+    command = [sys.executable, "-m", "shapevm", "stress", two_sizes, "--seconds", "30"]
+    environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(tmp_path)}
+    for i in range(3):
+        workers = [
+            subprocess.Popen([*command, "--seed", str(10 * i + j)], env=environment, stdout=subprocess.DEVNULL)
+            for j in range(2)
+        ]
+        time.sleep(1.5 + 0.37 * i)
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+    assert any(tmp_path.glob("??/*"))
+    command[-1] = "3"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.endswith("ok\n") and done.returncode == 0, done.stdout
