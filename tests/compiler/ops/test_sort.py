@@ -27,7 +27,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ),
     ("sort half", lambda x: tuple(x.sort(stable=True, descending=True)), (((2, "n"), bf16),)),
     ("sort bools", lambda x: tuple(x.sort(stable=True)), (((2, "n"), boolean),)),
-    ("sort zero-d", lambda x: tuple(x.sum().sort()), X),
+    ("sort zero-d", lambda x: tuple(x[0, 0].sort()), X),
     ("argsort", lambda x: (x.argsort(), x.argsort(0, descending=True), torch.argsort(x, stable=True)), X),
     ("msort", torch.msort, X),
     ("sort with NaN", lambda x: (*with_nan(x).sort(stable=True), with_nan(x).sort(descending=True)[0]), LONG),
