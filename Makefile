@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo operators test check lint types layers generated package bench fuzz asan tsan regen rebuild clean
+.PHONY: help dev demo operators test check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -55,8 +55,14 @@ bench: $(BUILT) ## the benchmarks
 operators: $(BUILT) ## every operator of PyTorch's test database against eager: docs/operators.md (hours; ARGS='--ops ^add')
 	$(PY) -m tests.opinfo.coverage --page docs/operators.md $(ARGS)
 
+roofline: $(BUILT) ## every kernel of the encoder with its share of the machine's limits
+	$(PY) benchmarks/roofline.py $(ARGS)
+
+instructions: $(BUILT) ## instructions of fixed kernels against those known (valgrind)
+	$(PY) benchmarks/instructions.py $(ARGS)
+
 # --- checking ----------------------------------------------------------------
-check: lint types layers generated package ## lint, types, import contracts, generated files, the wheel in a clean environment
+check: lint types layers generated package instructions ## lint, types, import contracts, generated files, the wheel in a clean environment, instruction counts
 
 lint: $(DEPS) ## ruff
 	$(PY) -m ruff check .
