@@ -12,6 +12,7 @@ from ..ir import Builder, Value
 from ..promotion import is_float, to_float
 from . import build as B
 from .declare import Composite, Op
+from .pointwise import mul, power
 
 OPS: tuple[Op, ...] = ()
 
@@ -74,6 +75,11 @@ def nextafter(b: Builder, x: Value, y: Value) -> Value:
 def frexp(b: Builder, x: Value) -> tuple[Value, Value]:
     """Mantissas from 0.5 to 1 and exponents (i32)."""
     return b.one("mantissa", x), B.cast_to(b, b.one("exponent", x), "i32")
+
+
+def ldexp(b: Builder, x: Value, exponent: Value) -> Value:
+    """x * 2^exponent, the power as a float of its own, as PyTorch."""
+    return mul(b, x, power(b, 2.0, exponent))
 
 
 # Choices ----------------------------------------------------------------------------------------------
@@ -180,6 +186,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.polygamma.default",), polygamma),
     Composite(("aten.nextafter.default",), nextafter),
     Composite(("aten.frexp.Tensor",), frexp),
+    Composite(("aten.ldexp.Tensor",), ldexp),
     Composite(("aten.fmin.default",), fmin),
     Composite(("aten.fmax.default",), fmax),
     Composite(("aten.signbit.default",), signbit),

@@ -33,8 +33,9 @@ def read() -> Found:
     return {tuple(key.split(" ")): rows for key, rows in json.loads(KEPT.read_text()).items()}
 
 
-def write(found: Found) -> None:
-    """Keep the verdicts."""
+def keep(judged: Found) -> None:
+    """Keep verdicts beside those that are kept already, also by another process meanwhile."""
+    found = read() | judged
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     beside = KEPT.with_suffix(f".{os.getpid()}")
     beside.write_text(json.dumps({" ".join(key): rows for key, rows in sorted(found.items())}, indent=0))
@@ -95,12 +96,15 @@ def _judge(options: Any, found: Found) -> None:
             bad = [cell for cell in mine if cell not in new and is_bad(rows[cell] or ())]
             tasks += [(tuple(new[i : i + options.group]), mode) for i in range(0, len(new), options.group)]
             tasks += [((cell,), mode) for cell in bad]
+    judged: Found = {}
     start, total = time.monotonic(), sum(len(cells) for cells, _ in tasks)
     results = pool.run(tasks, infos, options.limit, options.jobs, options.seconds)
     for done, (cell, mode, verdicts) in enumerate(results, 1):
-        found[cell.op, cell.dtype, mode] = [(v.verdict, v.detail) for v in verdicts]
-        if done % 50 == 0 or done == total:
-            write(found)
+        found[cell.op, cell.dtype, mode] = judged[cell.op, cell.dtype, mode] = [
+            (v.verdict, v.detail) for v in verdicts
+        ]
+        if done % 20 == 0 or done == total:
+            keep(judged)
             print(f"{done} of {total} cells, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
