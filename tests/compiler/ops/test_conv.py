@@ -1,0 +1,122 @@
+"""Convolutions, compiled: the values of eager PyTorch at every batch size, side and tier."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import shapevm
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .compiled import check
+
+f32, f16, bf16, f64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+
+
+def weight(*shape: int, dtype: torch.dtype = f32) -> torch.Tensor:
+    """Return fixed weights in -1 .. 1."""
+    n = torch.Size(shape).numel()
+    return torch.sin(torch.arange(n, dtype=f64) * 1.7).reshape(shape).to(dtype)
+
+
+IMAGE = ((("n", 4, 7, 6), f32),)
+WIDE = (((2, 4, "n", 6), f32),)
+LINE = ((("n", 4, 9), f32),)
+SIZES = (6, 3, 17)  # of a side
+
+Case = tuple[str, Callable[..., Any], Any]
+CASES: list[Case] = [
+    ("3x3", lambda x: F.conv2d(x, weight(5, 4, 3, 3), weight(5), padding=1), IMAGE),
+    ("no bias", lambda x: F.conv2d(x, weight(33, 4, 2, 3)), IMAGE),
+    ("stride", lambda x: F.conv2d(x, weight(5, 4, 3, 3), stride=(2, 3), padding=(2, 0)), IMAGE),
+    ("dilation", lambda x: F.conv2d(x, weight(5, 4, 3, 2), dilation=(2, 3), padding=(1, 2)), IMAGE),
+    ("pointwise", lambda x: F.conv2d(x, weight(5, 4, 1, 1), weight(5)), IMAGE),
+    ("pointwise strided", lambda x: F.conv2d(x, weight(5, 4, 1, 1), stride=2), IMAGE),
+    ("pointwise padded", lambda x: F.conv2d(x, weight(5, 4, 1, 1), weight(5), padding=1), IMAGE),
+    ("groups", lambda x: F.conv2d(x, weight(66, 2, 3, 3), groups=2, padding=1), IMAGE),
+    ("depthwise", lambda x: F.conv2d(x, weight(4, 1, 3, 3), weight(4), groups=4, padding=1), IMAGE),
+    ("depthwise strided", lambda x: F.conv2d(x, weight(4, 1, 3, 5), groups=4, stride=2, padding=2), IMAGE),
+    ("depthwise wider", lambda x: F.conv2d(x, weight(8, 1, 3, 3), groups=4, dilation=2), IMAGE),
+    ("same", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="same", dilation=(1, 2)), IMAGE),
+    ("valid", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="valid"), IMAGE),
+    ("line", lambda x: F.conv1d(x, weight(5, 4, 5), weight(5), stride=2, padding=2), LINE),
+    ("volume", lambda x: F.conv3d(x, weight(3, 2, 3, 2, 1), padding=(1, 0, 2)), ((("n", 2, 4, 3, 5), f32),)),
+    ("unbatched", lambda x: F.conv2d(x[0], weight(5, 4, 3, 3), weight(5)), (((1, 4, "n", 6), f32),)),
+    ("transposed", lambda x: F.conv_transpose2d(x, weight(4, 5, 3, 3), weight(5)), IMAGE),
+    (
+        "transposed strided",
+        lambda x: F.conv_transpose2d(x, weight(4, 5, 4, 3), stride=(2, 3), padding=(1, 2), output_padding=1),
+        IMAGE,
+    ),
+    (
+        "transposed groups",
+        lambda x: F.conv_transpose2d(x, weight(4, 3, 3, 3), weight(6), groups=2, dilation=2, padding=3),
+        IMAGE,
+    ),
+    ("transposed line", lambda x: F.conv_transpose1d(x, weight(4, 5, 3), stride=4), LINE),
+    (
+        "transposed volume",
+        lambda x: F.conv_transpose3d(x, weight(2, 3, 2, 2, 2), stride=2),
+        ((("n", 2, 3, 2, 3), f32),),
+    ),
+    ("bf16", lambda x: F.conv2d(x, weight(5, 4, 3, 3, dtype=bf16)), ((("n", 4, 7, 6), bf16),)),
+    ("computed weight", lambda x: F.conv2d(x, weight(5, 4, 3, 3) * x.amax()), (((2, 4, "n", 6), f32),)),
+]
+HIGH: list[Case] = [
+    ("side", lambda x: F.conv2d(x, weight(5, 4, 3, 3), weight(5), padding=1), WIDE),
+    ("strided side", lambda x: F.conv2d(x, weight(5, 4, 3, 3), weight(5), stride=2), WIDE),
+    ("depthwise side", lambda x: F.conv2d(x, weight(4, 1, 3, 3), groups=4, stride=2, padding=1), WIDE),
+    ("transposed side", lambda x: F.conv_transpose2d(x, weight(4, 5, 3, 3), stride=2, padding=1), WIDE),
+    (
+        "twice",
+        lambda x: F.conv2d(F.conv2d(x, weight(8, 4, 3, 3), padding=1).relu(), weight(5, 8, 2, 2)),
+        WIDE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "specs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_every_batch_size(function: Callable[..., Any], specs: Any) -> None:
+    sizes = (6, 4, 17) if any("n" in shape[2:] for shape, _ in specs) else (6, 1, 0)
+    check(function, specs, sizes)
+
+
+@pytest.mark.parametrize(("function", "specs"), [c[1:] for c in HIGH], ids=[c[0] for c in HIGH])
+def test_every_side(function: Callable[..., Any], specs: Any) -> None:
+    check(function, specs, SIZES)
+
+
+def test_a_dtype_without_kernels_is_left_to_pytorch() -> None:
+    model, x = nn.Conv2d(2, 3, 3).double(), torch.randn(1, 2, 4, 4, dtype=f64)
+    torch.testing.assert_close(shapevm.compile(model, (x,))(x), model(x))
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch norms, a shortcut, pooling and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 7, 2, 3, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(3))
+        self.second = nn.Conv2d(16, 16, 3, 1, 1, bias=False)
+        self.shortcut = nn.Conv2d(16, 16, 1, bias=False)
+        self.head = nn.Linear(16, 5)
+        for norm in self.norms:
+            norm.running_mean.uniform_(-1, 1)
+            norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(self.norms[0](self.first(x))), 3, 2, 1)
+        x = F.relu(self.norms[1](self.second(x)) + self.norms[2](self.shortcut(x)))
+        return self.head(x.mean((2, 3)))
+
+
+def test_a_residual_network_at_any_shape() -> None:
+    torch.manual_seed(0)
+    model = Residual().eval()
+    sizes = {i: torch.export.Dim(f"s{i}", min=low, max=64) for i, low in ((0, 1), (2, 16), (3, 16))}
+    exe = shapevm.compile(model, (torch.randn(2, 3, 32, 40),), dynamic_shapes=(sizes,))
+    for shape in ((1, 3, 32, 32), (3, 3, 17, 45), (2, 3, 64, 16)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
