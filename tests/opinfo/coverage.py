@@ -105,7 +105,8 @@ def _judge(options: Any, found: Found) -> None:
         ]
         if done % 20 == 0 or done == total:
             keep(judged)
-            print(f"{done} of {total} cells, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+            seconds = time.monotonic() - start
+            print(f"{done} of {total} cells, {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def _show(found: Found, options: Any) -> None:

@@ -34,7 +34,12 @@ def page(found: Found, limit: int, infos: Mapping[str, Any]) -> str:
     families: dict[str, list[str]] = {}
     for op in sorted({op for op, _, _ in found}):
         families.setdefault(family(op, infos.get(op)), []).append(op)
-    parts = [HEAD.format(torch=torch.__version__.split("+")[0], limit=limit), _summary(found, families)]
+    n_cells = sum(
+        DTYPES[dtype] in info.supported_dtypes("cpu") for info in infos.values() for dtype in DTYPES
+    )
+    judged = f"Judged so far: {len({key[:2] for key in found})} of {n_cells} pairs of operator and dtype.\n"
+    head = HEAD.format(torch=torch.__version__.split("+")[0], limit=limit)
+    parts = [head, judged, _summary(found, families)]
     for name, ops in sorted(families.items()):
         header = f"| operator | {' | '.join(DTYPES)} |\n|{' --- |' * (len(DTYPES) + 1)}"
         rows = [f"| {op} | {' | '.join(_cell(found, op, dtype) for dtype in DTYPES)} |" for op in ops]
