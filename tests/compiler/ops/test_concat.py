@@ -73,13 +73,13 @@ def assigned(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize(
-    ("name", "function", "specs"),
-    [*CASES, ("assignments", assigned, X)],
-    ids=lambda v: v if isinstance(v, str) else "",
-)
+@pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=lambda v: v if isinstance(v, str) else "")
 def test_pieces(name: str, function: Callable[..., Any], specs: Any) -> None:
     check(function, specs)
+
+
+def test_assignments() -> None:
+    check(assigned, X, (6, 2, 17))  # torch asks for 2 rows at least
 
 
 def test_a_pad_is_one_kernel_without_corners() -> None:
