@@ -63,4 +63,4 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=[case[0] for case in CASES])
 def test_places(name: str, function: Callable[..., Any], specs: tuple[Any, ...]) -> None:
-    check(function, specs)
+    check(function, specs, tolerance=2e-6)
