@@ -230,7 +230,7 @@ ROWS = (
     _function("ndtr", widened(special.ndtr_f64), S.ndtr, (0.51, 8)),
     _function("log_ndtr", widened(special.log_ndtr_f64), S.log_ndtr, (0.51, 10)),
     _function("ndtri", widened(special.ndtri_f64), S.ndtri, (0.51, 16)),
-    _function("lgamma", widened(special.lgamma_f64), S.lgamma, (0.56, inf)),
+    _function("lgamma", widened(special.lgamma_f64), S.lgamma, (0.7, inf)),
     _function("digamma", widened(special.digamma_f64), S.digamma, (0.51, inf)),
     _function("zeta", widened(special.zeta_f64), S.zeta, (0.55, 1e4)),
     _function("i0", widened(special.i0_f64), S.i0, (0.51, 10)),
