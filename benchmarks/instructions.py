@@ -3,7 +3,7 @@
     python benchmarks/instructions.py [--update]
 
 Each model runs in `shapevm-run` under callgrind, twice, with few and with many calls; the difference is what
-a call takes. Code is for x86-64-v3, which valgrind knows. Counts beyond TOLERANCE of `instructions.json` fail;
+a call takes. Code is for x86-64-v3, which valgrind knows. More than TOLERANCE above `instructions.json` fail;
 `--update` writes the file again, to be committed with the reason.
 """
 
