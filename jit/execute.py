@@ -101,9 +101,10 @@ class Kernel:
             raise RuntimeError(f"the kernel reports error {rt.error}")
 
     def least_ns(self, buffers: Sequence[np.ndarray], dims: Sequence[int], seconds: float) -> int:
-        """Return the nanoseconds of the quickest of the runs on `buffers` that fit into `seconds` (at least 2)."""
+        """Return the nanoseconds of the quickest of the runs that fit into `seconds`, at least two."""
         run, _ = self._prepared(buffers, dims)
-        n_tiles, end, times = self.n_tiles(dims), time.perf_counter() + seconds, []
+        n_tiles, end = self.n_tiles(dims), time.perf_counter() + seconds
+        times: list[int] = []
         while len(times) < 2 or time.perf_counter() < end:
             start = time.perf_counter_ns()
             run(0, n_tiles)

@@ -22,8 +22,8 @@ MAX_SECONDS = 4096  # compilations whose seconds are kept
 
 @dataclass
 class StoreStats:
-    """What a store did: kernels compiled and found on disk, the seconds of all compilations and of each of the
-    latest."""
+    """What a store did: kernels compiled and found on disk, the seconds of all compilations, and of each of
+    the latest."""
 
     compiled: int = 0
     from_cache: int = 0

@@ -1,9 +1,9 @@
 """`shapevm bake`: which kernels are worth their bytes, from a profile of the sizes that a program meets.
 
-Groups of calls are ordered by the symbol with the most values. Each group runs exact code, code of a range, or
-generic code; a range covers any number of neighbours. Dynamic programming over groups and bytes finds the choice
-with the least expected time. A kernel's time is a cost (flops or bytes, its code object's own terms) times a
-factor for each tier: measured by running samples on made-up data, or, unmeasured, FACTORS.
+Groups of calls are ordered by the symbol with the most values. Each group runs exact code, code of a range,
+or generic code; a range covers any number of neighbours. Dynamic programming over groups and bytes finds the
+choice with the least expected time. A kernel's time is a cost (flops or bytes, its code object's own terms)
+times a factor for each tier: measured by running samples on made-up data, or, unmeasured, FACTORS.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _own(objects: Sequence[KernelObject]) -> KernelObject:
 def models_of(
     program: Program, store: KernelStore, samples: Sequence[Sizes], whole: Cell, measure: bool
 ) -> dict[int, KernelModel]:
-    """Return the model of each kernel whose dims depend on sizes, from code for `samples` (tuples of sizes) and
-    for the ranges of `whole`.
+    """Return the model of each kernel whose dims depend on sizes, from code for `samples` (tuples of sizes)
+    and for the ranges of `whole`.
     """
     from .jit.spec import from_json
 
@@ -191,7 +191,7 @@ def choose(
     """Return for each group the tier that it runs, and whether a range goes on over it, with the least sum of
     times among those within `budget` bytes.
 
-    Opening a range costs `range_bytes` once; exact code costs `exact_bytes` a group, inside of a range or not.
+    Opening a range costs `range_bytes` once; exact code costs `exact_bytes` a group, in a range or not.
     """
     unit = max(1, -(-budget // N_BINS))
     n_bins = budget // unit + 1
@@ -274,8 +274,10 @@ class Baked:
         shown = "; ".join(format_cell(cell) for cell in self.cells) or "none"
         return (
             f"kernels for: {shown}\n"
-            f"expected hit rate {hit:.1%} (exact {self.shares[EXACT]:.1%}, buckets {self.shares[BUCKET]:.1%})\n"
-            f"expected time {self.slowdown:.3f} of all-exact, generic code alone {self.generic_slowdown:.3f} ({how})\n"
+            f"expected hit rate {hit:.1%} (exact {self.shares[EXACT]:.1%}, "
+            f"buckets {self.shares[BUCKET]:.1%})\n"
+            f"expected time {self.slowdown:.3f} of all-exact, "
+            f"generic code alone {self.generic_slowdown:.3f} ({how})\n"
             f"{self.n_bytes:,} bytes of a budget of {self.budget:,}"
         )
 
@@ -340,7 +342,7 @@ def _result(
 
 
 def _wide(hull: Cell, program: Program) -> Cell:
-    """Return a cell with a range for every symbol, so that a bucket's code can be had for a single value too."""
+    """Return a cell with a range for every symbol: a bucket's code can be had for a single value too."""
     whole = {s.name: SizeRange(s.min, s.max, s.multiple_of) for s in program.symbols}
     return {name: whole[name] if isinstance(size, int) else size for name, size in hull.items()}
 

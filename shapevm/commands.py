@@ -123,7 +123,7 @@ def explain_command(
 @profile_option
 @output_option
 def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], output: Path) -> None:
-    """Write ARTIFACT with exact kernels for all these sizes; those in the disk cache are taken as they are."""
+    """Write ARTIFACT with exact kernels for these sizes; those in the disk cache are taken as they are."""
     from .bake import all_exact
     from .buckets import add_keys, cells, keys_of
     from .specialise import check_kernel_compiler

@@ -1,4 +1,4 @@
-"""`exe.explain()`: what every call site did, which sizes its misses came from, and what to do about a storm."""
+"""`exe.explain()`: what every call site did, which sizes it missed for, and what to do about a storm."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class Explanation:
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; }}
-table {{ border-collapse: collapse; }} td, th {{ border: 1px solid #bbb; padding: .2em .6em; text-align: left; }}
+table {{ border-collapse: collapse; }}
+td, th {{ border: 1px solid #bbb; padding: .2em .6em; text-align: left; }}
 .storm {{ background: #fff2cc; padding: .6em; }} ul {{ columns: 2; font-size: 13px; }}
 </style></head><body>
 {body}
@@ -125,8 +126,9 @@ def _storm_text(storm: Mapping[str, Any]) -> str:
 
 
 def explain(exe: Executable, measure: bool = False) -> Explanation:
-    """Return what the call sites of `exe` did. `measure`: also run kernels on made-up data, for what exact code
-    saved.
+    """Return what the call sites of `exe` did.
+
+    `measure`: also run kernels on made-up data, for what exact code saved.
     """
     from .vm.artifact import read
 
@@ -170,9 +172,10 @@ def _entry(
         causes.append(f"{what} = {e.dims[position]}" if len(names) < 2 else f"{what}: {e.dims[position]}")
         causes[-1] += f" ({inputs})" if inputs else ""
     because = ", ".join(dict.fromkeys(causes))
+    because = because or ("a new combination of sizes" if e.dims else "the first call")
     return {
         "dims": list(e.dims), "tier": e.tier, "state": e.state, "hits": e.hits, "failure": e.failure,
-        "compile_ms": took, "because": because or ("a new combination of sizes" if e.dims else "the first call"),
+        "compile_ms": took, "because": because,
     }  # fmt: skip
 
 
@@ -238,7 +241,7 @@ def _storm(program: Program, symbol: Symbol, seen: Counter[int], share: float) -
 
 
 def suggest(symbol: Symbol, seen: Mapping[int, int]) -> list[Any]:
-    """Return a bucket table: the sizes that stand out by themselves, then ranges that double, over all others."""
+    """Return a bucket table: sizes that stand out by themselves, then ranges that double, over all others."""
     total = sum(seen.values())
     often = sorted(seen, key=lambda size: -seen[size])[:MAX_EXACT]
     table: list[Any] = sorted(size for size in often if seen[size] > 2 * total / len(seen))

@@ -9,7 +9,7 @@ from typing import Any
 
 from .vm.artifact import read
 from .vm.instruction import decode_all
-from .vm.program import Function, Input, Program
+from .vm.program import Function, Input, Program, format_key
 
 _SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
 
@@ -33,8 +33,9 @@ def inspection(path: Path) -> dict[str, Any]:
         "outputs": [output.name for output in program.outputs],
         "instructions": sum(1 for function in program.functions for _ in decode_all(function.code)),
         "kernels": [
-            {"label": k.label, "source": k.source, "generic": sum(o.exact_dims is None for o in k.objects),
-             "exact": [list(o.exact_dims) for o in k.objects if o.exact_dims is not None]}
+            {"label": k.label, "source": k.source, "generic": sum(o.key is None for o in k.objects),
+             "exact": [list(o.exact_dims) for o in k.objects if o.exact_dims is not None],
+             "buckets": [format_key(o.key) for o in k.objects if o.ranges is not None]}
             for k in program.kernels
         ],
         "fallback_operators": [
@@ -78,6 +79,7 @@ def inspect_text(path: Path) -> str:
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):
         code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]
+        code += [f"bucket {ranges}" for ranges in kernel["buckets"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
     called = data["fallback_operators"]

@@ -45,7 +45,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Profile:
-    """The calls of one program by the values of `symbols`; `dropped`: calls that the recorder had no room for.
+    """The calls of one program by the values of `symbols`; `dropped`: calls that found no room.
 
     `program` identifies it whatever code it carries: the hash of its kernels' specs, in hex.
     """
@@ -228,7 +228,8 @@ def closing(exe: Executable) -> None:
 
 
 def record(*executables: Executable) -> Recording:
-    """Return a context that records the sizes of calls: of these programs, or of all (those loaded within, too).
+    """Return a context that records calls: of these programs, or of all, those loaded within it too.
+
 
     It gives a `Recording`: `profiles`, `save(path)`.
     """

@@ -1,5 +1,5 @@
-"""`shapevm stress`: streams of shapes thrown at a program from several threads, every result compared with the
-generic tier's, while code is evicted, compilations fail and memory is watched.
+"""`shapevm stress`: streams of shapes thrown at a program from several threads, every result compared with
+the generic tier's, while code is evicted, compilations fail and memory is watched.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def growth(self) -> int:
-        """By how much the second half's least resident memory is over the first half's greatest, at least 0."""
+        """By how much the second half's least resident memory is over the first half's greatest, or 0."""
         middle = len(self.resident) // 2
         early, late = self.resident[1:middle], self.resident[middle:]
         return max(0, min(late) - max(early)) if early and late else 0
@@ -141,7 +141,7 @@ def failing_compilations(share: float, seed: int = 0) -> Iterator[None]:
             raise ValueError("a failure of the stress test")
         return record(self, spec, dims, *rest)
 
-    KernelStore.record = failing  # type: ignore[method-assign]
+    KernelStore.record = failing  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

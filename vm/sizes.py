@@ -170,7 +170,7 @@ def whole_ranges(program: Program) -> dict[str, SizeRange]:
 
 
 def launches(program: Program, sizes: Mapping[str, int]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the launches of one call of main at `sizes` (values of all symbols): kernel and dims, in order."""
+    """Return the launches of a call of main at `sizes` (values of all symbols): kernel and dims, in order."""
     found = _walked(program, sizes).launches
     rows = [(kernel, tuple(d.size for d in dims)) for kernel, dims in found]
     return [(kernel, dims) for kernel, dims in rows if all(isinstance(d, int) for d in dims)]  # type: ignore[misc]
@@ -180,7 +180,8 @@ def dim_symbols(program: Program) -> dict[int, list[tuple[frozenset[str], bool]]
     """Return, for each kernel that main launches, which symbols each of its dims depends on, and whether the
     dim is that symbol itself.
     """
-    walk, found = _walked(program, {}), {}
+    walk = _walked(program, {})
+    found: dict[int, list[tuple[frozenset[str], bool]]] = {}
     names = [s.name for s in program.symbols]
     for kernel, dims in walk.launches:
         rows = [(frozenset(names[i] for i in d.symbols), d in walk.symbols) for d in dims]

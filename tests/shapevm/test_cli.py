@@ -238,7 +238,7 @@ def test_settings(run, monkeypatch):
         ("show {model}:make --kernel -1", 1, "kernel -1 does not exist; there are 0 to 1"),
         ("show {model}:make --sizes m=2", 1, "sizes m=2 must give a value for each of n"),
         ("show {model}:make -o {empty}", 1, "cannot be written"),
-        ("explain {model}", 2, "No such command 'explain'"),
+        ("dance {model}", 2, "No such command 'dance'"),
     ],
 )
 def test_errors_are_one_sentence(run, model_file, artifact, x, tmp_path, arguments, code, message):

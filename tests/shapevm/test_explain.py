@@ -115,8 +115,8 @@ def test_the_commands_from_recording_to_baking(run, artifact, tmp_path):
         np.save(tmp_path / f"{n}.npy", rows(n))
         profiles.append(tmp_path / f"{len(profiles)}.json")
         run(
-            "run", artifact, "--input", f"x={tmp_path / f'{n}.npy'}", "--repeat", count, "--record", profiles[-1],
-            "--metrics", tmp_path / "metrics.txt",
+            "run", artifact, "--input", f"x={tmp_path / f'{n}.npy'}", "--repeat", count,
+            "--record", profiles[-1], "--metrics", tmp_path / "metrics.txt",
         )  # fmt: skip
         assert f"shapevm_calls_total {count}\n" in (tmp_path / "metrics.txt").read_text()
     assert "28 calls at 2 sizes" in run("merge", *profiles, "-o", tmp_path / "all.json")

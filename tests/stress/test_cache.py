@@ -1,4 +1,4 @@
-"""The disk cache under damage: no altered or torn entry is ever used, and a second process compiles nothing."""
+"""The disk cache under damage: no altered or torn entry is used; a second process compiles nothing."""
 
 import hashlib
 import os
@@ -60,7 +60,7 @@ def filled(two_sizes, tmp_path):
 def test_flipped_bits_of_a_kernel_make_it_compile_again(filled):
     store, spec, dims, record, path = filled
     whole, rng = path.read_bytes(), random.Random(1)
-    for n, bit in enumerate(rng.sample(range(8 * len(whole)), 40)):
+    for n, bit in enumerate(rng.sample(range(8 * 32, 8 * len(whole)), 40)):
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         if n % 2:  # with the container's hash made right: the code object has one of its own
@@ -68,7 +68,7 @@ def test_flipped_bits_of_a_kernel_make_it_compile_again(filled):
         path.write_bytes(changed)
         before = store.stats.compiled
         assert store.record(spec, dims) == record
-        assert store.stats.compiled == before + (bytes(changed) != whole)
+        assert store.stats.compiled == before + 1
         path.write_bytes(whole)
     assert store.stats.from_cache == 0
 
@@ -145,7 +145,10 @@ def test_a_second_process_compiles_nothing(two_sizes, tmp_path):
 
 
 def test_damage_while_running_changes_no_bits(two_sizes, tmp_path):
-    with shapevm.settings.scope(cache_dir=str(tmp_path)), shapevm.load(two_sizes, strategy="generic") as plain:
+    with (
+        shapevm.settings.scope(cache_dir=str(tmp_path)),
+        shapevm.load(two_sizes, strategy="generic") as plain,
+    ):
         for turn in range(2):
             with shapevm.load(two_sizes, strategy="jit") as exe:
                 for n in range(1, 7):
