@@ -381,7 +381,8 @@ def _buffers(data: Any) -> tuple[Buffer, ...]:
 
 
 def _window(data: Any) -> Window:
-    return Window(**{name: item if name == "groups" else _sizes(item) for name, item in data.items()})
+    axes: dict[str, Any] = {name: item if name == "groups" else _sizes(item) for name, item in data.items()}
+    return Window(**axes)
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {

@@ -189,7 +189,8 @@ def _format_window(window: Window) -> str:
 
 def _parse_window(text: str) -> Window:
     *axes, groups = text.split(";")
-    return Window(*(_parse_sizes(part) for part in axes), groups=int(groups))  # type: ignore[arg-type]
+    sizes: list[Any] = [_parse_sizes(part) for part in axes]
+    return Window(*sizes, int(groups))  # type: ignore[call-arg]
 
 
 #: Annotation of a spec's field -> (format, parse).

@@ -13,6 +13,7 @@ from ..errors import ShapeError, UnsupportedOp
 from ..ir import Builder, Value
 from ..types import TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .pointwise import add
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
@@ -267,11 +268,23 @@ def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict
     x = B.cast_to(b, B.add_axis(b, x, 0) if unbatched else x, "f32")
     *_, width = B.shape_of(columns)
     rows = B.reshape(b, B.cast_to(b, columns, "f32"), (product(B.shape_of(columns)[:-1]), width))
+    _check_sizes(b, B.shape_of(x)[2:], attrs)
     result = b.one("conv", B.permute(b, x, [0, *range(2, n + 2), 1]), rows, **attrs)
     if bias is not None:
         result = add(b, result, B.cast_to(b, bias, "f32"))
     result = B.permute(b, B.cast_to(b, result, dtype), [0, n + 1, *range(1, n + 1)])
     return B.drop_axis(b, result, 0) if unbatched else result
+
+
+def _check_sizes(b: Builder, sizes: Sequence[DimExpr], attrs: dict[str, Any]) -> None:
+    """Append guards that the padded image is as large as the kernel; where it never is, `conv` says so."""
+    for i, size in enumerate(sizes):
+        reach = abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1
+        extent = simplify((size - 1) * attrs["expansion"][i] + 1 + attrs["low"][i] + attrs["high"][i])
+        if not isinstance(extent, int):
+            condition = sympy.Ge(extent, reach)
+            message = f"convolution: axis {i} of the padded input is shorter than the kernel, {reach}"
+            add_guard(b, condition, message)
 
 
 def conv(
