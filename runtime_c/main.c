@@ -20,7 +20,7 @@ static const char HELP[] =
     "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
     "  --repeat N              call N times, print the first, least and median time (default 1)\n"
     "  --threads N             threads that run kernels (default 0: one per CPU)\n"
-    "  --strategy NAME         generic, or auto or bucket: exact code and buckets of the file too (default auto)\n"
+    "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
     "  --fuel N                instructions that one call may run (default 0: no limit)\n"
     "  --memory N              bytes that one call may hold (default 0: no limit)\n"
     "  --perf-map              write /tmp/perf-PID.map for profilers\n"

@@ -10,7 +10,7 @@
 
 enum {
   MAX_DOUBLINGS = 20,
-  QUEUE_MAX = 1024 /* requests that wait under auto: a queued entry stays, so a storm of shapes must not grow */
+  QUEUE_MAX = 1024 /* requests that wait under auto: their entries stay, however many shapes there are */
 };
 
 /* The queue ------------------------------------------------------------------------------------ */

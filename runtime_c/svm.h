@@ -102,9 +102,9 @@ void svm_value_release(svm_value *value);
 
 typedef struct svm_program svm_program;
 
-/* All give the same bits. auto: exact code is compiled once a shape is hot; jit: before its first run; bucket:
- * what there is of exact code, else a bucket's, else generic code, nothing is compiled; generic: generic code
- * only. auto and jit also run a bucket's code before generic code where exact code is missing. */
+/* All give the same bits. auto: exact code is compiled once a shape is hot; jit: before its first run;
+ * bucket: what there is of exact code, else a bucket's, else generic code, nothing is compiled; generic:
+ * generic code only. auto and jit also run a bucket's code before generic code where exact code is missing. */
 enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2, SVM_STRATEGY_BUCKET = 3 };
 
 /* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. */
@@ -290,7 +290,7 @@ typedef struct svm_site_stats {
   int32_t n_entries;
   int64_t hits;   /* launches that found their entry, replayed ones included */
   int64_t misses; /* launches that made an entry */
-  int64_t outside; /* misses at sizes that no exact code and no bucket was for, of a kernel that has buckets */
+  int64_t outside; /* misses that no exact code and no bucket was for, of a kernel that has buckets */
 } svm_site_stats;
 
 /* `new_dims`: bit i is set if the miss that made the entry was the first to see this value of dims[i]. */
