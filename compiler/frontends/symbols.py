@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import sympy
 import torch
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
 
@@ -39,20 +37,19 @@ class Symbols:
     values read from tensors are u0, u1, ...
     """
 
-    def __init__(self, program: ExportedProgram, dynamic_shapes: Any = None) -> None:
+    def __init__(self, sizes: Sequence[tuple[torch.SymInt, Any]], ranges: Mapping[Any, Any]) -> None:
+        """`sizes`: (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first;
+        `ranges`: torch's ValueRanges of its symbols."""
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
         self._fixed: dict[str, int] = {}  # symbols of ours that have one value
         self.contract: dict[str, SymbolInfo] = {}
-        dims = _named_dims(program, dynamic_shapes)
-        for axis_size, dim in dims:
+        for axis_size, dim in sizes:
             self._name(axis_size, dim)
-        roots = [getattr(dim, "root", dim) for _, dim in dims if dim is not None]
+        roots = [getattr(dim, "root", dim) for _, dim in sizes if dim is not None]
         given = {dim.__name__: dim for dim in roots if hasattr(dim, "__name__")}
         self.of_user = {name for name in self._names.values() if name in given}  # those that have a Dim
-        self._ranges = {
-            str(key): (_finite(r.lower), _finite(r.upper)) for key, r in program.range_constraints.items()
-        }
+        self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in ranges.items()}
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))
             least = getattr(given.get(name), "min", None)
@@ -98,17 +95,21 @@ class Symbols:
             return size
         expr = size.node.expr
         if expr not in self._dims:
-            self._dims[expr] = simplify(self._translate(expr))
+            self._dims[expr] = simplify(self.translate(expr))
         return self._dims[expr]
 
     def condition(self, found: torch.SymBool) -> Any:
         """Return a condition on sizes as a sympy relation, And, Or, Not or truth value."""
-        return self._translate(found.node.expr)
+        return self.translate(found.node.expr)
+
+    def knows(self, expr: Any) -> bool:
+        """Return True where all symbols of torch's expression have a name here."""
+        return all(str(name) in self._names for name in expr.free_symbols)
 
     def _scaled(self, expr: Any) -> DimExpr:
         """Return the whole part of a size times a float."""
         found = _factor_and_size(expr.args[0])
-        size = None if found is None else simplify(self._translate(found[1]))
+        size = None if found is None else simplify(self.translate(found[1]))
         result = None if found is None else scaled(cast(DimExpr, size), found[0], self.contract)
         if result is None:
             raise UnsupportedOp(
@@ -123,7 +124,8 @@ class Symbols:
         self.contract.pop(name, None)
         self._dims.clear()
 
-    def _translate(self, expr: Any) -> Any:
+    def translate(self, expr: Any) -> Any:
+        """Return torch's expression in our symbols and functions. Raises UnsupportedOp as `dim` does."""
         if isinstance(expr, sympy.Symbol):
             name = self._our_name(str(expr))
             return sympy.Integer(self._fixed[name]) if name in self._fixed else symbol(name)
@@ -131,7 +133,7 @@ class Symbols:
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
             return self._scaled(expr)
-        args = [self._translate(arg) for arg in expr.args]
+        args = [self.translate(arg) for arg in expr.args]
         for kind, function in _FUNCTIONS.items():
             if isinstance(expr, kind):
                 return function(*args)
@@ -154,72 +156,3 @@ _KEPT = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, sympy.Mod, Relat
 
 def _finite(bound: Any) -> int | None:
     return None if bound in (int_oo, -int_oo, sympy.oo, -sympy.oo) else int(bound)
-
-
-def _named_dims(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[torch.SymInt, Any]]:
-    """Return (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = [s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
-    given = list(_specs(program, dynamic_shapes, len(inputs)))
-    found = []
-    for spec, dims in zip(inputs, given, strict=True):
-        value = nodes[spec.arg.name].meta.get("val")
-        sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
-        for axis, size in enumerate(sizes):
-            if isinstance(size, torch.SymInt):
-                found.append((size, _at(dims, axis)))
-    return sorted(found, key=lambda pair: not pair[0].node.expr.is_Symbol)
-
-
-def _at(dims: Any, axis: int) -> Any:
-    if isinstance(dims, Mapping):
-        return dims.get(axis)
-    if isinstance(dims, list | tuple):
-        return dims[axis] if axis < len(dims) else None
-    return dims
-
-
-def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[Any]:
-    """Yield, for every input, what dynamic_shapes says of its axes (None: nothing)."""
-    if dynamic_shapes is None:
-        yield from [None] * n
-        return
-    spec = program.call_spec.in_spec
-    args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)
-    names = program.module_call_graph[0].signature.forward_arg_names
-    combined = dict(zip(names or map(str, range(len(args))), args, strict=False)) | kwargs
-    shapes = (
-        dynamic_shapes
-        if isinstance(dynamic_shapes, Mapping)
-        else dict(zip(combined, dynamic_shapes, strict=False))
-    )
-    result: list[Any] = [None] * n
-    for name, value in combined.items():
-        _pair(value, shapes.get(name), result)
-    yield from result
-
-
-class _Leaf:
-    """Stands for the input of that position."""
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-
-
-def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
-    """Walk inputs and dynamic_shapes together."""
-    if isinstance(value, _Leaf):
-        result[value.position] = shapes
-    elif shapes is not None:
-        items = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value)
-            if isinstance(value, list | tuple)
-            else []
-        )
-        for key, item in items:
-            inner = (
-                shapes.get(key) if isinstance(shapes, Mapping) else shapes[key] if len(shapes) > key else None
-            )
-            _pair(item, inner, result)

@@ -1,0 +1,257 @@
+"""torch.fx.GraphModules: traced ATen graphs become Graphs as they are, others by way of torch.export.
+
+An ATen graph is what make_fx and AOTAutograd make: calls of ATen overloads whose `meta["val"]` holds fake
+tensors. What the fake tensors' ShapeEnv assumed of sizes becomes the contract.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import sympy
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from ...pytree import LEAF, Structure, n_leaves, paths, to_json
+from ..errors import UnsupportedOp
+from ..ir import Graph
+from ..ops import build as B
+from ..ops.conditions import add_guard
+from .dynamic_shapes import axis_dim
+from .exported_program import decomposition_table, export_model, import_program
+from .fx_nodes import FxImporter, is_operator, overload_of, source_of
+from .guards import narrow
+from .importer import find_converter
+from .symbols import Symbols
+
+_COPY = "aten.copy_.default"  # at the end of a functional graph: an input's new value
+
+
+def import_graph_module(
+    module: torch.fx.GraphModule,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    fallback: str = "error",
+) -> Graph:
+    """Return the graph of `module`. An ATen graph needs no `args`; `dynamic_shapes` then only names sizes.
+
+    Raises what `import_program` raises, and what torch.export raises for a module that it cannot export.
+    """
+    if is_aten(module):
+        traced = module if is_plain(module) else retrace(module)
+        return GraphModuleImporter(traced, "main", dynamic_shapes, fallback == "torch").run()
+    exported = export_model(module, args, kwargs, dynamic_shapes)
+    return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
+
+
+def is_aten(module: torch.fx.GraphModule) -> bool:
+    """Return True for a graph of ATen calls with fake results, inputs included."""
+    if any(node.op in ("call_module", "call_method") for node in module.graph.nodes):
+        return False
+    traced = [node for node in module.graph.nodes if node.op == "placeholder" or is_operator(node)]
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    return all("val" in node.meta for node in traced) and all(map(_is_aten_call, calls))
+
+
+def _is_aten_call(node: torch.fx.Node) -> bool:
+    is_number = isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
+    return isinstance(node.target, torch._ops.OperatorBase) or node.target is operator.getitem or is_number
+
+
+def is_plain(module: torch.fx.GraphModule) -> bool:
+    """Return True where no call changes its arguments, new values of inputs apart, and all have a
+    converter."""
+    calls = [node for node in module.graph.nodes if is_operator(node) and not _is_new_value(node)]
+    return all(
+        not node.target._schema.is_mutable and find_converter(overload_of(node)) is not None
+        for node in calls
+        if isinstance(node.target, torch._ops.OpOverload)
+    )
+
+
+def _is_new_value(node: torch.fx.Node) -> bool:
+    return str(node.target) == _COPY and cast(torch.fx.Node, node.args[0]).op == "placeholder"
+
+
+def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return `module` without calls that change their arguments, and decomposed as far as can be compiled."""
+    inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    functional = torch.func.functionalize(module, remove="mutations")
+    trace = make_fx(
+        functional,
+        decomposition_table=decomposition_table(),
+        tracing_mode="symbolic",
+        _allow_non_fake_inputs=True,
+    )
+    made = trace(*inputs)
+    olds = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for old, new in zip(olds, (n for n in made.graph.nodes if n.op == "placeholder"), strict=True):
+        new.target = old.target  # it names the input
+    return made
+
+
+class GraphModuleImporter(FxImporter):
+    """Imports a functional ATen graph."""
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        name: str = "main",
+        dynamic_shapes: Any = None,
+        may_call_torch: bool = False,
+    ) -> None:
+        self.module, self.nodes = module, list(module.graph.nodes)
+        self._placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self._env = shape_env_of(self._placeholders)
+        ranges = self._env.var_to_range if self._env is not None else {}
+        sizes = named_sizes(self._placeholders, dynamic_shapes)
+        super().__init__(name, Symbols(sizes, ranges), may_call_torch)
+        self._changed: dict[torch.fx.Node, Any] = {}  # new values of inputs
+
+    def run(self) -> Graph:
+        """Import everything; the graph is called as the module is."""
+        self._begin(self._placeholders, {})
+        for condition in self._assumed():
+            if not narrow(self.graph.symbols, condition):
+                add_guard(self.builder, condition, f"tracing assumed {condition}")
+        names = self.graph.inputs
+        signature = {"positional": list(names), "parameters": dict.fromkeys(names, LEAF)}
+        self.graph.structure["inputs"] = to_json(signature)
+        self._walk()
+        found = self.nodes[-1].args[0]
+        structure = structure_of_result(found)
+        self.graph.structure["outputs"] = to_json(structure)
+        self.graph.outputs = [path or "output" for path in paths(structure)]
+        self.graph.body.results = [self.output_value(self.values[node]) for node in _nodes(found)]
+        self._add_changed()
+        assert n_leaves(structure) == len(list(_nodes(found)))
+        return self.graph
+
+    def run_part(
+        self,
+        inputs: Sequence[torch.fx.Node],
+        constants: Mapping[torch.fx.Node, torch.Tensor],
+        results: Sequence[torch.fx.Node],
+    ) -> Graph:
+        """Import what computes `results` (a flat list) from the placeholders `inputs`; `constants` gives
+        others their values. What tracing assumed is not checked: the caller does."""
+        self._begin(inputs, constants)
+        for condition in self._assumed():
+            narrow(self.graph.symbols, condition)
+        self._walk()
+        if self._changed:
+            raise UnsupportedOp("the graph changes an input in place; functionalise it first")
+        self.graph.outputs = [f"output.{i}" for i in range(len(results))]
+        self.graph.body.results = [self.output_value(self.values[node]) for node in results]
+        return self.graph
+
+    def _begin(
+        self, inputs: Sequence[torch.fx.Node], constants: Mapping[torch.fx.Node, torch.Tensor]
+    ) -> None:
+        self.require_nodes(node for node in self.nodes if not _is_new_value(node))
+        for node in inputs:
+            if node.meta["val"] is not None:
+                self.values[node] = self.add_input(str(node.target), node)
+        for node, tensor in constants.items():
+            self.values[node] = self.add_constant(tensor, str(node.target))
+
+    def _walk(self) -> None:
+        for node in self.nodes:
+            if node.op == "get_attr":
+                self.values[node] = self._attribute(node)
+            elif node.op == "call_function" and _is_new_value(node):
+                self._change(node)
+            elif node.op == "call_function":
+                self.import_nodes([node])
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return self.add_constant(found, str(node.target)) if isinstance(found, torch.Tensor) else found
+
+    def _change(self, node: torch.fx.Node) -> None:
+        """Note an input's new value, which is what later nodes see of it."""
+        target, source = (cast(torch.fx.Node, arg) for arg in node.args[:2])
+        self.builder.source = source_of(node)
+        wanted = self.type_of(target.meta["val"])
+        new = B.expand(self.builder, B.cast_to(self.builder, self.values[source], wanted.dtype), wanted.shape)
+        self._changed.setdefault(target, self.values[target])
+        self.values[node] = self.values[target] = new
+
+    def _add_changed(self) -> None:
+        """Outputs behind those of the user: new values of inputs that the module changes."""
+        params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
+        changed = {params[old]: self.values[node] for node, old in self._changed.items()}
+        if changed:
+            self.graph.structure["changed"] = list(changed)
+        self.graph.outputs += [f"changed.{name}" for name in changed]
+        self.graph.body.results += [self.output_value(value) for value in changed.values()]
+
+    def _assumed(self) -> Iterator[Any]:
+        """Yield what tracing assumed of the inputs' sizes, as conditions."""
+        known = set(self.symbols.contract)
+        for guard in self._env.guards if self._env is not None else ():
+            expr = guard.expr.xreplace(self._env.replacements) if self._env is not None else guard.expr
+            if not self.symbols.knows(expr):
+                continue  # of sizes that no input of this graph has
+            condition = self.symbols.translate(expr)
+            for part in condition.args if isinstance(condition, sympy.And) else (condition,):
+                if part is not sympy.true and {str(s) for s in part.free_symbols} <= known:
+                    yield part
+
+
+def shape_env_of(nodes: Sequence[torch.fx.Node]) -> ShapeEnv | None:
+    """Return what holds the ranges of the sizes of `nodes`, None where all sizes are numbers."""
+    for node in nodes:
+        found = node.meta["val"]
+        sizes = found.shape if isinstance(found, torch.Tensor) else [found]
+        for size in sizes:
+            if isinstance(size, torch.SymInt | torch.SymFloat):
+                return cast(ShapeEnv, size.node.shape_env)
+    return None
+
+
+def named_sizes(placeholders: Sequence[torch.fx.Node], dynamic_shapes: Any) -> list[tuple[Any, Any]]:
+    """Return (size, the user's Dim or None) of every symbolic axis, plain symbols first. `dynamic_shapes`: by
+    input's name, or in their order."""
+    found = []
+    for i, node in enumerate(placeholders):
+        value = node.meta["val"]
+        if isinstance(dynamic_shapes, Mapping):
+            dims = dynamic_shapes.get(str(node.target))
+        else:
+            dims = dynamic_shapes[i] if dynamic_shapes and i < len(dynamic_shapes) else None
+        sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
+        pairs = [(size, axis_dim(dims, axis)) for axis, size in enumerate(sizes)]
+        found += [(size, dim) for size, dim in pairs if isinstance(size, torch.SymInt)]
+    return sorted(found, key=lambda pair: not pair[0].node.expr.is_Symbol)
+
+
+def structure_of_result(found: Any) -> Structure:
+    """Return the structure of an output node's argument. Raises UnsupportedOp for other containers."""
+    if isinstance(found, torch.fx.Node):
+        return LEAF
+    if isinstance(found, list | tuple):
+        kind = "list" if isinstance(found, list) else "tuple"
+        return {kind: [structure_of_result(item) for item in found]}
+    if isinstance(found, Mapping) and all(isinstance(key, str) for key in found):
+        return {"dict": {key: structure_of_result(item) for key, item in found.items()}}
+    if found is None or isinstance(found, bool | int | float | str):
+        return {"constant": found}
+    raise UnsupportedOp(f"the graph returns a {type(found).__name__}; return tensors, tuples, lists or dicts")
+
+
+def _nodes(found: Any) -> Iterator[torch.fx.Node]:
+    if isinstance(found, torch.fx.Node):
+        yield found
+    elif isinstance(found, Mapping):
+        for item in found.values():
+            yield from _nodes(item)
+    elif isinstance(found, list | tuple):
+        for item in found:
+            yield from _nodes(item)

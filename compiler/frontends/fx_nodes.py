@@ -1,0 +1,299 @@
+"""FX graphs of ATen operators, the form in which all of torch's own compilers hand over a program.
+
+Sizes are symbolic dimensions throughout: an integer of the traced graph is its expression, not a value.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import sympy
+import torch
+
+from ..dims import DimExpr
+from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
+from ..ir import Value
+from ..ops.conditions import add_guard, truth
+from ..ops.rules import may_equal
+from ..sizes import sizes_named
+from ..types import ScalarType, TensorType
+from .dtypes import dtype_name
+from .fallback import Complex, Fallback, is_complex, leaves, reason_against
+from .importer import Importer
+from .symbols import Symbols
+
+
+class FxImporter(Importer):
+    """Imports the nodes of ATen graphs whose `meta["val"]` tells types and sizes; subclasses say what their
+    inputs and outputs are. `may_call_torch`: PyTorch is called where an operator cannot be compiled."""
+
+    def __init__(self, name: str, symbols: Symbols, may_call_torch: bool = False) -> None:
+        super().__init__(name)
+        self.symbols = symbols
+        self.graph.symbols.update(symbols.contract)
+        self.may_call_torch = may_call_torch
+        self.values: dict[torch.fx.Node, Any] = {}
+        self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
+        self._fallback = Fallback(self.builder, symbols)
+        self._node: torch.fx.Node | None = None  # the one that is being converted
+
+    def require_nodes(self, nodes: Iterable[torch.fx.Node]) -> None:
+        """Raise UnsupportedOp naming all operators of `nodes` that can neither be compiled nor called."""
+        operators = [node for node in nodes if is_operator(node) and not is_item(node) and not is_check(node)]
+        refused = [node for node in operators if not self.may_call_torch or reason_against(node)]
+        self.require((overload_of(node), source_of(node)) for node in refused)
+
+    def import_nodes(self, nodes: Iterable[torch.fx.Node]) -> None:
+        """Append what the calls among `nodes` do."""
+        for node in nodes:
+            if node.op == "call_function":
+                self.values[node] = self._import_node(node)
+
+    # Inputs, constants, outputs
+
+    def add_input(self, name: str, node: torch.fx.Node) -> Any:
+        """Append the input that a placeholder is; return its value, or the size expression of an int."""
+        found = node.meta["val"]
+        if isinstance(found, torch.Tensor):
+            return self.graph.input(name, self.type_of(found))
+        if isinstance(found, int | torch.SymInt):
+            expr = self.symbols.dim(found)
+            self.graph.input(name, ScalarType("int", expr))
+            return expr
+        raise UnsupportedOp(f"input {name} is a {type(found).__name__}; it must be a tensor or an int")
+
+    def add_constant(self, tensor: torch.Tensor, name: str) -> Value | Complex:
+        """Append a tensor of the model; one that is there already is not appended again."""
+        if tensor.is_complex():
+            parts = torch.view_as_real(tensor.resolve_conj())
+            return Complex(self.constant(*array_of(parts), name))
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in self._constants or not tensor.numel():
+            self._constants[key] = self.constant(*array_of(tensor), name)
+        return self._constants[key]
+
+    def output_value(self, leaf: Any) -> Value:
+        """Return a result as a value. Raises DtypeError for a complex one."""
+        if isinstance(leaf, Complex):
+            raise DtypeError(
+                "an output is complex, which cannot be compiled: return torch.view_as_real of it"
+            )
+        return leaf if isinstance(leaf, Value) else self.builder.size(leaf)
+
+    # Operators
+
+    def _import_node(self, node: torch.fx.Node) -> Any:
+        found = node.meta.get("val")
+        if isinstance(found, torch.SymInt) and not is_item(node):
+            return self.symbols.dim(found)
+        if node.target is operator.getitem:
+            container, position = node.args
+            return self.values[cast(torch.fx.Node, container)][cast(int, position)]
+        if not is_operator(node):
+            return self._import_python(node)
+        if is_item(node):
+            return self._import_item(node)
+        if is_check(node):
+            return self._import_check(node)
+        if is_complex(node):
+            return self._import_complex(node)
+        self._node = node
+        args, kwargs = self._arguments(node)
+        n_nodes = len(self.builder.block.nodes)
+        self.builder.new_sizes = self._new_sizes(found)
+        result = self.convert(overload_of(node), args, kwargs, source_of(node))
+        made = self.builder.block.nodes[n_nodes:]
+        results = [value for each in made for value in each.results]
+        self._fallback.known |= {size for value in results for size in sizes_named(value)}
+        self._check(node, result, found)
+        return result
+
+    def _new_sizes(self, found: Any) -> list[DimExpr]:
+        """Return the symbols that the sizes of a result bring, in order."""
+        sizes = [size for leaf in leaves(found) if isinstance(leaf, torch.Tensor) for size in leaf.shape]
+        symbolic = [size for size in sizes if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol]
+        dims = dict.fromkeys(self.symbols.dim(size) for size in symbolic)
+        return [dim for dim in dims if str(dim) not in self._fallback.known]
+
+    def can_convert_unknown(self, overload: str) -> bool:
+        """Return True where PyTorch is called for the node at hand."""
+        return self.may_call_torch and self._node is not None and not reason_against(self._node)
+
+    def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call PyTorch."""
+        node = cast(torch.fx.Node, self._node)
+        if not self.can_convert_unknown(overload):
+            return super().convert_unknown(overload, args, kwargs)
+        names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+        given = [self.values_of(value) for value in schema_arguments(node)]
+        return self._fallback.call(node, dict(zip(names, given, strict=True)))
+
+    def _import_complex(self, node: torch.fx.Node) -> Any:
+        """Complex tensors are held as their parts; only PyTorch computes with them."""
+        self.builder.source, self._node = source_of(node), node
+        if overload_of(node) == "aten.view_as_real.default":
+            return self.values[cast(torch.fx.Node, node.args[0])].parts
+        if overload_of(node) == "aten.view_as_complex.default":
+            return Complex(self.values[cast(torch.fx.Node, node.args[0])])
+        if not self.can_convert_unknown(overload_of(node)):
+            raise UnsupportedOp(
+                f"{overload_of(node)} takes or gives complex numbers, which cannot be compiled",
+                source=source_of(node),
+            )
+        return self.convert_unknown(overload_of(node), (), {})
+
+    def _import_item(self, node: torch.fx.Node) -> Any:
+        found = node.meta["val"]
+        x = self.values[cast(torch.fx.Node, node.args[0])]
+        self.builder.source = source_of(node)
+        if not isinstance(found, torch.SymInt):
+            return self.builder.one("item", x)
+        expr = self.symbols.dim(found)
+        self.builder.one("item", x, symbol=str(expr))
+        self._fallback.known.add(str(expr))
+        low, high = self.symbols.limits(found)
+        message = f"{expr}, a value read from a tensor, must be at least {low}" + (
+            f" and at most {high}" if high is not None else ""
+        )
+        limits = [sympy.Ge(expr, low, evaluate=False)] + (
+            [sympy.Le(expr, high, evaluate=False)] if high is not None else []
+        )
+        for limit in limits:
+            self.builder.apply("guard", truth(self.builder, limit), message=message)
+        return expr
+
+    def _import_check(self, node: torch.fx.Node) -> None:
+        """A check that tracing could not decide: what the contract does not prove is checked at every
+        call."""
+        condition, message = cast(tuple[torch.fx.Node, str], node.args)
+        self.builder.source = source_of(node)
+        found = self.values[condition]
+        if isinstance(found, torch.SymBool):
+            add_guard(self.builder, self.symbols.condition(found), message)
+        elif isinstance(found, Value):
+            self.builder.apply("guard", found, message=message)
+        elif not found:
+            raise ShapeError(f"a check of the model never holds: {message}", source=source_of(node))
+
+    def _import_python(self, node: torch.fx.Node) -> Any:
+        """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
+        if isinstance(node.meta.get("val"), torch.SymBool | torch.SymFloat | bool):
+            return node.meta["val"]
+        raise UnsupportedOp(
+            f"{node.target} of numbers that depend on the input cannot be compiled", source=source_of(node)
+        )
+
+    def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments in the order of the overload's schema with defaults filled in."""
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        schema = cast(Any, node.target)._schema.arguments
+        for argument, value in zip(schema, schema_arguments(node), strict=True):
+            if argument.kwarg_only:
+                keywords[argument.name] = self._argument(value)
+            else:
+                positional.append(self._argument(value))
+        return positional, keywords
+
+    def _argument(self, value: Any) -> Any:
+        """Return an argument as converters take it (`declare.Composite`)."""
+        value = self.values_of(value)
+        if isinstance(value, torch.dtype):
+            return dtype_name(value)
+        return str(value) if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
+
+    def values_of(self, value: Any) -> Any:
+        """Return an argument with our values and size expressions for nodes and symbolic ints."""
+        if isinstance(value, torch.fx.Node):
+            value = self.values[value]
+        if isinstance(value, list | tuple):
+            return [self.values_of(item) for item in value]
+        if isinstance(value, torch.SymFloat):
+            raise UnsupportedOp(f"the number {value.node.expr} depends on sizes: no operator takes it yet")
+        return self.symbols.dim(value) if isinstance(value, torch.SymInt) else value
+
+    def type_of(self, tensor: torch.Tensor) -> TensorType:
+        """Return the type of a fake tensor."""
+        return TensorType(dtype_name(tensor.dtype), tuple(self.symbols.dim(size) for size in tensor.shape))
+
+    def _check(self, node: torch.fx.Node, result: Any, found: Any) -> None:
+        """Raise VerifyError where a converter's result has another type than PyTorch's."""
+        pairs = zip(result, found, strict=False) if isinstance(result, tuple) else [(result, found)]
+        for value, expected in pairs:
+            if isinstance(value, Value) and isinstance(expected, torch.Tensor):
+                wanted = self.type_of(expected)
+                same = (
+                    isinstance(value.type, TensorType)
+                    and value.type.dtype == wanted.dtype
+                    and value.type.rank == wanted.rank
+                )
+                if not same or not all(map(may_equal, cast(TensorType, value.type).shape, wanted.shape)):
+                    raise VerifyError(
+                        f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}",
+                        source=source_of(node),
+                    )
+
+
+def is_operator(node: torch.fx.Node) -> bool:
+    """Return True for calls of torch operators, those with functions as arguments (cond, map) included."""
+    kinds = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    return node.op == "call_function" and isinstance(node.target, kinds) and not is_size(node)
+
+
+def is_size(node: torch.fx.Node) -> bool:
+    """Return True for calls that read a size."""
+    return str(node.target).startswith(
+        ("aten.sym_size", "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset")
+    )
+
+
+def is_item(node: torch.fx.Node) -> bool:
+    """Return True for calls that read a tensor's element as a number."""
+    return str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default")
+
+
+def is_check(node: torch.fx.Node) -> bool:
+    """Return True for calls that check a condition on numbers."""
+    return str(node.target) == "aten._assert_scalar.default"
+
+
+def overload_of(node: torch.fx.Node) -> str:
+    """Return the overload's name, such as "aten.add.Tensor"."""
+    return str(node.target)
+
+
+def schema_arguments(node: torch.fx.Node) -> list[Any]:
+    """Return a call's arguments in the order of its overload's schema, defaults filled in."""
+    found = []
+    for i, argument in enumerate(cast(Any, node.target)._schema.arguments):
+        if i < len(node.args) and not argument.kwarg_only:
+            found.append(node.args[i])
+        else:
+            found.append(node.kwargs.get(argument.name, argument.default_value))
+    return found
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+def source_of(node: torch.fx.Node) -> str:
+    """Return "file.py:31", the innermost line of the model outside of torch, or ""."""
+    source = ""
+    for line in (node.meta.get("stack_trace") or "").splitlines():
+        line = line.strip()
+        path, _, rest = line.removeprefix('File "').partition('", line ')
+        is_ours = path.startswith(("<", _TORCH))  # generated code, or torch itself
+        if line.startswith('File "') and not is_ours:
+            source = f"{path.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return source
+
+
+def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
+    """Return a tensor's elements in storage form (bf16 as uint16 bits) and its dtype."""
+    dtype = dtype_name(tensor.dtype)
+    tensor = tensor.detach().cpu().contiguous()
+    return (tensor.view(torch.uint16) if dtype == "bf16" else tensor).numpy(), dtype
