@@ -13,7 +13,6 @@
 #include "run.h"
 #include "status.h"
 
-enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 typedef struct retired {
   struct retired *next;
@@ -101,7 +100,7 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
   }
   c->arena = (char *)(((uintptr_t)c->mapping + page - 1) / page * page);
   c->arena_bytes = size;
-  if (page == HUGE_PAGE) madvise(c->arena, size, MADV_HUGEPAGE);
+  memory_advise(c->arena, (int64_t)size);
   atomic_store_explicit(&c->arena_bytes_seen, (int64_t)size, memory_order_relaxed);
   return SVM_OK;
 }

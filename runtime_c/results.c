@@ -20,7 +20,9 @@ static void *allocate(const delivery *d, const tensor *t, int32_t leaf, storage 
   }
   svm_tensor like = describe(t, NULL);
   void *data = d->allocator->allocate(d->allocator->context, leaf, &like, (size_t)t->memory->n_bytes);
-  if (!data)
+  if (data)
+    memory_advise(data, t->memory->n_bytes);
+  else
     status_fail(d->error, SVM_ERROR_MEMORY, "memory: the caller's allocator refused %lld bytes for a result",
                 (long long)t->memory->n_bytes);
   return data;

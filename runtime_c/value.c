@@ -1,9 +1,11 @@
 /* Tagged values: construction, sharing, release, and the way in and out of the API. */
+#define _GNU_SOURCE /* madvise */
 #include "value.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "status.h"
 
@@ -111,6 +113,13 @@ int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, 
 enum { STORAGE_HEADER = 64 }; /* data that a storage owns starts here, 64-byte aligned */
 _Static_assert(sizeof(storage) <= STORAGE_HEADER, "the header fits before the data");
 
+void memory_advise(void *data, int64_t n_bytes) {
+  if (n_bytes < 2 * (int64_t)HUGE_PAGE) return;
+  uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE;
+  uintptr_t end = ((uintptr_t)data + (uintptr_t)n_bytes) / PAGE * PAGE;
+  madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
+}
+
 storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
   size_t size = (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64;
   if (heap_count(heap, (int64_t)size, error)) return NULL;
@@ -121,6 +130,7 @@ storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
                 "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs", n_bytes);
     return NULL;
   }
+  memory_advise(made, (int64_t)size);
   *made = (storage){
       .refs = 1, .origin = SVM_ORIGIN_NEW, .n_bytes = n_bytes, .data = (char *)made + STORAGE_HEADER};
   return made;

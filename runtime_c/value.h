@@ -96,6 +96,11 @@ int64_t checked_bytes(int32_t dtype, int64_t n_elements);
 
 int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error);
 
+enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
+
+/* Ask for huge pages under new memory of two of them and more: fewer page faults and misses in the TLB. */
+void memory_advise(void *data, int64_t n_bytes);
+
 /* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
 storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error);
 storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
