@@ -32,6 +32,7 @@ from .microkernel import (
 )
 from .row_tiles import RowTiles
 from .spec import Matmul, Size
+from .streams import STREAMS, Streams
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
@@ -105,7 +106,13 @@ class _Matmul:
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule)
+        self.streams = Streams(f, self.m, self.k, schedule)
+        self.has_streams = (
+            type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
+        )
         self.sums_bytes = self.rows.sums_bytes(in_panels=self.b is None)
+        if self.has_streams:
+            self.sums_bytes = max(self.sums_bytes, self.streams.sums_bytes())
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         self.packed = f.at(self.sums, "i8", self.sums_bytes)
         if self.has_tiles:
@@ -166,7 +173,8 @@ class _Matmul:
     def _emit_tiles(self) -> None:
         """Emit the loop over the kernel's tiles, on FMAs."""
         f = self.f
-        with f.loop(f.params[3], f.params[4]) as tile:
+        begin = self._emit_streams() if self.has_streams else f.params[3]
+        with f.loop(begin, f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
@@ -176,6 +184,27 @@ class _Matmul:
                 lambda: None,
             )
             self._columns(batch, m0, rows, panel, n0, self._tile)
+
+    def _emit_streams(self) -> Value:
+        """Where there are few rows, emit STREAMS panels at a time; return the first tile that is left."""
+        f, m = self.f, self.m
+        run = STREAMS * PANEL // self.width
+        end = f.minimum(f.params[4], f.udiv(self.n, self.width))
+        n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
+        if not isinstance(m, int):
+            is_few = f.less(m, self.streams.limit + 1)
+            n_runs = f.op("i64", f"select i1 {is_few.name}, i64 {n_runs.name}, i64 0")
+        with f.when(f.less(0, n_runs)):
+            self.left.prepare([], 0, m)
+        with f.loop(0, n_runs) as at:
+            first = f.add(f.params[3], f.mul(at.index, run))
+            self.streams.multiply(self.strides, self.left.at([], 0), self._panels(first), m, self.sums)
+            with f.loop(0, STREAMS * PANEL, self.width) as place:
+                n0 = f.add(f.mul(first, self.width), place.index)
+                sums = f.at(self.sums, "float", place.index)
+                self._epilogue([], 0, m, n0, None, sums, STREAMS * PANEL)
+        done = f.mul(f.call("i64", "llvm.smax.i64", n_runs, f.i64(0)), run)
+        return f.i64(f.add(f.params[3], done))
 
     def _emit_on_tiles(self) -> None:
         """Emit the loop over the kernel's tiles, on AMX tiles."""
@@ -330,18 +359,26 @@ class _Matmul:
 
     # epilogue
     def _epilogue(
-        self, batch: list[Int], m0: Int, rows: Int, n0: Int, columns: Int | None, sums: Value
+        self,
+        batch: list[Int],
+        m0: Int,
+        rows: Int,
+        n0: Int,
+        columns: Int | None,
+        sums: Value,
+        stride: Int | None = None,
     ) -> None:
-        """Emit the epilogue on the row tile in scratch at `sums`."""
+        """Emit the epilogue on the row tile in scratch at `sums`, whose rows are `stride` (None: width) apart."""
         f = self.f
+        stride = self.width if stride is None else stride
         if columns is None:
             with f.loop(0, self.width, PANEL) as half:
                 pair = [f.add(half.index, place) for place in (0, LANES)]
-                self._epilogue_rows(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums)
+                self._epilogue_rows(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums, stride)
             return
         with f.loop(0, columns, LANES) as v:
             mask = tail_mask(f, f.sub(columns, v.index))
-            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums)
+            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums, stride)
 
     def _epilogue_rows(
         self,
@@ -350,13 +387,14 @@ class _Matmul:
         rows: Int,
         vectors: Sequence[tuple[Int, Int, Value | None]],
         sums: Value,
+        stride: Int,
     ) -> None:
         """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the panel, mask)."""
         f, bodies = self.f, self.bodies
         hoisted = bodies.hoistable(self.m_loop)
         given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
         with f.loop(0, rows) as r:
-            line = f.at(sums, "float", f.mul(r.index, self.width))
+            line = f.at(sums, "float", f.mul(r.index, stride))
             for (n, place, mask), known in zip(vectors, given, strict=True):
                 acc = f.load(VECTOR, f.at(line, "float", place), align=4)
                 at = Position((*batch, f.add(m0, r.index), n), mask)
