@@ -48,12 +48,36 @@ def load_addresses(f: Function, n_buffers: int) -> list[Value]:
     return [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(n_buffers)]
 
 
+def sources_of(instr: Instr) -> tuple[int, ...]:
+    """Return the ids that `instr` reads: its arguments and its gather indices."""
+    return (*instr.args, *(place.value for place in instr.index if place.value is not None))
+
+
+def find_depends(
+    body: Body, row_loop: int | None, vector_loop: int | None = None
+) -> tuple[frozenset[int], ...]:
+    """Return for each instruction the loops that it depends on: a reduction's value not on the row loop, the
+    family's `acc` on the vector loop."""
+    found: list[frozenset[int]] = []
+    for instr in body:
+        loops = {place.loop for place in instr.index if place.loop is not None}
+        loops |= {loop for source in sources_of(instr) for loop in found[source]}
+        if instr.op == "iota" and instr.loop is not None:
+            loops.add(instr.loop)
+        if instr.op == "acc" and vector_loop is not None:
+            loops.add(vector_loop)
+        if _is_reduction(instr):
+            loops -= {row_loop}
+        found.append(frozenset(loops))
+    return tuple(found)
+
+
 class BodyEmitter:
     """Emits one body. Construct it in the entry block: it loads the buffers' addresses, unless given.
 
     `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a
-    store writes lane 0). `ids`: all instruction ids, in order. `depends[i]`: the loops on which instruction i
-    depends (a reduction's value not on the vector loop).
+    store writes lane 0). `row_loop`: what reductions run over, the vector loop if not given. `ids`: all
+    instruction ids, in order. `depends[i]`: the loops on which instruction i depends.
     """
 
     def __init__(
@@ -64,6 +88,7 @@ class BodyEmitter:
         sizes: Sequence[Int],
         vector_loop: int | None,
         addresses: Sequence[Value] | None = None,
+        row_loop: int | None = None,
     ) -> None:
         self.f = f
         self.body = body
@@ -72,27 +97,13 @@ class BodyEmitter:
         self.vector_loop = vector_loop
         self.ids: tuple[int, ...] = tuple(range(len(body)))
         self.addresses = load_addresses(f, len(buffers)) if addresses is None else addresses
-        self.depends = self._find_depends()
+        self.depends = find_depends(body, vector_loop if row_loop is None else row_loop, vector_loop)
 
     # what depends on what
     @staticmethod
     def sources(instr: Instr) -> tuple[int, ...]:
-        """Return the ids that `instr` reads: its arguments and its gather indices."""
-        return (*instr.args, *(place.value for place in instr.index if place.value is not None))
-
-    def _find_depends(self) -> tuple[frozenset[int], ...]:
-        found: list[frozenset[int]] = []
-        for instr in self.body:
-            loops = {place.loop for place in instr.index if place.loop is not None}
-            loops |= {loop for source in self.sources(instr) for loop in found[source]}
-            if instr.op == "iota" and instr.loop is not None:
-                loops.add(instr.loop)
-            if instr.op == "acc" and self.vector_loop is not None:
-                loops.add(self.vector_loop)
-            if _is_reduction(instr):
-                loops -= {self.vector_loop}
-            found.append(frozenset(loops))
-        return tuple(found)
+        """Return the ids that `instr` reads; see `sources_of`."""
+        return sources_of(instr)
 
     def needed(self, roots: Iterable[int], given: Iterable[int] = ()) -> tuple[int, ...]:
         """Return `roots` and what they need (arguments, gather indices), ascending, stopping at `given`."""

@@ -33,14 +33,29 @@ class Loops:
         return resolve(self.domain[loop], self.sizes)
 
 
-def simplify(f: Function, spec: Nest, sizes: Sequence[Int], row: bool) -> Loops:
-    """Return the loops of `spec`; `row`: the last one is the row loop and stays as it is.
+def moved_last(spec: Nest, loop: int) -> Nest:
+    """Return `spec` with `loop` right before the last loop."""
+    row = len(spec.domain) - 1
+    order = [i for i in range(row) if i != loop] + [loop, row]
+    place = {old: new for new, old in enumerate(order)}
+
+    def moved(old: int | None) -> int | None:
+        return None if old is None else place[old]
+
+    def instr(i: Instr) -> Instr:
+        return replace(i, loop=moved(i.loop), index=tuple(replace(x, loop=moved(x.loop)) for x in i.index))
+
+    return replace(spec, domain=tuple(spec.domain[i] for i in order), body=tuple(map(instr, spec.body)))
+
+
+def simplify(f: Function, spec: Nest, sizes: Sequence[Int], row: bool, columns: bool = False) -> Loops:
+    """Return the loops of `spec`; `row`: the last one is the row loop and stays as it is; `columns`: the one
+    before it is there at any size.
 
     A nest without loops gets one of size 1. Emits the products of run-time sizes into `f`.
     """
     loops = _bind(spec, list(sizes))
-    kept = len(loops.domain) - 1 if row else len(loops.domain)
-    for loop in reversed(range(kept)):
+    for loop in reversed(range(len(loops.domain) - row - columns)):
         if loops.domain[loop] == 1:
             loops = _drop(loops, loop)
     loops = _drop_unit_axes(loops)

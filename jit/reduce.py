@@ -1,8 +1,11 @@
 """Reductions over a row, in one order for every tier.
 
-Element j goes to lane j % 16 of accumulator (j // 16) % 4, in ascending order from the neutral element; the
+Where lanes lie along the row (`rows`), element j goes to lane j % 16 of accumulator (j // 16) % 4, in ascending order from the neutral element; the
 accumulators combine as (a0 + a1) + (a2 + a3), their lanes by halves (l + (l + 8), + 4, + 2, + 1). f16 and
 bf16 accumulate in f32 and round once. The number of threads, of tiles or the unrolling has no part in it.
+
+Where lanes are columns (`columns`), each column adds up blocks of BLOCK elements in ascending order, each
+from the neutral element, and then the blocks' sums, in f64 where they are floats: one rounding at the end.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bodies import LANES, splat
-from .conversion import round_to
+from .conversion import cast, round_to
 from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
 from .math import apply
 from .vector import Vec
 
 N_ACCUMULATORS = 4
+BLOCK = 64
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,36 @@ class Accumulators:
                 for a, b in zip(state, moved, strict=True)
             ]
         return state
+
+
+class ColumnAccumulator:
+    """The accumulator of one reduce instruction in each of LANES columns: of a block, and of all blocks.
+
+    `start`, `total`: the neutral elements of both.
+    """
+
+    def __init__(self, f: Function, op: str, dtype: str) -> None:
+        self.f = f
+        self.reduction = REDUCTIONS[op]
+        self.result_dtype = dtype
+        self.dtype = "f32" if dtype in ("f16", "bf16") else dtype
+        rounds = self.reduction.op in ("add", "mul") and DTYPES[dtype].kind == "float"
+        self.total_dtype = "f64" if rounds else self.dtype
+        self.start = splat(f, self.dtype, self.reduction.start(dtype))
+        self.total = splat(f, self.total_dtype, self.reduction.start(self.total_dtype))
+
+    def add(self, state: Value, value: Value) -> Value:
+        """Return the block's state after one more row."""
+        return apply(self.f, self.reduction.op, self.dtype, state, value)
+
+    def fold(self, total: Value, block: Value) -> Value:
+        """Return the state of all blocks after one more of them."""
+        wide = cast(Vec(self.f, block), self.dtype, self.total_dtype).value
+        return apply(self.f, self.reduction.op, self.total_dtype, total, wide)
+
+    def finish(self, total: Value) -> Value:
+        """Return the reduction of each column."""
+        return cast(Vec(self.f, total), self.total_dtype, self.result_dtype).value
 
 
 def _lanes(f: Function, value: Value, first: int, count: int, lanes: int) -> Value:

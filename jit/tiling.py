@@ -69,12 +69,12 @@ def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Div
 
 
 def plan(
-    loops: Loops, element_bytes: int, multiple: int, row: bool, tile_bytes: int = TILE_BYTES
+    loops: Loops, element_bytes: int, multiple: int, row: bool, tile_bytes: int = TILE_BYTES, columns: int = 1
 ) -> list[Divisors]:
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
-    be. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a
+    be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a
     tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
     """
     crossing = None if row else crossing_loop(loops)
@@ -91,9 +91,10 @@ def plan(
         if row and not plans:
             length = loops.domain[loop]
             plans.append((WHOLE,) * len(loops.factors[loop]))
-            budget = max(1, budget // max(length if isinstance(length, int) else ROW_GUESS, 1))
+            budget = max(columns, budget // max(length if isinstance(length, int) else ROW_GUESS, 1))
             continue
-        divisors, budget = divide(loops.factors[loop], budget, 1 if plans else multiple)
+        share = {0: multiple, 1: columns if row else 1}.get(len(plans), 1)
+        divisors, budget = divide(loops.factors[loop], budget, share)
         plans.append(divisors)
     return plans[::-1]
 

@@ -1,0 +1,139 @@
+"""Row reductions across memory: lanes are neighbours in another loop, the columns, and walk down the rows.
+
+Each lane reduces a column of its own, so how many vectors go side by side, or which columns share a vector,
+has no part in the result. The order within a column is that of `reduce`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .bodies import LANES, BodyEmitter, Position, find_depends
+from .dtypes import DTYPES
+from .llvm import Function, Int, Value
+from .loops import Loops
+from .reduce import BLOCK, REDUCTIONS, ColumnAccumulator
+from .rows import Pass, Passes, Values
+from .spec import Index, Nest
+from .strip import State, strip
+from .tiling import Range
+
+MIN_COLUMNS = 3  # fewer, and known so from the spec: not worth their lanes
+SIDE_BY_SIDE = 4  # vectors of columns that one pass of few instructions walks down together
+SIDE_BY_SIDE_STAGED = 2  # ... where each row is walked more than once, and must stay in cache
+
+
+def find_columns(spec: Nest) -> int | None:
+    """Return the loop whose neighbours lie side by side in the memory that rows run across, if that is so.
+
+    The loads that depend on the row and on most other loops decide, by their bytes: along the row, or along
+    the columns. Only the spec has a part in it, so all tiers agree.
+    """
+    row = len(spec.domain) - 1
+    if not any(instr.op in REDUCTIONS for instr in spec.body):
+        return None
+    depends = find_depends(spec.body, row)
+    loads = [
+        i
+        for i, instr in enumerate(spec.body)
+        if instr.op == "load" and row in depends[i] and len(depends[i]) > 1
+    ]
+    most = max((len(depends[i]) for i in loads), default=0)
+    along: Counter[int] = Counter()
+    for i in loads:
+        place = _innermost(spec, spec.body[i].index, spec.body[i].buffer or 0)
+        if len(depends[i]) == most and place.loop is not None and abs(place.scale) == 1:
+            along[place.loop] += DTYPES[spec.body[i].dtype].bytes
+    loop, _ = max(along.items(), key=lambda item: (item[1], item[0]), default=(row, 0))
+    size = spec.domain[loop]
+    return None if loop == row or isinstance(size, int) and size < MIN_COLUMNS else loop
+
+
+def _innermost(spec: Nest, index: Sequence[Index], buffer: int) -> Index:
+    """Return the place along the last axis that is not known to have size 1."""
+    axes = zip(index, spec.buffers[buffer].shape, strict=True)
+    return next((place for place, size in reversed(list(axes)) if size != 1), Index())
+
+
+class Columns(Passes):
+    """The passes over rows that run across memory; the loops end with the columns and the row."""
+
+    def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
+        super().__init__(f, loops, bodies)
+        self.columns = self.row - 1
+        self.accumulators = {
+            i: ColumnAccumulator(f, self.body[i].op, self.body[i].dtype) for i in self.reductions
+        }
+        is_short = all(p.is_short(bodies) for p in self.passes)
+        n_walks = sum(bool(p.ids) for p in self.passes)
+        self.vectors = (SIDE_BY_SIDE if n_walks == 1 else SIDE_BY_SIDE_STAGED) if is_short else 1
+        self._place_kept(loops.domain[self.row], LANES * self.vectors)
+
+    @property
+    def step(self) -> int:
+        """How many columns are walked together."""
+        return LANES * self.vectors
+
+    def emit(self, outer: tuple[Int, ...], part: Range) -> None:
+        """Emit the work of the columns in `part`, `outer` being the values of the loops before."""
+        f = self.f
+        whole = part.count if part.is_multiple(self.step) else f.mul(f.udiv(part.count, self.step), self.step)
+        rest = f.add(part.begin, whole)
+        if self.vectors > 1:
+            with f.loop(part.begin, rest, self.step) as loop:
+                firsts = [f.add(loop.index, LANES * v) for v in range(self.vectors)]
+                self.emit_passes([Position((*outer, first, 0)) for first in firsts])
+            if part.is_multiple(self.step):
+                return
+            part = Range(rest, f.sub(part.count, whole), part.multiple)
+
+        def chunk(index: Int, mask: Value | None, state: State) -> State:
+            self.emit_passes([Position((*outer, index, 0), mask)])
+            return state
+
+        strip(f, part, 1, chunk)
+
+    def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
+        """Emit one pass; see `Passes.run`."""
+        f = self.f
+        accumulators = [self.accumulators[i] for i in p.reduces] * len(places)
+
+        def walk(begin: Int, end: Int, start: State, nonempty: bool) -> State:
+            with f.loop(begin, end, 1, start, nonempty) as rows:
+                rows.next(*self._add_row(p, places, given, rows.index, rows.carried))
+            return rows.results
+
+        if not p.reduces:
+            walk(0, self.length, [], False)
+            return [{} for _ in places]
+        with f.loop(0, self.length, BLOCK, [a.total for a in accumulators]) as blocks:
+            end = f.minimum(f.add(blocks.index, BLOCK), self.length)
+            sums = walk(blocks.index, end, [a.start for a in accumulators], True)
+            folded = zip(accumulators, blocks.carried, sums, strict=True)
+            blocks.next(*(a.fold(total, block) for a, total, block in folded))
+        totals = iter(a.finish(total) for a, total in zip(accumulators, blocks.results, strict=True))
+        return [{i: next(totals) for i in p.reduces} for _ in places]
+
+    def _add_row(
+        self, p: Pass, places: Sequence[Position], given: Sequence[Values], row: Int, state: State
+    ) -> State:
+        """Emit one row of a pass at `places`; return the sums with it."""
+        f, emit = self.f, self.bodies.emit
+        here = [replace(at, loops=(*at.loops[:-1], row)) for at in places]
+        elements = [f.add(f.mul(row, self.step), LANES * v) for v in range(len(here))]
+        known = [given[v] | self.reread(p, element) for v, element in enumerate(elements)]
+        uniform = [i for i in p.ids if self._is_uniform(i)]
+        common = emit(uniform, here[0], known[0])
+        after: State = []
+        sums = iter(state)
+        for at, element, before in zip(here, elements, known, strict=True):
+            values = emit(p.ids, at, before | {i: common[i] for i in uniform})
+            self.keep(p, values, element)
+            after += [self.accumulators[i].add(next(sums), values[self.body[i].args[0]]) for i in p.reduces]
+        return after
+
+    def _is_uniform(self, i: int) -> bool:
+        """Whether instruction i has the same value in all columns, so that one will do for all vectors."""
+        return self.body[i].op != "store" and self.columns not in self.bodies.depends[i]
