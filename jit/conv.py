@@ -98,7 +98,7 @@ class _Conv(_Matmul):
         """Return the address of a group's panels, which are whole for each group."""
         f = self.f
         columns = f.mul(f.ceildiv(self.n, PANEL), PANEL)
-        return f.at(super()._panels(panel), "float", f.mul(self.group, f.mul(self.k, columns)))
+        return f.at(super()._panels(panel), self.element, f.mul(self.group, f.mul(self.k, columns)))
 
 
 class Patches:

@@ -17,6 +17,7 @@ from . import amx
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
+from .dtypes import DTYPES
 from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value, most
 from .microkernel import (
@@ -36,6 +37,7 @@ from .streams import STREAMS, Streams
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
+PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones are widened when they are read
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -57,11 +59,14 @@ def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) 
 
 
 def _check(spec: Matmul) -> None:
-    operands = {"b": spec.b} if spec.prologue else {"a": spec.a, "b": spec.b}
-    for role, buffer in operands.items():
-        if spec.buffers[buffer].dtype != "f32":
+    takes = {"b": PANEL_DTYPES if spec.b_layout == "panels" else ("f32",)}
+    if not spec.prologue:
+        takes["a"] = ("f32",)
+    for role, dtypes in sorted(takes.items()):
+        dtype = spec.buffers[spec.a if role == "a" else spec.b].dtype
+        if dtype not in dtypes:
             raise ValueError(
-                f"matmul kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
+                f"matmul kernel: {role} is {dtype}; it must be {' or '.join(dtypes)} (cast it first)"
             )
     if spec.b_layout not in ("rows", "panels"):
         raise ValueError(f"matmul kernel: b_layout is {spec.b_layout!r}; it must be 'rows' or 'panels'")
@@ -69,18 +74,19 @@ def _check(spec: Matmul) -> None:
 
 def uses_tiles(spec: Matmul) -> bool:
     """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
-    return spec.b_layout == "panels"
+    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
 
 
 def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
     """Return the name of the register tile for the function's target.
 
-    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often.
+    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often, and widen
+    it less often.
     """
     name = default_schedule(f)
     top = most(m)
-    is_low = top is not None and top <= 2 * SCHEDULES[name].rows
-    return "6x64" if name == "14x32" and not is_low and not (f.has_tiles and uses_tiles(spec)) else name
+    is_tall = top is not None and top <= 2 * SCHEDULES[name].rows or spec.buffers[spec.b].dtype != "f32"
+    return "6x64" if name == "14x32" and not is_tall and not (f.has_tiles and uses_tiles(spec)) else name
 
 
 class _Matmul:
@@ -105,8 +111,10 @@ class _Matmul:
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule)
-        self.streams = Streams(f, self.m, self.k, schedule)
+        dtype = spec.buffers[spec.b].dtype
+        self.element = DTYPES[dtype].memory
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, dtype)
+        self.streams = Streams(f, self.m, self.k, schedule, dtype)
         self.has_streams = (
             type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
         )
@@ -343,7 +351,7 @@ class _Matmul:
     def _panels(self, panel: Int) -> Value:
         """Return the address of B's packed panels for tile number `panel` of a block of rows."""
         base = self.bodies.addresses[self.spec.b]
-        return self.f.at(base, "float", self.f.mul(panel, self.f.mul(self.k, self.width)))
+        return self.f.at(base, self.element, self.f.mul(panel, self.f.mul(self.k, self.width)))
 
     def _pack(self, source: Value, step: Int, columns: Int | None) -> Value:
         """Copy k rows of `width` columns (`columns` of them there, the others 0) to scratch; return where."""
@@ -368,7 +376,7 @@ class _Matmul:
         sums: Value,
         stride: Int | None = None,
     ) -> None:
-        """Emit the epilogue on the row tile in scratch at `sums`, whose rows are `stride` (None: width) apart."""
+        """Emit the epilogue on the row tile in scratch at `sums`, its rows `stride` (None: width) apart."""
         f = self.f
         stride = self.width if stride is None else stride
         if columns is None:

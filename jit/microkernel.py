@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .bodies import LANES, tail_mask
-from .dtypes import vector
+from .conversion import from_memory
+from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
+from .vector import Vec
 
 VECTOR = vector("float", LANES)
 PANEL = 32  # columns of a packed panel of B: the width of the widest micro-kernel
-LINE = 16  # f32 in a cache line
+LINE_BYTES = 64  # of a cache line
 FEW_ROWS = 8  # a tile of no more rows is short of work for a step of k: it unrolls more
 UNROLL_FEW, UNROLL_MANY = 4, 2  # steps of k in one trip
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
@@ -88,13 +90,18 @@ class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `adds`:
-    sums begin with what c holds, not at 0.
+    sums begin with what c holds, not at 0. `dtype`: that of B in memory: f32, or f16 or bf16, which are
+    widened when they are read.
     """
 
-    def __init__(self, f: Function, name: str, strides: Strides, vectors: int, adds: bool = False) -> None:
+    def __init__(
+        self, f: Function, name: str, strides: Strides, vectors: int, adds: bool = False, dtype: str = "f32"
+    ) -> None:
         self.f = f
         self.adds = adds
-        self.name = name
+        self.name = name if dtype == "f32" else f"{name}_{dtype}"
+        self.dtype = dtype
+        self.element, self.line = DTYPES[dtype].memory, line(dtype)
         self.strides = strides
         self.vectors = vectors
 
@@ -129,16 +136,16 @@ class MicroKernels:
             with g.loop(begin, end, steps, sums) as k:
                 sums = list(k.carried)
                 left = g.at(a, "float", strides.column(g, k.index))
-                right = g.at(b, "float", g.mul(k.index, strides.ldb))
+                right = g.at(b, self.element, g.mul(k.index, strides.ldb))
                 for step in range(steps):
-                    there = g.at(right, "float", g.mul(step, strides.ldb))
+                    there = g.at(right, self.element, g.mul(step, strides.ldb))
                     self._step(g, strides, sums, g.at(left, "float", step), there)
                 if near:
-                    self._prefetch_rows(g, strides, unread(g, ahead, g.mul(k.index, strides.ldb)), steps)
+                    self._prefetch_rows(g, strides, self.unread(g, ahead, g.mul(k.index, strides.ldb)), steps)
                 elif lines and steps > 1:
-                    place = g.mul(g.udiv(k.index, steps), lines * LINE)
-                    for line in range(lines):
-                        _prefetch(g, unread(g, ahead, g.add(place, line * LINE)), 2)
+                    place = g.mul(g.udiv(k.index, steps), lines * self.line)
+                    for i in range(lines):
+                        _prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
                 k.next(*sums)
             sums = k.results
         for value, place in zip(sums, places, strict=True):
@@ -147,17 +154,34 @@ class MicroKernels:
     def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
         """Prefetch this micro-kernel's part of `steps` rows of B."""
         for step in range(steps):
-            for v in range(self.vectors):
-                _prefetch(g, unread(g, ahead, g.add(g.mul(step, strides.ldb), strides.vector(g, v))), 3)
+            for v in range(0, self.vectors, self.line // LANES):
+                place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
+                _prefetch(g, self.unread(g, ahead, place), 3)
+
+    def unread(self, g: Function, base: Value, index: Int) -> Value:
+        """Return the address of an element of B that is only prefetched."""
+        return unread(g, base, index, self.element)
 
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Value, b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]."""
-        right = [g.load(VECTOR, g.at(b, "float", strides.vector(g, v)), align=4) for v in range(self.vectors)]
+        right = [self._right(g, g.at(b, self.element, strides.vector(g, v))) for v in range(self.vectors)]
         for r in range(len(sums) // self.vectors):
             left = g.splat(g.load("float", g.at(a, "float", g.mul(r, strides.lda)), align=4), LANES)
             for v in range(self.vectors):
                 i = r * self.vectors + v
                 sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
+
+    def _right(self, g: Function, address: Value) -> Value:
+        """Load a vector of B."""
+        kind = DTYPES[self.dtype]
+        return from_memory(
+            Vec(g, g.load(vector(kind.memory, LANES), address, align=kind.bytes)), self.dtype
+        ).value
+
+
+def line(dtype: str) -> int:
+    """Return the elements in a cache line."""
+    return LINE_BYTES // DTYPES[dtype].bytes
 
 
 def unroll(rows: int) -> int:
@@ -165,11 +189,11 @@ def unroll(rows: int) -> int:
     return UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
 
 
-def unread(f: Function, base: Value, index: Int) -> Value:
+def unread(f: Function, base: Value, index: Int, element: str = "float") -> Value:
     """Return an address that may lie outside the buffer: it is only prefetched."""
     if index == 0:
         return base
-    return f.op("ptr", f"getelementptr float, ptr {base.name}, i64 {f.i64(index).name}")
+    return f.op("ptr", f"getelementptr {element}, ptr {base.name}, i64 {f.i64(index).name}")
 
 
 def _prefetch(g: Function, address: Value, level: int) -> None:

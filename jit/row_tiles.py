@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from .bodies import LANES
 from .llvm import Function, Int, Value
 from .microkernel import (
-    LINE,
     PANEL,
     VECTOR,
     MicroKernels,
@@ -23,8 +22,8 @@ from .microkernel import (
     Strides,
     dispatch,
     each_tile,
+    line,
     shares,
-    unread,
     unroll,
 )
 
@@ -36,7 +35,7 @@ Done = Callable[[Int, Int, Value], None]  # (first row, rows, their sums)
 
 @dataclass(frozen=True)
 class Ahead:
-    """What comes next of B: `size` floats at `first`, and as many `apart` floats later (0: no more)."""
+    """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more)."""
 
     first: Value
     size: Int
@@ -49,10 +48,15 @@ def is_chunked(k: Int) -> bool:
 
 
 class RowTiles:
-    """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns."""
+    """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    def __init__(self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule) -> None:
-        self.f = f
+    `dtype`: that of a weight in panels.
+    """
+
+    def __init__(
+        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str
+    ) -> None:
+        self.f, self.dtype = f, dtype
         self.m, self.block, self.k, self.width = m, block, k, width
         self.most, self.vectors = tile.rows, tile.vectors
 
@@ -73,8 +77,9 @@ class RowTiles:
         self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value, done: Done
     ) -> None:
         """Compute `rows` rows of `columns` (None: all) of a weight in panels; `done` gets each row tile."""
-        f, kernels = self.f, MicroKernels(self.f, "micro", strides, self._used(columns))
-        after = unread(f, b, f.mul(self.k, self.width))
+        f = self.f
+        kernels = MicroKernels(f, "micro", strides, self._used(columns), dtype=self.dtype)
+        after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
             ahead = Ahead(after, f.mul(self.k, self.width))
             self._each(kernels, a, b, rows, sums, ahead, done)
@@ -84,11 +89,12 @@ class RowTiles:
             left = f.sub(self.k, chunk.index)
             is_last = f.less(left, CHUNK + 1)
             steps = CHUNK if f.urem(self.k, CHUNK) == 0 else f.minimum(CHUNK, left)
-            here = f.at(b, "float", f.mul(chunk.index, PANEL))
-            following = unread(f, here, CHUNK * PANEL)
+            here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
+            following = kernels.unread(f, here, CHUNK * PANEL)
             first = f.op("ptr", f"select i1 {is_last.name}, ptr {after.name}, ptr {following.name}")
             ahead = Ahead(first, CHUNK * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
-            adding = MicroKernels(f, "chunk", replace(strides, k=steps), kernels.vectors, adds=True)
+            chunk_strides = replace(strides, k=steps)
+            adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
 
             def finish(begin: Int, count: Int, at: Value) -> None:
                 with f.when(is_last):
@@ -164,7 +170,8 @@ class RowTiles:
 
         def spread(lines: int) -> None:
             assert ahead is not None
-            self._call(kernels, count, a, b, sums, lambda r: self._share(ahead, b, number, lines, r), lines)
+            place = lambda r: self._share(kernels, ahead, b, number, lines, r)  # noqa: E731
+            self._call(kernels, count, a, b, sums, place, lines)
 
         if ahead is None:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
@@ -177,27 +184,29 @@ class RowTiles:
             f.either(is_lone, alone, lambda: f.either(is_low, lambda: spread(dense), lambda: spread(sparse)))
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
-        near = unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
+        near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
         self._call(kernels, count, a, b, sums, lambda _: near, 0, near=True)
 
     def _lines(self, n: int) -> int:
         """Return the cache lines that each trip of `n` row tiles prefetches, to ask for all of `ahead`."""
-        wanted = self.width // LINE * unroll(self.most)
+        wanted = self.width // line(self.dtype) * unroll(self.most)
         return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
 
-    def _share(self, ahead: Ahead, b: Value, number: Int, lines: int, rows: int) -> Value:
+    def _share(
+        self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int, rows: int
+    ) -> Value:
         """Return where row tile `number` prefetches `lines` a trip: in `ahead` while some are left.
 
         Then what is near stands in for them.
         """
         f = self.f
         steps = CHUNK if is_chunked(self.k) else self.k
-        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows)), lines * LINE))
+        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows)), lines * kernels.line))
         if begin == 0:
             return ahead.first
-        place, end = unread(f, ahead.first, begin), ahead.size
+        place, end = kernels.unread(f, ahead.first, begin), ahead.size
         if ahead.apart != 0:
-            second = unread(f, place, f.sub(ahead.apart, ahead.size))
+            second = kernels.unread(f, place, f.sub(ahead.apart, ahead.size))
             is_first = f.less(begin, ahead.size)
             place = f.op("ptr", f"select i1 {is_first.name}, ptr {place.name}, ptr {second.name}")
             end = f.mul(end, 2)
@@ -223,6 +232,6 @@ class RowTiles:
             from_here = ahead(rows)
             for first in range(0, self.width if kernels.vectors == self.vectors else step, step):
                 there = f.at(sums, "float", first)
-                kernels.call(rows, a, f.at(b, "float", first), there, from_here, lines, near)
+                kernels.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)

@@ -11,26 +11,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .bodies import LANES
+from .dtypes import DTYPES
 from .llvm import Function, Int, Value, most
-from .microkernel import PANEL, VECTOR, MicroKernels, Schedule, Strides, dispatch, each_tile, shares, unread
+from .microkernel import PANEL, VECTOR, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
 
 STREAMS = 6  # panels read side by side
-STEPS = 8  # of k, of each panel in turn: a stream's next lines arrive while the others are read
-NEAR = 32  # rows of a panel that are asked for ahead
+STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
+NEAR_BYTES = 4096  # of a panel that are asked for ahead
+LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MOST_ROWS = 8  # with more, arithmetic hides the waiting as well
 MOST_RUN_TIME_ROWS = 4  # of a kernel whose rows are known only at run time: each number is code of its own
 
 
 class Streams:
-    """Products of few rows with STREAMS panels of `k` steps each, for register tiles `tile`."""
+    """Products of few rows with STREAMS panels of `k` steps each, in `dtype`, for register tiles `tile`."""
 
-    def __init__(self, f: Function, m: Int, k: Int, tile: Schedule) -> None:
-        self.f, self.m, self.k, self.tile = f, m, k, tile
+    def __init__(self, f: Function, m: Int, k: Int, tile: Schedule, dtype: str) -> None:
+        self.f, self.m, self.k, self.tile, self.dtype = f, m, k, tile, dtype
+        self.row_bytes = PANEL * DTYPES[dtype].bytes
 
     @property
     def limit(self) -> int:
         """The most rows that are multiplied so; 0: none are."""
-        if not isinstance(self.k, int) or self.k < NEAR:
+        if not isinstance(self.k, int) or self.k < LEAST_STEPS:
             return 0
         if not isinstance(self.m, int):
             top = most(self.m)
@@ -59,25 +62,27 @@ class Streams:
         assert isinstance(k, int)
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
         if vectors * LANES == STREAMS * PANEL:
-            self._panels(MicroKernels(f, "streams", strides, vectors), a, b, rows, sums)
+            self._panels(MicroKernels(f, "streams", strides, vectors, dtype=self.dtype), a, b, rows, sums)
             return
         with f.loop(0, rows * STREAMS * PANEL, LANES) as place:
             f.store(Value(VECTOR, "zeroinitializer"), f.at(sums, "float", place.index), align=4)
-        whole = k // STEPS * STEPS
-        for begin, end, steps in ((0, whole, STEPS), (whole, k, k - whole)):
+        in_turn = STEP_BYTES // self.row_bytes
+        whole = k // in_turn * in_turn
+        for begin, end, steps in ((0, whole, in_turn), (whole, k, k - whole)):
             if begin == end:
                 continue
-            kernels = MicroKernels(f, f"streams{steps}", replace(strides, k=steps), vectors, adds=True)
+            part = replace(strides, k=steps)
+            kernels = MicroKernels(f, f"streams{steps}", part, vectors, adds=True, dtype=self.dtype)
             with f.loop(begin, end, steps) as chunk:
-                here = f.at(b, "float", f.mul(chunk.index, PANEL))
+                here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
                 self._panels(kernels, f.at(a, "float", chunk.index), here, rows, sums)
 
     def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
         """Multiply `kernels`' steps of all panels."""
         f, width = self.f, LANES * kernels.vectors
         with f.loop(0, STREAMS * PANEL, max(width, PANEL)) as panel:
-            right = f.at(b, "float", f.mul(panel.index, self.k))
-            near = unread(f, right, NEAR * PANEL)
+            right = f.at(b, kernels.element, f.mul(panel.index, self.k))
+            near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
 
             def row_tile(number: Int, begin: Int, count: Int) -> None:
                 left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
@@ -85,7 +90,7 @@ class Streams:
 
                 def call(n: int) -> None:
                     for first in range(0, max(width, PANEL), width):
-                        there = f.at(right, "float", first)
+                        there = f.at(right, kernels.element, first)
                         kernels.call(n, left, there, f.at(line, "float", first), near, near=True)
 
                 dispatch(f, count, sorted(shares(rows, self.tile.rows)), call)

@@ -325,3 +325,26 @@ def test_refusals_name_the_fix() -> None:
     )
     with pytest.raises(ValueError, match="a is f64; it must be f32"):
         compile_kernel(wrong, None)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("n, k", [(200, 40), (71, 600), (5, 1)])
+def test_a_narrow_weight_gives_the_bits_of_its_values_in_f32(n: int, k: int, dtype: str) -> None:
+    wide = dense(M, n, k, "bias")
+    panels = dataclasses.replace(wide.buffers[1], dtype=dtype)
+    spec = dataclasses.replace(wide, buffers=(wide.buffers[0], panels, *wide.buffers[2:]))
+    targets = ("x86-64-v3", None) if host_target().startswith("x86") else (None,)
+    plain, kernels = Kernel(compile_kernel(wide, None)), [compile_kernel(spec, None, t) for t in targets]
+    for m in (1, 4, 31):
+        buffers, b = arrays(wide, m)
+        narrow = f32_to_bf16(b) if dtype == "bf16" else b.astype(np.float16)
+        buffers[1] = pack_panels(bf16_to_f32(narrow) if dtype == "bf16" else narrow.astype(np.float32))
+        plain.run(buffers, (m,))
+        wanted = buffers[2].copy()
+        buffers[1] = pack_panels(narrow)
+        for code in (*kernels, compile_kernel(spec, (m,))):
+            buffers[2][...] = np.nan
+            Kernel(code).run(buffers, (m,))
+            assert np.array_equal(wanted, buffers[2])
+        evaluate(spec, (m,), buffers)
+        np.testing.assert_allclose(buffers[2], wanted, rtol=1e-5, atol=1e-5 * (k + 1))
