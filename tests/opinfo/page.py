@@ -12,7 +12,7 @@ from .verdicts import RIGHT
 
 #: (operator, dtype, mode) -> [(verdict, detail), ...], one for each case
 Found = Mapping[tuple[str, str, str], list[tuple[str, str]]]
-SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!"}
+SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!", "slow": "?"}
 HEAD = """# Operators
 
 Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on at most {limit} of its
@@ -22,12 +22,13 @@ coarser, eager in f64 is what counts. Samples that eager or `torch.export` refus
 quantised ones, do not count.
 
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
-compiling, with a sentence that says why; `!` wrong. Several letters: some samples each. Empty: nothing
-judged. Static sizes, then, behind a slash, dynamic ones. Written by `make operators`.
+compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
+samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
+`make operators`.
 """
 
 
-def page(found: Found, limit: int, infos: Mapping[str, Any]) -> str:
+def page(found: Found, infos: Mapping[str, Any]) -> str:
     """Return the page."""
     import torch
 
@@ -38,6 +39,7 @@ def page(found: Found, limit: int, infos: Mapping[str, Any]) -> str:
         DTYPES[dtype] in info.supported_dtypes("cpu") for info in infos.values() for dtype in DTYPES
     )
     judged = f"Judged so far: {len({key[:2] for key in found})} of {n_cells} pairs of operator and dtype.\n"
+    limit = max(map(len, found.values()), default=0)
     head = HEAD.format(torch=torch.__version__.split("+")[0], limit=limit)
     parts = [head, judged, _summary(found, families)]
     for name, ops in sorted(families.items()):
@@ -51,7 +53,7 @@ def _cell(found: Found, op: str, dtype: str) -> str:
     letters = []
     for mode in ("static", "dynamic"):
         verdicts = {SIGNS[verdict] for verdict, _ in found.get((op, dtype, mode), ()) if verdict in SIGNS}
-        letters.append("".join(sign for sign in "nf-!" if sign in verdicts))
+        letters.append("".join(sign for sign in "nf-!?" if sign in verdicts))
     return "/".join(letters) if letters[1] else letters[0]
 
 

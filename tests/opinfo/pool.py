@@ -23,6 +23,7 @@ LOADED = (
     "jit.compiler",
     "compiler.frontends.exported_program",
 )
+PATIENCE = 5
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -82,20 +83,32 @@ class _Worker:
         self.end = time.monotonic() + self.seconds
         return None
 
-    def lose(self, why: str) -> list[list[Verdict]] | None:
+    def lose(self, why: str, verdict: str = "crash") -> list[list[Verdict]] | None:
         """Go on after a crash or a hang: [] where the cells must be tried one by one; of a single one, the
         cases apart, then without the guilty one."""
         self.start_process()
         if len(self.task[0]) > 1:
             return []
         if self.apart:
-            self.found.append(Verdict("crash", why))
+            self.found.append(Verdict(verdict, why))
         self.give(self.task, len(self.found) + 1)
         return None
 
 
 def run(tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, seconds: float) -> Iterator[Any]:
-    """Yield (cell, mode, verdicts) as they come. `seconds`: what a task, then each of its cases, may take."""
+    """Yield (cell, mode, verdicts) as they come. `seconds`: what a task, then each of its cases, may take;
+    what had no answer is tried again at the end, one at a time, with `PATIENCE` times as long."""
+    late = []
+    for cell, mode, verdicts in _run(tasks, infos, limit, jobs, seconds):
+        if any(verdict.verdict == "slow" for verdict in verdicts):
+            late.append(((cell,), mode))
+        yield cell, mode, verdicts
+    yield from _run(late, infos, limit, 1, PATIENCE * seconds)
+
+
+def _run(
+    tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, seconds: float
+) -> Iterator[Any]:
     for name in LOADED:
         importlib.import_module(f"shapevm.{name}")
     pending = list(reversed(tasks))
@@ -110,7 +123,7 @@ def run(tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, sec
                 if worker.pipe in ready:
                     found = worker.receive()
                 elif time.monotonic() > worker.end:
-                    found = worker.lose(f"no answer within {seconds:g} s")
+                    found = worker.lose(f"no answer within {seconds:g} s", "slow")
                 else:
                     continue
                 if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,9 @@ from shapevm.settings import settings
 from .cases import OPEN, SEED, Call, Cell, Together
 from .family import family
 
-#: Judgements, best first. `skipped`: eager PyTorch or torch.export itself fails; `foreign`: complex, sparse
-#: or quantised tensors, which shapevm does not have.
-VERDICTS = ("native", "fallback", "refused", "differs", "crash", "skipped", "foreign")
+#: Judgements, best first. `slow`: no answer in time, so not judged; `skipped`: eager PyTorch or torch.export
+#: itself fails; `foreign`: complex, sparse or quantised tensors, which shapevm does not have.
+VERDICTS = ("native", "fallback", "refused", "differs", "crash", "slow", "skipped", "foreign")
 RIGHT = ("native", "fallback")
 MODES = ("static", "dynamic")
 
@@ -37,13 +37,32 @@ class Verdict:
 
 def prepare() -> None:
     """Make this process fast at compiling many small programs, one after the other, on one core."""
-    from torch._export import utils
-
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable()
-    # torch walks all its operators at every decomposition; between our cases none is added
-    utils._collect_all_valid_cia_ops = functools.cache(utils._collect_all_valid_cia_ops)
+    _keep_what_torch_recomputes()
+
+
+def _keep_what_torch_recomputes() -> None:
+    """torch walks all its operators at every export and decomposition, and makes the same annotations for
+    each; between our cases no operator is added. A program of few operators takes a third of the time."""
+    import torch._ops
+    from shapevm.compiler.frontends import exported_program as frontend
+    from torch._export import utils
+    from torch.export import decomp_utils, exported_program
+
+    collect = functools.cache(utils._collect_all_valid_cia_ops)
+    for module in (utils, decomp_utils, exported_program):
+        module._collect_all_valid_cia_ops = collect
+    frontend.decomposition_table = functools.cache(frontend.decomposition_table)
+    torch._ops.Callable = _Annotation
+
+
+class _Annotation(Callable):  # type: ignore[type-arg]
+    """typing's `Callable` without its slow `Callable[...]`, whose value nobody reads."""
+
+    def __class_getitem__(cls, item: Any) -> type:
+        return cls
 
 
 def judge_group(cells: Sequence[Cell], cases: Sequence[Sequence[Call]], mode: str) -> list[list[Verdict]]:
