@@ -205,7 +205,7 @@ class Machine:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_program", None) is not None:
+        if getattr(self, "_program", None) is not None and lib is not None:  # None: Python is going down
             self.close()
 
     # The contract -----------------------------------------------------------------------------------

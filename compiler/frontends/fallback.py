@@ -17,8 +17,10 @@ import torch
 from ..dims import symbols_of
 from ..errors import UnsupportedOp
 from ..ir import Builder, Value
+from ..ops import build as B
 from ..types import BOOL, FLOAT, ScalarType, TensorType, Type
 from .dtypes import dtype_name
+from .layout import memory_order, restored
 from .symbols import Symbols
 
 COMPLEX = "complex"  # as in `shapevm.torch_host`
@@ -96,8 +98,15 @@ class Fallback:
         types = tuple(self._type(name, leaf) for leaf in given)
         sizes = tuple(self._new_sizes(name, types))
         effect = torch.Tag.nondeterministic_seeded in overload.tags
+        order = _order_of_draws(node) if effect else None
+        if order is not None:  # numbers are drawn as elements lie in memory
+            values[0] = B.permute(self.builder, values[0], order)
+            types = tuple(_permuted(type, order) for type in types)
         results = self.builder.apply("extern", *values, name=name, types=types, sizes=sizes, effect=effect)
-        made = iter([_result(leaf, r) for leaf, r in zip(given, results[len(sizes) :], strict=True)])
+        results = results[len(sizes) :]
+        if order is not None:
+            results = [B.permute(self.builder, result, restored(order)) for result in results]
+        made = iter([_result(leaf, result) for leaf, result in zip(given, results, strict=True)])
         return _rebuilt(found, made)
 
     def _register(self, name: str, value: Any) -> Value:
@@ -145,6 +154,23 @@ class Fallback:
             for dim in type.shape:
                 if not symbols_of(dim) <= self.known:
                     raise UnsupportedOp(f"{name}: its result has the size {dim}, which no axis gives")
+
+
+def _order_of_draws(node: torch.fx.Node) -> tuple[int, ...] | None:
+    """Return how the tensor lies in memory that a random operator goes through element by element, None for
+    contiguous ones and other operators."""
+    source = node.args[0] if node.args else None
+    tensor = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
+    made = list(leaves(node.meta.get("val")))
+    same = isinstance(tensor, torch.Tensor) and all(
+        isinstance(leaf, torch.Tensor) and leaf.shape == tensor.shape for leaf in made
+    )
+    return memory_order(tensor) if same and len(node.all_input_nodes) == 1 else None  # type: ignore[arg-type]
+
+
+def _permuted(type: Type, order: tuple[int, ...]) -> Type:
+    assert isinstance(type, TensorType)
+    return TensorType(type.dtype, tuple(type.shape[axis] for axis in order))
 
 
 def _result(leaf: Any, result: Value) -> Any:

@@ -17,6 +17,7 @@ import torch
 from ..dims import DimExpr
 from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
 from ..ir import Value
+from ..ops import build as B
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..sizes import sizes_named
@@ -24,6 +25,7 @@ from ..types import ScalarType, TensorType
 from .dtypes import dtype_name
 from .fallback import Complex, Fallback, is_complex, leaves, reason_against
 from .importer import Importer
+from .numbers import number_of
 from .symbols import Symbols
 
 
@@ -39,6 +41,7 @@ class FxImporter(Importer):
         self.values: dict[torch.fx.Node, Any] = {}
         self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
         self._fallback = Fallback(self.builder, symbols)
+        self._floats: dict[str, Value] = {}  # read from tensors, by torch's symbol
         self._node: torch.fx.Node | None = None  # the one that is being converted
 
     def require_nodes(self, nodes: Iterable[torch.fx.Node]) -> None:
@@ -151,7 +154,10 @@ class FxImporter(Importer):
         x = self.values[cast(torch.fx.Node, node.args[0])]
         self.builder.source = source_of(node)
         if not isinstance(found, torch.SymInt):
-            return self.builder.one("item", x)
+            item = self.builder.one("item", x)
+            if isinstance(found, torch.SymFloat):
+                self._floats[str(found.node.expr)] = item
+            return item
         expr = self.symbols.dim(found)
         self.builder.one("item", x, symbol=str(expr))
         self._fallback.known.add(str(expr))
@@ -213,8 +219,17 @@ class FxImporter(Importer):
         if isinstance(value, list | tuple):
             return [self.values_of(item) for item in value]
         if isinstance(value, torch.SymFloat):
-            raise UnsupportedOp(f"the number {value.node.expr} depends on sizes: no operator takes it yet")
+            return self._number(value)
         return self.symbols.dim(value) if isinstance(value, torch.SymInt) else value
+
+    def _number(self, value: torch.SymFloat) -> Value:
+        """Return a float that depends on sizes as a 0-d tensor, which takes part in promotion as a number
+        would."""
+        made = number_of(self.builder, value.node.expr, self.symbols, self._floats)
+        tensors = [] if self._node is None else [arg.meta.get("val") for arg in self._node.all_input_nodes]
+        dtypes = {t.dtype for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point}
+        wanted = dtypes.pop() if len(dtypes) == 1 else torch.get_default_dtype()
+        return B.cast_to(self.builder, made, dtype_name(wanted))
 
     def type_of(self, tensor: torch.Tensor) -> TensorType:
         """Return the type of a fake tensor."""

@@ -1,0 +1,30 @@
+"""How tensors lie in PyTorch's memory; in programs of ours all are contiguous."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the axes of a fake tensor from the outermost in memory to the innermost; None where that is
+    their own order."""
+    sizes, strides = map(_hint, tensor.shape), list(map(_hint, tensor.stride()))
+    wide = [axis for axis, size in enumerate(sizes) if size != 1]
+    if sorted(wide, key=lambda axis: -strides[axis]) == wide:
+        return None
+    return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+
+
+def restored(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the permutation that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    """Return a size; of a symbolic one, what it was when it was traced."""
+    if isinstance(size, int):
+        return size
+    return int(cast(ShapeEnv, size.node.shape_env).optimization_hint(size.node.expr, 2))

@@ -1,0 +1,253 @@
+"""torch.compile with our backend: gradients, sizes, weights, graph breaks, threads, what falls back."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from shapevm.vm.errors import ArgumentError
+from torch import nn
+
+from shapevm import dynamo
+
+BACKEND = "shapevm"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The executables that the backend makes."""
+    found: list[Any] = []
+    original = dynamo._executable
+
+    def executable(graph: Any, options: Any) -> Any:
+        found.append(original(graph, options))
+        return found[-1]
+
+    monkeypatch.setattr(dynamo, "_executable", executable)
+    return found
+
+
+def train(model: nn.Module, inputs: Callable[[int], torch.Tensor], sizes: tuple[int, ...]) -> None:
+    """Compare steps of training with eager's, random numbers included."""
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True)
+    optimisers = [torch.optim.SGD(m.parameters(), 0.05) for m in (model, eager)]
+    for size in sizes:
+        x, results = inputs(size), []
+        for run, optimiser in zip((compiled, eager), optimisers, strict=True):
+            torch.manual_seed(size)
+            optimiser.zero_grad()
+            results.append(run(x))
+            results[-1].square().mean().backward()
+            optimiser.step()
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(model.state_dict().values(), eager.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+# Training -----------------------------------------------------------------------------------------
+
+
+def test_training_of_a_perceptron(made: list[Any]) -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(0.3), nn.Linear(16, 3))
+    train(model, lambda n: torch.randn(n, 6), (5, 7, 9))
+    assert len(made) == 2  # forward and backward, for all sizes
+    assert made[1].machine.externs == ()
+
+
+def test_training_of_a_small_conv_net(made: list[Any]) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 4, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
+    train(model, lambda n: torch.randn(n, 3, 12, 12), (5, 3))
+    assert len(made) == 2
+
+
+def test_training_of_a_transformer_layer(made: list[Any]) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+    train(model, lambda n: torch.randn(3, n, 16), (6, 5))
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: torch.softmax(x @ y, -1).cumsum(0),
+        lambda x, y: nn.functional.layer_norm(torch.tanh(x), (3,)) @ y.t(),
+        lambda x, y: torch.cat([x[1:], x[:1] * y.mean()]).std(0),
+    ],
+)
+def test_gradients_are_those_of_differences(function: Any) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(torch.compile(function, backend=BACKEND, dynamic=True), (x, y))
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def test_a_marked_axis_never_compiles_again(made: list[Any]) -> None:
+    compiled = torch.compile(lambda x: torch.softmax(x * 2, -1), backend=BACKEND)
+    for n in (5, 6, 33, 2):
+        x = torch.randn(n, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), torch.softmax(x * 2, -1))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("dynamic", [True, False, None])
+def test_sizes_of_0_and_1(dynamic: bool | None) -> None:
+    compiled = torch.compile(lambda x: (x.sum(0), x.relu()), backend=BACKEND, dynamic=dynamic)
+    for n in (3, 0, 1, 4):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), (x.sum(0), x.relu()))
+
+
+def test_sizes_are_results_and_numbers() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x * (x.shape[0] ** 0.5), x.shape[0] * x.shape[1], x / x.shape[1]
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    for shape in ((4, 5), (6, 3)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+# Weights ------------------------------------------------------------------------------------------
+
+
+def test_weights_are_constants_until_they_change(made: list[Any]) -> None:
+    model = nn.Linear(4, 3)
+    compiled, x = torch.compile(model, backend=BACKEND), torch.randn(5, 4)
+    n_inputs = []
+    for _ in range(5):
+        with torch.no_grad():
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x), model(x))
+            n_inputs.append(len(made[-1].machine.inputs))
+            model.weight.mul_(1.5)
+    assert n_inputs == [1, 1, 1, 3, 3] and len(made) == 4
+
+
+def test_weights_that_are_not_frozen(made: list[Any]) -> None:
+    model = nn.Linear(4, 3)
+    compiled, x = torch.compile(model, backend=BACKEND, options={"freeze": False}), torch.randn(5, 4)
+    with torch.no_grad():
+        compiled(x)
+        model.weight.data.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(made) == 1
+
+
+def test_weights_of_inference_mode() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(4, 3)
+        compiled, x = torch.compile(model, backend=BACKEND), torch.randn(5, 4)
+        compiled(x)
+        model.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+# Arguments, results, code -------------------------------------------------------------------------
+
+
+def test_inputs_and_buffers_that_change() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        y[1:].mul_(2)
+        return x * y
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    ours = [torch.randn(4, 3), torch.randn(4, 3)]
+    theirs = [x.clone() for x in ours]
+    torch.testing.assert_close(compiled(*ours), function(*theirs))
+    torch.testing.assert_close(ours, theirs)
+    norm = nn.BatchNorm1d(3)
+    eager = copy.deepcopy(norm)
+    with torch.no_grad():
+        compiled = torch.compile(norm, backend=BACKEND)
+        for _ in range(3):
+            x = torch.randn(5, 3)
+            torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(norm.state_dict(), eager.state_dict())
+
+
+def test_results_lie_in_memory_as_in_eager() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return (x + 1).permute(0, 2, 3, 1), (x * 2).transpose(1, 3)[:, 1], w.t(), w
+
+    x, w = torch.randn(2, 3, 4, 4), torch.randn(3, 2)
+    found, expected = torch.compile(function, backend=BACKEND, dynamic=True)(x, w), function(x, w)
+    torch.testing.assert_close(found, expected, check_stride=True)
+    conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    picture = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: conv(x).permute(0, 2, 3, 1).view(-1, 4), backend=BACKEND)
+        torch.testing.assert_close(compiled(picture), conv(picture).permute(0, 2, 3, 1).reshape(-1, 4))
+
+
+def test_graph_breaks() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() + 1
+        torch._dynamo.graph_break()
+        if y.sum() > 0:
+            return y * 2
+        return y - 1
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    for n in (3, 5):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_what_cannot_be_compiled_runs_in_pytorch() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x)
+
+    compiled = torch.compile(function, backend=BACKEND)
+    x = torch.randn(4)
+    with pytest.warns(UserWarning, match="a graph of the model runs in PyTorch: .*complex"):
+        torch.testing.assert_close(compiled(x), function(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_threads_share_a_graph(made: list[Any]) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).requires_grad_(False)
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True)
+    inputs = [torch.randn(n, 8) for n in range(2, 40)]
+    compiled(inputs[0])
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(compiled, inputs))
+    for x, result in zip(inputs, results, strict=True):
+        torch.testing.assert_close(result, model(x))
+    assert len(made) == 1
+
+
+def test_options() -> None:
+    with pytest.raises(Exception, match="option 'speed' is unknown; known are strategy, target, freeze"):
+        torch.compile(lambda x: x + 1, backend=BACKEND, options={"speed": 1})(torch.ones(2))
+    with pytest.raises(ArgumentError, match="strategy 'fast' is unknown"):
+        dynamo._options({"strategy": "fast"})
+    x = torch.randn(3)
+    compiled = torch.compile(lambda x: x + 1, backend=BACKEND, options={"strategy": "generic"})
+    torch.testing.assert_close(compiled(x), x + 1)
