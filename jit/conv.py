@@ -67,7 +67,7 @@ class _Conv(_Matmul):
 
     def _left(self, sizes: Sequence[Int]) -> Patches:  # type: ignore[override]
         f, spec = self.f, self.conv
-        panel = 0 if self.b is None else f.mul(self.k, self.width)
+        panel = f.mul(self.k, self.width) if self.has_copy else 0
         place = f.at(self.packed, "float", panel)
         return Patches(f, spec, sizes, self.bodies.addresses[spec.a], place)
 

@@ -17,7 +17,8 @@ from . import amx
 from .abi import RT_SCRATCH, Generated, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
-from .dtypes import DTYPES
+from .conversion import from_memory
+from .dtypes import DTYPES, vector
 from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value, most
 from .microkernel import (
@@ -34,6 +35,7 @@ from .microkernel import (
 from .row_tiles import RowTiles
 from .spec import Matmul, Size
 from .streams import STREAMS, Streams
+from .vector import Vec
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
@@ -80,13 +82,12 @@ def uses_tiles(spec: Matmul) -> bool:
 def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
     """Return the name of the register tile for the function's target.
 
-    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often, and widen
-    it less often.
+    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often.
     """
     name = default_schedule(f)
     top = most(m)
-    is_tall = top is not None and top <= 2 * SCHEDULES[name].rows or spec.buffers[spec.b].dtype != "f32"
-    return "6x64" if name == "14x32" and not is_tall and not (f.has_tiles and uses_tiles(spec)) else name
+    is_low = top is not None and top <= 2 * SCHEDULES[name].rows
+    return "6x64" if name == "14x32" and not is_low and not (f.has_tiles and uses_tiles(spec)) else name
 
 
 class _Matmul:
@@ -107,14 +108,16 @@ class _Matmul:
                 raise ValueError(
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
+        self.dtype = spec.buffers[spec.b].dtype
+        self.element = DTYPES[self.dtype].memory
+        self.is_narrow = self.b is None and self.dtype != "f32"
+        self.has_copy = self.b is not None or self.is_narrow  # of a tile's columns of B, in scratch
         self.width = max(PANEL, LANES * schedule.vectors)  # columns of a tile
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
-        dtype = spec.buffers[spec.b].dtype
-        self.element = DTYPES[dtype].memory
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, dtype)
-        self.streams = Streams(f, self.m, self.k, schedule, dtype)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype)
+        self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
         self.has_streams = (
             type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
         )
@@ -130,14 +133,14 @@ class _Matmul:
         self.strides = Strides(lda, PANEL, self.width, self.k, b_panel=panel if self.width > PANEL else 0)
         if self.b is not None:
             self.in_place = Strides(lda, self.b.stride(self.k_loop), self.width, self.k)
-            self.strides = Strides(lda, self.width, self.width, self.k)
+        self.row_strides = Strides(lda, self.width, self.width, self.k)
 
     def _left(self, sizes: Sequence[Int]) -> InPlace | Computed:
         """Return where A's rows come from; those of a prologue lie in scratch behind the panel of B."""
         f, spec = self.f, self.spec
         if not spec.prologue:
             return InPlace(f, spec, sizes, self.bodies.addresses)
-        panel = 0 if self.b is None else f.mul(self.k, self.width)
+        panel = f.mul(self.k, self.width) if self.has_copy else 0
         return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
 
     def _place_planes(self) -> None:
@@ -169,7 +172,7 @@ class _Matmul:
             (spec.n, self.width),
         ]
         scratch: list[tuple[int, tuple[Size, ...]]] = [(self.sums_bytes, ())]
-        if self.b is not None:
+        if self.has_copy:
             scratch.append((self.width * 4, (spec.k,)))
         if self.has_tiles:
             scratch += amx.scratch_of(spec, self.block)
@@ -331,16 +334,26 @@ class _Matmul:
             self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
 
         sums = self.sums
+        few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)
         if self.b is None:
-            self.rows.from_panels(self.strides, a, self._panels(panel), rows, columns, sums, done)
+            panels = self._panels(panel)
+
+            def widened() -> None:
+                b = self._widen(panels, columns)
+                self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, done)
+
+            f.either(
+                few if self.is_narrow else True,
+                lambda: self.rows.from_panels(self.strides, a, panels, rows, columns, sums, done),
+                widened,
+            )
             return
         source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
-        few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)
 
         def packed() -> None:
             b = self._pack(source, step, columns)
-            self.rows.from_rows(self.strides, a, b, rows, columns, sums, done)
+            self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, done)
 
         f.either(
             few if columns is None else False,
@@ -363,6 +376,23 @@ class _Matmul:
             place = f.at(self.packed, "float", f.mul(k.index, self.width))
             for at, mask in zip(places, masks, strict=True):
                 f.store(load(f, f.at(row, "float", at), mask), f.at(place, "float", at), align=4)
+        return self.packed
+
+    def _widen(self, panels: Value, columns: Int | None) -> Value:
+        """Copy a tile's panels to scratch in f32, `width` columns a row; return where."""
+        f, kind = self.f, DTYPES[self.dtype]
+        n_panels = self.width // PANEL
+        if isinstance(columns, int):  # those that are not there are not read
+            n_panels = min(n_panels, -(-columns // PANEL))
+        with f.loop(0, self.k) as k:
+            row = f.at(self.packed, "float", f.mul(k.index, self.width))
+            for at in range(0, n_panels * PANEL, LANES):
+                panel = f.mul(self.k, at // PANEL * PANEL)
+                place = f.add(panel, f.add(f.mul(k.index, PANEL), at % PANEL))
+                narrow = f.load(
+                    vector(kind.memory, LANES), f.at(panels, kind.memory, place), align=kind.bytes
+                )
+                f.store(from_memory(Vec(f, narrow), self.dtype).value, f.at(row, "float", at), align=4)
         return self.packed
 
     # epilogue

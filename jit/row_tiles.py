@@ -50,7 +50,7 @@ def is_chunked(k: Int) -> bool:
 class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    `dtype`: that of a weight in panels.
+    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only.
     """
 
     def __init__(
@@ -175,6 +175,8 @@ class RowTiles:
 
         if ahead is None:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
+        elif self.dtype != "f32":
+            alone()
         elif isinstance(self.m, int):
             n = -(-min(self.m, self.block) // self.most)
             alone() if n == 1 else spread(self._lines(n))
