@@ -34,6 +34,7 @@ import shapevm
 Item = dict[str, torch.Tensor]
 Runner = Callable[[Item], object]
 LENGTHS = (16, 64, 128, 256)
+IMAGES = ((1, 224), (1, 160), (1, 288), (4, 192))
 NEEDS = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "onnx", "onnxscript")}
 
 
@@ -93,39 +94,32 @@ def inductor_runner(model: torch.nn.Module) -> Runner:
 
 
 @contextmanager
-def contestants(model: torch.nn.Module, cold: bool = False) -> Iterator[dict[str, Runner]]:
-    """Yield everything that can run the encoder here, shapevm and PyTorch eager first.
+def contestants(
+    model: torch.nn.Module, exe: shapevm.Executable, example: Item, shapes: Any, cold: bool = False
+) -> Iterator[dict[str, Runner]]:
+    """Yield everything that can run `model` here, shapevm and PyTorch eager first.
 
     `cold`: none has seen any shape; torch.compile is left out, which compiles for most of a minute then.
     """
-    exe = compile_bert(model)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "encoder.onnx"
+        path = Path(folder) / "model.onnx"
         runners: dict[str, Runner] = {
             "shapevm": lambda item: exe(**item),
             "eager": lambda item: model(**item),
         }
         if any(map(is_installed, NEEDS)):
-            export_onnx(model, example_inputs(), dynamic_shapes(), path)
+            export_onnx(model, example, shapes, path)
         if is_installed("onnxruntime"):
             runners["ONNX Runtime"] = onnxruntime_runner(path)
         if is_installed("openvino"):
             runners["OpenVINO"] = openvino_runner(path)
         if not cold:
             runners["torch.compile, frozen"] = inductor_runner(model)
-            warm_shapes(exe)
         yield runners
 
 
-def warm_shapes(exe: shapevm.Executable) -> None:
-    """Have the exact kernels of the lengths that are timed."""
-    for length in LENGTHS:
-        warm(exe, random_inputs(1, length))
-
-
-def check(runners: dict[str, Runner]) -> None:
+def check(runners: dict[str, Runner], item: Item) -> None:
     """Raise where a contestant computes something else than eager."""
-    item = random_inputs(1, 37)
     wanted = first_array(runners["eager"](item))
     for name, run in runners.items():
         worst = float(np.abs(first_array(run(item)) - wanted).max())
@@ -135,31 +129,70 @@ def check(runners: dict[str, Runner]) -> None:
 
 def first_array(result: Any) -> np.ndarray:
     """Return the first result as an array."""
-    first: Any = result[0]
+    first: Any = result if isinstance(result, torch.Tensor) else result[0]
     return first.numpy() if isinstance(first, torch.Tensor) else np.asarray(first)
 
 
-def warm_latency(runners: dict[str, Runner]) -> list[Figure]:
-    """Warm calls at four lengths, everybody in turn."""
-    figures = []
-    for length in LENGTHS:
-        item = random_inputs(1, length)
-        runs = {name: partial(run, item) for name, run in runners.items()}
-        times = interleaved(runs, rounds=21)
-        best = min((name for name in runs if name != "shapevm"), key=lambda name: median(times[name]))
-        text = ", ".join(f"{name} {median(found) * 1e3:.2f}" for name, found in times.items())
-        gain = ratio(times, best, "shapevm")
-        figures.append(
-            Figure(f"warm call at length {length} (ms)", f"{text}: {gain:.2f}x the best", "at least 1.25x")
-        )
-    return figures
+def compared(what: str, runners: dict[str, Runner], item: Item, rounds: int = 21) -> Figure:
+    """Warm calls, everybody in turn."""
+    runs = {name: partial(run, item) for name, run in runners.items()}
+    times = interleaved(runs, rounds)
+    best = min((name for name in runs if name != "shapevm"), key=lambda name: median(times[name]))
+    text = ", ".join(f"{name} {median(found) * 1e3:.2f}" for name, found in times.items())
+    return Figure(f"{what} (ms)", f"{text}: {ratio(times, best, 'shapevm'):.2f}x the best", "at least 1.25x")
+
+
+def encoder_latency(model: torch.nn.Module) -> list[Figure]:
+    """The encoder at four lengths."""
+    exe = compile_bert(model)
+    with contestants(model, exe, example_inputs(), dynamic_shapes()) as runners:
+        check(runners, random_inputs(1, 37))
+        for length in LENGTHS:
+            warm(exe, random_inputs(1, length))
+        return [compared(f"warm call at length {n}", runners, random_inputs(1, n)) for n in LENGTHS]
+
+
+def resnet_latency() -> list[Figure]:
+    """ResNet-50 with random weights, batch and side dynamic."""
+    model = resnet50()
+    if model is None:
+        return [Figure("ResNet-50", "torchvision is not installed", "at least 1.25x")]
+    batch, half = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("half", min=5, max=10)
+    shapes = {"x": {0: batch, 2: 32 * half, 3: 32 * half}}
+    example = {"x": torch.randn(2, 3, 192, 192)}
+    exe = shapevm.compile(model, kwargs=example, dynamic_shapes=shapes)
+    found = []
+    with contestants(model, exe, example, shapes) as runners:
+        check(runners, example)
+        for n, side in IMAGES:
+            item = {"x": torch.randn(n, 3, side, side)}
+            warm(exe, item)
+            found.append(compared(f"ResNet-50 at {n} x {side} x {side}", runners, item, rounds=9))
+    return found
+
+
+def resnet50() -> torch.nn.Module | None:
+    """Return torchvision's ResNet-50, None without torchvision (which wants two operators defined)."""
+    if find_spec("torchvision") is None:
+        return None
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    from torchvision.models import resnet50 as build
+
+    torch.manual_seed(0)
+    model: torch.nn.Module = build(weights=None).eval()
+    return model
 
 
 def cold_stream(model: torch.nn.Module) -> list[Figure]:
     """200 sentences of random length, each contestant from a fresh start, everybody's preparation apart."""
     items = [random_inputs(1, length) for length in sentence_lengths(200)]
     totals: dict[str, float] = {}
-    with shapevm.settings.scope(cache=False), contestants(model, cold=True) as runners:
+    with (
+        shapevm.settings.scope(cache=False),
+        contestants(model, compile_bert(model), example_inputs(), dynamic_shapes(), cold=True) as runners,
+    ):
         for name, run in runners.items():
             totals[name] = seconds(lambda run=run: [run(item) for item in items])
             gc.collect()
@@ -183,7 +216,4 @@ def figures() -> list[Figure]:
     shapevm.set_threads(1)
     model = load_bert()
     with torch.inference_mode():
-        with contestants(model) as runners:
-            check(runners)
-            found = warm_latency(runners)
-        return [*found, *cold_stream(model), *missing()]
+        return [*encoder_latency(model), *cold_stream(model), *resnet_latency(), *missing()]
