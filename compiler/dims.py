@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 import sympy
 
 DimExpr: TypeAlias = int | sympy.Expr
+MOST_REMEMBERED = 1 << 14  # results of sympy's, which takes milliseconds for each
 
 
 class floordiv(sympy.Function):  # (a function's name in expressions)
@@ -29,15 +32,19 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
             return a
         if a.is_Integer and b.is_Integer and b != 0:
             return sympy.Integer(int(a) // int(b))
-        quotient = sympy.cancel(a / b)
-        if _is_whole(quotient):
-            return sympy.expand(quotient)
         whole = _whole_part(a, b)
-        return whole + cls(sympy.expand(a - whole * b), b) if whole != 0 else None
+        rest = sympy.expand(a - whole * b)
+        if rest == 0:
+            return whole
+        return whole + cls(rest, b) if whole != 0 else None
 
 
+@lru_cache(maxsize=MOST_REMEMBERED)
 def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """Return the sum of the terms of `a / b` that are whole (of a constant term: its floor)."""
+    """Return `a / b` where it is whole, else the sum of its terms that are (of a constant term: its floor)."""
+    quotient = sympy.cancel(a / b)
+    if _is_whole(quotient):
+        return sympy.expand(quotient)
     whole = sympy.Integer(0)
     for term in sympy.Add.make_args(sympy.expand(a)):
         quotient = sympy.cancel(term / b)
@@ -64,22 +71,34 @@ def symbol(name: str) -> sympy.Symbol:
 
 def simplify(dim: DimExpr) -> DimExpr:
     """Return `dim` in canonical form: an int where it is constant, else an expanded expression."""
-    if isinstance(dim, int):
-        return dim
+    return dim if isinstance(dim, int) else _expanded(dim)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _expanded(dim: sympy.Expr) -> DimExpr:
     expanded = sympy.expand(dim)
     return int(expanded) if expanded.is_Integer else expanded
 
 
 def product(dims: Iterable[DimExpr]) -> DimExpr:
     """Return the product of `dims` (1 for none)."""
-    result: DimExpr = 1
-    for dim in dims:
-        result = result * dim
-    return simplify(result)
+    return _product(tuple(dims))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _product(dims: tuple[DimExpr, ...]) -> DimExpr:
+    return simplify(prod(dims))
 
 
 def equal(a: DimExpr, b: DimExpr) -> bool:
     """Return True where `a` and `b` are equal for all values of their symbols (False: not proved)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return bool(a == b) or _equal_expressions(a, b)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _equal_expressions(a: DimExpr, b: DimExpr) -> bool:
     return simplify(sympy.sympify(a) - b) == 0
 
 
