@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
 
 from .build import build_program, run_passes
@@ -71,8 +70,7 @@ def backend(
         inference_compiler=partial(_compile, options=made, is_inference=True),
         decompositions=dict(decomposition_table().items()),
     )
-    with functorch_config.patch(donated_buffer=False):  # backward may run again, as in eager
-        return compiler(module, inputs)
+    return compiler(module, inputs)
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -90,6 +88,9 @@ def _compile(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Options, is_inference: bool
 ) -> Callable[[list[Any]], list[Any]]:
     """Return the function of one functional graph of AOTAutograd's: it takes a list, which it empties."""
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []  # we write to no saved tensor: backward may run again
     weights = _weights() if is_inference and options.freeze else ()
     compiled = CompiledGraph(module, options, weights)
 
