@@ -58,47 +58,56 @@ def compile(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    inputs: Any = None,
     strategy: str | None = None,
     sizes: Sequence[Mapping[str, int]] = (),
     buckets: Mapping[str, Sequence[Any]] | None = None,
     target: str | None = None,
     fallback: str = "torch",
+    weights: str = "f32",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
     """Compile a PyTorch program for every shape its contract allows.
 
     `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
-    torch.export.export takes them), a torch.export.ExportedProgram, or the path of a .pt2 file. `strategy`:
-    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run),
-    "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All give the same bits.
-    `sizes`: values of the contract's symbols for which exact kernels are compiled now and travel in the
-    artifact. `buckets`: ranges for which kernels are compiled now, such as {"length": [16, (17, 64), "max
-    512"]}; see `shapevm.buckets`. `target`: the machine to compile for, None: this one. `fallback`: "torch"
-    calls PyTorch for operators that cannot be compiled (`shapevm inspect` lists them; such an artifact needs
-    torch where it runs), "error" refuses them. `progress(stage, done, total)` is called as work goes on.
+    torch.export.export takes them), a torch.export.ExportedProgram, the path of a .pt2 file, or a
+    torch.fx.GraphModule. `inputs`: names of the inputs, perhaps shapes and dtypes, which stand in for `args`
+    and `dynamic_shapes`; see `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in
+    the background), "jit" (exact before the first run), "bucket" (what was compiled ahead, nothing more) or
+    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which
+    exact kernels are compiled now and travel in the artifact. `buckets`: ranges for which kernels are
+    compiled now, such as {"length": [16, (17, 64), "max 512"]}; see `shapevm.buckets`. `target`: the machine
+    to compile for, None: this one. `fallback`: "torch" calls PyTorch for operators that cannot be compiled
+    (`shapevm inspect` lists them; such an artifact needs torch where it runs), "error" refuses them.
+    `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy, target, fallback, sizes or buckets that cannot be; ShapeError for an
-    nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these; and what
+    ArgumentError for a strategy, target, fallback, weights, sizes or buckets that cannot be; ShapeError for
+    an nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these; and what
     torch.export raises for a model that it cannot export.
     """
     from .specialise import check_compiler, open_store
 
     check_compiler()
     from .boundary import check_boundaries
-    from .build import build_program, check_buckets, check_sizes, import_model, run_passes
+    from .build import build_program, check_buckets, check_sizes, import_model, needs_examples, run_passes
+    from .compiler.weights import round_weights
     from .executable import check_strategy, executable_of
+    from .inputs import example_inputs, read_inputs
 
     strategy, store = check_strategy(strategy), open_store(target)
     notify = progress or (lambda stage, done, total: None)
-    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback)
+    if not args and not kwargs and inputs is not None:
+        args = example_inputs(read_inputs(inputs)) if needs_examples(model) else args
+    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback, inputs)
     check_sizes(graph, sizes)
     check_buckets(graph, buckets or {})
+    round_weights(graph, weights)
     run_passes(graph, notify)
     program = build_program(graph, store, sizes, notify, buckets)
     notify("check sizes 0 and 1", 0, 1)
-    is_module = hasattr(model, "forward") and not hasattr(model, "graph_signature")
-    check = (lambda exe: check_boundaries(exe, model, args, kwargs or {})) if is_module else None
+    compared = (model, args, kwargs or {}, weights)
+    check = (lambda exe: check_boundaries(exe, *compared)) if needs_examples(model) else None
     return executable_of(program, strategy, store, check)
 
 

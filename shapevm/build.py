@@ -11,6 +11,7 @@ from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
 from .compiler.passes.pipeline import PASSES, run
+from .inputs import apply_inputs, read_inputs, sizes_of
 from .settings import settings
 from .vm.errors import ArgumentError
 from .vm.program import Symbol
@@ -41,24 +42,55 @@ def import_model(
     dynamic_shapes: Any,
     progress: Progress = _silent,
     fallback: str = "torch",
+    inputs: Any = None,
 ) -> Graph:
-    """Return the graph of an nn.Module (exported here), an ExportedProgram or a .pt2 file's path.
+    """Return the graph of an nn.Module (exported here), an ExportedProgram, a .pt2 file's path or a
+    torch.fx.GraphModule. `inputs`: see `shapevm.inputs`.
 
-    Raises ArgumentError for a `fallback` that is none of `FALLBACKS`.
+    Raises ArgumentError for a `fallback` that is none of `FALLBACKS`, and for `inputs` that do not fit.
     """
     if fallback not in FALLBACKS:
         raise ArgumentError(f"fallback {fallback!r} is unknown; known are {', '.join(FALLBACKS)}")
-    from .compiler.frontends.exported_program import export_model, import_program, load_program
+    specs = None if inputs is None else read_inputs(inputs)
+    if specs is not None and dynamic_shapes is None:
+        dynamic_shapes = sizes_of(specs)
+    graph = _import(model, args, kwargs, dynamic_shapes, progress, fallback)
+    if specs is not None:
+        apply_inputs(graph, specs)
+    return graph
+
+
+def _import(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    progress: Progress,
+    fallback: str,
+) -> Graph:
+    from .compiler.frontends import exported_program as door
+    from .compiler.frontends.fx import import_graph_module, is_graph_module
 
     progress("export", 0, 1)
+    if is_graph_module(model):
+        return import_graph_module(model, tuple(args), dict(kwargs or {}), dynamic_shapes, fallback)
     if isinstance(model, str | Path):
-        exported = load_program(model)
+        exported = door.load_program(model)
     elif hasattr(model, "graph_signature"):
         exported = model
     else:
-        exported = export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
+        exported = door.export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
     progress("import", 0, 1)
-    return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
+    return door.import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
+
+
+def needs_examples(model: Any) -> bool:
+    """Return True for a module that must be run or traced on example inputs: one that is no traced graph."""
+    if not hasattr(model, "forward") or hasattr(model, "graph_signature"):
+        return False
+    from .compiler.frontends.fx import is_aten, is_graph_module
+
+    return not is_graph_module(model) or not is_aten(model)
 
 
 def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:

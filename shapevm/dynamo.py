@@ -205,7 +205,8 @@ class CompiledGraph:
 
     def __init__(self, module: torch.fx.GraphModule, options: Options, weights: Sequence[int] = ()) -> None:
         self._module, self._options = module, options
-        self._positions = tuple(weights)  # of the weights that are constants
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self._positions = tuple(i for i in weights if has_fixed_shape(placeholders[i]))  # of constants
         self._results, self._computed = plan_results(module)
         self._version: Version | None = None
         self._n_changes = 0
@@ -264,6 +265,12 @@ def is_needed(node: torch.fx.Node) -> bool:
     sizes = found.shape if isinstance(found, torch.Tensor) else [found]
     read = any(user.op != "output" for user in node.users)
     return read or any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def has_fixed_shape(node: torch.fx.Node) -> bool:
+    """Return True for a tensor whose sizes are all numbers."""
+    found = node.meta.get("val")
+    return isinstance(found, torch.Tensor) and all(isinstance(size, int) for size in found.shape)
 
 
 def _executable(graph: Any, options: Options) -> Executable:

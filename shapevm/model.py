@@ -13,7 +13,7 @@ from typing import Any
 
 from .vm.errors import ArgumentError
 
-KEYS = ("model", "args", "kwargs", "dynamic_shapes", "fallback")
+KEYS = ("model", "args", "kwargs", "dynamic_shapes", "fallback", "inputs", "weights")
 
 
 def load_model(text: str) -> dict[str, Any]:

@@ -48,6 +48,11 @@ def import_graph_module(
     return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
 
 
+def is_graph_module(model: Any) -> bool:
+    """Return True for a torch.fx.GraphModule."""
+    return isinstance(model, torch.fx.GraphModule)
+
+
 def is_aten(module: torch.fx.GraphModule) -> bool:
     """Return True for a graph of ATen calls with fake results, inputs included."""
     if any(node.op in ("call_module", "call_method") for node in module.graph.nodes):
