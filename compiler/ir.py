@@ -106,7 +106,8 @@ class Graph:
 
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
     ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs, which
-    the program keeps between calls.
+    the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to (f32:
+    none are), see `compiler.weights`.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Graph:
     symbols: dict[str, SymbolInfo] = field(default_factory=dict)
     structure: dict[str, Any] = field(default_factory=dict)
     state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
+    weights: str = "f32"
     _n_values: int = 0
     _names: set[str] = field(default_factory=set)
 

@@ -41,8 +41,9 @@ from .passes.fuse import Fusion, Group, fuse
 from .pieces import Box, arg_access, boxes, inside, start_of
 from .standalone import SPECS
 from .types import TensorType
+from .weights import held
 
-Packed = dict[tuple[Value, int], Value]
+Packed = dict[tuple[Value, int, bool], Value]
 
 
 def lower(graph: Graph) -> None:
@@ -68,7 +69,7 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     position = block.nodes.index(cast(Node, root.node))
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
-    lowering = GroupLowering(group, lambda value, groups: _packed(builder, value, groups, packed))
+    lowering = GroupLowering(group, lambda value, node: _packed(builder, value, node, packed))
     spec, values, dims = lowering.finish()
     node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
@@ -86,15 +87,19 @@ def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
         graph.replace(old, new)
 
 
-def _packed(builder: Builder, value: Value, groups: int, packed: Packed) -> Value:
-    """Return the constant matrix `value` packed into panels, by groups of columns (once per matrix)."""
-    key = value, groups
+def _packed(builder: Builder, value: Value, product: Node, packed: Packed) -> Value:
+    """Return the constant matrix `value` packed into panels, by a conv's groups of columns (once per matrix).
+
+    A matmul's is held in the narrowest dtype that has its values, or the one asked for.
+    """
+    groups, is_matmul = product.attrs.get("groups", 1), product.op == "matmul"
+    key = value, groups, is_matmul
     if key not in packed:
         node = cast(Node, value.node)
-        panels = pack_groups(node.attrs["array"], groups)
-        packed[key] = builder.constant(
-            panels, cast(TensorType, value.type).dtype, f"{node.attrs['name']}.panels"
-        )
+        array, dtype = node.attrs["array"], _dtype(value)
+        if is_matmul:
+            array, dtype = held(array, builder.graph.weights)
+        packed[key] = builder.constant(pack_groups(array, groups), dtype, f"{node.attrs['name']}.panels")
     return packed[key]
 
 
@@ -108,7 +113,7 @@ def label(group: Group) -> str:
 class GroupLowering:
     """Builds the spec of one group. Sizes and offsets are dimension expressions until `bind`."""
 
-    def __init__(self, group: Group, pack: Callable[[Value, int], Value]) -> None:
+    def __init__(self, group: Group, pack: Callable[[Value, Node], Value]) -> None:
         self.group = group
         self.pack = pack
         self.instrs: list[Instr] = []
@@ -158,22 +163,22 @@ class GroupLowering:
         node = cast(Node, self.group.contraction)
         k = shape_of(cast(Value, node.args[0]))[-1]
         a, a_index, prologue = self._left(node)
-        return Matmul(**self._product(node, k, 1), a=a, a_index=a_index, prologue=prologue)
+        return Matmul(**self._product(node, k), a=a, a_index=a_index, prologue=prologue)
 
     def _conv(self) -> Conv:
         node = cast(Node, self.group.contraction)
         image, weight = (cast(Value, arg) for arg in node.args)
         a = self._buffer(base_of(image), shape_of(image))
-        shared = self._product(node, shape_of(weight)[0], node.attrs["groups"])
+        shared = self._product(node, shape_of(weight)[0])
         return Conv(**shared, a=a, a_index=(), window=_window(node))
 
-    def _product(self, node: Node, k: DimExpr, groups: int) -> dict[str, Any]:
+    def _product(self, node: Node, k: DimExpr) -> dict[str, Any]:
         """Return the fields that a matmul and a conv share, a's left out."""
         *batch, m, n = shape_of(node.result)
         b_value = cast(Value, node.args[1])
         layout = "panels" if is_constant_matrix(b_value) else "rows"
         if layout == "panels":
-            packed = self.pack(b_value, groups)
+            packed = self.pack(b_value, node)
             b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())
         else:
             b, b_index = self._operand(node, 1)

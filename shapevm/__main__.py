@@ -39,7 +39,8 @@ for command in COMMANDS:
     main.add_command(command)
 
 MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
-the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, fallback."""
+the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, fallback,
+weights."""
 
 model_argument = click.argument("model")
 artifact_argument = click.argument("artifact", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -99,6 +100,11 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
     is_flag=True,
     help="refuse operators without a kernel instead of calling PyTorch for them",
 )
+@click.option(
+    "--weights",
+    type=click.Choice(["f32", "bf16", "f16"]),
+    help="round the weights of matrix products to this dtype: half the bytes to read",
+)
 @quiet_option
 def compile_command(
     model: str,
@@ -107,6 +113,7 @@ def compile_command(
     buckets: tuple[str, ...],
     target: str | None,
     no_fallback: bool,
+    weights: str | None,
     quiet: bool,
 ) -> None:
     """Compile a model."""
@@ -124,6 +131,8 @@ def compile_command(
         arguments = load_model(model)
         if no_fallback:
             arguments["fallback"] = "error"
+        if weights is not None:
+            arguments["weights"] = weights
         exe = compile(**arguments, **options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size

@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
 
-def check_boundaries(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_boundaries(
+    exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], weights: str = "f32"
+) -> None:
     """Compare `exe` with `model` at size 0 and 1 of every symbol that may be that small.
 
     Raises ShapeError that names the size and the bound to give, where the two differ or the model itself
-    fails.
+    fails. `weights`: the dtype that the program's weights were rounded to.
     """
     import torch
 
+    precision = torch.finfo({"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[weights]).eps
     unasked = [symbol.name for symbol in exe.machine.symbols if not symbol.why]  # nobody gave their ranges
     is_training = model.training
     model.eval()
     try:
         with torch.no_grad():
             for name, value, cut_args, cut_kwargs in _cuts(exe, args, kwargs):
-                problem = _difference(exe, model, cut_args, cut_kwargs)
+                problem = _difference(exe, model, cut_args, cut_kwargs, precision)
                 if problem is not None and not (
                     name in unasked and _refuses(exe, model, cut_args, cut_kwargs)
                 ):
@@ -75,8 +78,13 @@ def _narrowed(leaf: Any, axes: Sequence[tuple[int, Any]], value: int) -> Any:
     return leaf
 
 
-def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return how the two differ, None where they agree or the program refuses the size by itself."""
+def _difference(
+    exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], precision: float
+) -> str | None:
+    """Return how the two differ, None where they agree or the program refuses the size by itself.
+
+    `precision`: that of the program's weights.
+    """
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -95,7 +103,7 @@ def _difference(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mappin
     if len(tree_leaves(found)) != len(tree_leaves(expected)):
         return "the model gives other results than at larger sizes"
     for ours, theirs in pairs:
-        if isinstance(theirs, torch.Tensor) and not _close(ours, theirs):
+        if isinstance(theirs, torch.Tensor) and not _close(ours, theirs, precision):
             return "the model takes another way than at larger sizes, and the results differ"
     return None
 
@@ -134,12 +142,12 @@ def _copied(values: Any) -> Any:
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, values)
 
 
-def _close(ours: Any, theirs: Any) -> bool:
+def _close(ours: Any, theirs: Any, precision: float) -> bool:
     import torch
 
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    precision = torch.finfo(theirs.dtype).eps if theirs.dtype.is_floating_point else 0.0
+    precision = max(precision, torch.finfo(theirs.dtype).eps) if theirs.dtype.is_floating_point else 0.0
     relative = max(LEAST_RELATIVE, RELATIVE * precision)
     absolute = max(ABSOLUTE, precision)
     return bool(torch.allclose(ours.double(), theirs.double(), relative, absolute, equal_nan=True))

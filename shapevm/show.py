@@ -14,6 +14,7 @@ from .compiler.dims import evaluate
 from .compiler.ir import Graph, Node
 from .compiler.passes.pipeline import PASSES
 from .compiler.text import format_graph
+from .compiler.weights import round_weights
 from .specialise import open_store
 from .vm.errors import ArgumentError, FileError
 
@@ -62,6 +63,7 @@ def all_stages(
         progress,
         arguments.get("fallback", "torch"),
     )
+    round_weights(graph, arguments.get("weights", "f32"))
     check_sizes(graph, [sizes] if sizes is not None else [])
     stages = [Stage("import", "import", format_graph(graph))]
 

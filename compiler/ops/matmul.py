@@ -75,14 +75,20 @@ def product(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
-    """x [.., K] becomes rows [M, K], times the transposed weight [K, N], plus the bias."""
+    """x [.., K] becomes rows [M, K], times the transposed weight [K, N], plus the bias.
+
+    f16 and bf16 are rounded once, behind the bias.
+    """
     x, weight = cast(Value, node.args[0]), cast(Value, node.args[1])
     bias = node.args[2] if len(node.args) > 2 else None
     shape = B.shape_of(x)
     rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
-    result = product(b, rows, B.permute(b, weight, (1, 0)))
-    if bias is not None:
-        result = B.pointwise(b, "add", result, bias)
+
+    def compute(rows: Value, columns: Value, *bias: Value) -> Value:
+        result = product(b, rows, columns)
+        return B.pointwise(b, "add", result, *bias) if bias else result
+
+    result = B.in_f32(b, compute, rows, B.permute(b, weight, (1, 0)), *([] if bias is None else [bias]))
     return [B.reshape(b, result, (*shape[:-1], B.shape_of(weight)[0]))]
 
 

@@ -2,7 +2,8 @@
 
 Weights' transpositions always fold, however large: they move data once, here, instead of at every call. Other
 nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
-folds; it is looked through where something smaller is computed from it.
+folds; it is looked through where something smaller is computed from it. A weight in f16 or bf16 that matrix
+products take in f32 folds as well: its panels are narrow again (`compiler.weights`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from ...jit.reference import from_memory
 from ...vm.program import NUMPY_DTYPES
 from ..dims import symbols_of
 from ..ir import Block, Builder, Graph, Node, Value, erase
@@ -58,7 +60,7 @@ def _folded(builder: Builder, node: Node) -> Value | None:
     type = node.result.type
     if not isinstance(type, TensorType) or not node.args or not _may_fold(node, type):
         return None
-    array = _computed(node)
+    array = _computed(node) if not _is_widened(node) else _widened(node)
     if array is None:
         return None
     return builder.constant(np.require(array, NUMPY_DTYPES[type.dtype], "C"), type.dtype, _name(node))
@@ -68,7 +70,33 @@ def _may_fold(node: Node, type: TensorType) -> bool:
     if node.op in MOVES:
         return True
     kind = OPS[node.op].kind
-    return kind in COMPUTES and n_elements(type) <= SMALL
+    return kind in COMPUTES and n_elements(type) <= SMALL or _is_widened(node)
+
+
+def _is_widened(node: Node) -> bool:
+    """Return True where `node` casts a constant matrix in f16 or bf16 for matrix products alone."""
+    if node.op != "cast":
+        return False
+    (arg,) = cast(tuple[Value], node.args)
+    is_half = isinstance(arg.type, TensorType) and arg.type.dtype in HALF and len(arg.type.shape) == 2
+    is_wide = cast(TensorType, node.result.type).dtype == "f32"
+    return is_half and is_wide and _is_weight(node.result) and _constant(arg) is not None
+
+
+def _is_weight(value: Value) -> bool:
+    """Return True where `value`, perhaps moved, is only ever the right operand of matrix products."""
+    return bool(value.users) and all(
+        user.args[1] is value and user.args[0] is not value
+        if user.op == "matmul"
+        else user.op in MOVES and _is_weight(user.result)
+        for user in value.users
+    )
+
+
+def _widened(node: Node) -> np.ndarray:
+    """Return a constant in f16 or bf16 as f32."""
+    (arg,) = cast(tuple[Value], node.args)
+    return np.asarray(from_memory(_constant(arg), cast(TensorType, arg.type).dtype))
 
 
 def n_elements(type: TensorType) -> float:

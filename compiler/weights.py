@@ -1,0 +1,49 @@
+"""How the weights of matrix products are held: in the narrowest dtype that has their values.
+
+A weight that came from bf16 or f16 is read from memory at half the bytes; kernels widen it and add up in f32,
+so no bit changes. `Graph.weights` asks for more: weights are rounded to that dtype first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..jit.reference import bf16_to_f32, f32_to_bf16
+from ..vm.errors import ArgumentError
+from .ir import Graph
+
+#: What `Graph.weights` may be: f32 rounds nothing.
+WEIGHT_DTYPES = ("f32", "bf16", "f16")
+
+
+def round_weights(graph: Graph, dtype: str) -> None:
+    """Have the weights of `graph` rounded to `dtype`. Raises ArgumentError for one that they cannot have."""
+    if dtype not in WEIGHT_DTYPES:
+        raise ArgumentError(f"weights {dtype!r} is unknown; known are {', '.join(WEIGHT_DTYPES)}")
+    graph.weights = dtype
+
+
+def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
+    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: one of WEIGHT_DTYPES."""
+    if rounded == "bf16" or (rounded == "f32" and is_bf16(weight)):
+        return f32_to_bf16(weight), "bf16"
+    half = to_f16(weight)
+    if rounded == "f16" or is_same(half.astype(np.float32), weight):
+        return half, "f16"
+    return weight, "f32"
+
+
+def to_f16(weight: np.ndarray) -> np.ndarray:
+    """Round to f16; what is too large becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return weight.astype(np.float16)
+
+
+def is_bf16(weight: np.ndarray) -> bool:
+    """Return True where bf16 has every value."""
+    return is_same(bf16_to_f32(f32_to_bf16(weight)), weight)
+
+
+def is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return True where two f32 arrays have the same bits."""
+    return np.array_equal(a.view(np.uint32), b.view(np.uint32))
