@@ -20,7 +20,8 @@ MOST_REMEMBERED = 1 << 14  # results of sympy's, which takes milliseconds for ea
 
 
 class floordiv(sympy.Function):  # (a function's name in expressions)
-    """floordiv(a, b) = floor(a / b). What b divides is taken out: floordiv(2*n + 5, 2) is n + 2."""
+    """floordiv(a, b) = floor(a / b). What b divides is taken out: floordiv(2*n + 5, 2) is n + 2. Divisions by
+    numbers that follow each other are one: floordiv(floordiv(n, 2) + 1, 3) is floordiv(n + 2, 6)."""
 
     nargs = 2
     is_integer = True
@@ -36,7 +37,19 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
         rest = sympy.expand(a - whole * b)
         if rest == 0:
             return whole
+        once = _divided_once(rest, b)
+        if once is not None:
+            return whole + cls(*once)
         return whole + cls(rest, b) if whole != 0 else None
+
+
+def _divided_once(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """Return (x + k*d, d*b) where `a` is floordiv(x, d) + k, and k, d and b are numbers, d and b above 0."""
+    number, inner = a.as_coeff_Add()
+    if not (isinstance(inner, floordiv) and number.is_Integer and b.is_Integer and b > 0):
+        return None
+    x, d = inner.args
+    return (sympy.expand(x + number * d), d * b) if d.is_Integer and d > 0 else None
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
