@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo operators test check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
+.PHONY: help dev demo models operators test check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -31,6 +31,7 @@ $(DEPS): pyproject.toml constraints.txt
 	$(INSTALL) scikit-build-core cffi
 	$(INSTALL) `$(PY) -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())'` pip
 	$(INSTALL) --no-build-isolation -e '.[dev]'
+	$(INSTALL) --no-deps --target $(VENV)/vision torchvision pillow # apart: see tests/models/vision.py
 	@touch $@
 
 $(BUILT): $(DEPS) $(C_SOURCES)
@@ -54,6 +55,9 @@ bench: $(BUILT) ## the benchmarks
 
 operators: $(BUILT) ## every operator of PyTorch's test database against eager: docs/operators.md (hours; ARGS='--ops ^add')
 	$(PY) -m tests.opinfo.coverage --page docs/operators.md $(ARGS)
+
+models: $(BUILT) ## families of models against eager: docs/models.md
+	$(PY) -m tests.models.zoo --page docs/models.md $(ARGS)
 
 roofline: $(BUILT) ## every kernel of the encoder with its share of the machine's limits
 	$(PY) benchmarks/roofline.py $(ARGS)
