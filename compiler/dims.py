@@ -54,7 +54,7 @@ def _divided_once(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """Return `a / b` where it is whole, else the sum of its terms that are (of a constant term: its floor)."""
+    """Return `a / b` where it is whole, else the sum of its terms that are; of a constant term its floor."""
     quotient = sympy.cancel(a / b)
     if _is_whole(quotient):
         return sympy.expand(quotient)
