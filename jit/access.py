@@ -28,6 +28,12 @@ class Access:
     lanes_allowed: list[Vec] = field(default_factory=list)
 
 
+def memory_element(dtype: str) -> str:
+    """Return the LLVM type that elements of `dtype` are moved as."""
+    memory = DTYPES[dtype].memory
+    return "i16" if memory == "half" else memory  # masked half vectors would be taken apart
+
+
 class Accessor:
     """Emits the accesses of one buffer (first element at `base`) for the lanes in `mask` (None: all)."""
 
@@ -36,8 +42,7 @@ class Accessor:
         self.base = base
         self.dtype = dtype
         self.mask = mask
-        memory = DTYPES[dtype].memory
-        self.element = "i16" if memory == "half" else memory  # masked half vectors would be taken apart
+        self.element = memory_element(dtype)
         self.align = DTYPES[dtype].bytes
 
     # addresses
@@ -152,7 +157,11 @@ class Accessor:
             else:
                 raw = self._intrinsic("load", kind, start, mask)
             raw = self._along(access, raw)
-        loaded = Vec(f, raw)
+        return self.registers(raw)
+
+    def registers(self, raw: Value) -> Vec:
+        """Return registers for elements as they are in memory."""
+        loaded = Vec(self.f, raw)
         if DTYPES[self.dtype].memory == "half":
             loaded = loaded.convert("bitcast", "half")
         return from_memory(loaded, self.dtype)

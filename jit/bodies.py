@@ -242,6 +242,16 @@ class BodyEmitter:
             raise ValueError(f"body: load of {instr.dtype} from buffer {instr.buffer} of {accessor.dtype}")
         return accessor.load(access).value
 
+    def offset(self, i: int, at: Position) -> Int:
+        """Return which element load or store i, which has no gather index, has in lane 0."""
+        return self._access(self.body[i], at, {})[1].offset
+
+    def registers(self, i: int, raw: Value) -> Value:
+        """Return the value of load i for its elements as they are in memory."""
+        instr = self.body[i]
+        assert instr.buffer is not None
+        return Accessor(self.f, self.addresses[instr.buffer], instr.dtype, None).registers(raw).value
+
     def _store(self, instr: Instr, at: Position, values: Mapping[int, Value]) -> None:
         accessor, access = self._access(instr, at, values)
         if self.body[instr.args[0]].dtype != accessor.dtype:

@@ -17,7 +17,7 @@ from .loops import Loops
 from .reduce import BLOCK, REDUCTIONS, ColumnAccumulator
 from .rows import Pass, Passes, Values
 from .spec import Index, Nest
-from .strip import State, strip
+from .strip import State, each, rounded_down, strip
 from .tiling import Range
 
 MIN_COLUMNS = 3  # fewer, and known so from the spec: not worth their lanes
@@ -76,10 +76,13 @@ class Columns(Passes):
         """How many columns are walked together."""
         return LANES * self.vectors
 
-    def emit(self, outer: tuple[Int, ...], part: Range) -> None:
-        """Emit the work of the columns in `part`, `outer` being the values of the loops before."""
+    def emit(self, parts: Sequence[Range]) -> None:
+        """Emit the work of a tile: `parts` of the loops."""
+        each(self.f, parts[:-2], lambda outer: self._emit_columns(outer, parts[-2]))
+
+    def _emit_columns(self, outer: tuple[Int, ...], part: Range) -> None:
         f = self.f
-        whole = part.count if part.is_multiple(self.step) else f.mul(f.udiv(part.count, self.step), self.step)
+        whole = rounded_down(f, part, self.step)
         rest = f.add(part.begin, whole)
         if self.vectors > 1:
             with f.loop(part.begin, rest, self.step) as loop:

@@ -41,7 +41,7 @@ def emit(f: Function, spec: Concat, sizes: Sequence[Int], schedule: str | None) 
             begin = _share(f, tile.index, count, n_tiles)
             piece.emit(begin, _share(f, f.add(tile.index, 1), count, n_tiles))
     weight = max((piece.weight for piece in pieces), default=1)
-    scratch = tuple(term for piece in pieces if piece.rows is not None for term in piece.rows.scratch)
+    scratch = tuple(term for piece in pieces for term in piece.work.scratch)
     cost = tile_cost(whole.loops, whole.plans, weight)
     return Generated(tiles_of(whole.loops, whole.plans), scratch, cost, "pieces")
 

@@ -2,24 +2,26 @@
 
 Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last
 loop in vectors of LANES (`strip`). A nest with reductions walks each row (`rows`), or, where memory lies
-across the rows, the rows of neighbouring columns together (`columns`).
+across the rows, the rows of neighbouring columns together (`columns`). What lies across the last loop of
+other nests is transposed on the way in (`crossing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from .abi import Generated
 from .bodies import LANES, BodyEmitter, Position
 from .columns import Columns, find_columns
+from .crossing import Blocks, crossing_loads
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
-from .loops import moved_last, simplify
+from .loops import Loops, moved_last, simplify
 from .reduce import REDUCTIONS
 from .rows import Rows, weight
-from .spec import Nest
-from .strip import State, strip
-from .tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of
+from .spec import Nest, Size
+from .strip import State, each, strip
+from .tiling import TILE_BYTES, Range, crossing_loop, plan, shared, tile_cost, tiles_of
 
 SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple of this
 
@@ -30,10 +32,8 @@ def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) ->
         raise ValueError(f"nest kernel: schedule {schedule!r} is unknown; known is rows")
     nest = Emitter(f, spec, sizes)
     nest.emit(*f.params[3:5])
-    scratch = nest.rows.scratch if nest.rows is not None else ()
-    return Generated(
-        tiles_of(nest.loops, nest.plans), scratch, tile_cost(nest.loops, nest.plans, nest.weight), "rows"
-    )
+    tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)
+    return Generated(tiles, nest.work.scratch, cost, "rows")
 
 
 class Emitter:
@@ -61,10 +61,12 @@ class Emitter:
             f, self.loops.body, self.loops.buffers, self.loops.sizes,
             vector_loop=self.last - (columns is not None), addresses=addresses, row_loop=self.last,
         )  # fmt: skip
-        self.rows: Rows | Columns | None = None
+        self.work: Rows | Columns | Blocks | Pointwise
         if row:
-            self.rows = (Rows if columns is None else Columns)(f, self.loops, self.bodies)
-        step = self.rows.step if isinstance(self.rows, Columns) else 1
+            self.work = (Rows if columns is None else Columns)(f, self.loops, self.bodies)
+        else:
+            self.work = _pointwise(f, self.loops, self.bodies)
+        step = self.work.step if isinstance(self.work, Columns) else 1
         self.plans = plan(self.loops, self._traffic(), SHARE_MULTIPLE, row, tile_bytes, step)
         self.weight = sum(weight(i) for i in self.loops.body)
 
@@ -78,40 +80,44 @@ class Emitter:
 
     def emit(self, begin: Int, end: Int) -> None:
         """Emit the work of the tiles begin .. end - 1."""
-        f, rows = self.f, self.rows
-        with shared(f, self.loops, self.plans, begin, end) as parts:
-            if isinstance(rows, Columns):
-                _each(f, parts[:-2], lambda outer: rows.emit(outer, parts[-2]))
-            elif rows is not None:
-                _each(f, parts[:-1], rows.emit)
-            else:
-                _each(f, parts[:-1], lambda outer: _pointwise(f, self.bodies, outer, parts[-1]))
+        with shared(self.f, self.loops, self.plans, begin, end) as parts:
+            self.work.emit(parts)
 
 
-def _each(f: Function, parts: Sequence[Range], inner: Callable[[tuple[Int, ...]], None]) -> None:
-    """Run `inner` at each place in `parts`, as nested loops."""
-
-    def nest(outer: tuple[Int, ...]) -> None:
-        if len(outer) == len(parts):
-            inner(outer)
-            return
-        part = parts[len(outer)]
-        if part.count == 1:
-            nest((*outer, part.begin))
-            return
-        with f.loop(part.begin, part.end(f)) as loop:
-            nest((*outer, loop.index))
-
-    nest(())
+def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Pointwise:
+    """Return what emits a nest without reductions."""
+    crossing = crossing_loop(loops)
+    loads = crossing_loads(loops, crossing)
+    if crossing is None or not loads:
+        return Pointwise(f, bodies)
+    size = loops.domain[crossing]
+    return (
+        Pointwise(f, bodies)
+        if isinstance(size, int) and size < LANES
+        else Blocks(f, loops, bodies, crossing, loads)
+    )
 
 
-def _pointwise(f: Function, bodies: BodyEmitter, outer: tuple[Int, ...], part: Range) -> None:
-    hoisted = bodies.hoistable(len(outer))
-    given = bodies.emit(hoisted, Position((*outer, 0)))
-    ids = [i for i in bodies.ids if i not in given]
+class Pointwise:
+    """Emits nests without reductions, the last loop in vectors."""
 
-    def chunk(index: Int, mask: Value | None, state: State) -> State:
-        bodies.emit(ids, Position((*outer, index), mask), given)
-        return state
+    scratch: tuple[tuple[int, tuple[Size, ...]], ...] = ()
 
-    strip(f, part, 1, chunk)
+    def __init__(self, f: Function, bodies: BodyEmitter) -> None:
+        self.f = f
+        self.bodies = bodies
+
+    def emit(self, parts: Sequence[Range]) -> None:
+        """Emit the work of a tile: `parts` of the loops."""
+        each(self.f, parts[:-1], lambda outer: self._run(outer, parts[-1]))
+
+    def _run(self, outer: tuple[Int, ...], part: Range) -> None:
+        bodies = self.bodies
+        given = bodies.emit(bodies.hoistable(len(outer)), Position((*outer, 0)))
+        ids = [i for i in bodies.ids if i not in given]
+
+        def chunk(index: Int, mask: Value | None, state: State) -> State:
+            bodies.emit(ids, Position((*outer, index), mask), given)
+            return state
+
+        strip(self.f, part, 1, chunk)

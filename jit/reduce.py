@@ -1,8 +1,9 @@
 """Reductions over a row, in one order for every tier.
 
-Where lanes lie along the row (`rows`), element j goes to lane j % 16 of accumulator (j // 16) % 4, in ascending order from the neutral element; the
-accumulators combine as (a0 + a1) + (a2 + a3), their lanes by halves (l + (l + 8), + 4, + 2, + 1). f16 and
-bf16 accumulate in f32 and round once. The number of threads, of tiles or the unrolling has no part in it.
+Where lanes lie along the row (`rows`), element j goes to lane j % 16 of accumulator (j // 16) % 4, in
+ascending order from the neutral element; the accumulators combine as (a0 + a1) + (a2 + a3), their lanes by
+halves (l + (l + 8), + 4, + 2, + 1). f16 and bf16 accumulate in f32 and round once. The number of threads, of
+tiles or the unrolling has no part in it.
 
 Where lanes are columns (`columns`), each column adds up blocks of BLOCK elements in ascending order, each
 from the neutral element, and then the blocks' sums, in f64 where they are floats: one rounding at the end.

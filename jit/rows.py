@@ -19,7 +19,7 @@ from .loops import Loops
 from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
 from .spec import Instr, Size
-from .strip import State, strip
+from .strip import State, each, strip
 from .tiling import Range
 
 # A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
@@ -170,9 +170,9 @@ class Rows(Passes):
         self.accumulators = {i: Accumulators(f, self.body[i].op, self.body[i].dtype) for i in self.reductions}
         self._place_kept(loops.domain[self.row], 1)
 
-    def emit(self, outer: tuple[Int, ...]) -> None:
-        """Emit the work of the row at `outer`, the values of the other loops."""
-        self.emit_passes([Position((*outer, 0))])
+    def emit(self, parts: Sequence[Range]) -> None:
+        """Emit the work of a tile: `parts` of the loops."""
+        each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
 
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""

@@ -1,4 +1,4 @@
-"""The innermost loop: a range of one loop in steps of LANES, unrolled, with a masked tail.
+"""Loops over ranges; the innermost one in steps of LANES, unrolled, with a masked tail.
 
 `chunk(index, mask, state)` emits the work of the lanes index .. index + LANES - 1 (those in `mask`, None:
 all) and returns the next carried state. With an int count the trips are known and no test for empty parts
@@ -19,7 +19,7 @@ Chunk = Callable[[Int, Value | None, State], State]
 
 def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[Value] = ()) -> State:
     """Emit `chunk` over `part`, `unroll` chunks per trip of the main loop; return the state."""
-    whole, main = (_rounded_down(f, part, step) for step in (LANES, LANES * unroll))
+    whole, main = (rounded_down(f, part, step) for step in (LANES, LANES * unroll))
     after_main, after_whole = f.add(part.begin, main), f.add(part.begin, whole)
     values = _trips(f, part.begin, after_main, main, unroll, chunk, list(state))
     if unroll > 1 and not part.is_multiple(LANES * unroll):
@@ -29,7 +29,25 @@ def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[V
     return _tail(f, after_whole, part, f.sub(part.count, whole), chunk, values)
 
 
-def _rounded_down(f: Function, part: Range, step: int) -> Int:
+def each(f: Function, parts: Sequence[Range], inner: Callable[[tuple[Int, ...]], None]) -> None:
+    """Run `inner` at each place in `parts`, as nested loops."""
+
+    def nest(outer: tuple[Int, ...]) -> None:
+        if len(outer) == len(parts):
+            inner(outer)
+            return
+        part = parts[len(outer)]
+        if part.count == 1:
+            nest((*outer, part.begin))
+            return
+        with f.loop(part.begin, part.end(f)) as loop:
+            nest((*outer, loop.index))
+
+    nest(())
+
+
+def rounded_down(f: Function, part: Range, step: int) -> Int:
+    """Return the iterations of `part` in whole steps."""
     return part.count if part.is_multiple(step) else f.mul(f.udiv(part.count, step), step)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 
 from .abi import resolve
+from .bodies import LANES
 from .llvm import Function, Int, Value, multiple_of
 from .loops import Loops
 from .spec import Dim, Size
@@ -74,17 +75,11 @@ def plan(
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
-    be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile. Where an access crosses the last loop, as in a transposition, a
-    tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
+    be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile.
     """
     crossing = None if row else crossing_loop(loops)
     if crossing is not None:
-        last = len(loops.domain) - 1
-        budgets = {crossing: CROSS_TILE[0], last: CROSS_TILE[1]}
-        return [
-            divide(fs, budgets.get(i, 1), multiple if i == last else 1)[0]
-            for i, fs in enumerate(loops.factors)
-        ]
+        return _crossing_plan(loops, crossing, multiple)
     budget = max(tile_bytes // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
@@ -97,6 +92,24 @@ def plan(
         divisors, budget = divide(loops.factors[loop], budget, share)
         plans.append(divisors)
     return plans[::-1]
+
+
+def _crossing_plan(loops: Loops, crossing: int, multiple: int) -> list[Divisors]:
+    """Return the divisors where an access crosses the last loop, as in a transposition.
+
+    A tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
+    What one of them is too short for goes to the other, then to the loops around them.
+    """
+    last = len(loops.domain) - 1
+    length = loops.domain[crossing]
+    spare = CROSS_TILE[0] // max(length, 1) if isinstance(length, int) else 1
+    plans: dict[int, Divisors] = {}
+    plans[last], left = divide(loops.factors[last], CROSS_TILE[1] * max(spare, 1), multiple)
+    plans[crossing], left = divide(loops.factors[crossing], max(CROSS_TILE[0] * left, 1), LANES)
+    for loop in reversed(range(last)):
+        if loop != crossing:
+            plans[loop], left = divide(loops.factors[loop], max(left, 1))
+    return [plans[loop] for loop in range(last + 1)]
 
 
 def crossing_loop(loops: Loops) -> int | None:

@@ -1,15 +1,22 @@
-"""Lanes of vectors exchanged: a 16 x 16 block of f32 transposed in registers, one vector rotated."""
+"""Lanes of vectors exchanged: a 16 x 16 block transposed in registers, one vector rotated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from .bodies import LANES
+from .dtypes import vector
 from .llvm import Function, Value
 
 
 def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """Return the 16 columns of 16 vectors: in 4 rounds, pairs of rows exchange their off-diagonal blocks."""
+    """Return the 16 columns of 16 vectors: in 4 rounds, pairs of rows exchange their off-diagonal blocks.
+
+    Bytes are interleaved instead, for which there are instructions: with row and column written as 8 bits,
+    each round rotates them by one.
+    """
+    if rows[0].type == vector("i8", LANES):
+        return _interleaved(f, rows)
     block = list(rows)
     step = LANES // 2
     while step:
@@ -20,6 +27,19 @@ def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
                 upper = [lane + step if not lane & step else LANES + lane for lane in range(LANES)]
                 block[i], block[i + step] = _shuffle(f, a, b, lower), _shuffle(f, a, b, upper)
         step //= 2
+    return block
+
+
+def _interleaved(f: Function, rows: Sequence[Value]) -> list[Value]:
+    half = LANES // 2
+    block = list(rows)
+    for _ in range(half.bit_length()):
+        pairs = list(zip(block[:half], block[half:], strict=True))
+        block = [
+            _shuffle(f, a, b, [first + lane // 2 + LANES * (lane % 2) for lane in range(LANES)])
+            for a, b in pairs
+            for first in (0, half)
+        ]
     return block
 
 
