@@ -194,8 +194,8 @@ class Accessor:
         zero = Value(kind, "zeroinitializer")
         return self.f.call(kind, mangled, place, Value("i32", str(self.align)), mask, zero)
 
-    def store(self, access: Access, value: Vec) -> None:
-        """Emit the store of registers. Without a stride: lane 0 only."""
+    def store(self, access: Access, value: Vec, streams: bool = False) -> None:
+        """Emit the store of registers. Without a stride: lane 0 only. `streams`: see `Position`."""
         f = self.f
         raw = to_memory(value, self.dtype)
         if raw.element == "half":
@@ -213,7 +213,9 @@ class Accessor:
                 f.store(first, f.at(self.base, self.element, access.offset), self.align)
                 return
             start, row_mask = self._row(access, lanes)
-            if row_mask is None:
+            if row_mask is None and streams:
+                f.stream(self._along(access, raw.value), start)
+            elif row_mask is None:
                 f.store(self._along(access, raw.value), start, self.align)
             else:
                 self._masked_store("store", "p0", self._along(access, raw.value), start, row_mask)

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
-from .abi import RT_SCRATCH
+from .abi import RT_SCRATCH, resolve
 from .access import memory_element
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
 from .loops import Loops
+from .spec import Index
 from .strip import each, rounded_down
 from .tiling import Range
 from .transpose import transpose
 
 BLOCK = LANES * LANES
+LINE = 64  # bytes of a cache line
+STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
 
 def crossing_loads(loops: Loops, crossing: int | None) -> list[int]:
@@ -69,6 +73,32 @@ class Blocks:
             self.places[i] = place
             place = f.at(place, "i8", n_bytes)
         self.scratch = ((sum(sizes), ()),)
+        self.streams = self._streams()
+
+    def _streams(self) -> Value | bool:
+        """Return whether stores go past the caches.
+
+        So they do where there is one output, too large for the caches close by, and every vector stored is
+        whole cache lines: these lie far from each other, and each would be read before it is written, at the
+        latency of memory.
+        """
+        f, bodies = self.f, self.bodies
+        first, *others = [i for i in bodies.body if i.op == "store"]
+        assert first.buffer is not None
+        buffer, place = bodies.buffers[first.buffer], first.index[-1:]
+        n_bytes = DTYPES[buffer.dtype].bytes
+        is_along = place == (Index(loop=self.last),) and all(x.value is None for x in first.index)
+        sizes = [resolve(size, bodies.sizes) for size in buffer.shape]
+        total = reduce(f.mul, sizes, n_bytes)
+        is_small = isinstance(total, int) and total < STREAM_BYTES
+        if others or not is_along or is_small or n_bytes * LANES % LINE:
+            return False
+        address = f.op("i64", f"ptrtoint ptr {bodies.addresses[first.buffer].name} to i64")
+        pitch = f.i64(f.mul(sizes[-1], n_bytes))
+        low = f.op("i64", f"or i64 {address.name}, {pitch.name}")
+        low = f.op("i64", f"and i64 {low.name}, {LINE - 1}")
+        is_aligned = f.op("i1", f"icmp eq i64 {low.name}, 0")
+        return f.op("i1", f"and i1 {is_aligned.name}, {f.less(STREAM_BYTES - 1, total).name}")
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
@@ -85,8 +115,17 @@ class Blocks:
         """Emit the whole blocks, then what is left: the ends of their columns and the last rows."""
         f = self.f
         after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (crossing, last))
-        with f.loop(crossing.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
-            self._block(self._at(outer, i.index, j.index))
+
+        def blocks() -> None:
+            with f.loop(crossing.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
+                self._block(self._at(outer, i.index, j.index), False)
+
+        def streamed() -> None:
+            with f.loop(last.begin, ends, LANES) as j, f.loop(crossing.begin, after, LANES) as i:
+                self._block(self._at(outer, i.index, j.index), True)
+            f.fence()
+
+        f.either(self.streams, streamed, blocks)
         first, end = crossing.begin, last.end(f)
         if last.is_multiple(LANES):
             if crossing.is_multiple(LANES):
@@ -104,7 +143,7 @@ class Blocks:
         is_whole = f.less(index, after)
         return f.op("i64", f"select i1 {is_whole.name}, i64 {f.i64(ends).name}, i64 {f.i64(begin).name}")
 
-    def _block(self, at: Position) -> None:
+    def _block(self, at: Position, streams: bool) -> None:
         f = self.f
         following = replace(at, loops=(*at.loops[: self.last], f.add(at.loops[self.last], 1)))
         for i in self.loads:
@@ -112,7 +151,7 @@ class Blocks:
             stride = f.i64(f.sub(self.bodies.offset(i, following), first))
             source = f.at(self._source(i), element, first)
             f.call_part(f"transpose_{element}", _define(element), source, stride, self.places[i])
-        self._body(at, LANES)
+        self._body(replace(at, streams=streams), LANES)
 
     def _edge(self, at: Position, rows: Int, columns: Int) -> None:
         f = self.f

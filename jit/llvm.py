@@ -261,6 +261,15 @@ class Function:
         """Store `value` at `address`."""
         self.do(f"store {value.type} {value.name}, ptr {address.name}, align {align}")
 
+    def stream(self, value: Value, address: Value) -> None:
+        """Store `value`, whole cache lines, past the caches; `fence` before others read it."""
+        self.declarations["!0"] = "!0 = !{i32 1}"
+        self.do(f"store {value.type} {value.name}, ptr {address.name}, align 64, !nontemporal !0")
+
+    def fence(self) -> None:
+        """Order streamed stores before all that follows."""
+        self.do("fence seq_cst")
+
     def splat(self, value: Value, lanes: int) -> Value:
         """Return the vector with `value` in every lane."""
         vector = f"<{lanes} x {value.type}>"

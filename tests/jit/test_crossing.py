@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.dtypes import DTYPES
+from shapevm.jit.execute import Kernel
 from shapevm.jit.spec import Concat, Index, Nest, Piece
 
 from . import nests
 from .nests import Body, K, M, N, at
-from .test_nest import random, run
+from .test_nest import HOST_TARGETS, random, run
 
 
 def permuted(dtype: str = "f32") -> Nest:
@@ -74,6 +75,30 @@ def test_a_piece_of_a_concatenation_is_transposed():
     x, y = random((40, 35), "f32", "x"), random((35, 40), "f32", "y")
     found = run(Concat(3, buffers, pieces), (35, 40, 80), [x, y])[0]
     np.testing.assert_array_equal(found, np.concatenate([x.T, y], 1))
+
+
+@pytest.mark.parametrize("shift", [0, 4])
+@pytest.mark.parametrize(
+    ("dtype", "dims"), [("f32", (1040, 1024)), ("f64", (520, 1032)), ("i32", (1056, 1001))]
+)
+def test_large_outputs_go_past_the_caches_where_lines_are_whole(dtype, dims, shift):
+    x = random(dims[::-1], dtype, "x")
+    for target, exact in [(t, e) for t in HOST_TARGETS for e in (dims, None)]:
+        memory = np.zeros(x.nbytes + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + shift * DTYPES[dtype].bytes
+        out = memory[start : start + x.nbytes].view(x.dtype).reshape(dims)
+        kernel = Kernel(compile_kernel(nests.transpose(dtype=dtype), exact, target))
+        kernel.run([x, out], dims, [(2, kernel.n_tiles(dims)), (0, 2)])
+        np.testing.assert_array_equal(out, x.T)
+        assert not memory[:start].any() and not memory[start + x.nbytes :].any()
+
+
+def test_only_large_outputs_of_whole_lines_are_streamed():
+    def is_streamed(dtype: str, dims: tuple[int, int] | None) -> bool:
+        return "nontemporal" in compile_kernel(nests.transpose(dtype=dtype), dims, keep_ir=True).llvm_ir
+
+    assert is_streamed("f32", (2048, 2048)) and is_streamed("f32", None)
+    assert not is_streamed("f32", (64, 64)) and not is_streamed("u8", (4096, 4096))
 
 
 def test_blocks_are_in_scratch_and_short_columns_need_none():
