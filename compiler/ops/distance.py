@@ -36,11 +36,11 @@ def pdist(b: Builder, x: Value, p: float = 2) -> Value:
     if not isinstance(n, int):
         raise UnsupportedOp("pdist: the number of rows depends on the input; use torch.cdist instead")
     first, second = np.triu_indices(n, 1)
-    rows = (
+    one, other = (
         b.one("gather", x, b.constant(places.astype(np.int64), "i64", ""), axis=0)
         for places in (first, second)
     )
-    return _norm_of_difference(b, *rows, p)
+    return _norm_of_difference(b, one, other, p)
 
 
 # Bags of embeddings -----------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ sizes differ by position (adaptive pooling) take their elements by index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product as combinations
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import sympy
@@ -32,7 +33,8 @@ LONGEST_CHAIN = 64
 Ints = int | Sequence[int]
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)
+class Window:
     """Windows along one axis: number i of `count` has `size` elements, from i * stride - before in steps of
     `dilation`. `before` and `after`: the padding that they need."""
 
@@ -170,7 +172,8 @@ def _max_pool(n: int) -> Callable[..., Value]:
 
 def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
     def expand(b: Builder, x: Value, kernel: Ints, *settings: Any) -> tuple[Value, Value]:
-        stride, padding, dilation, ceil_mode = (*settings, *((), 0, 1, False)[len(settings) :])
+        defaults: tuple[Any, ...] = ((), 0, 1, False)
+        stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) :])
         op, kernel = f"max_pool{n}d", each_axis(kernel, n)
         windows = windows_of(b, op, x, kernel, stride, padding, dilation, ceil_mode)
         values = _max_pool(n)(b, x, kernel, stride, padding, dilation, ceil_mode)

@@ -48,7 +48,7 @@ def _sizes_and_scales(
     b: Builder, x: Value, n: int, sizes: Sequence[DimExpr] | None, scales: Scales
 ) -> tuple[list[DimExpr], list[float | None]]:
     """Return the last axes' new sizes, and the scales that positions are computed by."""
-    given = list(scales) if scales else [None] * n
+    given: list[float | None] = list(scales) if scales else [None] * n
     if sizes is not None:
         return list(sizes), given
     old = B.shape_of(x)[-n:]
