@@ -118,11 +118,11 @@ def _digamma(x: Array) -> Array:
 
 def _zeta(s: Array, q: Array) -> Array:
     total, a = np.zeros_like(s), q.copy()
-    left = np.nonzero((a > -4086) & (a < 20))
-    while left[0].size:
+    left = (a > -4086) & (a < 20)
+    while left.any():
         total[left] += a[left] ** -s[left]
         a[left] += 1
-        left = tuple(index[a[left] < 20] for index in left)
+        left &= a < 20
     head = total
     total = total + a ** (1 - s) / (s - 1) + a**-s / 2
     factor = s * a ** (-s - 1)

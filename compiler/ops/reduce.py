@@ -360,6 +360,11 @@ def vector_norm(
     return B.in_f32(b, compute, x)
 
 
+def dist(b: Builder, x: Value, other: Value, p: float = 2) -> Value:
+    """The vector norm of x - other."""
+    return vector_norm(b, B.pointwise(b, "sub", x, other), p)
+
+
 def _cast_then_reduce(function: Callable[..., Value]) -> Callable[..., Value]:
     """Overloads without dims but with a dtype."""
     return lambda b, x, *, dtype=None: function(b, x, dtype=dtype)
@@ -389,4 +394,5 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.std.dim",), _root_of(_var_dim)),
     Composite(("aten.std.default",), _root_of(_var_all)),
     Composite(("aten.linalg_vector_norm.default",), vector_norm),
+    Composite(("aten.dist.default",), dist),
 )
