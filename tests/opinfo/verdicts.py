@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 import shapevm
 from shapevm.settings import settings
 
+from ..quick_export import keep_what_torch_recomputes
 from .cases import OPEN, SEED, Call, Cell, Together
 from .family import family
 
@@ -40,29 +40,7 @@ def prepare() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable()
-    _keep_what_torch_recomputes()
-
-
-def _keep_what_torch_recomputes() -> None:
-    """torch walks all its operators at every export and decomposition, and makes the same annotations for
-    each; between our cases no operator is added. A program of few operators takes a third of the time."""
-    import torch._ops
-    from shapevm.compiler.frontends import exported_program as frontend
-    from torch._export import utils
-    from torch.export import decomp_utils, exported_program
-
-    collect = functools.cache(utils._collect_all_valid_cia_ops)
-    for module in (utils, decomp_utils, exported_program):
-        module._collect_all_valid_cia_ops = collect
-    frontend.decomposition_table = functools.cache(frontend.decomposition_table)
-    torch._ops.Callable = _Annotation
-
-
-class _Annotation(Callable):  # type: ignore[type-arg]
-    """typing's `Callable` without its slow `Callable[...]`, whose value nobody reads."""
-
-    def __class_getitem__(cls, item: Any) -> type:
-        return cls
+    keep_what_torch_recomputes()
 
 
 def judge_group(cells: Sequence[Cell], cases: Sequence[Sequence[Call]], mode: str) -> list[list[Verdict]]:
