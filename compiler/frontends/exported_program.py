@@ -27,9 +27,11 @@ from ..ir import Graph
 from ..ops.conditions import add_guard
 from ..types import TensorType
 from .dynamic_shapes import named_sizes
+from .functional import functional
 from .fx_nodes import FxImporter, array_of
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
+from .recurrent import layers_are_scans
 from .symbols import Symbols
 from .tree import signature_of, structure_of
 
@@ -70,9 +72,10 @@ def _sizes_are_alike() -> AbstractContextManager[None]:
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    return torch.export.export(
-        model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-    )
+    with layers_are_scans():
+        return torch.export.export(
+            model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
+        )
 
 
 def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -109,7 +112,8 @@ def import_program(
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
-    return ProgramImporter(decompose(program), name, dynamic_shapes, guards, fallback == "torch").run()
+    plain = functional(program) or decompose(program)
+    return ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch").run()
 
 
 class ProgramImporter(FxImporter):
@@ -132,11 +136,11 @@ class ProgramImporter(FxImporter):
     def run(self) -> Graph:
         """Import everything and return the graph."""
         nodes = list(self.program.graph.nodes)
-        self.require_nodes(nodes)
+        self.require_all(self.program.graph_module)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
         self._fix_sizes()
         self._add_guards()
-        self.import_nodes(nodes)
+        self.import_nodes(self.program.graph_module)
         self._add_outputs(next(node for node in nodes if node.op == "output"))
         return self.graph
 

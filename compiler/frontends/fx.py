@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...pytree import LEAF, Structure, n_leaves, paths, to_json
 from ..errors import UnsupportedOp
-from ..ir import Graph
+from ..ir import Graph, Value
 from ..ops import build as B
 from ..ops.conditions import add_guard
 from .dynamic_shapes import axis_dim
@@ -126,7 +126,7 @@ class GraphModuleImporter(FxImporter):
         names = self.graph.inputs
         signature = {"positional": list(names), "parameters": dict.fromkeys(names, LEAF)}
         self.graph.structure["inputs"] = to_json(signature)
-        self._walk()
+        self.import_nodes(self.module)
         found = self.nodes[-1].args[0]
         structure = structure_of_result(found)
         self.graph.structure["outputs"] = to_json(structure)
@@ -147,7 +147,7 @@ class GraphModuleImporter(FxImporter):
         self._begin(inputs, constants)
         for condition in self._assumed():
             narrow(self.graph.symbols, condition)
-        self._walk()
+        self.import_nodes(self.module)
         if self._changed:
             raise UnsupportedOp("the graph changes an input in place; functionalise it first")
         self.graph.outputs = [f"output.{i}" for i in range(len(results))]
@@ -157,36 +157,29 @@ class GraphModuleImporter(FxImporter):
     def _begin(
         self, inputs: Sequence[torch.fx.Node], constants: Mapping[torch.fx.Node, torch.Tensor]
     ) -> None:
-        self.require_nodes(node for node in self.nodes if not _is_new_value(node))
+        self.require_all(self.module)
         for node in inputs:
             if node.meta["val"] is not None:
                 self.values[node] = self.add_input(str(node.target), node)
         for node, tensor in constants.items():
             self.values[node] = self.add_constant(tensor, str(node.target))
 
-    def _walk(self) -> None:
-        for node in self.nodes:
-            if node.op == "get_attr":
-                self.values[node] = self._attribute(node)
-            elif node.op == "call_function" and _is_new_value(node):
-                self._change(node)
-            elif node.op == "call_function":
-                self.import_nodes([node])
+    def is_own(self, node: torch.fx.Node) -> bool:
+        """See FxImporter."""
+        return _is_new_value(node) or super().is_own(node)
 
-    def _attribute(self, node: torch.fx.Node) -> Any:
-        found: Any = self.module
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
-        return self.add_constant(found, str(node.target)) if isinstance(found, torch.Tensor) else found
+    def _import_node(self, node: torch.fx.Node) -> Any:
+        return self._change(node) if _is_new_value(node) else super()._import_node(node)
 
-    def _change(self, node: torch.fx.Node) -> None:
+    def _change(self, node: torch.fx.Node) -> Value:
         """Note an input's new value, which is what later nodes see of it."""
         target, source = (cast(torch.fx.Node, arg) for arg in node.args[:2])
         self.builder.source = source_of(node)
         wanted = self.type_of(target.meta["val"])
         new = B.expand(self.builder, B.cast_to(self.builder, self.values[source], wanted.dtype), wanted.shape)
         self._changed.setdefault(target, self.values[target])
-        self.values[node] = self.values[target] = new
+        self.values[target] = new
+        return new
 
     def _add_changed(self) -> None:
         """Outputs behind those of the user: new values of inputs that the module changes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from ..sizes import sizes_named
 from ..types import ScalarType, TensorType
+from .control import import_control, is_control
 from .dtypes import dtype_name
 from .fallback import Complex, Fallback, is_complex, leaves, reason_against
 from .importer import Importer
@@ -44,17 +45,43 @@ class FxImporter(Importer):
         self._floats: dict[str, Value] = {}  # read from tensors, by torch's symbol
         self._node: torch.fx.Node | None = None  # the one that is being converted
 
-    def require_nodes(self, nodes: Iterable[torch.fx.Node]) -> None:
-        """Raise UnsupportedOp naming all operators of `nodes` that can neither be compiled nor called."""
-        operators = [node for node in nodes if is_operator(node) and not is_item(node) and not is_check(node)]
+    def require_all(self, module: torch.fx.GraphModule) -> None:
+        """Raise UnsupportedOp naming all operators of `module`, those of functions that it hands to operators
+        included, that can neither be compiled nor called."""
+        operators = [node for node in all_nodes(module) if is_operator(node) and not self.is_own(node)]
         refused = [node for node in operators if not self.may_call_torch or reason_against(node)]
         self.require((overload_of(node), source_of(node)) for node in refused)
 
-    def import_nodes(self, nodes: Iterable[torch.fx.Node]) -> None:
-        """Append what the calls among `nodes` do."""
-        for node in nodes:
-            if node.op == "call_function":
+    def is_own(self, node: torch.fx.Node) -> bool:
+        """Return True for operators that the importer does itself."""
+        return is_item(node) or is_check(node) or is_control(node)
+
+    def import_nodes(self, module: torch.fx.GraphModule) -> None:
+        """Append what the nodes of `module` do. Its placeholders have their values already."""
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                self.values[node] = self._attribute(module, node)
+            elif node.op == "call_function":
                 self.values[node] = self._import_node(node)
+
+    def import_region(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
+        """Append what a function of the model does; return its results. What it brings into being is
+        forgotten: it may not run."""
+        constants, known = dict(self._constants), set(self._fallback.known)
+        nodes = list(module.graph.nodes)
+        holes = [node for node in nodes if node.op == "placeholder"]
+        self.values.update(zip(holes, operands, strict=True))
+        self._fallback.known |= {str(operand) for operand in operands if isinstance(operand, sympy.Symbol)}
+        self.import_nodes(module)
+        self._constants, self._fallback.known = constants, known
+        found = nodes[-1].args[0]
+        return [self.values_of(result) for result in (found if isinstance(found, list | tuple) else [found])]
+
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+        found: Any = module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return self.add_constant(found, str(node.target)) if isinstance(found, torch.Tensor) else found
 
     # Inputs, constants, outputs
 
@@ -104,7 +131,9 @@ class FxImporter(Importer):
             return self._import_check(node)
         if is_complex(node):
             return self._import_complex(node)
-        self._node = node
+        self._node, self.builder.source = node, source_of(node)
+        if is_control(node):
+            return import_control(self, node)
         args, kwargs = self._arguments(node)
         n_nodes = len(self.builder.block.nodes)
         self.builder.new_sizes = self._new_sizes(found)
@@ -251,6 +280,15 @@ class FxImporter(Importer):
                         f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}",
                         source=source_of(node),
                     )
+
+
+def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    """Yield the nodes of a module's graph and of those that it hands to operators."""
+    for node in module.graph.nodes:
+        yield node
+        found = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(found, torch.fx.GraphModule):
+            yield from all_nodes(found)
 
 
 def is_operator(node: torch.fx.Node) -> bool:

@@ -1,0 +1,217 @@
+"""Control flow: torch's operators that take functions become `if` and `while` nodes.
+
+`cond` and `while_loop` are these nodes; `map` and `scan` are loops over the rows of their inputs, whose
+results are put into place row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from ..errors import UnsupportedOp
+from ..ir import Block, Node, Value
+from ..ops import build as B
+from ..ops.conditions import truth
+from ..types import INT, ScalarType, TensorType, Type, types_equal
+
+if TYPE_CHECKING:
+    from .fx_nodes import FxImporter
+
+Step = Callable[[Value, list[Value]], list[Value]]
+
+
+def import_control(importer: FxImporter, node: torch.fx.Node) -> list[Any] | None:
+    """Append what a call of an operator that takes functions does; None where its kind is not known here."""
+    rule = _RULES.get(str(node.target))
+    return None if rule is None else rule(importer, node)
+
+
+def is_control(node: torch.fx.Node) -> bool:
+    """Return True for operators that `import_control` knows."""
+    return isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) in _RULES
+
+
+def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
+    b = importer.builder
+    condition = _truth(importer, node.args[0])
+    operands = [
+        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
+    ]
+    graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[1:3]]
+    blocks = [_block(importer, [], lambda g=graph: importer.import_region(g, operands)) for graph in graphs]
+    wanted = _result_types(importer, node)
+    _require_types(node, "a branch returns", wanted, *blocks)
+    return list(b.insert(Node("if", [condition], regions=blocks), wanted))
+
+
+def _while_loop(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
+    b = importer.builder
+    graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[:2]]
+    carried = [importer.output_value(operand) for operand in _operands(importer, node, 2)]
+    rest = [
+        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
+    ]
+    wanted = _result_types(importer, node)
+
+    def block(graph: torch.fx.GraphModule, is_condition: bool) -> Block:
+        holes = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+        params = [Value(b.graph.new_name("p"), _type(importer, hole)) for hole in holes[: len(carried)]]
+
+        def results() -> list[Any]:
+            made = importer.import_region(graph, [*map(_operand, params), *rest])
+            return [_truth(importer, made[0])] if is_condition else made
+
+        return _block(importer, params, results)
+
+    blocks = [block(graph, i == 0) for i, graph in enumerate(graphs)]
+    _require_types(node, "its body returns", wanted, blocks[1])
+    _require_types(node, "it starts with", wanted, Block(results=carried))
+    return [_operand(result) for result in b.insert(Node("while", carried, regions=blocks), wanted)]
+
+
+def _map(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
+    xs, rest = _operands(importer, node, 1), _operands(importer, node, 2)
+    graph = importer.values[cast(torch.fx.Node, node.args[0])]
+    wanted = [cast(TensorType, type) for type in _result_types(importer, node)]
+
+    def step(row: Value, made: list[Value]) -> list[Value]:
+        rows = importer.import_region(graph, [*(_row(importer, x, row) for x in xs), *rest])
+        return [_placed(importer, whole, part, row) for whole, part in zip(made, rows, strict=True)]
+
+    return _for_each(importer, node, B.shape_of(xs[0])[0], _empty(importer, wanted), step)
+
+
+def _scan(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
+    init, xs = _operands(importer, node, 1), _operands(importer, node, 2)
+    rest = [
+        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
+    ]
+    graph = importer.values[cast(torch.fx.Node, node.args[0])]
+    wanted = [cast(TensorType, type) for type in _result_types(importer, node)][len(init) :]
+
+    def step(row: Value, made: list[Value]) -> list[Value]:
+        state, wholes = made[: len(init)], made[len(init) :]
+        found = importer.import_region(graph, [*state, *(_row(importer, x, row) for x in xs), *rest])
+        parts = zip(wholes, found[len(init) :], strict=True)
+        return [*found[: len(init)], *(_placed(importer, whole, part, row) for whole, part in parts)]
+
+    return _for_each(importer, node, B.shape_of(xs[0])[0], [*init, *_empty(importer, wanted)], step)
+
+
+_RULES: dict[str, Callable[[FxImporter, torch.fx.Node], list[Any]]] = {
+    "cond": _cond,
+    "while_loop": _while_loop,
+    "map_impl": _map,
+    "scan": _scan,
+}
+
+
+# Loops over rows ------------------------------------------------------------------------------------
+
+
+def _for_each(
+    importer: FxImporter, node: torch.fx.Node, length: Any, carried: Sequence[Value], step: Step
+) -> list[Any]:
+    """Run `step(row, carried)` for the rows 0 .. length - 1, `row` a 0-d i64 tensor."""
+    b = importer.builder
+    types: list[Type] = [INT, *(value.type for value in carried)]
+    blocks = []
+    for is_condition in (True, False):
+        params = [Value(b.graph.new_name("p"), type) for type in types]
+
+        def results(params: list[Value] = params, is_condition: bool = is_condition) -> list[Value]:
+            if is_condition:
+                return [b.one("int_lt", params[0], b.size(length))]
+            made = step(b.one("scalar", params[0], dtype="i64"), params[1:])
+            return [b.one("int_add", params[0], b.size(1)), *made]
+
+        blocks.append(_block(importer, params, results))
+    _require_types(node, "its function returns", types, blocks[1])
+    start = b.one("int_sub", b.size(0), b.size(0))
+    return b.insert(Node("while", [start, *carried], regions=blocks), types)[1:]
+
+
+def _empty(importer: FxImporter, types: Sequence[TensorType]) -> list[Value]:
+    return [B.full(importer.builder, 0, type.dtype, type.shape) for type in types]
+
+
+def _row(importer: FxImporter, x: Value, row: Value) -> Value:
+    """Return x[row]."""
+    return importer.builder.one("gather", x, row, axis=0)
+
+
+def _placed(importer: FxImporter, whole: Value, part: Value, row: Value) -> Value:
+    """Return `whole` with `part` in place of its row `row`."""
+    b, shape = importer.builder, B.shape_of(whole)
+    here = B.pointwise(b, "eq", B.iota(b, shape[0], 0, len(shape)), row)
+    return B.where(b, here, B.add_axis(b, part, 0), whole)
+
+
+# Blocks ---------------------------------------------------------------------------------------------
+
+
+def _block(importer: FxImporter, params: list[Value], results: Callable[[], list[Any]]) -> Block:
+    """Return the block that `results` fills."""
+    block = Block(params=params)
+    outer, importer.builder.block = importer.builder.block, block
+    try:
+        block.results = [importer.output_value(leaf) for leaf in results()]
+    finally:
+        importer.builder.block = outer
+    return block
+
+
+def _operands(importer: FxImporter, node: torch.fx.Node, position: int) -> list[Any]:
+    """Return the items of a call's argument that is a list; it may be left out."""
+    args = node.args[position] if position < len(node.args) else ()
+    return [importer.values_of(arg) for arg in cast(Sequence[Any], args)]
+
+
+def _truth(importer: FxImporter, condition: Any) -> Value:
+    """Return a predicate as a bool value."""
+    b, found = importer.builder, condition
+    if isinstance(condition, torch.fx.Node):
+        found = importer.values[condition]
+    if isinstance(found, torch.SymBool):
+        return truth(b, importer.symbols.condition(found))
+    if isinstance(found, bool):
+        return b.one("literal", value=found)
+    return b.one("item", B.cast_to(b, found, "bool")) if _is_tensor(found) else found
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Value) and isinstance(value.type, TensorType)
+
+
+def _operand(value: Value) -> Any:
+    """Return a value as the importer holds it: an int with a name is its symbol."""
+    known = isinstance(value.type, ScalarType) and value.type.expr is not None
+    return value.type.expr if known else value  # type: ignore[union-attr]
+
+
+def _type(importer: FxImporter, found: Any) -> Type:
+    if isinstance(found, torch.Tensor):
+        return importer.type_of(found)
+    if isinstance(found, torch.SymInt) and found.node.expr.is_Symbol:
+        return ScalarType("int", importer.symbols.dim(found))
+    raise UnsupportedOp(
+        f"control flow hands on {found!r}; only tensors, and ints that change, can be compiled"
+    )
+
+
+def _result_types(importer: FxImporter, node: torch.fx.Node) -> list[Type]:
+    return [_type(importer, found) for found in node.meta["val"]]
+
+
+def _require_types(node: torch.fx.Node, what: str, wanted: Sequence[Type], *blocks: Block) -> None:
+    """Raise UnsupportedOp where blocks yield other types."""
+    for block in blocks:
+        for value, type in zip(block.results, wanted, strict=True):
+            if not types_equal(value.type, type):
+                raise UnsupportedOp(
+                    f"{node.target}: {what} {value.type} where {type} is needed; "
+                    "its tensors must have the same sizes and dtypes whichever way the program goes"
+                )
