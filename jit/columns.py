@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import gcd
 
 from .bodies import LANES, BodyEmitter, Position, find_depends
 from .dtypes import DTYPES
@@ -21,8 +22,7 @@ from .strip import State, each, rounded_down, strip
 from .tiling import Range
 
 MIN_COLUMNS = 3  # fewer, and known so from the spec: not worth their lanes
-SIDE_BY_SIDE = 4  # vectors of columns that one pass of few instructions walks down together
-SIDE_BY_SIDE_STAGED = 2  # ... where each row is walked more than once, and must stay in cache
+SIDE_BY_SIDE = 4  # vectors of columns that walk down together: 256 bytes of f32 from each row
 
 
 def find_columns(spec: Nest) -> int | None:
@@ -60,21 +60,15 @@ def _innermost(spec: Nest, index: Sequence[Index], buffer: int) -> Index:
 class Columns(Passes):
     """The passes over rows that run across memory; the loops end with the columns and the row."""
 
+    step = LANES * SIDE_BY_SIDE  # how many columns walk together
+
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
         self.columns = self.row - 1
         self.accumulators = {
             i: ColumnAccumulator(f, self.body[i].op, self.body[i].dtype) for i in self.reductions
         }
-        is_short = all(p.is_short(bodies) for p in self.passes)
-        n_walks = sum(bool(p.ids) for p in self.passes)
-        self.vectors = (SIDE_BY_SIDE if n_walks == 1 else SIDE_BY_SIDE_STAGED) if is_short else 1
-        self._place_kept(loops.domain[self.row], LANES * self.vectors)
-
-    @property
-    def step(self) -> int:
-        """How many columns are walked together."""
-        return LANES * self.vectors
+        self._place_kept(loops.domain[self.row], self.step)
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
@@ -84,13 +78,13 @@ class Columns(Passes):
         f = self.f
         whole = rounded_down(f, part, self.step)
         rest = f.add(part.begin, whole)
-        if self.vectors > 1:
+        if whole != 0:
             with f.loop(part.begin, rest, self.step) as loop:
-                firsts = [f.add(loop.index, LANES * v) for v in range(self.vectors)]
+                firsts = [f.add(loop.index, LANES * v) for v in range(SIDE_BY_SIDE)]
                 self.emit_passes([Position((*outer, first, 0)) for first in firsts])
-            if part.is_multiple(self.step):
-                return
-            part = Range(rest, f.sub(part.count, whole), part.multiple)
+        if part.is_multiple(self.step):
+            return
+        part = Range(rest, f.sub(part.count, whole), gcd(part.known, self.step))
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             self.emit_passes([Position((*outer, index, 0), mask)])
