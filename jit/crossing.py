@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
 
 from .abi import RT_SCRATCH, resolve
 from .access import memory_element
@@ -89,7 +88,9 @@ class Blocks:
         n_bytes = DTYPES[buffer.dtype].bytes
         is_along = place == (Index(loop=self.last),) and all(x.value is None for x in first.index)
         sizes = [resolve(size, bodies.sizes) for size in buffer.shape]
-        total = reduce(f.mul, sizes, n_bytes)
+        total: Int = n_bytes
+        for size in sizes:
+            total = f.mul(total, size)
         is_small = isinstance(total, int) and total < STREAM_BYTES
         if others or not is_along or is_small or n_bytes * LANES % LINE:
             return False
