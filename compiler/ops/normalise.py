@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..dims import DimExpr
-from ..errors import ShapeError
+from ..errors import ShapeError, UnsupportedOp
 from ..ir import Builder, Node, Value
 from ..types import FLOAT_DTYPES, Type
 from . import build as B
@@ -296,6 +296,26 @@ def batch_norm(
     return result, empty, empty
 
 
+def batch_norm_in_evaluation(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    """Batch normalisation with the running statistics as they are. Raises UnsupportedOp in training."""
+    if mean is None or variance is None:
+        return _by_own_statistics(b, x, weight, bias, eps)[0]
+    if training:
+        raise UnsupportedOp("batch_norm: training is True, which changes the running statistics in place")
+    return batch_norm(b, x, weight, bias, mean, variance, momentum, eps)[0]
+
+
 def batch_norm_by_batch(
     b: Builder,
     x: Value,
@@ -414,6 +434,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.rms_norm.default",), lambda b, *args: rms_norm(b, *args)[0], "x / its root mean square"),
     Composite(("aten._fused_rms_norm.default",), rms_norm),
     Composite(("aten._native_batch_norm_legit_no_training.default",), batch_norm),
+    Composite(("aten.batch_norm.default",), batch_norm_in_evaluation),
     Composite(("aten._native_batch_norm_legit.no_stats",), batch_norm_by_batch),
     Composite(("aten._native_batch_norm_legit_functional.default",), batch_norm_functional),
     Composite(("aten.native_group_norm.default",), native_group_norm),

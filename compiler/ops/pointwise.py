@@ -133,6 +133,8 @@ _ROUNDINGS = ("floor", "ceil", "round", "trunc")
 _PROMOTING = {
     "maximum.default": "maximum",
     "minimum.default": "minimum",
+    "max.other": "maximum",
+    "min.other": "minimum",
     "floor_divide.default": "floordiv",
     "floor_divide.Scalar": "floordiv",
     "remainder.Tensor": "mod",

@@ -37,6 +37,7 @@ class Model:
     these sizes. `dims`: bounds of each size, (min, max) or (min, max, multiple). `axes`: the dynamic axes of
     each argument, nested as the arguments are, with names of `dims`, or text such as "past + length".
     `shapes`: three sizes to compare at; the model is exported at `example`, or at the last of them.
+    `automatic`: sizes of which torch.export finds out by itself what must hold of them.
     """
 
     make: Callable[[], torch.nn.Module]
@@ -45,6 +46,7 @@ class Model:
     axes: Mapping[str, Any]
     shapes: tuple[Sizes, ...]
     example: Sizes | None = None
+    automatic: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Report:
 def dynamic_shapes(model: Model) -> Any:
     """Return `axes` with torch's dims for their names."""
     dims = {name: _dim(name, *bounds) for name, bounds in model.dims.items()}
+    dims |= {name: Dim.AUTO(*model.dims[name]) for name in model.automatic}  # type: ignore[operator]
     return _with_dims(model.axes, dims)
 
 
@@ -154,8 +157,15 @@ def _image(**sizes: int) -> torch.Tensor:
     return torch.randn(sizes["batch"], 3, sizes["height"], sizes["width"])
 
 
-def _classifier(name: str, sides: Sequence[int] = (33, 64, 97), fixed: bool = False, **options: Any) -> Model:
-    """Return one of torchvision's classifiers: images of any batch and, unless `fixed`, of any sides."""
+def _classifier(
+    name: str,
+    sides: Sequence[int] = (33, 64, 97),
+    fixed: bool = False,
+    automatic: bool = False,
+    **options: Any,
+) -> Model:
+    """Return one of torchvision's classifiers: images of any batch and, unless `fixed`, of any sides.
+    `automatic`: torch.export finds conditions on the sides, such as those of pooling with rounding up."""
     low, middle, high = sides
     batches = {"batch": (1, 64)}
     dims = batches if fixed else batches | dict.fromkeys(("height", "width"), (low, 512))
@@ -170,18 +180,19 @@ def _classifier(name: str, sides: Sequence[int] = (33, 64, 97), fixed: bool = Fa
         dims=dims,
         axes={"x": {0: "batch"} if fixed else {0: "batch", 2: "height", 3: "width"}},
         shapes=tuple(shapes),
+        automatic=("height", "width") if automatic else (),
     )
 
 
 CLASSIFIERS: dict[str, Model] = {
     "resnet18": _classifier("resnet18"),
-    "squeezenet1_0": _classifier("squeezenet1_0"),
+    "squeezenet1_0": _classifier("squeezenet1_0", automatic=True),
     "vgg11": _classifier("vgg11"),
     "mobilenet_v2": _classifier("mobilenet_v2"),
     "densenet121": _classifier("densenet121"),
     "inception_v3": _classifier("inception_v3", (80, 113, 150), aux_logits=False, init_weights=False),
     "alexnet": _classifier("alexnet", (64, 97, 130)),
-    "googlenet": _classifier("googlenet", aux_logits=False, init_weights=False),
+    "googlenet": _classifier("googlenet", automatic=True, aux_logits=False, init_weights=False),
     "mnasnet1_0": _classifier("mnasnet1_0"),
     "shufflenet_v2_x1_0": _classifier("shufflenet_v2_x1_0"),
     "vit_b_16": _classifier("vit_b_16", (224, 224, 224), fixed=True),
@@ -198,8 +209,8 @@ SMALL_CLASSIFIERS: dict[str, Model] = {
         hidden_dim=32, mlp_dim=64,
     ),
     "swin": _classifier(
-        "SwinTransformer", patch_size=[4, 4], embed_dim=24, depths=[2, 2], num_heads=[2, 4],
-        window_size=[4, 4],
+        "SwinTransformer", (33, 33, 33), fixed=True, patch_size=[4, 4], embed_dim=24, depths=[2, 2],
+        num_heads=[2, 4], window_size=[4, 4],
     ),
 }  # fmt: skip
 
