@@ -38,11 +38,22 @@ def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class DiskCache:
-    """Bytes by key under `directory` (made on first use), at most about `max_bytes`, the least recently used
-    go first."""
+def sealed(payload: bytes) -> bytes:
+    """Return the entry of a payload."""
+    return hashlib.sha256(payload).digest() + payload
 
-    def __init__(self, directory: Path, max_bytes: int) -> None:
+
+def unsealed(entry: bytes) -> bytes | None:
+    """Return the payload of an entry, None where it does not match its hash."""
+    payload = entry[_DIGEST_BYTES:]
+    return payload if hashlib.sha256(payload).digest() == entry[:_DIGEST_BYTES] else None
+
+
+class DiskCache:
+    """Bytes by key under `directory` (made on first use), at most about `max_bytes` (None: any number), the
+    least recently used go first."""
+
+    def __init__(self, directory: Path, max_bytes: int | None) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
         self._puts = 0
@@ -57,8 +68,8 @@ class DiskCache:
             entry = path.read_bytes()
         except OSError:
             return None
-        payload = entry[_DIGEST_BYTES:]
-        if hashlib.sha256(payload).digest() != entry[:_DIGEST_BYTES]:
+        payload = unsealed(entry)
+        if payload is None:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -74,7 +85,7 @@ class DiskCache:
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(payload).digest() + payload)
+                    file.write(sealed(payload))
                 os.replace(temporary, path)
             except OSError:
                 os.unlink(temporary)
@@ -86,6 +97,8 @@ class DiskCache:
 
     def trim(self) -> None:
         """Delete the least recently used entries beyond `max_bytes`."""
+        if self.max_bytes is None:
+            return
         entries = []
         for path in self.directory.glob("??/*"):
             with contextlib.suppress(OSError):

@@ -11,11 +11,13 @@ from time import perf_counter
 from ..vm.errors import ArtifactError
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .cache import DiskCache, cache_key
+from .cache import cache_key
 from .compiler import compile_kernel, target_for
 from .records import kernel_object
+from .shared_cache import Cache
 from .spec import KernelSpec, spec_hash
 from .target import find_target, host_target
+from .tuning import TuningDatabase
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
 
@@ -32,33 +34,53 @@ class StoreStats:
 
 
 class KernelStore:
-    """Makes code objects for one target. Safe to use from several threads."""
+    """Makes code objects for one target, with tuned schedules where there are some. Safe to use from several
+    threads."""
 
-    def __init__(self, cache: DiskCache | None = None, target: str | None = None) -> None:
+    def __init__(
+        self, cache: Cache | None = None, target: str | None = None, tuning: TuningDatabase | None = None
+    ) -> None:
         self.cache = cache
+        self.tuning = tuning
         self.target = target or host_target()
         self.stats = StoreStats()
         self._lock = threading.Lock()
 
-    def record(self, spec: KernelSpec, dims: KernelKey, target: str | None = None) -> bytes:
+    def record(
+        self, spec: KernelSpec, dims: KernelKey, target: str | None = None, schedule: str | None = None
+    ) -> bytes:
         """Return the serialised code object for the sizes or ranges `dims` (None: generic).
 
-        `target`: None for the store's. Raises what `compile_kernel` raises.
+        `target`: None for the store's. `schedule`: None for the tuned one, without one the generator's
+        choice. Raises what `compile_kernel` raises.
         """
         target = target_for(spec, target or self.target)
-        key = cache_key(spec_hash(spec), dims, target)
-        record = self._cached(key, (spec_hash(spec), target, dims))
+        schedule = schedule or self._tuned(spec, dims, target)
+        record = self.cached(spec, dims, target, schedule)
         if record is None:
             start = perf_counter()
-            record = serialise_object(kernel_object(compile_kernel(spec, dims, target)))
+            made = compile_kernel(spec, dims, target, schedule=schedule)
+            record = serialise_object(kernel_object(made))
             with self._lock:
                 self.stats.compiled += 1
                 seconds = perf_counter() - start
                 self.stats.seconds.append(seconds)
                 self.stats.total_seconds += seconds
             if self.cache is not None:
-                self.cache.put(key, record)
+                self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
         return record
+
+    def cached(
+        self, spec: KernelSpec, dims: KernelKey, target: str | None = None, schedule: str | None = None
+    ) -> bytes | None:
+        """Return what `record` would, where nothing has to be compiled for it."""
+        target = target_for(spec, target or self.target)
+        schedule = schedule or self._tuned(spec, dims, target)
+        key = cache_key(spec_hash(spec), dims, target, schedule)
+        return self._cached(key, (spec_hash(spec), target, dims))
+
+    def _tuned(self, spec: KernelSpec, dims: KernelKey, target: str) -> str | None:
+        return self.tuning.get(spec, dims, target) if self.tuning is not None else None
 
     def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
         """Return the code object itself."""

@@ -65,7 +65,7 @@ int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now) {
     return 1;
   e->executions += e->counted_at != now; /* a plan may use an entry many times */
   e->counted_at = now;
-  int32_t doublings = e->n_evictions < MAX_DOUBLINGS ? e->n_evictions : MAX_DOUBLINGS;
+  int32_t doublings = e->n_refusals < MAX_DOUBLINGS ? e->n_refusals : MAX_DOUBLINGS;
   int64_t wanted =
       strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
   if (e->executions < wanted) return 0;
@@ -90,14 +90,17 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) 
   if (is_exact(e) || (!wants_exact && atomic_load(&e->code))) return SVM_OK;
   int32_t code = SVM_OK;
   pthread_mutex_lock(&p->lock);
+  e->n_waiting++;
   while (!is_exact(e)) {
     if (!atomic_load(&p->is_attached) || atomic_load(&e->state) == SVM_ENTRY_FAILED) {
       code = fail_wait(p, e, error);
       break;
     }
-    if (atomic_load(&e->state) == SVM_ENTRY_IDLE) queue_put(p, e);
+    int32_t state = atomic_load(&e->state);
+    if (state == SVM_ENTRY_IDLE || state == SVM_ENTRY_DECLINED) queue_put(p, e);
     pthread_cond_wait(&p->changed, &p->lock);
   }
+  e->n_waiting--;
   pthread_mutex_unlock(&p->lock);
   return code;
 }
@@ -143,7 +146,10 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   }
   if (e) {
     atomic_store(&e->state, SVM_ENTRY_COMPILING);
-    *request = (svm_request){.kernel = e->kernel, .n_dims = e->n_dims, .hits = atomic_load(&e->hits)};
+    *request = (svm_request){.kernel = e->kernel,
+                             .n_dims = e->n_dims,
+                             .hits = atomic_load(&e->hits),
+                             .is_awaited = e->n_waiting > 0 || !atomic_load(&e->code)};
     memcpy(request->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
     found = 1;
   } else if (!atomic_load(&p->is_attached)) {
@@ -153,21 +159,43 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   return found;
 }
 
-int32_t svm_compile_failed(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims,
+/* The kernel that a request named, NULL where there is none of that number of dims. */
+static const kernel *requested(svm_program *p, int32_t index, int32_t n_dims, const char *function,
+                               svm_error *error) {
+  if (index >= 0 && index < p->n_kernels && n_dims == p->kernels[index].info.n_dims)
+    return &p->kernels[index];
+  if (error) status_fail(error, SVM_ERROR_ARGUMENT, "%s: no kernel %d with %d dims", function, index, n_dims);
+  return NULL;
+}
+
+int32_t svm_compile_failed(svm_program *p, int32_t kernel_index, const int64_t *dims, int32_t n_dims,
                            const char *message, svm_error *error) {
-  svm_error unasked;
-  error = error ? error : &unasked;
-  if (kernel < 0 || kernel >= p->n_kernels || n_dims != p->kernels[kernel].info.n_dims) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_compile_failed: no kernel %d with %d dims", kernel,
-                       n_dims);
-  }
+  const kernel *k = requested(p, kernel_index, n_dims, "svm_compile_failed", error);
+  if (!k) return SVM_ERROR_ARGUMENT;
   pthread_mutex_lock(&p->lock);
-  entry *e = site_lookup(&p->kernels[kernel], dims);
+  entry *e = site_lookup(k, dims);
   if (e && !is_exact(e)) {
     free(e->failure);
     e->failure = strdup(message ? message : "");
     atomic_store(&e->state, e->failure ? SVM_ENTRY_FAILED : SVM_ENTRY_IDLE);
     p->stats.n_failed++;
+  }
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+  return SVM_OK;
+}
+
+int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t *dims, int32_t n_dims,
+                            int32_t is_for_now, svm_error *error) {
+  const kernel *k = requested(p, kernel_index, n_dims, "svm_decline_request", error);
+  if (!k) return SVM_ERROR_ARGUMENT;
+  pthread_mutex_lock(&p->lock);
+  entry *e = site_lookup(k, dims);
+  if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) {
+    e->n_refusals += is_for_now;
+    e->executions = 0;
+    atomic_store(&e->state, is_for_now ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
+    if (is_for_now) atomic_fetch_add(&p->generation, 1); /* plans count it again */
   }
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
@@ -207,7 +235,7 @@ static void evict(svm_program *p, const entry *kept) {
   plans_stamp_entries(p);
   for (entry *e; p->stats.code_bytes > most && (e = find_victim(p, kept));) {
     drop_exact(p, e, entry_fallback(e));
-    e->n_evictions++;
+    e->n_refusals++;
     e->executions = 0;
     atomic_store(&e->state, SVM_ENTRY_IDLE);
     p->stats.code_evicted++;

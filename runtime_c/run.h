@@ -37,7 +37,8 @@ typedef struct entry {
   instance generic, bucket; /* run NULL: there is none */
   /* Under the program's lock: */
   int64_t executions, counted_at, last_used;
-  int32_t n_plans, n_evictions, is_dropped;
+  int32_t n_plans, n_refusals, is_dropped; /* refusals: evictions, and requests declined for now */
+  int32_t n_waiting;                       /* calls that wait for exact code */
   installed *exact;
   char *failure;
   struct entry *next_queued;

@@ -243,11 +243,12 @@ int32_t svm_set_strategy(svm_program *program, int32_t strategy, svm_error *erro
 
 /* Compilation ---------------------------------------------------------------------------------- */
 
-/* A wish for exact code: kernel-table index, its dims, and how often it has run. */
+/* A wish for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */
 typedef struct svm_request {
   int32_t kernel, n_dims;
   int64_t dims[32];
   int64_t hits;
+  int32_t is_awaited;
 } svm_request;
 
 /* Say that somebody answers requests (1) or no longer (0, waiters are woken; requests are dropped). While
@@ -255,7 +256,7 @@ typedef struct svm_request {
 void svm_attach_compiler(svm_program *program, int32_t attached);
 
 /* Wait for a request: 1 and *request, 0 after timeout_ms without one, -1 when no compiler is attached any
- * more. Every request must be answered by svm_install_code or svm_compile_failed. */
+ * more. Every request must be answered by svm_install_code, svm_compile_failed or svm_decline_request. */
 int32_t svm_request_wait(svm_program *program, int32_t timeout_ms, svm_request *request);
 
 /* Install one code object: `record` is a serialised code object followed by its code, exactly as
@@ -267,6 +268,15 @@ int32_t svm_install_code(svm_program *program, int32_t kernel, const void *recor
 /* Answer a request with a failure: waiting callers get `message`; under auto the generic code stays. */
 int32_t svm_compile_failed(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims,
                            const char *message, svm_error *error);
+
+/* Answer a request with no: the code that is there stays. Only calls that wait for exact code ask again, or,
+ * with `is_for_now`, the entry once it has run twice as often as before this request. */
+int32_t svm_decline_request(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims,
+                            int32_t is_for_now, svm_error *error);
+
+/* How often the entry of these dims has been looked up, replays included; -1: there is none;
+ * INT64_MAX: calls wait for its exact code. */
+int64_t svm_entry_hits(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims);
 
 /* Statistics ----------------------------------------------------------------------------------- */
 
@@ -282,7 +292,8 @@ enum {
   SVM_ENTRY_QUEUED = 1,
   SVM_ENTRY_COMPILING = 2,
   SVM_ENTRY_COMPILED = 3,
-  SVM_ENTRY_FAILED = 4
+  SVM_ENTRY_FAILED = 4,
+  SVM_ENTRY_DECLINED = 5
 };
 
 typedef struct svm_site_stats {

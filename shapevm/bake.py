@@ -23,6 +23,7 @@ from .vm.program import NUMPY_DTYPES, KernelKey, KernelObject, Program, SizeRang
 from .vm.sizes import kernel_keys, launches
 
 if TYPE_CHECKING:
+    from .jit.execute import Kernel
     from .jit.store import KernelStore
 
 EXACT, BUCKET, GENERIC = "exact", "bucket", "generic"
@@ -56,8 +57,15 @@ class KernelModel:
         """Return the expected nanoseconds of a launch."""
         return (LAUNCH_NS + self.cost(dims) * self.unit_ns) * self.factors[tier]
 
+    def fit(self, ns: Mapping[str, float], n_launches: int, work: int) -> None:
+        """Set factors and unit from the nanoseconds measured by tier: of so many launches, of work in all."""
+        least = max(min(ns.values()), 1.0)  # exact code is not slower than other: what is less is noise
+        self.factors = {EXACT: 1.0} | {tier: max(ns[tier], least) / least for tier in ns if tier != EXACT}
+        self.unit_ns = max(least - LAUNCH_NS * n_launches, 0.0) / work if work else 0.0
 
-def _cost_of(o: KernelObject) -> Callable[[Sizes], int]:
+
+def cost_of(o: KernelObject) -> Callable[[Sizes], int]:
+    """Return the flops or bytes of a launch by its dims, from a code object's own terms."""
     from .jit.execute import product_terms
     from .jit.records import code_object
 
@@ -73,22 +81,29 @@ def _cost_of(o: KernelObject) -> Callable[[Sizes], int]:
 
 
 def measured_ns(o: KernelObject, dims: Sizes) -> int:
-    """Return the nanoseconds of a launch on made-up data: normal floats, zeros for ints and bools."""
-    from .jit.execute import Kernel, product_terms
+    """Return the nanoseconds of a launch on made-up data."""
+    from .jit.execute import Kernel
     from .jit.records import code_object
 
-    kernel, rng = Kernel(code_object(o)), np.random.default_rng(0)
-    buffers = []
+    kernel = Kernel(code_object(o))
+    return kernel.least_ns(made_up(kernel, dims), dims, MEASURE_SECONDS)
+
+
+def made_up(kernel: Kernel, dims: Sizes) -> list[np.ndarray]:
+    """Return buffers for a kernel: normal floats, zeros for ints and bools."""
+    from .jit.execute import product_terms
+
+    rng, buffers = np.random.default_rng(0), []
     for b in kernel.code.buffers:
         shape = [product_terms([(1, (size,))], dims) for size in b.shape]
         array = np.zeros(shape, NUMPY_DTYPES[b.dtype])
         if array.dtype.kind == "f":
             array[...] = rng.standard_normal(shape, np.float32)
         buffers.append(array)
-    return kernel.least_ns(buffers, dims, MEASURE_SECONDS)
+    return buffers
 
 
-def _own(objects: Sequence[KernelObject]) -> KernelObject:
+def own_generic(objects: Sequence[KernelObject]) -> KernelObject:
     """Return the generic object for the best target that runs here. Raises ArgumentError without one."""
     from .jit.target import TARGETS, runs_here
 
@@ -115,12 +130,12 @@ def models_of(
     for kernel, key in kernel_keys(program, whole, list(whole)):
         if kernel in models or kernel not in at[0]:
             continue
-        spec, generic = from_json(program.kernels[kernel].spec), _own(program.kernels[kernel].objects)
+        spec, generic = from_json(program.kernels[kernel].spec), own_generic(program.kernels[kernel].objects)
         found = {tuple(sizes[kernel]): store.object(spec, tuple(sizes[kernel])) for sizes in at}
         bucket = store.object(spec, key)
         exact_bytes = max(len(serialise_object(o)) for o in found.values())
         n_bytes = {EXACT: exact_bytes, BUCKET: len(serialise_object(bucket)), GENERIC: 0}
-        models[kernel] = KernelModel(_cost_of(generic), n_bytes)
+        models[kernel] = KernelModel(cost_of(generic), n_bytes)
         if measure:
             _fit(models[kernel], generic, bucket, found)
     return models
@@ -140,10 +155,8 @@ def _fit(
         ):
             total[tier] += measured_ns(o, dims)
         work += model.cost(dims)
-    least = max(min(total.values()), 1.0)  # exact code is not slower than other: what is less is noise
-    bucket_ns = min(max(total[BUCKET], least), max(total[GENERIC], least))
-    model.factors = {EXACT: 1.0, BUCKET: bucket_ns / least, GENERIC: max(total[GENERIC], least) / least}
-    model.unit_ns = max(least - LAUNCH_NS * len(exact), 0.0) / work if work else 0.0
+    total[BUCKET] = min(total[BUCKET], total[GENERIC])
+    model.fit(total, len(exact), work)
 
 
 def _fits(o: KernelObject, dims: Sizes) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,9 +57,15 @@ def _merged(paths: Sequence[Path]) -> Profile:
 
 
 def _saved(program: Program, path: Path) -> None:
+    """Write an artifact, which may be the one that the program was read from."""
     from .vm.artifact import write
 
-    write(program, path)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        write(program, beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
     click.echo(f"{path}: {path.stat().st_size:,} bytes")
 
 
@@ -174,6 +182,35 @@ def bake_command(
     _saved(baked.program, output)
 
 
+@click.command("tune")
+@artifact_argument
+@click.option("--profile", "profiles", multiple=True, required=True, type=existing, help="sizes to tune for")
+@click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True)
+@click.option("-o", "--output", type=path_type, help="the file to write; default: ARTIFACT itself")
+def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
+    """Measure schedules of ARTIFACT's kernels at the sizes of profiles, what takes most time first.
+
+    Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
+    """
+    from rich.progress import Progress
+
+    from .specialise import check_kernel_compiler
+    from .tune import tune
+    from .vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("")
+
+        def notify(done: int, total: int, what: str) -> None:
+            progress.update(bar, completed=done, total=total, description=what)
+
+        tuned = tune(program, _merged(profiles), _store(program), seconds, notify)
+    click.echo(tuned.text())
+    _saved(tuned.program(program), output or artifact)
+
+
 @click.command("stress")
 @artifact_argument
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
@@ -190,4 +227,4 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int) -> N
     raise SystemExit(bool(report.problems))
 
 
-COMMANDS = (explain_command, freeze_command, merge_command, bake_command, stress_command)
+COMMANDS = (explain_command, freeze_command, merge_command, bake_command, tune_command, stress_command)

@@ -323,6 +323,20 @@ class Executable:
         return dict(self._specialiser.seconds) if self._specialiser is not None else {}
 
     @property
+    def gains(self) -> Mapping[int, float]:
+        """Generic against exact time of the kernels that were measured beside the program."""
+        known = dict(self._specialiser.gains.known) if self._specialiser is not None else {}
+        return {kernel: gain.ratio for kernel, gain in known.items() if gain.ratio is not None}
+
+    @property
+    def pays_after(self) -> Mapping[tuple[int, tuple[int, ...]], int]:
+        """Runs after which exact code pays for its compilation, by (kernel, dims): of what waits for that."""
+        if self._specialiser is None:
+            return {}
+        waiting = self._specialiser.waiting
+        return {key: waiting.pays_after(key) for key in list(waiting.runs) if key[0] in waiting.gains.known}
+
+    @property
     def artifact(self) -> str:
         """A path under which the open artifact can be read."""
         return f"/dev/fd/{self._file}"

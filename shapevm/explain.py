@@ -100,6 +100,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("hits", lambda s: str(s["hits"])),
     ("misses", lambda s: str(s["misses"])),
     ("outside", lambda s: str(s["outside"])),
+    ("gain", lambda s: "" if s["gain"] is None else f"{s['gain']:.2f}"),
     ("compile ms", lambda s: _ms(s["compile_ms"])),
     ("saved ms", lambda s: _ms(s["saved_ms"])),
     ("code bytes", lambda s: str(s["code_bytes"])),
@@ -109,6 +110,10 @@ _COLUMNS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 def _entry_text(entry: Mapping[str, Any]) -> str:
     failure = f", failed: {entry['failure']}" if entry["failure"] else ""
     took = f", {entry['compile_ms']:.2f} ms to compile" if entry["compile_ms"] is not None else ""
+    if entry["pays_after"] is not None:
+        took += f", compiling pays after {entry['pays_after']}"
+    if entry["state"] == "declined":
+        took += ", not compiled: generic is as fast"
     return (
         f"{entry['dims']} {entry['tier']}, {entry['hits']} hits{took}; missed for {entry['because']}{failure}"
     )
@@ -150,7 +155,11 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
                 "code_bytes": sum(e.code_bytes for e in entries if e.tier == "exact"),
                 "compile_ms": sum(took.values()),
                 "saved_ms": _saved(program, exe, index, entries) if measure else None,
-                "entries": [_entry(e, known, program, took.get(e.dims)) for e in entries],
+                "gain": exe.gains.get(index),
+                "entries": [
+                    _entry(e, known, program, took.get(e.dims), exe.pays_after.get((index, e.dims)))
+                    for e in entries
+                ],
             }
         )  # fmt: skip
     counters = machine.stats()
@@ -161,8 +170,9 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
 
 
 def _entry(
-    e: EntryStats, known: Sequence[tuple[frozenset[str], bool]], program: Program, took: float | None
-) -> dict[str, Any]:
+    e: EntryStats, known: Sequence[tuple[frozenset[str], bool]], program: Program, took: float | None,
+    pays_after: int | None,
+) -> dict[str, Any]:  # fmt: skip
     """Return an entry's data; `because`: the sizes that were new when it was made."""
     causes = []
     for position in e.new_dims:
@@ -175,7 +185,7 @@ def _entry(
     because = because or ("a new combination of sizes" if e.dims else "the first call")
     return {
         "dims": list(e.dims), "tier": e.tier, "state": e.state, "hits": e.hits, "failure": e.failure,
-        "compile_ms": took, "because": because,
+        "compile_ms": took, "pays_after": pays_after, "because": because,
     }  # fmt: skip
 
 

@@ -8,17 +8,23 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from .gain import Gains, Waiting
 from .settings import settings
 from .vm.errors import ArgumentError, Error, TargetError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .jit.shared_cache import Cache
     from .jit.store import KernelStore
-    from .vm.machine import Machine
+    from .vm.machine import Machine, Request
 
 MAX_SECONDS = 4096  # answers whose seconds are kept
+MAX_WAITING = 256  # requests that do not pay yet
+LOOK_SECONDS = 0.1  # between two looks at how often they have run
 WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
 
 _FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
@@ -60,9 +66,9 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this
     machine. Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
     """
-    from .jit.cache import DiskCache
     from .jit.store import KernelStore
     from .jit.target import TARGETS, runs_here
+    from .jit.tuning import FILE, TuningDatabase
 
     wanted = target or settings.target or None
     if wanted is not None and wanted not in TARGETS:
@@ -70,11 +76,31 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     if is_host and wanted is not None and not runs_here(wanted):
         wanted = None
     path = settings.cache_path()
-    cache = DiskCache(path, settings.cache_mib << 20) if path is not None else None
+    cache = _cache(path) if path is not None else None
+    tuning = TuningDatabase(path / FILE) if path is not None else None
     try:
-        return KernelStore(cache, wanted)
+        return KernelStore(cache, wanted, tuning)
     except RuntimeError as error:
         raise TargetError(str(error)) from None
+
+
+def _cache(path: Path) -> Cache:
+    """Return the cache at `path`, before the shared one if there is a setting for that."""
+    from .jit.cache import DiskCache
+    from .jit.shared_cache import LayeredCache, shared_cache
+
+    local = DiskCache(path, settings.cache_mib << 20)
+    if not settings.cache_url:
+        return local
+    try:
+        return LayeredCache(local, shared_cache(settings.cache_url))
+    except ImportError as error:
+        raise MissingPackage(
+            f"cache_url {settings.cache_url!r} needs fsspec and its package for that protocol ({error}): "
+            "install shapevm[fleet]"
+        ) from None
+    except ValueError as error:
+        raise ArgumentError(f"cache_url {settings.cache_url!r} cannot be opened: {error}") from None
 
 
 def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
@@ -108,19 +134,23 @@ class Budget:
 
 
 class Specialiser:
-    """Compiles what `machine` asks for, in order, on a thread of its own until it is stopped.
+    """Compiles what `machine` asks for on a thread of its own until it is stopped.
 
-    `per_second`: see Budget. `hurry` lifts the limit while somebody waits for the queue to empty.
+    `per_second`: see Budget. With a budget, code is compiled where its expected gain pays for it (see
+    `gain`), what is worth most first; without, and for calls that wait, at once. `hurry` lifts the limit
+    while somebody waits for the queue to empty.
     """
 
     def __init__(self, machine: Machine, store: KernelStore, per_second: float | None = None) -> None:
         self.machine = machine
         self.store = store
         self.hurry = threading.Event()
+        self.gains = Gains(store, [kernel.spec for kernel in machine.kernels])
+        self.waiting = Waiting(self.gains, MAX_WAITING)
         self._budget = Budget(per_second)
         #: Seconds that the answers to the latest requests took, by (kernel, dims).
         self.seconds: dict[tuple[int, tuple[int, ...]], float] = {}
-        self._specs = [kernel.spec for kernel in machine.kernels]
+        self._looked = 0.0  # when, at how often what waits has run
         self._is_stopped = False
         machine.attach_compiler(True)
         self._start()
@@ -130,34 +160,80 @@ class Specialiser:
         self._thread = threading.Thread(target=self._serve, name="shapevm-compiler", daemon=True)
         self._thread.start()
 
+    @property
+    def _is_unlimited(self) -> bool:
+        return self._budget.per_second is None or self.hurry.is_set()
+
     def _serve(self) -> None:
         """Answer requests until no compiler is attached any more."""
         while True:
             try:
-                request = self.machine.wait_request(timeout=WAIT_SECONDS)
+                request = self.machine.wait_request(timeout=0 if self.waiting.runs else WAIT_SECONDS)
             except ArgumentError:
+                for kernel, dims in self.waiting.runs:
+                    self.machine.decline(kernel, dims, is_for_now=True)
                 return
-            if request is not None:
-                start = time.monotonic()
-                with _COMPILING:
-                    self._answer(request.kernel, request.dims)
-                self.hurry.wait(self._budget.spend(time.monotonic() - start))
+            start = time.monotonic()
+            with _COMPILING:
+                if request is not None:
+                    self._guarded(self._consider, request.kernel, request.dims, request)
+                has_more = request is not None or self._look()
+            if not has_more:
+                self.hurry.wait(LOOK_SECONDS)
+            self.hurry.wait(self._budget.spend(time.monotonic() - start))
+
+    def _guarded(self, answer: Callable[..., None], kernel: int, dims: tuple[int, ...], *rest: Any) -> None:
+        try:
+            answer(kernel, dims, *rest)
+        except Exception as error:  # whatever it is, waiting callers must hear of it
+            self.waiting.runs.pop((kernel, dims), None)
+            self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
+
+    def _consider(self, kernel: int, dims: tuple[int, ...], request: Request) -> None:
+        """Answer a request, or let it wait until it pays."""
+        if self._is_unlimited or request.is_awaited:
+            self._compile(kernel, dims)
+        elif (record := self.store.cached(self.gains.spec(kernel), dims)) is not None:
+            self.machine.install(kernel, record)
+        elif self.gains.is_none(kernel):
+            self.machine.decline(kernel, dims)
+        else:
+            gone = self.waiting.put((kernel, dims), request.hits)
+            if gone is not None:
+                self.machine.decline(*gone, is_for_now=True)
+
+    def _look(self) -> bool:
+        """Compile what waits and is worth most, if it pays or there is no limit; return whether it was."""
+        waiting, now = self.waiting, time.monotonic()
+        if now >= self._looked + LOOK_SECONDS:
+            self._looked = now
+            for key in waiting.runs:
+                waiting.runs[key] = self.machine.entry_hits(*key)
+        if not waiting.runs:
+            return False
+        key = waiting.best()
+        if not self._is_unlimited and waiting.worth(key) < 1:
+            return False
+        del waiting.runs[key]
+        if self.gains.is_none(key[0]) and not self._is_unlimited:
+            self.machine.decline(*key)
+        else:
+            self._guarded(self._compile, *key)
+        return True
+
+    def _compile(self, kernel: int, dims: tuple[int, ...]) -> None:
+        start, n_compiled = time.monotonic(), self.store.stats.compiled
+        record = self.store.record(self.gains.spec(kernel), dims)
+        seconds = time.monotonic() - start
+        self._note(kernel, dims, seconds)
+        self.machine.install(kernel, record)
+        if not self._is_unlimited and self.store.stats.compiled > n_compiled:
+            self.gains.learn(kernel, dims, record, seconds)
 
     def _note(self, kernel: int, dims: tuple[int, ...], seconds: float) -> None:
         if len(self.seconds) >= MAX_SECONDS:
             del self.seconds[next(iter(self.seconds))]
         self.seconds[kernel, dims] = seconds
-
-    def _answer(self, kernel: int, dims: tuple[int, ...]) -> None:
-        from .jit.spec import from_json
-
-        try:
-            start = time.monotonic()
-            record = self.store.record(from_json(self._specs[kernel]), dims)
-            self._note(kernel, dims, time.monotonic() - start)
-            self.machine.install(kernel, record)
-        except Exception as error:  # whatever it is, waiting callers must hear of it
-            self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """Tell the thread to end after what it is compiling now; requests that wait are dropped. Does not
@@ -177,6 +253,7 @@ class Specialiser:
         """Serve again in a forked child, where the thread does not exist."""
         if not self._is_stopped:
             self.hurry = threading.Event()  # the old one's lock may be held by the thread that is gone
+            self.waiting.runs.clear()  # the runtime asks for them again
             self._start()
 
 

@@ -29,7 +29,7 @@ STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
 MAX_KEYS = 1024  # quick functions kept per machine; beyond that the oldest goes
 SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
 TIERS = ("none", "generic", "exact", "bucket")
-ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed")
+ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed", "declined")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Request:
-    """A wish for exact code: kernel-table index, its dims, how often the entry has run."""
+    """A wish for exact code: kernel-table index, its dims, how often the entry has run, whether calls wait."""
 
     kernel: int
     dims: tuple[int, ...]
     hits: int
+    is_awaited: bool = False
 
 
 @dataclass(frozen=True)
@@ -411,14 +412,15 @@ class Machine:
     def wait_request(self, timeout: float) -> Request | None:
         """Wait up to `timeout` seconds for a wish for exact code; None without one.
 
-        Every request must be answered by `install` or `compile_failed`. Raises ArgumentError when no compiler
-        is attached (any more).
+        Every request must be answered by `install`, `compile_failed` or `decline`. Raises ArgumentError when
+        no compiler is attached (any more).
         """
         request = ffi.new("svm_request *")
         got = lib.svm_request_wait(self._program, max(int(timeout * 1000), 0), request)
         if got < 0:
             raise ArgumentError("no compiler is attached to this machine (any more)")
-        return Request(request.kernel, tuple(request.dims[0 : request.n_dims]), request.hits) if got else None
+        dims = tuple(request.dims[0 : request.n_dims])
+        return Request(request.kernel, dims, request.hits, bool(request.is_awaited)) if got else None
 
     def install(self, kernel: int, code: KernelObject | bytes) -> None:
         """Install machine code for a kernel-table entry; exact code takes effect at once for its dims.
@@ -435,6 +437,19 @@ class Machine:
         values, error = ffi.new("int64_t[]", list(dims) or [0]), ffi.new("svm_error *")
         code = lib.svm_compile_failed(self._program, kernel, values, len(dims), message.encode(), error)
         check(code, error)
+
+    def decline(self, kernel: int, dims: Sequence[int], is_for_now: bool = False) -> None:
+        """Answer a request with no: the code that is there stays. Only calls that wait for exact code ask
+        again, or, with `is_for_now`, the entry once it has run twice as often as before this request.
+        """
+        values, error = ffi.new("int64_t[]", list(dims) or [0]), ffi.new("svm_error *")
+        check(lib.svm_decline_request(self._program, kernel, values, len(dims), is_for_now, error), error)
+
+    def entry_hits(self, kernel: int, dims: Sequence[int]) -> int:
+        """Return how often the entry of these dims was looked up, replays included; -1: there is none;
+        2**63 - 1: calls wait for its exact code.
+        """
+        return int(lib.svm_entry_hits(self._program, kernel, list(dims) or [0], len(dims)))
 
     def set_strategy(self, name: str) -> None:
         """Change the strategy, for entries and plans made from now on. Raises ArgumentError for an unknown

@@ -1,0 +1,93 @@
+"""A cache of compiled kernels that a fleet shares: a directory, or anything fsspec has a URL for.
+
+Entries are those of `DiskCache`, verified in the same way. What goes wrong with it (network, permissions)
+never stops a call: the entry counts as absent, and the shared cache is left alone for a while.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol
+
+from .cache import DiskCache, sealed, unsealed
+
+REST_SECONDS = 60.0  # after a failure
+
+
+class Cache(Protocol):
+    """Bytes by key."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return the payload of `key`, None where there is no sound entry."""
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keep `payload`, if that can be done."""
+
+
+class RemoteCache:
+    """Entries under a URL of fsspec. Raises ImportError without fsspec, ValueError for an unknown
+    protocol."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        self._files, self._root = fsspec.core.url_to_fs(url)
+        self._rests_until = 0.0
+
+    def _path(self, key: str) -> str:
+        return f"{self._root.rstrip('/')}/{key[:2]}/{key[2:]}"
+
+    def get(self, key: str) -> bytes | None:
+        """Return the payload of `key`, None where there is no sound entry."""
+        try:
+            return unsealed(self._files.cat_file(self._path(key))) if self._is_awake() else None
+        except FileNotFoundError:
+            return None
+        except Exception:
+            return self._rest()
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Write aside, then rename."""
+        path = self._path(key)
+        beside = f"{path}.{secrets.token_hex(4)}"
+        try:
+            if self._is_awake():
+                self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._files.pipe_file(beside, sealed(payload))
+                self._files.mv(beside, path)
+        except Exception:  # whatever a file system of a third party raises
+            self._rest()
+
+    def _is_awake(self) -> bool:
+        return time.monotonic() >= self._rests_until
+
+    def _rest(self) -> None:
+        self._rests_until = time.monotonic() + REST_SECONDS
+
+
+class LayeredCache:
+    """A local cache before a shared one: what the shared one has is copied, what is made goes into both."""
+
+    def __init__(self, local: Cache, shared: Cache) -> None:
+        self.local, self.shared = local, shared
+
+    def get(self, key: str) -> bytes | None:
+        """Return the payload of `key`, None where there is no sound entry."""
+        found = self.local.get(key)
+        if found is None:
+            found = self.shared.get(key)
+            if found is not None:
+                self.local.put(key, found)
+        return found
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keep `payload` in both."""
+        self.local.put(key, payload)
+        self.shared.put(key, payload)
+
+
+def shared_cache(url: str) -> Cache:
+    """Return the shared cache at `url`: a directory's path, or a URL. Raises as RemoteCache does."""
+    return RemoteCache(url) if "://" in url else DiskCache(Path(url).expanduser(), None)

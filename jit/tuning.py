@@ -1,0 +1,88 @@
+"""The tuning database: which schedule of a kernel was measured fastest on a CPU, a file beside the cache.
+
+Schedules change the order of nothing that is summed, so results keep their bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from ..vm.program import KernelKey, format_key
+from .matmul import uses_tiles
+from .microkernel import LANES, PANEL, SCHEDULES
+from .spec import Attention, KernelSpec, Matmul, spec_hash
+from .target import find_target
+
+FILE = "tuning.json"
+FORMAT = "shapevm-tuning-1"
+
+
+def schedules_of(spec: KernelSpec, target: str) -> tuple[str, ...]:
+    """Return the schedules that a kernel can be compiled with, () where it has one only."""
+    narrow = tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
+    if isinstance(spec, Attention):
+        return narrow
+    if isinstance(spec, Matmul):
+        return narrow if find_target(target).base and uses_tiles(spec) else tuple(SCHEDULES)
+    return ()
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Return what tells this CPU from others for which another schedule may be the fastest."""
+    features = sorted(name for name, has in llvm.get_host_cpu_features().items() if has)
+    return f"{llvm.get_host_cpu_name()} {' '.join(features)}"
+
+
+class TuningDatabase:
+    """Schedules by spec, sizes, target and CPU, in a JSON file that is replaced as a whole. A file that is
+    missing, broken or of another format is empty; one that cannot be written is left as it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp: tuple[int, int] | None = None
+        self._found: dict[str, str] = {}
+
+    @staticmethod
+    def key(spec: KernelSpec, dims: KernelKey, target: str) -> str:
+        """Return the name of an entry."""
+        text = "\n".join([spec_hash(spec), format_key(dims), target, cpu_name()])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def get(self, spec: KernelSpec, dims: KernelKey, target: str) -> str | None:
+        """Return the schedule to compile with, None for the generator's own choice."""
+        known = schedules_of(spec, target)
+        name = self._read().get(self.key(spec, dims, target)) if known and dims is not None else None
+        return name if name in known else None
+
+    def put(self, spec: KernelSpec, dims: KernelKey, target: str, schedule: str) -> None:
+        """Keep what was measured fastest."""
+        found = {**self._read(), self.key(spec, dims, target): schedule}
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=FILE)
+            with os.fdopen(handle, "w") as file:
+                json.dump({"format": FORMAT, "schedules": found}, file, indent=0)
+            os.replace(temporary, self.path)
+
+    def _read(self) -> dict[str, str]:
+        """Return the file's entries; it is read again when it has changed."""
+        try:
+            status = self.path.stat()
+            stamp = status.st_mtime_ns, status.st_ino
+            if stamp != self._stamp:
+                data = json.loads(self.path.read_text())
+                is_ours = isinstance(data, dict) and data.get("format") == FORMAT
+                self._found = dict(data["schedules"]) if is_ours else {}
+                self._stamp = stamp
+        except (OSError, ValueError, KeyError, TypeError):
+            self._found, self._stamp = {}, None
+        return self._found

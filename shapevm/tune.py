@@ -1,0 +1,146 @@
+"""`shapevm tune`: which schedule of each kernel is the fastest at the sizes that a profile has."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .bake import check_profile, cost_of, made_up, own_generic
+from .profiles import Profile, Sizes
+from .vm.program import KernelObject, Program
+from .vm.sizes import launches
+
+if TYPE_CHECKING:
+    from .jit.execute import Kernel
+    from .jit.spec import KernelSpec
+    from .jit.store import KernelStore
+
+MEASURE_SECONDS = 0.01  # of each run of a schedule
+N_TURNS = 3
+WORTH = 0.98  # a schedule is taken when it takes at most this share of the time of the generator's choice
+
+Task = tuple[int, Sizes]
+Notify = Callable[[int, int, str], None]
+
+
+@dataclass
+class Tuned:
+    """What was measured: by kernel and dims the schedule and its share of the default's time; the tuned
+    code; how many kernels at sizes there were to measure."""
+
+    total: int
+    found: dict[Task, tuple[str, float]] = field(default_factory=dict)
+    objects: dict[Task, KernelObject] = field(default_factory=dict)
+
+    def program(self, program: Program) -> Program:
+        """Return the program with the code whose schedule is not the generator's choice."""
+        kernels = list(program.kernels)
+        for (index, dims), o in self.objects.items():
+            rest = tuple(x for x in kernels[index].objects if (x.target, x.key) != (o.target, dims))
+            kernels[index] = replace(kernels[index], objects=(*rest, o))
+        return replace(program, kernels=tuple(kernels))
+
+    def text(self) -> str:
+        """Return the outcome in a few lines."""
+        lines = [
+            f"{len(self.found)} of {self.total} kernels at sizes measured, {len(self.objects)} have another "
+            "schedule now"
+        ]
+        for (kernel, dims), (name, share) in self.found.items():
+            if (kernel, dims) in self.objects:
+                lines.append(f"k{kernel} {list(dims)}: {name}, {share:.2f} of the time before")
+        return "\n".join(lines)
+
+
+def tasks_of(program: Program, profile: Profile, store: KernelStore) -> dict[Task, KernelSpec]:
+    """Return what has several schedules, with its spec: what took most time in the profile first."""
+    from .jit.compiler import target_for
+    from .jit.spec import from_json
+    from .jit.tuning import schedules_of
+
+    specs = {index: from_json(kernel.spec) for index, kernel in enumerate(program.kernels)}
+    costs = {
+        index: cost_of(own_generic(program.kernels[index].objects))
+        for index, spec in specs.items()
+        if len(schedules_of(spec, target_for(spec, store.target))) > 1
+    }
+    work: Counter[Task] = Counter()
+    for values, calls in profile.sizes.items():
+        for kernel, dims in launches(program, dict(zip(profile.symbols, values, strict=True))):
+            if kernel in costs:
+                work[kernel, tuple(dims)] += calls.count * costs[kernel](dims)
+    return {task: specs[task[0]] for task, _ in work.most_common()}
+
+
+def tune(
+    program: Program, profile: Profile, store: KernelStore, seconds: float, notify: Notify = lambda *_: None
+) -> Tuned:
+    """Measure for `seconds`, or until KeyboardInterrupt; what was measured is in the store's tuning database
+    at once. `notify` is told how many of all are done, and what is next.
+
+    Raises ArgumentError for a profile that is not the program's.
+    """
+    check_profile(program, profile)
+    tasks = tasks_of(program, profile, store)
+    tuned, end = Tuned(len(tasks)), time.monotonic() + seconds
+    try:
+        for done, ((kernel, dims), spec) in enumerate(tasks.items()):
+            if time.monotonic() >= end:
+                break
+            notify(done, len(tasks), f"k{kernel} {program.kernels[kernel].label} {list(dims)}")
+            name, share, o = measured(store, spec, dims)
+            tuned.found[kernel, dims] = name, share
+            if share < 1:
+                tuned.objects[kernel, dims] = o
+            if store.tuning is not None:
+                store.tuning.put(spec, dims, o.target, name)
+    except KeyboardInterrupt:
+        pass
+    return tuned
+
+
+def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, float, KernelObject]:
+    """Return the fastest schedule of a kernel, its share of the time of the generator's choice, its code.
+
+    A schedule whose results have other bits is a defect: it is never taken.
+    """
+    from .jit.compiler import compile_kernel, target_for
+    from .jit.execute import Kernel
+    from .jit.records import code_object, kernel_object
+    from .jit.tuning import schedules_of
+    from .vm.artifact import parse_object
+
+    target = target_for(spec, store.target)
+    default = kernel_object(compile_kernel(spec, dims, target))
+    names = [name for name in schedules_of(spec, target) if name != default.schedule]
+    objects = {default.schedule: default}
+    objects |= {name: parse_object(store.record(spec, dims, target, name)) for name in names}
+    kernels = {name: Kernel(code_object(o)) for name, o in objects.items()}
+    buffers = made_up(kernels[default.schedule], dims)
+    results = {}
+    for name, kernel in kernels.items():
+        kernel.run(buffers, dims)
+        outputs = [a for a, b in zip(buffers, kernel.code.buffers, strict=True) if b.is_output]
+        results[name] = [a.tobytes() for a in outputs]
+        for a in outputs:
+            a.view(np.uint8).fill(0)
+    same = {name: k for name, k in kernels.items() if results[name] == results[default.schedule]}
+    times = _times(same, buffers, dims)
+    best = min(times, key=times.__getitem__)
+    if times[best] > WORTH * times[default.schedule]:
+        best = default.schedule
+    return best, min(1.0, times[best] / times[default.schedule]), objects[best]
+
+
+def _times(kernels: Mapping[str, Kernel], buffers: list[np.ndarray], dims: Sizes) -> dict[str, int]:
+    """Return the nanoseconds of each, measured in turn."""
+    turns = [
+        {name: kernel.least_ns(buffers, dims, MEASURE_SECONDS) for name, kernel in kernels.items()}
+        for _ in range(N_TURNS)
+    ]
+    return {name: min(turn[name] for turn in turns) for name in kernels}
