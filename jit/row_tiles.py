@@ -119,8 +119,8 @@ class RowTiles:
         each_tile(self.f, rows, self.most, row_tile)
 
     def _used(self, columns: Int | None) -> int:
-        """Return the vectors of a micro-kernel for `columns`: no more than those known to be there."""
-        return min(self.vectors, -(-columns // LANES)) if isinstance(columns, int) else self.vectors
+        """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be there."""
+        return min(self.vectors, max(1, -(-columns // LANES))) if isinstance(columns, int) else self.vectors
 
     def _clear(self, rows: Int, sums: Value) -> None:
         f = self.f

@@ -23,8 +23,8 @@ from ..ops import OPS
 from ..pieces import Cuts, arg_access, can_cut, part_sizes
 from .prologue import CHEAP, find_prologue, is_read
 
-
-#: A kernel computes a value at so many places of its result at most for one element; more are read from memory.
+#: A kernel computes a value at so many places of its result at most for one element; more are read from
+#: memory.
 MOST_PLACES = 4
 
 
@@ -69,7 +69,7 @@ class Fusion:
         self.groups: dict[Value, Group] = {}
         self.members: dict[Node, list[Group]] = {}
         self._inside = set(block.nodes)
-        for node in reversed(block.nodes):
+        for node in reversed(list(block.nodes)):
             if is_kernel_work(node) and not is_alias(node):
                 self._place(node)
 
@@ -81,6 +81,8 @@ class Fusion:
         in_memory = self._used_outside(node.result) or any(
             demand.access is None or (demand.memory and kind != "view") for demand in demands
         )
+        if in_memory and kind == "view" and self._read_around(node):
+            demands = list(self._demands(node.result))
         one_group = len({demand.group for demand in demands}) == 1
         joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
         if kind not in ("view", "source") and len({demand.access for demand in demands}) > MOST_PLACES:
@@ -95,6 +97,24 @@ class Fusion:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
         elif demands or in_memory:
             self._make_root(node)
+
+    def _read_around(self, node: Node) -> bool:
+        """Let views through which kernels read memory, and whose argument is `node`, a view that is itself
+        needed in memory, read a twin of it: they were chosen for the order that lies below both."""
+        views = [
+            user
+            for user in dict.fromkeys(node.result.users)
+            if any(user in group.from_memory for group in self.members.get(user, ()))
+        ]
+        if views:
+            twin = Node(node.op, node.args, node.attrs, source=node.source)
+            twin.results = [Value(f"{node.result.name}_twin", node.result.type, twin)]
+            self.block.nodes.insert(self.block.nodes.index(node), twin)
+            self._inside.add(twin)
+            for view in views:
+                view.set_args([twin.result if arg is node.result else arg for arg in view.args])
+            self._place(twin)
+        return bool(views)
 
     def _used_outside(self, value: Value) -> bool:
         """Return True where something other than a kernel of this block uses the value (or an alias of
