@@ -1,6 +1,7 @@
 """Decoding, which memory bounds: products of few rows with weights from memory, and a GPT-2 token by token.
 
-    python benchmarks/decode.py [--huge] [--rounds 9]      # the products alone
+    python benchmarks/decode.py [--huge] [--rounds 9]      # the products
+    python benchmarks/decode.py --tokens                   # the GPT-2
 
 Weights take turns, more of them than the last-level cache holds. The read stream is a kernel of our own
 that only adds up, 16 places at once, over as many bytes in the same kind of pages, in turn with the products.
@@ -12,7 +13,6 @@ import argparse
 import ctypes
 import dataclasses
 import mmap
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from kernels import aligned, in_turn, linear_spec, medians, prepare, random
 from measure import Figure, interleaved, median, ratio
-from peers import is_installed
+from peers import export_onnx, is_installed, onnxruntime_session
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map
 from shapevm.jit.link import link
@@ -42,6 +42,7 @@ WORKING_SET = 160 << 20  # bytes of the weights that take turns
 STREAMS = 16  # places that the read stream reads at once: more gain nothing
 HUGE_PAGE = 2 << 20
 TOKENS, PROMPT = 64, 16
+LAYERS, HEADS, HEAD_DIM = 6, 12, 64
 Run = Callable[[], object]
 
 
@@ -141,6 +142,111 @@ def products(huge: bool = True, rounds: int = 5) -> list[Figure]:
     return found
 
 
+# GPT-2 ----------------------------------------------------------------------------------------------------
+
+
+Past = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def decoder() -> torch.nn.Module:
+    """Return one step of a GPT-2 of LAYERS layers with random weights: (token, past) -> (logits, present)."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.cache_utils import DynamicCache
+
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = GPT2LMHeadModel(GPT2Config(n_layer=LAYERS))
+
+        def forward(self, token: torch.Tensor, past: Past) -> tuple[torch.Tensor, Past]:
+            cache = DynamicCache()
+            for layer, (keys, values) in enumerate(past):
+                cache.update(keys, values, layer)
+            out = self.model(token, past_key_values=cache, use_cache=True)
+            return out.logits, [(layer.keys, layer.values) for layer in out.past_key_values.layers]
+
+    torch.manual_seed(0)
+    return Step().eval()
+
+
+def first_inputs(length: int = PROMPT) -> tuple[torch.Tensor, Past]:
+    """Return a token and a cache of `length` positions."""
+    shape = (1, HEADS, length, HEAD_DIM)
+    past = [(torch.randn(shape), torch.randn(shape)) for _ in range(LAYERS)]
+    return torch.zeros(1, 1, dtype=torch.long), past
+
+
+def decode(step: Callable[[torch.Tensor, Past], Any], past: Past) -> list[int]:
+    """Decode TOKENS tokens greedily, each call's cache the next one's input."""
+    token, found = torch.zeros(1, 1, dtype=torch.long), []
+    for _ in range(TOKENS):
+        logits, past = step(token, past)
+        token = logits[:, -1:].argmax(-1)
+        found.append(int(token))
+    return found
+
+
+def decode_onnx(session: Any, past: Past) -> list[int]:
+    """The same in ONNX Runtime, on numpy arrays."""
+    names = [given.name for given in session.get_inputs()]
+    token, arrays = np.zeros((1, 1), np.int64), [x.numpy() for pair in past for x in pair]
+    found = []
+    for _ in range(TOKENS):
+        logits, *arrays = session.run(None, dict(zip(names, [token, *arrays], strict=True)))
+        token = logits[:, -1:].argmax(-1)
+        found.append(int(token.item()))
+    return found
+
+
+def decoders(folder: Path) -> dict[str, Callable[[Past], list[int]]]:
+    """Return what decodes here: shapevm with weights in f32 and in bf16, PyTorch, and ONNX Runtime if there.
+
+    Lengths come once in a sequence, so that generic code runs all but the products, whose sizes are fixed.
+    """
+    model, inputs = decoder(), first_inputs(7)
+    past = torch.export.Dim("past", min=1, max=1023)
+    shapes = {"token": None, "past": [({2: past}, {2: past}) for _ in range(LAYERS)]}
+    runs: dict[str, Callable[[Past], list[int]]] = {}
+    for weights in ("f32", "bf16"):
+        exe = shapevm.compile(
+            model, inputs, dynamic_shapes=shapes, weights=weights, strategy="generic", fallback="error"
+        )
+        runs[f"shapevm {weights}"] = partial(decode, exe)
+    runs["eager"] = partial(decode, model)
+    if is_installed("onnxruntime"):
+        path = folder / "gpt2.onnx"
+        item = dict(zip(("token", "past"), inputs, strict=True))
+        export_onnx(model, item, shapes, path)  # type: ignore[arg-type]
+        runs["ONNX Runtime"] = partial(decode_onnx, onnxruntime_session(path))
+    return runs
+
+
+def tokens(rounds: int = 5) -> list[Figure]:
+    """A sequence of TOKENS tokens, everybody in turn."""
+    found, past = [], first_inputs()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {name: partial(run, past) for name, run in decoders(Path(folder)).items()}
+        results = {name: run() for name, run in runs.items()}
+        times = interleaved(runs, rounds, warmup=1)
+    if results["shapevm f32"] != results["eager"]:
+        raise AssertionError("shapevm decodes other tokens than eager")
+    text = ", ".join(f"{name} {median(times[name]) / TOKENS * 1e3:.1f}" for name in runs)
+    found.append(Figure(f"GPT-2, {LAYERS} layers: ms a token, {TOKENS} tokens behind {PROMPT}", text))
+    other = "ONNX Runtime" if "ONNX Runtime" in runs else "eager"
+    for weights, goal in (("f32", "at least 1.3x"), ("bf16", "at least 2.2x")):
+        gain = f"{ratio(times, other, f'shapevm {weights}'):.2f}x {other} in f32"
+        found.append(Figure(f"the same with weights in {weights}", gain, goal))
+    return found
+
+
+def figures() -> list[Figure]:
+    """Return all figures, one core."""
+    torch.set_num_threads(1)
+    shapevm.set_threads(1)
+    with torch.inference_mode():
+        return [*products(), *tokens()]
+
+
 def main() -> None:
     """Print the products."""
     parser = argparse.ArgumentParser(
@@ -148,8 +254,15 @@ def main() -> None:
     )
     parser.add_argument("--huge", action="store_true", help="weights in huge pages")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", action="store_true", help="decode instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    shapevm.set_threads(1)
+    if options.tokens:
+        with torch.inference_mode():
+            for figure in tokens(options.rounds):
+                print(f"{figure.what}: {figure.figure} ({figure.goal})")
+        return
     for k, n, m, speeds in product_rows(options.huge, options.rounds):
         print(f"{m:3} x {k:4} x {n:5}", *(f"{speed:6.1f}" for speed in speeds), flush=True)
 

@@ -59,15 +59,20 @@ def export_onnx(model: torch.nn.Module, args: Item, shapes: Any, path: Path) -> 
         )
 
 
-def onnxruntime_runner(path: Path) -> Runner:
-    """ONNX Runtime's CPU provider with all graph optimisations, one thread."""
+def onnxruntime_session(path: Path) -> Any:
+    """Return a session of ONNX Runtime's CPU provider with all graph optimisations, one thread."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def onnxruntime_runner(path: Path) -> Runner:
+    """Return a call of ONNX Runtime."""
+    session = onnxruntime_session(path)
     names = [given.name for given in session.get_inputs()]
     return lambda item: session.run(None, {name: item[name].numpy() for name in names})
 

@@ -20,6 +20,7 @@ from rich.table import Table
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
+    "decode": "Decoding, bound by memory (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "compile_time": "What compiling a kernel costs",
     "runner": "The standalone runner and start-up",

@@ -33,7 +33,7 @@ def check_boundaries(
 
     precision = torch.finfo({"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[weights]).eps
     unasked = [symbol.name for symbol in exe.machine.symbols if not symbol.why]  # nobody gave their ranges
-    is_training = model.training
+    modes = [(module, module.training) for module in model.modules()]  # a part may have another than the whole
     model.eval()
     try:
         with torch.no_grad():
@@ -46,7 +46,8 @@ def check_boundaries(
                         f"at {name} = {value} {problem}; give torch.export.Dim({name!r}, min={value + 1})"
                     )
     finally:
-        model.train(is_training)
+        for module, mode in modes:
+            module.training = mode
 
 
 def _cuts(
