@@ -23,6 +23,7 @@ SECTIONS = {
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "compile_time": "What compiling a kernel costs",
+    "specialisation": "Specialisation (one core)",
     "runner": "The standalone runner and start-up",
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

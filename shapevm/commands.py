@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .settings import STRATEGIES
+from .settings import STRATEGIES, settings
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -216,12 +216,17 @@ def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, out
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-def stress_command(artifact: Path, seconds: float, threads: int, seed: int) -> None:
+@click.option("--shapes", type=click.IntRange(min=100), help="instead: this many distinct shapes, once each")
+def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shapes: int | None) -> None:
     """Throw streams of shapes at ARTIFACT while code is evicted and compilations fail; exit 1 if any result
-    differs from the generic tier's.
+    differs from the generic tier's. With --shapes: exit 1 if resident memory grows.
     """
-    from .stress import stress
+    from .stress import MAX_GROWTH, many_shapes, stress
 
+    if shapes is not None:
+        flat = many_shapes(artifact, shapes, settings.code_mib << 20)
+        click.echo(flat.text())
+        raise SystemExit(flat.growth > MAX_GROWTH)
     report = stress(artifact, seconds, threads, seed)
     click.echo(report.text())
     raise SystemExit(bool(report.problems))

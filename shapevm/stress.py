@@ -5,6 +5,7 @@ the generic tier's, while code is evicted, compilations fail and memory is watch
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 import threading
@@ -249,3 +250,88 @@ def stress(
             return run.finish()
         finally:
             run.close()
+
+
+# Many shapes --------------------------------------------------------------------------------------------
+
+N_PARTS = 20  # of a run over many shapes, each with a reading of its own
+WARM_PARTS = 5  # before memory and time have to be flat
+EXACT_EVERY = 200  # one shape in so many gets exact code
+MAX_GROWTH = 0.05  # of resident memory
+
+
+@dataclass
+class Flat:
+    """A run over many distinct shapes: resident bytes after each part, and its median seconds per call."""
+
+    shapes: int
+    compiled: int
+    evicted: int
+    resident: list[int]
+    seconds: list[float]
+
+    @property
+    def growth(self) -> float:
+        """The share by which memory has grown since the warm-up."""
+        return self.resident[-1] / max(self.resident[:WARM_PARTS]) - 1
+
+    @property
+    def slowdown(self) -> float:
+        """A call's median seconds at the end against after the warm-up."""
+        n = (N_PARTS - WARM_PARTS) // 2
+        early, late = self.seconds[WARM_PARTS : WARM_PARTS + n], self.seconds[-n:]
+        return sorted(late)[n // 2] / sorted(early)[n // 2]
+
+    def text(self) -> str:
+        """Return the report in two lines."""
+        return (
+            f"{self.shapes:,} shapes, {self.compiled:,} kernels compiled, {self.evicted:,} evicted\n"
+            f"resident memory {self.resident[WARM_PARTS - 1] >> 20} MiB once warm, "
+            f"{self.resident[-1] >> 20} MiB at the end ({self.growth:+.1%}); a call "
+            f"{self.seconds[WARM_PARTS] * 1e6:.0f} us, then {self.seconds[-1] * 1e6:.0f} us "
+            f"({self.slowdown:.2f} times)"
+        )
+
+
+def distinct(symbols: Sequence[Symbol], n_shapes: int) -> Iterator[dict[str, int]]:
+    """Yield values of all symbols, at most `n_shapes` tuples, none twice, in a scattered order that needs no
+    memory: a walk whose step has no divisor in common with their number."""
+    side = math.ceil(n_shapes ** (1 / max(len(symbols), 1)))
+    while side ** len(symbols) < n_shapes:
+        side += 1
+    rows = []
+    for s in symbols:
+        low = -(-s.min // s.multiple_of) * s.multiple_of
+        high = low + (side - 1) * s.multiple_of
+        rows.append(range(low, (high if s.max is None else min(high, s.max)) + 1, s.multiple_of))
+    total = math.prod(map(len, rows))
+    step = next(x for x in range(int(total * 0.618) + 1, 2 * total + 2) if math.gcd(x, total) == 1)
+    for i in range(min(n_shapes, total)):
+        place, values = i * step % total, {}
+        for s, row in zip(symbols, rows, strict=True):
+            place, at = divmod(place, len(row))
+            values[s.name] = row[at]
+        yield values
+
+
+def many_shapes(path: Path, n_shapes: int, code_bytes: int) -> Flat:
+    """Call a program once at each of many shapes, all generic but for a few, and read memory and time."""
+    with (
+        settings.scope(compile_budget=0, hot_calls=1, plans=64),
+        code_cap(code_bytes),
+        executable.open_executable(path, "auto") as exe,
+    ):
+        machine = exe.machine
+        per_part = max(n_shapes // N_PARTS, 1)
+        resident, seconds, times, count = [], [], [], 0
+        for count, sizes in enumerate(distinct(machine.symbols, n_shapes), start=1):
+            inputs = sample_inputs(machine.inputs, machine.symbols, sizes, None)
+            start = time.perf_counter()
+            machine.call_as("auto" if count % EXACT_EVERY == 0 else "generic", inputs)
+            times.append(time.perf_counter() - start)
+            if count % per_part == 0:
+                resident.append(resident_bytes())
+                seconds.append(sorted(times)[len(times) // 2])
+                times.clear()
+        counters = machine.stats()
+        return Flat(count, counters["code_installed"], counters["code_evicted"], resident, seconds)

@@ -1,22 +1,29 @@
 """Streams of shapes: the generic tier's bits everywhere, and memory that does not grow with them."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 
-import numpy as np
 import pytest
 from shapevm.vm.program import Symbol
 
 import shapevm
-from shapevm.stress import STREAMS, Run, code_cap, failing_compilations, resident_bytes, shapes, stress
+from shapevm.stress import (
+    MAX_GROWTH,
+    STREAMS,
+    Run,
+    distinct,
+    failing_compilations,
+    many_shapes,
+    shapes,
+    stress,
+)
 
 N_SHAPES = 100_000
-CODE_BYTES = 1 << 20
+CODE_BYTES = 1 << 18
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -63,25 +70,19 @@ def test_a_wrong_result_is_noticed(two_sizes, monkeypatch):
 
 
 def test_memory_is_flat_over_many_shapes(large_sizes):
-    """Plans, entries of call sites, requests, quick functions and code all have their bounds."""
-    flat = np.random.default_rng(0).random(1 << 18, np.float32)
-    pairs = [(n, m) for n in range(1, 1025) for m in range(1, 1025) if n * m <= 3 << 13]
-    random.Random(0).shuffle(pairs)
-    assert len(pairs) >= N_SHAPES
-    options = {"compile_budget": 300, "hot_calls": 1, "plans": 64}
-    with shapevm.settings.scope(**options), code_cap(CODE_BYTES), shapevm.load(large_sizes) as exe:
-        seen = []
-        for i, (n, m) in enumerate(pairs[:N_SHAPES]):
-            x = flat[: n * m].reshape(n, m)
-            exe.machine.call([x])
-            if i % 5000 == 0:
-                seen.append(resident_bytes())
-        stats = exe.machine.stats()
-        entries = [len(exe.machine.site(k).entries) for k in range(len(exe.machine.kernels))]
-        assert stats["n_plans"] <= 64 and stats["code_bytes"] <= CODE_BYTES + (1 << 16)
-        assert stats["n_queued"] <= 1024 + 8 and max(entries) < 3 * 4096
-    growth = min(seen[-5:]) - max(seen[6:9])
-    assert growth < 8 << 20, [x >> 20 for x in seen]
+    """Plans, entries of call sites, requests and code all have their bounds. Code has a low one here."""
+    flat = many_shapes(large_sizes, N_SHAPES, CODE_BYTES)
+    assert flat.shapes == N_SHAPES and flat.evicted > 0, flat.text()
+    assert flat.growth <= MAX_GROWTH, flat.text()
+    assert flat.slowdown < 1.5, flat.text()  # a shared machine
+
+
+def test_shapes_are_distinct():
+    symbols = [Symbol("n", 3, 40, 4), Symbol("m", 0)]
+    found = [tuple(sizes.values()) for sizes in distinct(symbols, 200)]
+    assert len(set(found)) == len(found) and all(4 <= n <= 40 and n % 4 == 0 for n, _ in found)
+    assert found[1][0] != found[2][0] and len({m for _, m in found}) > 10
+    assert list(distinct([], 100)) == [{}]
 
 
 def test_forks_in_the_middle(two_sizes):
