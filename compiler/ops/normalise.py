@@ -412,7 +412,8 @@ def native_group_norm(
     ]
     result = by_channel(b, x, each[0], each[1], weight, bias)
     saved = _statistics_dtype(x, weight, bias)
-    mean, rstd = (B.cast_to(b, B.reshape(b, t, [shape[0], groups]), saved) for t in (mean, rstd))
+    lines = (B.take(b, B.reshape(b, t, [shape[0], groups]), 0, 0, n) for t in (mean, rstd))  # n: x's size
+    mean, rstd = (B.cast_to(b, t, saved) for t in lines)
     return result, mean, rstd
 
 
