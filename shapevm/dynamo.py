@@ -175,8 +175,9 @@ def _is_same_size(argument: torch.fx.Node, node: torch.fx.Node) -> bool:
     mine, other = argument.meta.get("val"), node.meta.get("val")
     if argument is node:
         return True
-    both = isinstance(mine, torch.SymInt) and isinstance(other, torch.SymInt)
-    return both and mine.node.expr == other.node.expr
+    if not isinstance(mine, torch.SymInt) or not isinstance(other, torch.SymInt):
+        return False
+    return bool(mine.node.expr == other.node.expr)
 
 
 def _order(node: torch.fx.Node) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ results are put into place row by row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -37,11 +38,9 @@ def is_control(node: torch.fx.Node) -> bool:
 def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     b = importer.builder
     condition = _truth(importer, node.args[0])
-    operands = [
-        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
-    ]
+    operands = _operands(importer, node, 3)
     graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[1:3]]
-    blocks = [_block(importer, [], lambda g=graph: importer.import_region(g, operands)) for graph in graphs]
+    blocks = [_block(importer, [], partial(importer.import_region, graph, operands)) for graph in graphs]
     wanted = _result_types(importer, node)
     _require_types(node, "a branch returns", wanted, *blocks)
     return list(b.insert(Node("if", [condition], regions=blocks), wanted))
@@ -51,9 +50,7 @@ def _while_loop(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     b = importer.builder
     graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[:2]]
     carried = [importer.output_value(operand) for operand in _operands(importer, node, 2)]
-    rest = [
-        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
-    ]
+    rest = _operands(importer, node, 3)
     wanted = _result_types(importer, node)
 
     def block(graph: torch.fx.GraphModule, is_condition: bool) -> Block:
@@ -86,9 +83,7 @@ def _map(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
 
 def _scan(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     init, xs = _operands(importer, node, 1), _operands(importer, node, 2)
-    rest = [
-        importer.values_of(arg) for arg in cast(Sequence[Any], node.args[3] if len(node.args) > 3 else ())
-    ]
+    rest = _operands(importer, node, 3)
     graph = importer.values[cast(torch.fx.Node, node.args[0])]
     wanted = [cast(TensorType, type) for type in _result_types(importer, node)][len(init) :]
 
