@@ -140,16 +140,6 @@ def differs(module: torch.nn.Module, exe: Callable[..., Any], given: Mapping[str
     return greatest
 
 
-def n_operators(model: Model) -> int:
-    """Return how many different operators the exported program of a model has."""
-    from shapevm.compiler.frontends.exported_program import decompose, export_model
-    from shapevm.compiler.frontends.fx_nodes import is_operator
-
-    example = model.inputs(**(model.example or model.shapes[-1]))
-    program = decompose(export_model(made(model), (), example, dynamic_shapes(model)))
-    return len({str(node.target) for node in program.graph.nodes if is_operator(node)})
-
-
 # The table ------------------------------------------------------------------------------------------
 
 
@@ -349,9 +339,9 @@ def main() -> None:
     rows = []
     for name in options.names or MODELS:
         try:
-            rows.append(_row(name, judged(MODELS[name]), n_operators(MODELS[name])))
+            rows.append(_row(name, judged(MODELS[name])))
         except Exception as error:  # one model's failure is a row of the page
-            rows.append(f"| {name} | {_failure(error)} | | | | |")
+            rows.append(f"| {name} | {_failure(error)} | | | |")
         print(rows[-1], flush=True)
         gc.collect()
     if options.page:
@@ -366,17 +356,14 @@ torchvision's, the others small ones of transformers. Difference: the greatest o
 part of the output's greatest magnitude. Seconds: one compilation on one core, `torch.export` included.
 Written by `make models`.
 
-| model | operators | called in PyTorch | kernels | difference to eager | seconds |
-| --- | --- | --- | --- | --- | --- |
+| model | called in PyTorch | kernels | difference to eager | seconds |
+| --- | --- | --- | --- | --- |
 """
 
 
-def _row(name: str, found: Report, operators: int) -> str:
+def _row(name: str, found: Report) -> str:
     called = ", ".join(found.fallbacks) or "none"
-    return (
-        f"| {name} | {operators} | {called} | {found.n_kernels} | {found.difference:.1e} | "
-        f"{found.seconds:.1f} |"
-    )
+    return f"| {name} | {called} | {found.n_kernels} | {found.difference:.1e} | {found.seconds:.1f} |"
 
 
 def _failure(error: Exception) -> str:
