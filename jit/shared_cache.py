@@ -46,7 +46,8 @@ class RemoteCache:
         except FileNotFoundError:
             return None
         except Exception:
-            return self._rest()
+            self._rest()
+            return None
 
     def put(self, key: str, payload: bytes) -> None:
         """Write aside, then rename."""

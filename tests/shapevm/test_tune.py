@@ -1,0 +1,72 @@
+"""Tuning: what is measured fastest is kept, in the artifact and beside the cache, with the same bits."""
+
+import numpy as np
+import pytest
+from shapevm.jit.spec import from_json
+from shapevm.jit.tuning import FILE, TuningDatabase, schedules_of
+from shapevm.vm.artifact import read, write
+
+import shapevm
+from shapevm import tune
+from shapevm.bake import identity
+from shapevm.profiles import Calls, Profile
+from shapevm.specialise import open_store
+
+
+@pytest.fixture
+def tuned(artifact, tmp_path, monkeypatch):
+    """A program, what tuning made of it where "6x16" is measured fastest, and the store; in a cache of its
+    own."""
+    monkeypatch.setattr(
+        tune, "_times", lambda kernels, *rest: {name: 50 if name == "6x16" else 100 for name in kernels}
+    )
+    with shapevm.settings.scope(cache_dir=str(tmp_path / "cache")):
+        program, store = read(artifact), open_store()
+        profile = Profile(identity(program), ("n",), {(n,): Calls(9 - n, 9, 1) for n in (5, 7)})
+        yield program, tune.tune(program, profile, store, 600), store
+
+
+def test_the_fastest_travels_with_the_same_bits(tuned, tmp_path):
+    program, found, _ = tuned
+    assert len(found.found) == found.total == len(found.objects) == 2
+    write(found.program(program), tmp_path / "tuned.svm")
+    x = np.random.default_rng(0).random((5, 8), "f")
+    with shapevm.load(tmp_path / "tuned.svm", strategy="bucket") as exe:
+        result, expected = exe(x), exe.using("generic")(x)
+        assert "6x16" in {entry.schedule for _, entry in exe.stats().entries}
+        for name in expected:
+            assert result[name].tobytes() == expected[name].tobytes()
+
+
+def test_the_database_is_used(tuned, tmp_path):
+    program, found, store = tuned
+    (kernel, dims), *_ = found.objects
+    spec = from_json(program.kernels[kernel].spec)
+    assert open_store().object(spec, dims).schedule == "6x16"
+    assert open_store().object(spec, (11,)).schedule != "6x16"
+    (tmp_path / "cache" / FILE).write_text("{")
+    assert open_store().object(spec, dims).schedule != "6x16"
+
+
+def test_no_time_and_an_interrupt_leave_what_there_was(artifact, tuned, monkeypatch):
+    program, _, store = tuned
+    profile = Profile(identity(program), ("n",), {(n,): Calls(1, 1, 1) for n in (5, 6, 7)})
+    assert tune.tune(program, profile, store, 0).found == {}
+
+    def interrupt(done, total, what):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    found = tune.tune(program, profile, store, 600, interrupt)
+    assert (len(found.found), found.total) == (2, 3) and "2 of 3" in found.text()
+
+
+def test_a_database_forgets_what_it_does_not_know(tmp_path, artifact):
+    database = TuningDatabase(tmp_path / FILE)
+    spec = next(s for s in (from_json(k.spec) for k in read(artifact).kernels) if s.family == "matmul")
+    assert len(schedules_of(spec, "x86-64-v4")) > 1
+    database.put(spec, (5,), "x86-64-v4", "9x9")
+    assert database.get(spec, (5,), "x86-64-v4") is None
+    database.put(spec, (5,), "x86-64-v4", "14x32")
+    assert TuningDatabase(tmp_path / FILE).get(spec, (5,), "x86-64-v4") == "14x32"
+    assert database.get(spec, None, "x86-64-v4") is None
