@@ -105,9 +105,9 @@ class Graph:
     """A function: `inputs` and `outputs` name the body's parameters and results.
 
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
-    ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs, which
-    the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to (f32:
-    none are), see `compiler.weights`.
+    ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
+    which the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to
+    (f32: none are), see `compiler.weights`.
     """
 
     name: str

@@ -112,7 +112,7 @@ class _Attention:
         self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: a row tile of results, factors, maxima and scores, panels of keys and of values."""
+        """Lay out scratch: a row tile of results, factors, maxima, scores, panels of keys and values."""
         f = self.f
         self.width = f.mul(f.ceildiv(self.k_len, PANEL), PANEL)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys

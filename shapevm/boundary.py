@@ -33,7 +33,7 @@ def check_boundaries(
 
     precision = torch.finfo({"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[weights]).eps
     unasked = [symbol.name for symbol in exe.machine.symbols if not symbol.why]  # nobody gave their ranges
-    modes = [(module, module.training) for module in model.modules()]  # a part may have another than the whole
+    modes = [(module, module.training) for module in model.modules()]  # a part may have its own
     model.eval()
     try:
         with torch.no_grad():

@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Request:
-    """A wish for exact code: kernel-table index, its dims, how often the entry has run, whether calls wait."""
+    """A wish for exact code: kernel-table index, its dims, runs of the entry so far, whether calls wait."""
 
     kernel: int
     dims: tuple[int, ...]

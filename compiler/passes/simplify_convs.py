@@ -1,7 +1,7 @@
 """Convolutions that are something simpler: products of matrices, and sums of few shifted images.
 
-One that only mixes the channels of each position is a matmul. A depthwise one has no sum over channels to fill
-a matmul with: it is a pointwise sum over its taps, vectors along the channels, on the padded image.
+One that only mixes the channels of each position is a matmul. A depthwise one has no sum over channels to
+fill a matmul with: it is a pointwise sum over its taps, vectors along the channels, on the padded image.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import cast
 
 from ..access import shape_of
 from ..dims import DimExpr, equal
-from ..ir import Block, Builder, Graph, Node, Value
+from ..ir import Builder, Graph, Node, Value
 from ..ops import build as B
 
 MOST_TAPS = 81  # of a depthwise convolution in one body
@@ -35,7 +35,7 @@ def _simpler(b: Builder, node: Node) -> Value | None:
     is_padded = any((*attrs["low"], *attrs["high"]))
     if any(e != 1 for e in attrs["expansion"]):
         return None
-    if attrs["groups"] == 1 and set((*attrs["kernel"], *attrs["stride"])) == {1} and not is_padded:
+    if attrs["groups"] == 1 and {*attrs["kernel"], *attrs["stride"]} == {1} and not is_padded:
         return b.one("matmul", x, weight)
     groups = attrs["groups"]
     is_depthwise = equal(shape_of(x)[-1], groups) and equal(shape_of(weight)[1], groups)

@@ -116,7 +116,8 @@ def test_rows_read_and_written_backwards(dims, dtype):
     read.store(read.load(dtype, (N, M), at(0, back)), (N, M), at(0, 1))
     written.store(written.load(dtype, (N, M), at(0, 1)), (N, M), at(0, back))
     for body in (read, written):
-        np.testing.assert_array_equal(run(body.nest(N, M, n_dims=3), (*dims, max(dims[1] - 1, 0)), [x])[0], x[:, ::-1])
+        found = run(body.nest(N, M, n_dims=3), (*dims, max(dims[1] - 1, 0)), [x])[0]
+        np.testing.assert_array_equal(found, x[:, ::-1])
 
 
 @pytest.mark.parametrize("dims", [d for d in SIZES if 0 < d[1] < 10_000])

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import shapevm
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import shapevm
 
 from .compiled import check
 
