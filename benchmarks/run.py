@@ -1,6 +1,7 @@
-"""Measure everything and write docs/benchmarks.md: `python benchmarks/run.py [section ...]`.
+"""Measure and write docs/benchmarks.md: `python benchmarks/run.py [section ...]`.
 
-Every section runs in a process of its own. Without arguments all run and the page is written.
+Every section runs in a process of its own; without arguments all run. `results.json` keeps each section's
+latest figures with their day and machine, and the page is written from it after every section.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from measure import Figure, machine
 from rich.console import Console
@@ -27,6 +29,7 @@ SECTIONS = {
     "runner": "The standalone runner and start-up",
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+RESULTS = Path(__file__).with_name("results.json")
 
 
 def measure(section: str) -> list[Figure]:
@@ -36,13 +39,28 @@ def measure(section: str) -> list[Figure]:
     return [Figure(**item) for item in json.loads(done.stdout.splitlines()[-1])]
 
 
-def page(results: dict[str, list[Figure]]) -> str:
+def keep(section: str, figures: list[Figure]) -> None:
+    """Put a section's figures into the results, and write the page."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    day = str(datetime.date.today())
+    results[section] = {"day": day, "machine": machine(), "figures": [asdict(f) for f in figures]}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(results))
+
+
+def page(results: dict[str, Any]) -> str:
     """Return the report as Markdown."""
-    lines = ["# Benchmarks", "", f"Measured by `make bench` on {datetime.date.today()}: {machine()}.", ""]
-    lines += ["Medians; contestants in turn in one run. These figures are of that machine and that day.", ""]
-    for section, figures in results.items():
-        lines += [f"## {SECTIONS[section]}", "", "| what | figure | goal |", "| --- | --- | --- |"]
-        lines += [f"| {f.what} | {f.figure} | {f.goal} |" for f in figures] + [""]
+    lines = [
+        "# Benchmarks",
+        "",
+        "Measured and written by `make bench`. Medians; contestants in turn in one run.",
+        "",
+    ]
+    for section in (name for name in SECTIONS if name in results):
+        found = results[section]
+        lines += [f"## {SECTIONS[section]}", "", f"On {found['day']}: {found['machine']}.", ""]
+        lines += ["| what | figure | goal |", "| --- | --- | --- |"]
+        lines += [f"| {f['what']} | {f['figure']} | {f['goal']} |" for f in found["figures"]] + [""]
     return "\n".join(lines)
 
 
@@ -52,18 +70,18 @@ def main() -> None:
         print(json.dumps([asdict(f) for f in importlib.import_module(sys.argv[2]).figures()]))
         return
     console = Console()
-    wanted = sys.argv[1:] or list(SECTIONS)
-    results = {}
-    for section in wanted:
+    unknown = [name for name in sys.argv[1:] if name not in SECTIONS]
+    if unknown:
+        sys.exit(f"no section is named {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    for section in sys.argv[1:] or list(SECTIONS):
         with console.status(f"measuring {section}"):
-            results[section] = measure(section)
+            figures = measure(section)
+        keep(section, figures)
         table = Table("what", "figure", "goal", title=SECTIONS[section])
-        for figure in results[section]:
+        for figure in figures:
             table.add_row(figure.what, figure.figure, figure.goal)
         console.print(table)
-    if wanted == list(SECTIONS):
-        PAGE.write_text(page(results))
-        console.print(f"written: {PAGE}")
+    console.print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":
