@@ -297,7 +297,7 @@ def distinct(symbols: Sequence[Symbol], n_shapes: int) -> Iterator[dict[str, int
     """Yield values of all symbols, at most `n_shapes` tuples, none twice, in a scattered order that needs no
     memory: a walk whose step has no divisor in common with their number."""
     side = math.ceil(n_shapes ** (1 / max(len(symbols), 1)))
-    while side ** len(symbols) < n_shapes:
+    while symbols and side ** len(symbols) < n_shapes:
         side += 1
     rows = []
     for s in symbols:
