@@ -89,7 +89,7 @@ def test_false_and_zero_are_different_constants():
     assert spec_hash(of(False)) != spec_hash(of(0)) and from_json(to_json(of(False))).body[0].value is False
 
 
-@pytest.mark.parametrize(("key", "value"), [("family", "scan"), ("version", 99)])
+@pytest.mark.parametrize(("key", "value"), [("family", "loop"), ("version", 99)])
 def test_unknown_family_or_version_is_refused(key, value):
     data = json.loads(to_json(nest())) | {key: value}
     with pytest.raises(ValueError, match=f"{value}"):
