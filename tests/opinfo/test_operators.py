@@ -15,8 +15,8 @@ from .family import FAMILIES, family
 NATIVE = (
     ("f32", "add div.trunc_rounding fmod remainder pow atan2 fmin hypot copysign nextafter heaviside xlogy"),
     ("f32", "exp log1p sin atan sinh acosh erfc erfinv lgamma polygamma.polygamma_n_1 frexp nan_to_num"),
-    ("f64", "i0 special.i1e special.erfcx special.log_ndtr special.ndtri special.zeta logaddexp"),
-    ("bf16", "mul sigmoid reciprocal trunc frac sign clamp lerp addcmul"),
+    ("f64", "i0 special.i1e special.erfcx special.log_ndtr special.ndtri logaddexp"),
+    ("bf16", "mul sigmoid reciprocal trunc frac sign clamp lerp"),
     ("i64", "sub floor_divide gcd lcm bitwise_left_shift abs pow full_like arange"),
     ("i8", "bitwise_and bitwise_not lt div.floor_rounding true_divide clamp"),
     ("bool", "logical_and logical_not bitwise_or eq add where"),
