@@ -87,6 +87,15 @@ class Generated:
     schedule: str = ""  # the name of the schedule that was used
 
 
+def check_schedule(family: str, schedule: str | None, known: Sequence[str]) -> None:
+    """Raise ValueError for a schedule that a family's generator does not have; None is its own choice."""
+    if schedule is not None and schedule not in known:
+        verb = "is" if len(known) == 1 else "are"
+        raise ValueError(
+            f"{family} kernel: schedule {schedule!r} is unknown; known {verb} {', '.join(known)}"
+        )
+
+
 class Generator(Protocol):
     """`emit` of a family's module (`jit.nest`, `jit.matmul`, `jit.attention`).
 

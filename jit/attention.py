@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .abi import RT_SCRATCH, Generated, resolve
+from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import affine
 from .bodies import LANES, BodyEmitter, Position, splat
 from .exponentials import F32 as EXP
@@ -63,8 +63,7 @@ def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | Non
     """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or default_schedule(f)
     known = [each for each, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL]
-    if name not in known:
-        raise ValueError(f"attention kernel: schedule {name!r} is unknown; known are {', '.join(known)}")
+    check_schedule("attention", name, known)
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .bodies import load_addresses
 from .dtypes import DTYPES
 from .llvm import Function, Int
@@ -21,8 +21,7 @@ from .tiling import TILE_BYTES, count_tiles, tile_cost, tiles_of
 
 def emit(f: Function, spec: Concat, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Concat; see `abi.Generator`. The one schedule is "pieces"."""
-    if schedule not in (None, "pieces"):
-        raise ValueError(f"concat kernel: schedule {schedule!r} is unknown; known is pieces")
+    check_schedule("concat", schedule, ["pieces"])
     out = next(i for i, buffer in enumerate(spec.buffers) if buffer.is_output)
     addresses = load_addresses(f, len(spec.buffers))
     whole = Emitter(f, _fill(spec.buffers[out]), sizes, TILE_BYTES // 2, [addresses[out]])

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
@@ -34,8 +34,7 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
-    if name not in SCHEDULES:
-        raise ValueError(f"conv kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
+    check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
     _check_window(spec)
     return _Conv(f, spec, sizes, SCHEDULES[name]).emit(name)

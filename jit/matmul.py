@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from . import amx
-from .abi import RT_SCRATCH, Generated, resolve
+from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .conversion import from_memory
@@ -54,8 +54,7 @@ def pack_panels(weight: np.ndarray) -> np.ndarray:
 def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
-    if name not in SCHEDULES:
-        raise ValueError(f"matmul kernel: schedule {name!r} is unknown; known are {', '.join(SCHEDULES)}")
+    check_schedule("matmul", name, list(SCHEDULES))
     _check(spec)
     return _Matmul(f, spec, sizes, SCHEDULES[name]).emit(name)
 

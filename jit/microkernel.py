@@ -19,7 +19,7 @@ from .llvm import Function, Int, Value
 from .vector import Vec
 
 VECTOR = vector("float", LANES)
-PANEL = 32  # columns of a packed panel of B: the width of the widest micro-kernel
+PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 LINE_BYTES = 64  # of a cache line
 FEW_ROWS = 8  # a tile of no more rows is short of work for a step of k: it unrolls more
 UNROLL_FEW, UNROLL_MANY = 4, 2  # steps of k in one trip

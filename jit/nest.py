@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .abi import Generated
+from .abi import Generated, check_schedule
 from .bodies import LANES, BodyEmitter, Position
 from .columns import Columns, find_columns
 from .crossing import Blocks, crossing_loads
@@ -28,8 +28,7 @@ SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple
 
 def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "rows"."""
-    if schedule not in (None, "rows"):
-        raise ValueError(f"nest kernel: schedule {schedule!r} is unknown; known is rows")
+    check_schedule("nest", schedule, ["rows"])
     nest = Emitter(f, spec, sizes)
     nest.emit(*f.params[3:5])
     tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)

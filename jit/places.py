@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .access import Access, Accessor
 from .bodies import LANES
 from .constants import splat_int
@@ -24,8 +24,7 @@ MASK, OUT = range(2)
 
 def emit(f: Function, spec: Places, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Places; see `abi.Generator`. The one schedule is "chunks"."""
-    if schedule not in (None, "chunks"):
-        raise ValueError(f"places kernel: schedule {schedule!r} is unknown; known is chunks")
+    check_schedule("places", schedule, ["chunks"])
     length, count = (resolve(size, sizes) for size in (spec.length, spec.count))
     mask, out = (f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in (MASK, OUT))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .bodies import LANES, BodyEmitter, Position, splat
 from .constants import splat_int
 from .conversion import cast
@@ -78,8 +78,7 @@ RULES: dict[str, Rule] = {
 def emit(f: Function, spec: Scan, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Scan; see `abi.Generator`. The schedule is "rows" or "columns", as the spec is."""
     name = "rows" if spec.columns == 1 else "columns"
-    if schedule not in (None, name):
-        raise ValueError(f"scan kernel: schedule {schedule!r} is unknown; known is {name}")
+    check_schedule("scan", schedule, [name])
     scan = _Scan(f, spec, sizes)
     n_bytes = 2 * DTYPES[spec.buffers[X].dtype].bytes + 8
     if spec.columns == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .bodies import BodyEmitter, Position
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
@@ -24,8 +24,7 @@ BASE, INDEX, SOURCE, OUT = range(4)
 
 def emit(f: Function, spec: Scatter, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Scatter; see `abi.Generator`. The one schedule is "slices"."""
-    if schedule not in (None, "slices"):
-        raise ValueError(f"scatter kernel: schedule {schedule!r} is unknown; known is slices")
+    check_schedule("scatter", schedule, ["slices"])
     shape = spec.buffers[OUT].shape
     last = len(shape) - 1
     outer = [(size, 1) for size in shape[: spec.axis]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .abi import Generated, resolve
+from .abi import Generated, check_schedule, resolve
 from .access import Access, Accessor
 from .bodies import LANES
 from .constants import splat_int
@@ -24,8 +24,7 @@ SORTED, VALUES, OUT = range(3)
 
 def emit(f: Function, spec: Search, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Search; see `abi.Generator`. The one schedule is "lanes"."""
-    if schedule not in (None, "lanes"):
-        raise ValueError(f"search kernel: schedule {schedule!r} is unknown; known is lanes")
+    check_schedule("search", schedule, ["lanes"])
     search = _Search(f, spec, sizes)
     with f.loop(f.params[3], f.params[4]) as tile:
         search.emit(tile.index)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .abi import RT_SCRATCH, Generated, resolve
+from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .access import Access, Accessor
 from .bodies import LANES
 from .constants import splat_int
@@ -34,8 +34,7 @@ X, VALUES, INDICES = range(3)
 
 def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Sort; see `abi.Generator`. The one schedule is "rows"."""
-    if schedule not in (None, "rows"):
-        raise ValueError(f"sort kernel: schedule {schedule!r} is unknown; known is rows")
+    check_schedule("sort", schedule, ["rows"])
     sorter = _Sorter(f, spec, sizes)
     with f.loop(f.params[3], f.params[4]) as row:
         sorter.emit(row.index)
