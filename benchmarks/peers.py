@@ -31,6 +31,9 @@ from sentences import (
 
 import shapevm
 
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "models"))
+import vision
+
 Item = dict[str, torch.Tensor]
 Runner = Callable[[Item], object]
 LENGTHS = (16, 64, 128, 256)
@@ -177,17 +180,11 @@ def resnet_latency() -> list[Figure]:
 
 
 def resnet50() -> torch.nn.Module | None:
-    """Return torchvision's ResNet-50, None without torchvision (which wants two operators defined)."""
-    if find_spec("torchvision") is None:
+    """Return torchvision's ResNet-50 with random weights, None without torchvision."""
+    if not vision.is_installed():
         return None
-    library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    from torchvision.models import resnet50 as build
-
     torch.manual_seed(0)
-    model: torch.nn.Module = build(weights=None).eval()
-    return model
+    return vision.make("resnet50", weights=None)().eval()
 
 
 def cold_stream(model: torch.nn.Module) -> list[Figure]:

@@ -26,11 +26,11 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.math import OPS
 from shapevm.jit.spec import Attention, Body, Conv, KernelSpec, Matmul, Nest, Size, from_json
 from shapevm.jit.target import host_target
-from shapevm.vm.program import NUMPY_DTYPES
 from shapevm.vm.reader import read
 from shapevm.vm.sizes import launches
 
 import shapevm
+from shapevm.bake import made_up
 
 WORKING_SET = 96 << 20  # bytes that a kernel's operands take turns over
 STREAM_BYTES = 256 << 20
@@ -64,18 +64,6 @@ def operations(spec: KernelSpec, dims: Dims) -> int:
     return 0
 
 
-def operands(spec: KernelSpec, dims: Dims) -> list[np.ndarray]:
-    """Return made-up buffers: normal floats, zeros for ints and bools."""
-    rng, found = np.random.default_rng(0), []
-    for buffer in spec.buffers:
-        shape = [number(size, dims) for size in buffer.shape]
-        array = np.zeros(shape, NUMPY_DTYPES[buffer.dtype])
-        if array.dtype.kind == "f":
-            array[...] = rng.standard_normal(shape, np.float32)
-        found.append(aligned(array))
-    return found
-
-
 def traffic(spec: KernelSpec, dims: Dims, arrays: Sequence[np.ndarray]) -> int:
     """Return the bytes that a kernel must move: of a table only the rows that it gathers."""
     found = [array.nbytes for array in arrays]
@@ -96,7 +84,7 @@ def stream() -> float:
 def row(spec: KernelSpec, label: str, count: int, dims: Dims, per_second: float) -> list[str]:
     """Measure one kernel; return its line."""
     kernel = Kernel(compile_kernel(spec, tuple(dims) or None, host_target()))
-    first = operands(spec, dims)
+    first = [aligned(array) for array in made_up(kernel, tuple(dims))]
     n_bytes, held = traffic(spec, dims, first), sum(array.nbytes for array in first)
     n_copies = min(max(1, -(-WORKING_SET // max(held, 1))), MOST_COPIES)
     sets = [first, *([aligned(array) for array in first] for _ in range(n_copies - 1))]

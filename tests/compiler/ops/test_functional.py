@@ -13,20 +13,13 @@ import torch.nn.functional as F
 
 from shapevm import compile
 
+from .test_torch import Function
+
 f32, f64, f16, bf16, i64 = torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64
 TOLERANCE = {f64: 1e-12, f32: 5e-6, f16: 2e-3, bf16: 2e-2}
 aten = torch.ops.aten
 
 Case = tuple[str, Callable[..., Any], tuple[Any, ...], list[dict[str, int]]]
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def tensor(shape: tuple[Any, ...], dtype: torch.dtype, sizes: dict[str, int], seed: int) -> torch.Tensor:
