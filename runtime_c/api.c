@@ -96,6 +96,7 @@ void svm_close(svm_program *p) {
   program_delist(p);
   svm_attach_compiler(p, 0);
   plan_free_all(p);
+  lru_free(&p->exact_used);
   profile_free(p->profile);
   reclaim(p, 1);
   for (int32_t i = 0; i < p->n_kernels; i++) {
@@ -217,35 +218,23 @@ void svm_get_stats(svm_program *p, svm_stats *stats) {
   }
 }
 
-/* Launches of the kernel, or of one entry of it, that plans replayed. Called with the lock held. */
-static int64_t count_replayed(svm_program *p, int32_t kernel, const entry *only) {
-  int64_t n = 0;
-  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
-    for (plan *x = atomic_load(&p->plans[i]); x; x = atomic_load(&x->next)) {
-      int64_t executions = atomic_load(&x->executions);
-      for (int32_t s = 0; s < x->n_steps; s++) {
-        const entry *e = x->steps[s].entry;
-        if (e->kernel == kernel && (!only || e == only)) n += executions;
-      }
-    }
-  }
-  return n;
-}
-
 int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
   memset(stats, 0, sizeof *stats);
   if (!is_in(kernel, p->n_kernels)) return SVM_ERROR_ARGUMENT;
   call_site *s = &p->kernels[kernel].site;
   pthread_mutex_lock(&p->lock);
+  plans_credit(p);
   int32_t n = atomic_load(&s->n_entries);
   stats->n_entries = n;
   stats->state = n == 0                 ? SVM_SITE_UNINITIALISED
                  : n == 1               ? SVM_SITE_MONOMORPHIC
                  : n <= POLYMORPHIC_MAX ? SVM_SITE_POLYMORPHIC
                                         : SVM_SITE_MEGAMORPHIC;
-  stats->hits = atomic_load(&s->hits) + count_replayed(p, kernel, NULL);
-  stats->misses = atomic_load(&s->misses);
-  stats->outside = atomic_load(&s->outside);
+  stats->hits = atomic_load(&s->hits);
+  stats->misses = s->misses;
+  stats->outside = s->outside;
+  stats->by_combination = s->by_combination;
+  memcpy(stats->by_dim, s->by_dim, sizeof stats->by_dim);
   pthread_mutex_unlock(&p->lock);
   return SVM_OK;
 }
@@ -262,8 +251,9 @@ static entry *nth_entry(const call_site *s, int32_t index) {
 int64_t svm_entry_hits(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims) {
   if (!is_in(kernel, p->n_kernels) || n_dims != p->kernels[kernel].info.n_dims) return -1;
   pthread_mutex_lock(&p->lock);
+  plans_credit(p);
   const entry *e = site_lookup(&p->kernels[kernel], dims);
-  int64_t n = !e ? -1 : e->n_waiting ? INT64_MAX : atomic_load(&e->hits) + count_replayed(p, kernel, e);
+  int64_t n = !e ? -1 : e->n_waiting ? INT64_MAX : atomic_load(&e->hits);
   pthread_mutex_unlock(&p->lock);
   return n;
 }
@@ -275,7 +265,7 @@ static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out)
   out->state = atomic_load(&e->state);
   out->new_dims = e->new_dims;
   memcpy(out->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
-  out->hits = atomic_load(&e->hits) + count_replayed(p, e->kernel, e);
+  out->hits = atomic_load(&e->hits);
   if (e->failure) strncpy(out->failure, e->failure, sizeof out->failure - 1);
   if (!code) return;
   out->n_tiles = code->n_tiles;
@@ -287,6 +277,7 @@ int32_t svm_get_entry(svm_program *p, int32_t kernel, int32_t index, svm_entry_s
   memset(stats, 0, sizeof *stats);
   if (!is_in(kernel, p->n_kernels) || index < 0) return SVM_ERROR_ARGUMENT;
   pthread_mutex_lock(&p->lock);
+  plans_credit(p);
   const entry *e = nth_entry(&p->kernels[kernel].site, index);
   if (e) describe_entry(p, e, stats);
   pthread_mutex_unlock(&p->lock);

@@ -45,6 +45,49 @@ int32_t instance_make(const kernel *k, const code_object *object, const int64_t 
   return code_check_bounds(k->info.label, object, dims, error);
 }
 
+/* Sizes that entries have had ------------------------------------------------------------------ */
+
+/* The slot of a dim's size, or the free one where it belongs. */
+static struct dim_size *find_seen(const size_set *s, int32_t dim, int64_t size) {
+  int64_t row[2] = {size, dim + 1};
+  for (uint64_t i = hash_row(row, 2);; i++) {
+    struct dim_size *slot = &s->slots[i & s->mask];
+    if (!slot->dim || (slot->size == size && slot->dim == dim + 1)) return slot;
+  }
+}
+
+static int has_seen(const size_set *s, int32_t dim, int64_t size) {
+  return s->slots && find_seen(s, dim, size)->dim;
+}
+
+static int grow_seen(size_set *s) {
+  uint64_t n = s->slots ? 2 * (s->mask + 1) : FIRST_SLOTS;
+  size_set made = {n - 1, s->n, calloc(n, sizeof *s->slots)};
+  if (!made.slots) return 0;
+  for (uint64_t i = 0; s->slots && i <= s->mask; i++) {
+    const struct dim_size *slot = &s->slots[i];
+    if (slot->dim) *find_seen(&made, (int32_t)slot->dim - 1, slot->size) = *slot;
+  }
+  free(s->slots);
+  *s = made;
+  return 1;
+}
+
+/* Without memory the sizes are called new once more. */
+static void add_seen(size_set *s, const entry *e) {
+  for (int32_t i = 0; i < e->n_dims; i++) {
+    if ((!s->slots || 2 * (s->n + 1) > s->mask) && !grow_seen(s)) return;
+    struct dim_size *slot = find_seen(s, i, e->dims[i]);
+    s->n += !slot->dim;
+    *slot = (struct dim_size){e->dims[i], i + 1};
+  }
+}
+
+static void clear_seen(size_set *s) {
+  free(s->slots);
+  *s = (size_set){0};
+}
+
 /* Entries -------------------------------------------------------------------------------------- */
 
 void installed_free(void *object) {
@@ -61,19 +104,6 @@ void entry_free(entry *e) {
 }
 
 static void entry_free_object(void *e) { entry_free(e); }
-
-/* Which dims no entry of the site has had yet. */
-static uint32_t find_new_dims(const kernel *k, const int64_t *dims) {
-  uint32_t new_dims = (uint32_t)((UINT64_C(1) << k->info.n_dims) - 1);
-  const call_site *s = &k->site;
-  const entry_table *t = atomic_load(&s->many);
-  uint64_t n = t ? t->mask + 1 : (uint64_t)atomic_load(&s->n_entries);
-  for (uint64_t i = 0; i < n; i++) {
-    const entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
-    for (int32_t d = 0; e && d < e->n_dims; d++) new_dims &= ~((uint32_t)(e->dims[d] == dims[d]) << d);
-  }
-  return new_dims;
-}
 
 /* Number of elements of each buffer at these dims. */
 static int32_t count_elements(const kernel *k, const int64_t *dims, int64_t *n_elements, svm_error *error) {
@@ -140,7 +170,7 @@ static entry *entry_make(svm_program *p, int32_t index, const int64_t *dims, svm
   e->kernel = index;
   e->n_dims = (int32_t)n_dims;
   e->n_elements = e->dims + n_dims;
-  e->new_dims = find_new_dims(k, dims);
+  for (int32_t i = 0; i < e->n_dims; i++) e->new_dims |= (uint32_t)!has_seen(&k->site.seen, i, dims[i]) << i;
   memcpy(e->dims, dims, n_dims * sizeof *dims);
   if (count_elements(k, dims, e->n_elements, error) || choose_code(e, k, error)) return entry_free(e), NULL;
   return e;
@@ -207,13 +237,19 @@ static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
   entry_table *made = calloc(1, sizeof *made + n_new * sizeof *made->slots);
   if (!made) return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of a call site");
   made->mask = n_new - 1;
+  if (is_full) clear_seen(&s->seen);
   entry *dropped = NULL;
   for (uint64_t i = 0; i < n_old; i++) {
     entry *e = entry_at(s, i);
     if (!e) continue;
     e->is_dropped = is_full && !is_wanted(e);
-    if (e->is_dropped) e->next_queued = dropped, dropped = e;
-    else table_put(made, e);
+    if (e->is_dropped) {
+      e->next_queued = dropped;
+      dropped = e;
+      continue;
+    }
+    table_put(made, e);
+    if (is_full) add_seen(&s->seen, e);
   }
   atomic_store(&s->many, made);
   atomic_store(&s->n_entries, (int32_t)n);
@@ -238,7 +274,16 @@ static int32_t site_add(svm_program *p, call_site *s, entry *e, svm_error *error
   if (t) table_put(t, e);
   else atomic_store(&s->few[n], e);
   atomic_store(&s->n_entries, n + 1);
+  add_seen(&s->seen, e);
   return SVM_OK;
+}
+
+static void count_miss(kernel *k, const entry *made) {
+  call_site *s = &k->site;
+  s->misses++;
+  s->outside += k->has_buckets && !made->exact && !made->bucket.run;
+  s->by_combination += made->n_dims && !made->new_dims;
+  for (int32_t i = 0; i < made->n_dims; i++) s->by_dim[i] += made->new_dims >> i & 1;
 }
 
 int32_t site_find_locked(svm_program *p, int32_t index, const int64_t *dims, entry **out, svm_error *error) {
@@ -247,9 +292,7 @@ int32_t site_find_locked(svm_program *p, int32_t index, const int64_t *dims, ent
   entry *made = entry_make(p, index, dims, error);
   if (!made) return error->code;
   if (site_add(p, &k->site, made, error)) return entry_free(made), error->code;
-  atomic_fetch_add_explicit(&k->site.misses, 1, memory_order_relaxed);
-  if (k->has_buckets && !made->exact && !made->bucket.run)
-    atomic_fetch_add_explicit(&k->site.outside, 1, memory_order_relaxed);
+  count_miss(k, made);
   *out = made;
   return SVM_OK;
 }
@@ -259,6 +302,8 @@ int32_t site_find(svm_program *p, int32_t index, const int64_t *dims, entry **ou
   if ((*out = site_lookup(k, dims))) {
     atomic_fetch_add_explicit(&k->site.hits, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&(*out)->hits, 1, memory_order_relaxed);
+    atomic_store_explicit(&(*out)->last_used, atomic_load_explicit(&p->n_calls, memory_order_relaxed),
+                          memory_order_relaxed);
     return SVM_OK;
   }
   pthread_mutex_lock(&p->lock);
@@ -274,4 +319,5 @@ void site_free(kernel *k) {
     if (e) entry_free(e);
   }
   free(t);
+  clear_seen(&k->site.seen);
 }

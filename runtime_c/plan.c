@@ -36,44 +36,41 @@ static void unlink_plan(svm_program *p, plan *gone) {
   p->stats.plan_bytes -= gone->plan_bytes;
 }
 
-static plan *least_recently_used(svm_program *p) {
-  plan *oldest = NULL;
-  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
-    for (plan *x = atomic_load(&p->plans[i]); x; x = atomic_load(&x->next)) {
-      if (!oldest || atomic_load(&x->last_used) < atomic_load(&oldest->last_used)) oldest = x;
-    }
-  }
-  return oldest;
-}
-
 static int is_over_limit(const svm_program *p) {
   const svm_options *o = &p->options;
   return (o->plans_max && p->stats.n_plans > o->plans_max) ||
          (o->plan_bytes_max && p->stats.plan_bytes > o->plan_bytes_max);
 }
 
-/* Give the entries what the plan's replays counted, before the plan is forgotten. */
-static void keep_counts(plan *gone) {
-  int64_t n = atomic_load(&gone->executions);
-  for (int32_t i = 0; i < gone->n_steps; i++) atomic_fetch_add(&gone->steps[i].entry->hits, n);
+/* Give the entries and their sites what the plan's replays have counted since they were last given it. */
+static void credit(svm_program *p, plan *x) {
+  int64_t n = atomic_load(&x->executions) - x->credited;
+  x->credited += n;
+  for (int32_t i = 0; n && i < x->n_steps; i++) {
+    atomic_fetch_add(&x->steps[i].entry->hits, n);
+    atomic_fetch_add(&p->kernels[x->steps[i].entry->kernel].site.hits, n);
+  }
+}
+
+void plans_credit(svm_program *p) {
+  for (int64_t i = 0; i < p->plans_used.n; i++) credit(p, p->plans_used.rows[i].object);
 }
 
 plan *plan_publish(svm_program *p, plan *made) {
   pthread_mutex_lock(&p->lock);
   plan *earlier = plan_find(p, made->key);
-  if (earlier || !made->is_pinned) {
+  atomic_store(&made->last_used, atomic_load(&p->n_calls));
+  if (earlier || !made->is_pinned || !lru_put(&p->plans_used, made, &made->last_used)) {
     retire(p, made, plan_free); /* after this call, which may still replay it */
   } else {
     _Atomic(plan *) *bucket = &p->plans[made->hash % PLAN_BUCKETS];
     atomic_store(&made->next, atomic_load(bucket));
-    atomic_store(&made->last_used, atomic_load(&p->n_calls));
     atomic_store(bucket, made);
     p->stats.n_plans++;
     p->stats.plan_bytes += made->plan_bytes;
-    while (is_over_limit(p) && p->stats.n_plans > 1) {
-      plan *gone = least_recently_used(p);
+    for (plan *gone; is_over_limit(p) && (gone = lru_take(&p->plans_used, made));) {
       unlink_plan(p, gone);
-      keep_counts(gone);
+      credit(p, gone);
       retire(p, gone, plan_free);
       p->stats.plans_evicted++;
     }
@@ -90,6 +87,7 @@ void plan_free_all(svm_program *p) {
       plan_free(x);
     }
   }
+  lru_free(&p->plans_used);
 }
 
 /* Entries -------------------------------------------------------------------------------------- */
@@ -103,13 +101,12 @@ void plan_pin(svm_program *p, plan *made) {
 }
 
 void plans_stamp_entries(svm_program *p) {
-  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
-    for (plan *x = atomic_load(&p->plans[i]); x; x = atomic_load(&x->next)) {
-      int64_t used = atomic_load(&x->last_used);
-      for (int32_t s = 0; s < x->n_steps; s++) {
-        entry *e = x->steps[s].entry;
-        e->last_used = used > e->last_used ? used : e->last_used;
-      }
+  for (int64_t i = 0; i < p->plans_used.n; i++) {
+    const plan *x = p->plans_used.rows[i].object;
+    int64_t used = atomic_load(&x->last_used);
+    for (int32_t s = 0; s < x->n_steps; s++) {
+      entry *e = x->steps[s].entry;
+      if (used > atomic_load(&e->last_used)) atomic_store(&e->last_used, used);
     }
   }
 }
@@ -122,7 +119,7 @@ int32_t plan_settle(const call *c, plan *made, int is_new) {
     pthread_mutex_lock(&p->lock);
     int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
     int is_settled = 1;
-    for (int32_t i = 0; i < made->n_steps; i++) 
+    for (int32_t i = 0; i < made->n_steps; i++)
       is_settled &= entry_count(p, made->steps[i].entry, c->strategy, now);
     pthread_mutex_unlock(&p->lock);
     if (is_settled && !is_own) atomic_store_explicit(&made->settled, generation, memory_order_relaxed);

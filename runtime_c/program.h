@@ -8,6 +8,7 @@
 
 #include "code.h"
 #include "image.h"
+#include "lru.h"
 #include "svm.h"
 #include "value.h"
 
@@ -32,13 +33,27 @@ typedef struct entry_table {
 
 enum { POLYMORPHIC_MAX = 4 };
 
+/* The sizes that each dim has had among a site's entries: a set of (dim, size), open addressing. */
+typedef struct size_set {
+  uint64_t mask, n; /* slots: mask + 1, none while `slots` is NULL */
+  struct dim_size {
+    int64_t size;
+    int64_t dim; /* from 1; 0: a free slot */
+  } *slots;
+} size_set;
+
 /* Inline cache of one kernel. Readers take no lock; writers hold the program's. */
 typedef struct call_site {
   _Atomic int32_t n_entries;
   _Atomic(struct entry *) few[POLYMORPHIC_MAX];
   _Atomic(entry_table *) many;  /* once there are more than POLYMORPHIC_MAX */
-  _Atomic int64_t hits, misses; /* launches that looked up; replays are counted by plans */
-  _Atomic int64_t outside;      /* entries that no exact code and no bucket of the kernel's is for */
+  _Atomic int64_t hits; /* launches that found their entry; plans' are credited now and then (plans_credit) */
+  /* Under the program's lock: */
+  int64_t misses;               /* launches that made an entry */
+  int64_t outside;              /* those that no exact code and no bucket of the kernel's is for */
+  int64_t by_dim[SVM_MAX_DIMS]; /* those for which a dim had a new size, by dim; one may count for several */
+  int64_t by_combination;       /* those for which no dim had */
+  size_set seen;
 } call_site;
 
 typedef struct kernel {
@@ -98,6 +113,8 @@ struct svm_program {
   _Atomic uint64_t epoch;
   _Atomic(struct context *) contexts;
   _Atomic(struct plan *) plans[PLAN_BUCKETS];
+  lru plans_used; /* all plans that can be found */
+  lru exact_used; /* entries whose exact code can be evicted */
   _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles;
   pthread_mutex_t lock;
   pthread_cond_t changed; /* the queue, or an entry's state */

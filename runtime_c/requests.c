@@ -20,8 +20,15 @@ static int is_exact(const entry *e) {
   return code && code->tier == SVM_TIER_EXACT;
 }
 
+static int is_pending(int32_t state) { return state == SVM_ENTRY_QUEUED || state == SVM_ENTRY_COMPILING; }
+
+static void set_state(svm_program *p, entry *e, int32_t state) {
+  p->stats.n_pending += is_pending(state) - is_pending(atomic_load(&e->state));
+  atomic_store(&e->state, state);
+}
+
 static void queue_put(svm_program *p, entry *e) {
-  atomic_store(&e->state, SVM_ENTRY_QUEUED);
+  set_state(p, e, SVM_ENTRY_QUEUED);
   e->next_queued = NULL;
   if (p->queue_tail) p->queue_tail->next_queued = e;
   else p->queue_head = e;
@@ -40,7 +47,7 @@ static entry *queue_take(svm_program *p) {
 }
 
 void queue_clear(svm_program *p) {
-  for (entry *e; (e = queue_take(p));) atomic_store(&e->state, SVM_ENTRY_IDLE);
+  for (entry *e; (e = queue_take(p));) set_state(p, e, SVM_ENTRY_IDLE);
 }
 
 void queue_restore(svm_program *p) {
@@ -145,7 +152,7 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
     if (pthread_cond_timedwait(&p->changed, &p->lock, &deadline) == ETIMEDOUT) break;
   }
   if (e) {
-    atomic_store(&e->state, SVM_ENTRY_COMPILING);
+    set_state(p, e, SVM_ENTRY_COMPILING);
     *request = (svm_request){.kernel = e->kernel,
                              .n_dims = e->n_dims,
                              .hits = atomic_load(&e->hits),
@@ -177,7 +184,7 @@ int32_t svm_compile_failed(svm_program *p, int32_t kernel_index, const int64_t *
   if (e && !is_exact(e)) {
     free(e->failure);
     e->failure = strdup(message ? message : "");
-    atomic_store(&e->state, e->failure ? SVM_ENTRY_FAILED : SVM_ENTRY_IDLE);
+    set_state(p, e, e->failure ? SVM_ENTRY_FAILED : SVM_ENTRY_IDLE);
     p->stats.n_failed++;
   }
   pthread_cond_broadcast(&p->changed);
@@ -194,7 +201,7 @@ int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t 
   if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) {
     e->n_refusals += is_for_now;
     e->executions = 0;
-    atomic_store(&e->state, is_for_now ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
+    set_state(p, e, is_for_now ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
     if (is_for_now) atomic_fetch_add(&p->generation, 1); /* plans count it again */
   }
   pthread_cond_broadcast(&p->changed);
@@ -207,17 +214,9 @@ int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t 
 /* Exact code may go when it was installed (not the artifact's) and other code takes its place. */
 static int is_evictable(const entry *e) { return e->exact && e->exact->record && entry_fallback(e); }
 
-static entry *find_victim(svm_program *p, const entry *kept) {
-  entry *oldest = NULL;
-  for (int32_t i = 0; i < p->n_kernels; i++) {
-    const call_site *s = &p->kernels[i].site;
-    const entry_table *t = atomic_load(&s->many);
-    for (uint64_t j = 0; j < (t ? t->mask + 1 : POLYMORPHIC_MAX); j++) {
-      entry *e = t ? atomic_load(&t->slots[j]) : atomic_load(&s->few[j]);
-      if (e && e != kept && is_evictable(e) && (!oldest || e->last_used < oldest->last_used)) oldest = e;
-    }
-  }
-  return oldest;
+/* Without memory for that the code is never evicted. */
+static void rank(svm_program *p, entry *e) {
+  if (is_evictable(e) && !e->is_ranked) e->is_ranked = lru_put(&p->exact_used, e, &e->last_used);
 }
 
 static void drop_exact(svm_program *p, entry *e, const instance *instead) {
@@ -233,11 +232,12 @@ static void evict(svm_program *p, const entry *kept) {
   int64_t most = p->options.code_bytes_max;
   if (!most || p->stats.code_bytes <= most) return;
   plans_stamp_entries(p);
-  for (entry *e; p->stats.code_bytes > most && (e = find_victim(p, kept));) {
+  for (entry *e; p->stats.code_bytes > most && (e = lru_take(&p->exact_used, kept));) {
+    e->is_ranked = 0;
     drop_exact(p, e, entry_fallback(e));
     e->n_refusals++;
     e->executions = 0;
-    atomic_store(&e->state, SVM_ENTRY_IDLE);
+    set_state(p, e, SVM_ENTRY_IDLE);
     p->stats.code_evicted++;
   }
   atomic_fetch_add(&p->generation, 1);
@@ -273,11 +273,13 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
 
 /* An entry for which the code's numbers overflow stays without it: a launch that waits for code will get the
  * error from the exact code's installation. */
-static void give_to_entries(kernel *k, const installed *made, svm_error *error) {
+static void give_to_entries(svm_program *p, kernel *k, const installed *made, svm_error *error) {
   const entry_table *t = atomic_load(&k->site.many);
   for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
-    if (e) entry_give(e, k, &made->object, error);
+    if (!e) continue;
+    entry_give(e, k, &made->object, error);
+    rank(p, e);
   }
 }
 
@@ -286,7 +288,7 @@ static int32_t install_bucket(svm_program *p, kernel *k, installed *made, svm_er
   while (*at) at = &(*at)->next;
   *at = made;
   k->has_buckets = 1;
-  give_to_entries(k, made, error);
+  give_to_entries(p, k, made, error);
   p->stats.code_bytes += (int64_t)made->map.size;
   return SVM_OK;
 }
@@ -295,7 +297,7 @@ static int32_t install_generic(svm_program *p, kernel *k, installed *made, svm_e
   if (atomic_load(&k->generic))
     return status_fail(error, SVM_ERROR_ARGUMENT, "kernel \"%.100s\" has generic code already",
                        k->info.label);
-  give_to_entries(k, made, error);
+  give_to_entries(p, k, made, error);
   k->installed_generic = made;
   atomic_store(&k->generic, &made->object);
   p->stats.code_bytes += (int64_t)made->map.size;
@@ -309,9 +311,10 @@ static int32_t install_exact(svm_program *p, kernel *k, installed *made, svm_err
   if (e->exact) drop_exact(p, e, &made->instance);
   e->exact = made;
   atomic_store(&e->code, &made->instance);
-  atomic_store(&e->state, SVM_ENTRY_COMPILED);
+  set_state(p, e, SVM_ENTRY_COMPILED);
   p->stats.code_bytes += (int64_t)made->map.size;
-  e->last_used = atomic_load(&p->n_calls);
+  atomic_store(&e->last_used, atomic_load(&p->n_calls));
+  rank(p, e);
   evict(p, e);
   return SVM_OK;
 }

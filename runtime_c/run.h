@@ -30,14 +30,16 @@ typedef struct installed {
 typedef struct entry {
   _Atomic(const instance *) code;    /* the best: exact, else of a bucket, else generic */
   _Atomic(const instance *) slowest; /* generic; NULL while there is none */
-  _Atomic int64_t hits; /* launches that looked it up; those of plans come on top */
+  _Atomic int64_t hits;      /* launches that found it, as the site's */
+  _Atomic int64_t last_used; /* number of the latest call known to have found it */
   _Atomic int32_t state;
   int32_t kernel, n_dims;
   uint32_t new_dims;
   instance generic, bucket; /* run NULL: there is none */
   /* Under the program's lock: */
-  int64_t executions, counted_at, last_used;
+  int64_t executions, counted_at;
   int32_t n_plans, n_refusals, is_dropped; /* refusals: evictions, and requests declined for now */
+  int32_t is_ranked;                       /* in exact_used */
   int32_t n_waiting;                       /* calls that wait for exact code */
   installed *exact;
   char *failure;
@@ -98,8 +100,10 @@ void program_init_lock(svm_program *p);
 void program_enlist(svm_program *p);
 void program_delist(svm_program *p);
 
-/* Mark entries with the latest call of a plan that uses them. Called with the lock held. */
+/* Mark entries with the latest call of a plan that uses them; credit them with the plans' launches. Called
+ * with the lock held. */
 void plans_stamp_entries(svm_program *p);
+void plans_credit(svm_program *p);
 
 /* Contexts and reclamation --------------------------------------------------------------------- */
 
@@ -202,6 +206,7 @@ typedef struct plan {
   _Atomic(struct plan *) next; /* in its bucket */
   uint64_t hash;
   _Atomic int64_t executions, last_used;
+  int64_t credited; /* executions that its entries' hits have; under the lock */
   _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
   int32_t is_pinned;       /* its entries know of it; else it is used once */
   int32_t n_steps, n_outputs;

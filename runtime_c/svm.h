@@ -302,6 +302,8 @@ typedef struct svm_site_stats {
   int64_t hits;   /* launches that found their entry, replayed ones included */
   int64_t misses; /* launches that made an entry */
   int64_t outside; /* misses that no exact code and no bucket was for, of a kernel that has buckets */
+  int64_t by_dim[32];     /* misses for which dims[i] had a size that no entry of the site had; some count twice */
+  int64_t by_combination; /* the others: every size had been there, but not together */
 } svm_site_stats;
 
 /* `new_dims`: bit i is set if the miss that made the entry was the first to see this value of dims[i]. */
@@ -324,6 +326,7 @@ typedef struct svm_stats {
   int64_t n_contexts, arena_bytes;
   int64_t code_bytes, code_installed, code_evicted;
   int64_t n_queued, n_failed;
+  int64_t n_pending; /* requests that wait, or that somebody is answering */
 } svm_stats;
 
 void svm_get_stats(svm_program *program, svm_stats *stats);

@@ -359,7 +359,7 @@ class Executable:
         seconds."""
         end = time.monotonic() + timeout
         with self.in_a_hurry():
-            while any(entry.state in ("queued", "compiling") for _, entry in self.stats().entries):
+            while self._machine.stats()["n_pending"]:
                 if time.monotonic() > end:
                     return False
                 time.sleep(0.001)

@@ -26,7 +26,7 @@ from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
 from .values import TAG_NAMES, Allocation, Lent, check, fill, fill_error, give, shape_of, to_python
 
 STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
-MAX_KEYS = 1024  # quick functions kept per machine; beyond that the oldest goes
+MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
 SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
 TIERS = ("none", "generic", "exact", "bucket")
 ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed", "declined")
@@ -113,13 +113,16 @@ class EntryStats:
 @dataclass(frozen=True)
 class SiteStats:
     """A call site: one per kernel-table entry. `outside`: misses at sizes that no exact code and no bucket
-    was for, of a kernel that has buckets.
+    was for, of a kernel that has buckets. `by_dim`: misses for which a dim had a size that was new, by
+    position (a miss may count for several); `by_combination`: those for which none had.
     """
 
     state: str
     hits: int
     misses: int
     outside: int
+    by_dim: tuple[int, ...]
+    by_combination: int
     entries: tuple[EntryStats, ...]
 
 
@@ -171,6 +174,7 @@ class Machine:
         )
         self._key = hot_call.key_function(self.inputs)
         self._hot: dict[Any, Callable[..., list[Any] | None]] = {}
+        self._met: dict[Any, None] = {}  # keys of one call so far
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: Options | None = None) -> Machine:
@@ -196,6 +200,7 @@ class Machine:
         with self._lock:
             program, self._program = self._program, None
             self._hot.clear()
+            self._met.clear()
         if program is not None:
             lib.svm_close(program)
 
@@ -346,7 +351,8 @@ class Machine:
             made = len(allocation.leaves)
             is_new = all(_is_new(outputs[i]) for i in range(info.n_results)) and made == info.n_results
             results = [to_python(outputs[i], allocation) for i in range(info.n_results)]
-            if is_main and is_new and not allocation.leaves and info.is_static_flow:
+            is_plain = is_main and strategy is None
+            if is_plain and is_new and not allocation.leaves and info.is_static_flow:
                 self._remember(xs, values, outputs, info.n_results)
             return results
         finally:
@@ -356,7 +362,9 @@ class Machine:
                 lib.svm_value_release(ffi.addressof(outputs, i))
 
     def _remember(self, xs: Sequence[Any], values: Any, outputs: Any, n_outputs: int) -> None:
-        """Make the quick function for calls like this one, if there can be one."""
+        """Make the quick function for calls like this one, if there can be one and this is the second."""
+        if not self._is_second(xs):
+            return
         copy = ffi.new("svm_value[]", max(len(xs), 1))
         ffi.memmove(copy, values, ffi.sizeof("svm_value") * len(xs))
         forms = [
@@ -369,6 +377,22 @@ class Machine:
             if len(self._hot) >= MAX_KEYS:
                 del self._hot[next(iter(self._hot))]
             self._hot[self._key(*xs)] = run
+
+    def _is_second(self, xs: Sequence[Any]) -> bool:
+        """Return whether a call like this one was made before; shapes that come once cost no quick
+        function."""
+        try:
+            key = self._key(*xs)
+        except (AttributeError, TypeError):
+            return False
+        with self._lock:
+            if key in self._met:
+                del self._met[key]
+                return True
+            if len(self._met) >= MAX_KEYS:
+                del self._met[next(iter(self._met))]
+            self._met[key] = None
+        return False
 
     def bind(self, inputs: Sequence[Any]) -> dict[str, int]:
         """Check the inputs against the contract; return the symbols' values by name. Runs nothing."""
@@ -506,8 +530,9 @@ class Machine:
         for index in range(stats.n_entries):
             if lib.svm_get_entry(self._program, kernel, index, row) == OK:
                 entries.append(_entry(row))
-        state = SITE_STATES[stats.state]
-        return SiteStats(state, stats.hits, stats.misses, stats.outside, tuple(entries))
+        causes = tuple(stats.by_dim[0 : self.kernels[kernel].n_dims]), stats.by_combination
+        numbers = (stats.hits, stats.misses, stats.outside, *causes)
+        return SiteStats(SITE_STATES[stats.state], *numbers, tuple(entries))
 
 
 def _read_text(make: Callable[..., int], program: Any) -> str:
