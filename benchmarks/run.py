@@ -23,6 +23,7 @@ SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
+    "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "compile_time": "What compiling a kernel costs",
     "specialisation": "Specialisation (one core)",

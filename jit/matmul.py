@@ -81,11 +81,13 @@ def uses_tiles(spec: Matmul) -> bool:
 def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
     """Return the name of the register tile for the function's target.
 
-    AMX tiles take one panel at a time. Few rows are fed from memory: tall tiles read B less often.
+    AMX tiles take one panel at a time. A tall tile takes all of a few rows, so B is read once. Of few
+    columns they have sums enough to hide an addition's latency.
     """
     name = default_schedule(f)
     top = most(m)
-    is_low = top is not None and top <= 2 * SCHEDULES[name].rows
+    is_low = top is not None and top <= SCHEDULES[name].rows
+    is_low |= isinstance(spec.n, int) and spec.n <= PANEL
     return "6x64" if name == "14x32" and not is_low and not (f.has_tiles and uses_tiles(spec)) else name
 
 
@@ -413,9 +415,17 @@ class _Matmul:
                 pair = [f.add(half.index, place) for place in (0, LANES)]
                 self._epilogue_rows(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums, stride)
             return
+        if isinstance(columns, int) and columns <= PANEL:
+            vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
+            self._epilogue_rows(batch, m0, rows, vectors, sums, stride)
+            return
         with f.loop(0, columns, LANES) as v:
             mask = tail_mask(f, f.sub(columns, v.index))
             self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums, stride)
+
+    def _missing(self, columns: int) -> Value | None:
+        """Return the mask of a vector of which `columns` are there, None if it is whole."""
+        return tail_mask(self.f, columns) if columns < LANES else None
 
     def _epilogue_rows(
         self,
