@@ -170,7 +170,8 @@ def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alp
 
 
 def _added(b: Builder, x: Value, result: Value, beta: B.Number, alpha: B.Number) -> Value:
-    """beta * x + alpha * result; x is not looked at where beta is 0."""
+    """beta * x + alpha * result, both factors of the result's dtype; x is not looked at where beta is 0."""
+    alpha, beta = (B.convert_number(factor, B.dtype_of(result)) for factor in (alpha, beta))
     if alpha != 1:
         result = mul(b, result, alpha)
     if beta == 0:
