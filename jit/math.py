@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
-from . import division, exponentials, special, trigonometry
+from . import bessel, division, exponentials, orthogonal, special, trigonometry
 from . import reference_math as R
+from . import reference_orthogonal as P
 from . import reference_special as S
 from .conversion import round_to
 from .dtypes import DTYPES
@@ -131,6 +132,16 @@ def _nextafter(dtype: str, a: Vec, b: Vec) -> Vec:
 
 # The table ----------------------------------------------------------------------------------------------
 
+#: Orthogonal polynomials at x of degree n, and Bessel's and Airy's functions.
+POLYNOMIALS = (
+    "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he", "laguerre_l",
+    "legendre_p",
+)  # fmt: skip
+BESSEL = (
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "bessel_k0", "bessel_k1", "bessel_k0e", "bessel_k1e",
+    "airy_ai",
+)  # fmt: skip
+
 
 def _row(
     name: str, arity: int, dtypes: frozenset[str], generate: Callable[..., Vec], reference: Any
@@ -146,7 +157,7 @@ def _test(
 
 def _function(name: str, generate: Callable[..., Vec], reference: Any, ulp: tuple[float, float]) -> MathOp:
     """A row for a function of floats; `generate` takes the operands alone."""
-    arity = 2 if name in ("pow", "atan2", "hypot", "zeta") else 1
+    arity = 2 if name in ("pow", "atan2", "hypot", "zeta", *POLYNOMIALS) else 1
     return MathOp(name, arity, "same", FLOATS, lambda dtype, *x: generate(*x), reference, ulp)
 
 
@@ -237,6 +248,15 @@ ROWS = (
     _function("i0e", widened(special.i0e_f64), S.i0e, (0.51, 8)),
     _function("i1", widened(special.i1_f64), S.i1, (0.51, 20)),
     _function("i1e", widened(special.i1e_f64), S.i1e, (0.51, 16)),
+    # these have zeros, next to which only their absolute error is small
+    *(
+        _function(name, widened(getattr(bessel, f"{name}_f64")), getattr(P, name), (1.0, inf))
+        for name in BESSEL
+    ),
+    *(
+        _function(name, widened(getattr(orthogonal, f"{name}_f64")), getattr(P, name), (1.0, inf))
+        for name in POLYNOMIALS
+    ),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
 

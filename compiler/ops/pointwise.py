@@ -37,6 +37,7 @@ def _reference(row: scalar_math.MathOp) -> Callable[[Sequence[Any], Attrs], Any]
 
 _FILLS = {"acosh": "above_one", "atanh": "unit", "asin": "unit", "acos": "unit", "pow": "positive"}
 _FILLS |= dict.fromkeys(("lgamma", "digamma", "zeta"), "positive") | {"erfinv": "unit"}
+_FILLS |= dict.fromkeys(scalar_math.BESSEL, "positive")
 _FILLS |= dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt"), "positive")
 _SHAPES = ("[2, s0]", "[]", "[1, 3]", "[0, 4]", "[s0, s1]")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import factorial, inf, pi
+from math import factorial, inf, nan, pi
 
 import numpy as np
 
@@ -23,7 +23,23 @@ _FUNCTIONS = {
     "erfc": "erfc", "special_erfcx": "erfcx", "erfinv": "erfinv", "special_ndtri": "ndtri",
     "special_ndtr": "ndtr", "special_log_ndtr": "log_ndtr", "lgamma": "lgamma", "digamma": "digamma",
     "i0": "i0", "special_i0e": "i0e", "special_i1": "i1", "special_i1e": "i1e",
+    "special_modified_bessel_i0": "i0", "special_modified_bessel_i1": "i1",
+    "special_modified_bessel_k0": "bessel_k0", "special_modified_bessel_k1": "bessel_k1",
+    "special_scaled_modified_bessel_k0": "bessel_k0e", "special_scaled_modified_bessel_k1": "bessel_k1e",
 }  # fmt: skip
+#: The same, but not in f64: there PyTorch's values are off by up to 1e-5, and they are what counts.
+_INEXACT = {
+    "special_bessel_j0": "bessel_j0", "special_bessel_j1": "bessel_j1", "special_bessel_y0": "bessel_y0",
+    "special_bessel_y1": "bessel_y1", "special_airy_ai": "airy_ai",
+}  # fmt: skip
+#: torch's polynomial -> ours, at x or (shifted) at 2x - 1
+_POLYNOMIALS = {
+    **{f"chebyshev_polynomial_{kind}": (f"chebyshev_{kind}", False) for kind in "tuvw"},
+    **{f"shifted_chebyshev_polynomial_{kind}": (f"chebyshev_{kind}", True) for kind in "tuvw"},
+    "hermite_polynomial_h": ("hermite_h", False), "hermite_polynomial_he": ("hermite_he", False),
+    "laguerre_polynomial_l": ("laguerre_l", False), "legendre_polynomial_p": ("legendre_p", False),
+}  # fmt: skip
+_HERMITE_LIMIT = {"f32": 128, "f64": 512}  # degrees above are NaN in PyTorch
 #: The same with two operands, in their common dtype.
 _BINARY = {
     "hypot.default": "hypot",
@@ -37,6 +53,39 @@ def _function(name: str, op: str) -> Composite:
         return b.one(op, B.cast_to(b, x, to_float(B.dtype_of(x))))
 
     return Composite((f"aten.{name}.default",), expand, f"{op}; integers and bool become f32 first")
+
+
+def _inexact(name: str, op: str) -> Composite:
+    def expand(b: Builder, x: Value) -> Value:
+        if B.dtype_of(x) == "f64":
+            raise UnsupportedOp(f"{name}: PyTorch's values in f64 are its own; cast to f32")
+        return b.one(op, B.cast_to(b, x, to_float(B.dtype_of(x))))
+
+    return Composite((f"aten.{name}.default",), expand, f"{op}; integers and bool become f32 first")
+
+
+def _polynomial(name: str, op: str, is_shifted: bool) -> Composite:
+    def expand(b: Builder, x: B.Tensorlike, n: B.Tensorlike) -> Value:
+        dtype = to_float(B.common_dtype(x, n))
+        at, degree = B.broadcast(b, name, [B.tensor_of(b, x, dtype), B.tensor_of(b, n, dtype)])
+        if is_shifted:
+            at = B.pointwise(b, "sub", B.pointwise(b, "add", at, at), 1.0)
+        value = b.one(op, at, degree)
+        if not op.startswith("hermite"):
+            return value
+        limit = _HERMITE_LIMIT.get(dtype, 1024)
+        return B.where(b, B.pointwise(b, "ge", degree, limit + 1.0), B.full(b, nan, dtype), value)
+
+    overloads = (f"aten.special_{name}{kind}" for kind in (".default", ".x_scalar", ".n_scalar"))
+    return Composite(tuple(overloads), expand, f"{op} of degree n in the common dtype, or f32")
+
+
+def spherical_bessel_j0(b: Builder, x: Value) -> Value:
+    """sin(x) / x; 1 at 0 and 0 at infinities."""
+    x = B.cast_to(b, x, to_float(B.dtype_of(x)))
+    ratio = B.pointwise(b, "div", b.one("sin", x), x)
+    value = B.where(b, B.pointwise(b, "eq", x, 0.0), B.full(b, 1, B.dtype_of(x)), ratio)
+    return B.where(b, b.one("isinf", x), B.full(b, 0, B.dtype_of(x)), value)
 
 
 def _binary(overload: str, op: str) -> Composite:
@@ -179,6 +228,9 @@ def triu_indices(
 
 COMPOSITES: tuple[Composite, ...] = (
     *(_function(name, op) for name, op in _FUNCTIONS.items()),
+    *(_inexact(name, op) for name, op in _INEXACT.items()),
+    *(_polynomial(name, *ours) for name, ours in _POLYNOMIALS.items()),
+    Composite(("aten.special_spherical_bessel_j0.default",), spherical_bessel_j0),
     *(_binary(overload, op) for overload, op in _BINARY.items()),
     Composite(("aten.polygamma.default",), polygamma),
     Composite(("aten.nextafter.default",), nextafter),

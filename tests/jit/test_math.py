@@ -10,7 +10,7 @@ from shapevm.jit import reference_math
 from shapevm.jit.abi import PARAMS
 from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.llvm import Function, Value
-from shapevm.jit.math import INTS, OPS, apply
+from shapevm.jit.math import BESSEL, INTS, OPS, POLYNOMIALS, apply
 from shapevm.jit.reference import from_memory, to_memory
 
 from .operations import SPECIAL, float_operands, floats, identical, run_op, ulps
@@ -18,14 +18,20 @@ from .operations import SPECIAL, float_operands, floats, identical, run_op, ulps
 # Infinities and NaNs are what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 mpmath.mp.prec = 200
-APPROXIMATE = [name for name, op in OPS.items() if op.ulp != (0, 0)]
+SLOW = (*BESSEL, *POLYNOMIALS)  # their definitions are
+APPROXIMATE = [name for name, op in OPS.items() if op.ulp != (0, 0) and name not in SLOW]
 EXACT = [
     (name, dtype)
     for name, op in OPS.items()
     for dtype in sorted(op.dtypes)
     if op.ulp == (0, 0) or dtype in INTS
 ]
-HALVES = [(name, dtype) for name, op in OPS.items() for dtype in ("f16", "bf16") if dtype in op.dtypes]
+HALVES = [
+    (name, dtype)
+    for name, op in OPS.items()
+    for dtype in ("f16", "bf16")
+    if dtype in op.dtypes and name not in SLOW
+]
 
 
 def test_the_table_has_what_bodies_name():
@@ -175,6 +181,32 @@ def test_zeta_against_mpmath(dtype):
         want = sum((mpmath.mpf(qi) + k) ** -mpmath.mpf(si) for k in range(raised))
         want += mpmath.zeta(mpmath.mpf(si), mpmath.mpf(qi) + raised)
         assert result == pytest.approx(float(want), rel=1e-6 if dtype == "f32" else 1e-11), (si, qi)
+
+
+ENDS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, 2.0, -2.0, 4.0, -4.0, 8.0, -8.0, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_bessel_functions(name):
+    """To 1e-12 of the value in f64, or 1e-13 next to zeros; in f32 to the last place."""
+    rng = np.random.default_rng(7)
+    x = np.concatenate([ENDS, *(rng.uniform(-r, r, 60) for r in (1e-3, 1, 3, 10, 40, 100))])
+    np.testing.assert_allclose(run_op(name, "f64", x), OPS[name].reference(x), 1e-12, 1e-13)
+    narrow = x.astype(np.float32)
+    want = OPS[name].reference(narrow.astype(np.float64))
+    assert (ulps(run_op(name, "f32", narrow), want) <= OPS[name].ulp[0]).all()
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_orthogonal_polynomials(name):
+    rng = np.random.default_rng(8)
+    degrees = [0.0, 1.0, 2.0, -1.0, 3.7, np.inf, np.nan, 1e30, 2.0**21]
+    x = np.concatenate([np.repeat(ENDS, len(degrees)), rng.uniform(-3, 3, 600)])
+    n = np.concatenate([np.tile(degrees, len(ENDS)), rng.integers(-2, 30, 600)])
+    np.testing.assert_allclose(run_op(name, "f64", x, n), OPS[name].reference(x, n), 1e-10, 1e-10)
+    narrow = [x.astype(np.float32), n.astype(np.float32)]
+    want = OPS[name].reference(*(a.astype(np.float64) for a in narrow)).astype(np.float32)
+    np.testing.assert_allclose(run_op(name, "f32", *narrow), want, 1e-6, 1e-6)
 
 
 INFINITY = float("inf")
