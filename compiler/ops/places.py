@@ -101,6 +101,8 @@ def coordinates(b: Builder, places: Value, shape: Sequence[DimExpr]) -> list[Val
 def nonzero(b: Builder, x: Value) -> Value:
     """The places of the elements that are not 0: one row for each, one column for each axis."""
     shape = B.shape_of(x)
+    if B.product(shape) == 0:
+        return B.full(b, 0, "i64", (0, len(shape)))
     places = holding(b, x)
     count = B.shape_of(places)[0]
     if len(shape) <= 1:

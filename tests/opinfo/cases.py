@@ -21,6 +21,8 @@ DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 #: Operators whose results' contents are open: only their shape and dtype are compared.
 OPEN = ("empty", "new_empty", "resize_")
+#: Operators that give elements and their places, where PyTorch leaves open which of equal elements it takes.
+TIES = ("topk", "kthvalue", "mode", "median", "nanmedian", "sort", "argsort")
 SEED = 20
 
 
@@ -39,6 +41,7 @@ class Call(torch.nn.Module):
         super().__init__()
         leaves, self.spec = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
         self.function = function
+        self.is_stable = sample.kwargs.get("stable", False)
         self.tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]

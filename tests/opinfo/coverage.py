@@ -3,7 +3,7 @@
     python -m tests.opinfo.coverage [--ops REGEX] [--dtypes f32,i64] [--limit 4] [--again bad]
 
 Verdicts are kept in build/opinfo/verdicts.json: `--again all` judges everything anew, `--again bad` (the
-default) only cells that are new or not native, `--again new` new ones only, `--again none` writes the page
+default) only cells that are new or not right, `--again new` new ones only, `--again none` writes the page
 from what is there.
 """
 
@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ KEPT = ROOT / "build" / "opinfo" / "verdicts.json"
 
 #: Families of which few are native.
 LAST = ("linear algebra", "random", "fft and complex")
+#: Verdicts of operators that are judged alone: in company they would cost the others another try.
+ALONE = ("skipped", "refused", "crash", "slow")
+#: Operators tried as one program with dynamic sizes: torch.export's time grows faster than their number.
+DYNAMIC_GROUP = 2
 #: (operator, dtype, mode) -> [(verdict, detail), ...], one for each case
 Found = dict[tuple[str, str, str], list[tuple[str, str]]]
 
@@ -47,7 +51,7 @@ def keep(judged: Found) -> None:
 
 def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
     """Whether a cell has a case that might come out better."""
-    return any(verdict in ("refused", "differs", "crash", "fallback", "slow") for verdict, _ in rows)
+    return any(verdict in ("refused", "differs", "crash", "slow") for verdict, _ in rows)
 
 
 def main() -> None:
@@ -69,12 +73,11 @@ def _options() -> Any:
     parser.add_argument("--ops", default="", help="only operators whose name matches")
     parser.add_argument("--dtypes", default="", help="only these, with commas")
     parser.add_argument("--modes", default="static,dynamic")
-    parser.add_argument("--dynamic-dtypes", default="f32,i64,bool", help="dtypes compiled with dynamic sizes")
-    parser.add_argument("--limit", type=int, default=4, help="samples of an operator at a dtype")
-    parser.add_argument("--group", type=int, default=8, help="operators tried as one program, where not bad")
+    parser.add_argument("--limit", type=int, default=2, help="samples of an operator at a dtype")
+    parser.add_argument("--group", type=int, default=16, help="operators tried as one program")
     parser.add_argument("--family", default="", help="only operators of this family")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=60, help="for one operator at one dtype")
+    parser.add_argument("--seconds", type=float, default=300, help="for one program")
     parser.add_argument("--again", default="bad", choices=("all", "bad", "new", "none"))
     parser.add_argument("--page", default="", help="write the page here")
     parser.add_argument("--verbose", action="store_true", help="show every case that is not right")
@@ -83,22 +86,9 @@ def _options() -> Any:
 
 def _judge(options: Any, found: Found) -> None:
     from . import cases, pool
-    from .cases import DTYPES
-    from .family import family
 
     infos = cases.database()
-    dtypes = options.dtypes.split(",") if options.dtypes else list(DTYPES)
-    wanted = [cell for cell in cases.cells(infos, dtypes) if re.search(options.ops, cell.op)]
-    wanted = [cell for cell in wanted if options.family in ("", family(cell.op, infos[cell.op]))]
-    tasks: list[pool.Task] = []
-    for mode in options.modes.split(","):
-        for dtype in dtypes if mode == "static" else options.dynamic_dtypes.split(","):
-            mine = [cell for cell in wanted if cell.dtype == dtype]
-            rows = {cell: found.get((cell.op, dtype, mode)) for cell in mine}
-            new = [cell for cell in mine if rows[cell] is None or options.again == "all"]
-            bad = [cell for cell in mine if cell not in new and is_bad(rows[cell] or ())]
-            tasks += [(tuple(new[i : i + options.group]), mode) for i in range(0, len(new), options.group)]
-            tasks += [((cell,), mode) for cell in bad]
+    tasks = _tasks(options, found, infos)
     judged: Found = {}
     start, total = time.monotonic(), sum(len(cells) for cells, _ in tasks)
     results = pool.run(tasks, infos, options.limit, options.jobs, options.seconds)
@@ -112,27 +102,35 @@ def _judge(options: Any, found: Found) -> None:
             print(f"{done} of {total} cells, {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-def _plan(options: Any, found: Found, wanted: Sequence[Any], dtypes: Sequence[str]) -> tuple[Any, Any]:
-    """Return what to judge first, in groups, and last: operators that are likely not native come alone."""
+def _tasks(options: Any, found: Found, infos: dict[str, Any]) -> list[Any]:
+    """Return what to judge: first what is likely to compile, in groups, then the families of `LAST`, then
+    what compiles or runs badly so far, each operator alone."""
+    from .cases import DTYPES, cells
     from .family import family
 
-    def is_likely_native(cell: Any) -> bool:
-        known = [rows for (op, _, _), rows in found.items() if op == cell.op]
-        return family(cell.op) not in LAST and not any(map(is_bad, known))
-
-    first, last = [], []
+    dtypes = options.dtypes.split(",") if options.dtypes else list(DTYPES)
+    wanted = [cell for cell in cells(infos, dtypes) if re.search(options.ops, cell.op)]
+    wanted = [cell for cell in wanted if options.family in ("", family(cell.op, infos[cell.op]))]
+    alone = {op for (op, _, _), rows in found.items() if any(_hinders(*row) for row in rows)}
+    tasks: list[tuple[list[Any], list[Any]]] = []
     for mode in options.modes.split(","):
-        for dtype in dtypes if mode == "static" else options.dynamic_dtypes.split(","):
-            mine = [cell for cell in wanted if cell.dtype == dtype]
-            rows = {cell: found.get((cell.op, cell.dtype, mode)) for cell in mine}
-            new = [cell for cell in mine if rows[cell] is None or options.again == "all"]
-            again = [cell for cell in mine if options.again == "bad" and is_bad(rows[cell] or ())]
-            likely = [cell for cell in new if is_likely_native(cell)]
-            first += [
-                (tuple(likely[i : i + options.group]), mode) for i in range(0, len(likely), options.group)
-            ]
-            last += [((cell,), mode) for cell in dict.fromkeys([*new, *again]) if cell not in likely]
-    return first, last
+        for dtype in dtypes:
+            mine = [cell for cell in wanted if cell.dtype == dtype and _is_due(options, found, cell, mode)]
+            mine.sort(key=lambda cell: family(cell.op, infos[cell.op]) in LAST)
+            calm = [cell for cell in mine if cell.op not in alone]
+            size = options.group if mode == "static" else DYNAMIC_GROUP
+            grouped = [(tuple(calm[i : i + size]), mode) for i in range(0, len(calm), size)]
+            tasks.append((grouped, [((cell,), mode) for cell in mine if cell.op in alone]))
+    return [task for first, _ in tasks for task in first] + [task for _, last in tasks for task in last]
+
+
+def _hinders(verdict: str, detail: str) -> bool:
+    return verdict in ALONE and not detail.startswith("eager:")
+
+
+def _is_due(options: Any, found: Found, cell: Any, mode: str) -> bool:
+    rows = found.get((cell.op, cell.dtype, mode))
+    return rows is None or options.again == "all" or (options.again == "bad" and is_bad(rows))
 
 
 def _show(found: Found, options: Any) -> None:

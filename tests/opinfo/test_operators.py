@@ -50,16 +50,13 @@ def test_native(infos: dict[str, Any], dtype: str, names: str, mode: str) -> Non
 class Wrong:
     """A sample whose function does not do at run time what it did when exported."""
 
-    input = torch.arange(4.0)
+    input = torch.arange(2.0)
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
 
 
 def test_a_difference_is_seen() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x + 1 if torch.compiler.is_exporting() else x + 1.5
-
-    (found,) = verdicts.judge_group([Cell("wrong", "f32")], [[Call(function, Wrong)]], "static")[0]
+    (found,) = verdicts.judge_group([Cell("wrong", "f32")], [[Call(_lies, Wrong)]], "static")[0]
     assert found.verdict == "differs" and "1.0 is not 1.5" in found.detail
 
 
@@ -71,6 +68,28 @@ def test_other_results_are_seen() -> None:
     assert verdicts.compare((one, one), [one], [one], "")
     assert verdicts.compare(one, 2 * one, 2 * one, "empty_like") == ""
     assert verdicts.compare(one, 2 * one, 3 * one, "rand") == ""  # another seed, other values
+
+
+def test_places_of_equal_elements_are_open() -> None:
+    x = torch.tensor([[2, 1, 2, 0]])
+    case = verdicts.Case("topk", Call(torch.topk, Wrong), x.topk(1), x.topk(1))
+    case.call.tensors = [x]
+    for place, is_right in ((0, True), (2, True), (1, False), (4, False)):
+        found = (torch.tensor([[2]]), torch.tensor([[place]]))
+        expected = verdicts._with_ties(case, found)
+        assert (verdicts.compare(found, expected, case.again, "topk") == "") is is_right
+
+
+def test_the_guilty_case_of_a_group_is_named() -> None:
+    """In company of a call that PyTorch does and of one that is wrong, a third one is native."""
+    calls = [[Call(function, Wrong)] for function in (torch.bernoulli, torch.neg, _lies)]
+    cells = [Cell(name, "f32") for name in ("bernoulli", "neg", "wrong")]
+    found = verdicts.judge_group(cells, calls, "dynamic")
+    assert [case.verdict for (case,) in found] == ["fallback", "native", "differs"]
+
+
+def _lies(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if torch.compiler.is_exporting() else x + 1.5
 
 
 def test_families_are_known() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from shapevm.compiler.frontends.exported_program import export_model
+from shapevm.compiler.frontends.exported_program import export_model, import_program
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 import shapevm
 from shapevm.settings import settings
 
 from ..quick_export import keep_what_torch_recomputes
-from .cases import OPEN, SEED, Call, Cell, Together
+from .cases import DTYPES, OPEN, SEED, TIES, Call, Cell, Together
 from .family import family
 
 #: Judgements, best first. `slow`: no answer in time, so not judged; `skipped`: eager PyTorch or torch.export
@@ -43,77 +43,138 @@ def prepare() -> None:
     keep_what_torch_recomputes()
 
 
-def judge_group(cells: Sequence[Cell], cases: Sequence[Sequence[Call]], mode: str) -> list[list[Verdict]]:
-    """Return a verdict for every call of every cell: first all in one program, then, where that is not
-    native, halves of it, down to single calls."""
-    if not cells:
+@dataclass(frozen=True)
+class Case:
+    """A call with what eager PyTorch returns: `expected`, and `again` after another seed."""
+
+    op: str
+    call: Call
+    expected: Any
+    again: Any
+
+
+def judge_group(cells: Sequence[Cell], calls: Sequence[Sequence[Call]], mode: str) -> list[list[Verdict]]:
+    """Return a verdict for every call of every cell."""
+    made = [[_case(cell.op, call) for call in row] for cell, row in zip(cells, calls, strict=True)]
+    judged = iter(judge([case for row in made for case in row if isinstance(case, Case)], mode))
+    return [[case if isinstance(case, Verdict) else next(judged) for case in row] for row in made]
+
+
+def judge(cases: Sequence[Case], mode: str) -> list[Verdict]:
+    """Return a verdict for every case: all in one program or, where that does not compile and run, halves of
+    them, down to single cases."""
+    if not cases:
         return []
-    sound = [call for calls in cases for call in calls if _skips(call) is None]
-    if len(cells) == 1 and len(sound) < 2:
-        return [_single(cells[0], cases[0], mode)]
-    together = judge_one("", Together(sound), mode)
-    if together.verdict == "native":
-        return [[_skips(call) or together for call in calls] for calls in cases]
-    if len(cells) == 1:
-        return [_single(cells[0], cases[0], mode)]
-    half = len(cells) // 2
-    return judge_group(cells[:half], cases[:half], mode) + judge_group(cells[half:], cases[half:], mode)
+    found = _together(cases, mode)
+    if isinstance(found, list):
+        return found
+    if len(cases) == 1:
+        return [found]
+    half = len(cases) // 2
+    return judge(cases[:half], mode) + judge(cases[half:], mode)
 
 
-def _single(cell: Cell, calls: Sequence[Call], mode: str) -> list[Verdict]:
-    """Return the verdicts of calls one by one; the first one also on the exact tier."""
-    found = [judge_one(cell.op, call, mode) for call in calls]
-    if found and mode == "dynamic" and found[0].verdict == "native":
-        found[0] = judge_one(cell.op, calls[0], mode, "jit")
+def judge_one(op: str, call: Call, mode: str) -> Verdict:
+    """Return the verdict of one call."""
+    (((found,),)) = judge_group([Cell(op, "")], [[call]], mode)
     return found
 
 
-def _skips(call: Call) -> Verdict | None:
-    """Return the verdict of a call that eager PyTorch does not run, or that has foreign tensors."""
+def _case(op: str, call: Call) -> Case | Verdict:
+    """Return a call with eager's results, or the verdict where eager does not run it or tensors are
+    foreign."""
     try:
-        results = _eager(call, call.tensors)
+        expected, again = (_eager(call, call.tensors, seed) for seed in (SEED, SEED + 1))
     except Exception as error:
         return Verdict("skipped", f"eager: {_line(error)}")
-    tensors = [leaf for leaf in (*call.tensors, *results) if isinstance(leaf, torch.Tensor)]
-    return Verdict("foreign") if any(map(_is_foreign, tensors)) else None
+    tensors = [leaf for leaf in (*call.tensors, *tree_leaves(expected)) if isinstance(leaf, torch.Tensor)]
+    return Verdict("foreign") if any(map(_is_foreign, tensors)) else Case(op, call, expected, again)
 
 
 def _is_foreign(x: torch.Tensor) -> bool:
-    return x.is_complex() or x.layout != torch.strided or x.is_quantized or x.dtype.itemsize == 0
+    return x.dtype not in DTYPES.values() or x.layout != torch.strided
 
 
-def judge_one(op: str, module: Any, mode: str, strategy: str = "generic") -> Verdict:
-    """Return the verdict of one program."""
-    calls = module.calls if isinstance(module, Together) else [module]
-    for call in calls:
-        skipped = _skips(call)
-        if skipped is not None:
-            return skipped
-    tensors = [x for call in calls for x in call.tensors]
+def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
+    """Return the verdicts of cases as one program, or one verdict where it does not compile and run. With
+    dynamic sizes the exact tier must give the generic tier's bits."""
+    module = Together([case.call for case in cases])
+    tensors = [x for case in cases for x in case.call.tensors]
     try:
         program = _export(module, tensors, mode)
     except Exception as error:
         return Verdict("skipped", f"export: {_line(error)}")
     try:
         with settings.scope(threads=1):
-            exe = shapevm.compile(program, strategy=strategy)
-        found = exe(*_copies(tensors))
-    except (shapevm.Error, TypeError) as error:
-        kind = (
-            "refused"
-            if isinstance(error, shapevm.Error) and not isinstance(error, AssertionError)
-            else "crash"
-        )
-        return Verdict(kind, f"{type(error).__name__}: {_line(error)}")
+            exe = shapevm.compile(program, strategy="generic")
+            found = exe(*_copies(tensors))
+            exact = exe.using("jit")(*_copies(tensors)) if mode == "dynamic" else found
     except Exception as error:
-        return Verdict("crash", f"{type(error).__name__}: {_line(error)}")
-    if not tensors:  # the caller has no library, so results are numpy's
-        found = tree_map(lambda leaf: torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, found)
-    expected, again = (_reseeded(module, tensors, seed) for seed in (SEED, SEED + 1))
-    problem = compare(found, expected, again, op)
-    if problem and compare(found, _exact(module, tensors, expected), again, op):
+        if isinstance(error, shapevm.Error) and not _runs_in_torch(program, tensors):
+            return Verdict("skipped", "export: the program does not run in PyTorch")
+        is_refused = isinstance(error, shapevm.Error) and not isinstance(error, AssertionError)
+        return Verdict("refused" if is_refused else "crash", f"{type(error).__name__}: {_line(error)}")
+    callers = _callers(program) if exe.machine.externs else ()
+    return [
+        _verdict(case, ours, other, i in callers)
+        for i, (case, ours, other) in enumerate(zip(cases, found, exact, strict=True))
+    ]
+
+
+def _verdict(case: Case, found: Any, exact: Any, calls_torch: bool) -> Verdict:
+    found, exact = _tensors(found), _tensors(exact)
+    expected = _with_ties(case, found)
+    problem = compare(found, expected, case.again, case.op)
+    if problem and compare(found, _rounded(case), case.again, case.op):
         return Verdict("differs", problem)
-    return Verdict("fallback" if exe.machine.externs else "native")
+    if not _are_equal(found, exact, case):
+        return Verdict("differs", "the exact tier gives other bits")
+    return Verdict("fallback" if calls_torch else "native")
+
+
+def _with_ties(case: Case, found: Any) -> Any:
+    """Return eager's results, with our places among them where they lead to the same elements: which one of
+    equal elements is taken is open."""
+    leaves, structure = tree_flatten(case.expected)
+    ours, x = tree_leaves(found), case.call.tensors[0]
+    if case.op.split(".")[0] not in TIES or case.call.is_stable or len(ours) != len(leaves):
+        return case.expected
+    places, given = leaves[-1], ours[-1]
+    if places.shape != given.shape or places.dtype != given.dtype or places.dtype != torch.int64:
+        return case.expected
+    for axis in range(x.dim()):
+        wanted, chosen = (y if y.dim() == x.dim() else y.unsqueeze(axis) for y in (places, given))
+        is_fit = all(wanted.shape[i] == n for i, n in enumerate(x.shape) if i != axis)
+        if is_fit and _leads_to(x, axis, chosen, wanted):
+            return tree_unflatten([*leaves[:-1], given], structure)
+    return case.expected
+
+
+def _leads_to(x: torch.Tensor, axis: int, places: torch.Tensor, others: torch.Tensor) -> bool:
+    """Whether distinct `places` along an axis hold the same elements as `others`."""
+    if not all(((y >= 0) & (y < x.shape[axis])).all() for y in (places, others)):
+        return False
+    is_distinct = (places.sort(axis).values.diff(dim=axis) != 0).all()
+    ours, theirs = (x.gather(axis, y) for y in (places, others))
+    return bool(is_distinct) and torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+
+
+def _tensors(results: Any) -> Any:
+    """Return results as tensors; of a program without inputs they are numpy's, as its caller has no
+    library."""
+    return tree_map(lambda x: torch.as_tensor(x) if isinstance(x, np.ndarray) else x, results)
+
+
+def _callers(program: Any) -> set[int]:
+    """Return which results of a program of several calls are computed with PyTorch's kernels."""
+    graph = import_program(program, fallback="torch")
+    fed: dict[Any, bool] = {}
+    for node in graph.nodes():
+        called = node.op == "extern" or any(fed.get(arg, False) for arg in node.args)
+        called = called or any(fed.get(value, False) for block in node.regions for value in block.results)
+        fed |= dict.fromkeys(node.results, called)
+    pairs = zip(graph.outputs, graph.body.results, strict=True)
+    return {int(path.split(".")[0]) for path, value in pairs if fed.get(value, False)}
 
 
 def _export(module: Any, tensors: Sequence[torch.Tensor], mode: str) -> Any:
@@ -125,34 +186,38 @@ def _export(module: Any, tensors: Sequence[torch.Tensor], mode: str) -> Any:
         return export_model(module, tuple(tensors), None, (dims,))
 
 
+def _runs_in_torch(program: Any, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether torch.export's program itself runs on the tensors that it was exported with."""
+    try:
+        _eager(program.module(), tensors, SEED)
+    except Exception:
+        return False
+    return True
+
+
 def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return `tensors` with their strides, in memory of their own."""
     return [x.clone() if x.is_contiguous() else x for x in tensors]
 
 
-def _eager(module: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
+def _eager(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
+    torch.manual_seed(seed)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return tree_leaves(module(*(x.clone() for x in tensors)))
-
-
-def _reseeded(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
-    torch.manual_seed(seed)
-    with torch.no_grad():
         return module(*(x.clone() for x in tensors))
 
 
-def _exact(module: Any, tensors: Sequence[torch.Tensor], expected: Any) -> Any:
+def _rounded(case: Case) -> Any:
     """Return eager's results computed in f64 and rounded, where that works: eager's own may be less exact."""
-    wide = [x.double() if x.is_floating_point() else x for x in tensors]
+    wide = [x.double() if x.is_floating_point() else x for x in case.call.tensors]
     try:
-        leaves, structure = tree_flatten(_reseeded(module, wide, SEED))
+        leaves, structure = tree_flatten(_eager(case.call, wide, SEED))
         rounded = [
             a.to(b.dtype) if isinstance(a, torch.Tensor) and a.is_floating_point() else a
-            for a, b in zip(leaves, tree_leaves(expected), strict=True)
+            for a, b in zip(leaves, tree_leaves(case.expected), strict=True)
         ]
     except Exception:  # a dtype among the operator's other arguments, say
-        return expected
+        return case.expected
     return tree_unflatten(rounded, structure)
 
 
@@ -173,14 +238,29 @@ def compare(found: Any, expected: Any, again: Any, op: str) -> str:
             continue
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"a result is {a.dtype} {list(a.shape)}, not {b.dtype} {list(b.shape)}"
-        is_open = op.split(".")[0].startswith(OPEN) or family(op) == "random"
-        if is_open or not torch.equal(b.nan_to_num(), c.nan_to_num()):
+        if _is_open(op, b, c):
             continue
         try:
             torch.testing.assert_close(a, b, equal_nan=True)
         except AssertionError as error:
             return _values(a, b) + " " + " ".join(str(error).split())[:160]
     return ""
+
+
+def _is_open(op: str, expected: torch.Tensor, again: torch.Tensor) -> bool:
+    """Whether a result's values are not determined."""
+    known = op.split(".")[0].startswith(OPEN) or family(op) == "random"
+    return known or not torch.equal(expected.nan_to_num(), again.nan_to_num())
+
+
+def _are_equal(found: Any, exact: Any, case: Case) -> bool:
+    """Whether the results of both tiers are equal."""
+    results = (tree_leaves(x) for x in (found, exact, case.expected, case.again))
+    return found is exact or all(
+        _is_open(case.op, c, d) or torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a != a, b != b)
+        for a, b, c, d in zip(*results, strict=True)
+        if isinstance(a, torch.Tensor)
+    )
 
 
 def _values(a: torch.Tensor, b: torch.Tensor) -> str:
