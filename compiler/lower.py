@@ -15,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ..jit.conv import pack_groups
 from ..jit.spec import (
     Attention,
     Body,
@@ -37,13 +36,11 @@ from .dims import DimExpr, simplify
 from .ir import Block, Builder, Graph, Node, Value
 from .operands import base_of, in_memory, operand_access
 from .ops import OPS
+from .packing import Packed, b_layout, pack
 from .passes.fuse import Fusion, Group, fuse
 from .pieces import Box, arg_access, boxes, inside, start_of
 from .standalone import SPECS
 from .types import TensorType
-from .weights import held
-
-Packed = dict[tuple[Value, int, bool], Value]
 
 
 def lower(graph: Graph) -> None:
@@ -69,7 +66,7 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     position = block.nodes.index(cast(Node, root.node))
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
-    lowering = GroupLowering(group, lambda value, node: _packed(builder, value, node, packed))
+    lowering = GroupLowering(group, lambda value, node: pack(builder, value, node, packed))
     spec, values, dims = lowering.finish()
     node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
@@ -85,22 +82,6 @@ def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
     results = builder.insert(kernel, [result.type for result in node.results], hint="k")
     for old, new in zip(node.results, results, strict=True):
         graph.replace(old, new)
-
-
-def _packed(builder: Builder, value: Value, product: Node, packed: Packed) -> Value:
-    """Return the constant matrix `value` packed into panels, by a conv's groups of columns (once per matrix).
-
-    A matmul's is held in the narrowest dtype that has its values, or the one asked for.
-    """
-    groups, is_matmul = product.attrs.get("groups", 1), product.op == "matmul"
-    key = value, groups, is_matmul
-    if key not in packed:
-        node = cast(Node, value.node)
-        array, dtype = node.attrs["array"], _dtype(value)
-        if is_matmul:
-            array, dtype = held(array, builder.graph.weights)
-        packed[key] = builder.constant(pack_groups(array, groups), dtype, f"{node.attrs['name']}.panels")
-    return packed[key]
 
 
 def label(group: Group) -> str:
@@ -176,8 +157,8 @@ class GroupLowering:
         """Return the fields that a matmul and a conv share, a's left out."""
         *batch, m, n = shape_of(node.result)
         b_value = cast(Value, node.args[1])
-        layout = "panels" if is_constant_matrix(b_value) else "rows"
-        if layout == "panels":
+        layout = b_layout(node)
+        if layout != "rows":
             packed = self.pack(b_value, node)
             b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())
         else:
@@ -368,16 +349,6 @@ def _window(node: Node) -> Window:
     return Window(out=cast(Any, shape_of(node.result)[1:-1]), low=low, **axes)
 
 
-def is_constant_matrix(value: Value) -> bool:
-    """Return True where a matmul's right operand is a constant [K, N] in f32: it is packed when compiling."""
-    return (
-        value.node is not None
-        and value.node.op == "constant"
-        and len(shape_of(value)) == 2
-        and _dtype(value) == "f32"
-    )
-
-
 def _dtype(value: Value) -> str:
     return cast(TensorType, value.type).dtype
 
@@ -404,4 +375,4 @@ def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
     return replace(bound, n_dims=len(dims)), tuple(dims)
 
 
-__all__ = ["Body", "GroupLowering", "bind", "is_constant_matrix", "label", "lower"]
+__all__ = ["Body", "GroupLowering", "bind", "label", "lower"]

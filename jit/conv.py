@@ -15,12 +15,14 @@ from typing import cast
 
 import numpy as np
 
+from . import winograd
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from .spec import Conv, Size
+from .winograd_points import LAYOUTS
 
 UNROLL = 4  # vectors in one trip of a copy
 Tile = Callable[..., None]
@@ -33,6 +35,8 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    if spec.b_layout in LAYOUTS:
+        return winograd.emit(f, spec, sizes, schedule)
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)

@@ -190,7 +190,8 @@ class Conv(Matmul):
     """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
-    taps and channels of one group. "panels": each group's columns are packed by themselves.
+    taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd2",
+    "winograd4": b has been taken to its points by `jit.winograd.pack`, for 3 x 3 taps, C in multiples of 16.
     """
 
     family: ClassVar[str] = "conv"

@@ -23,6 +23,7 @@ def weight(*shape: int, dtype: torch.dtype = f32) -> torch.Tensor:
 
 IMAGE = ((("n", 4, 7, 6), f32),)
 WIDE = (((2, 4, "n", 6), f32),)
+CHANNELS = ((("n", 16, 7, 6), f32),)
 LINE = ((("n", 4, 9), f32),)
 SIZES = (6, 3, 17)  # of a side
 
@@ -39,6 +40,12 @@ CASES: list[Case] = [
     ("depthwise", lambda x: F.conv2d(x, weight(4, 1, 3, 3), weight(4), groups=4, padding=1), IMAGE),
     ("depthwise strided", lambda x: F.conv2d(x, weight(4, 1, 3, 5), groups=4, stride=2, padding=2), IMAGE),
     ("depthwise wider", lambda x: F.conv2d(x, weight(8, 1, 3, 3), groups=4, dilation=2), IMAGE),
+    ("winograd", lambda x: F.conv2d(x, weight(21, 16, 3, 3) / 12, weight(21), padding=1).relu(), CHANNELS),
+    (
+        "winograd, partly padded",
+        lambda x: F.conv2d(x, weight(9, 16, 3, 3) / 12, padding=(0, 1)),
+        CHANNELS,
+    ),
     ("same", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="same", dilation=(1, 2)), IMAGE),
     ("valid", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="valid"), IMAGE),
     ("line", lambda x: F.conv1d(x, weight(5, 4, 5), weight(5), stride=2, padding=2), LINE),

@@ -1,0 +1,74 @@
+"""How the constant right operand of a matmul or conv lies in the artifact: packed when compiling."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from ..jit import winograd
+from ..jit.bodies import LANES
+from ..jit.conv import pack_groups
+from ..jit.winograd_points import LAYOUTS, TAPS
+from .access import shape_of
+from .ir import Builder, Node, Value
+from .types import TensorType
+from .weights import held
+
+#: A convolution's weights may take so many bytes at the points of 4 x 4 tiles. Beyond, with few tiles of an
+#: image, reading them would take longer than the products they save: tiles of 2 x 2 have fewer points.
+MOST_POINT_BYTES = 4 * 1024 * 1024
+Packed = dict[tuple[Value, str, int], Value]
+
+
+def b_layout(product: Node) -> str:
+    """Return the `b_layout` of a matmul's or conv's spec."""
+    weight = cast(Value, product.args[1])
+    if not is_constant_matrix(weight):
+        return "rows"
+    return _conv_layout(product, weight) if product.op == "conv" else "panels"
+
+
+def _conv_layout(conv: Node, weight: Value) -> str:
+    """Return a conv's layout: by Winograd where its window and channels are fit for it. Sizes of the image do
+    not decide, so that every tier has the same bits."""
+    attrs, channels = conv.attrs, shape_of(cast(Value, conv.args[0]))[-1]
+    steps = {*attrs["stride"], *attrs["dilation"], *attrs["expansion"], attrs["groups"]}
+    if attrs["kernel"] != (TAPS, TAPS) or steps != {1}:
+        return "panels"
+    if not isinstance(channels, int) or channels % LANES or not channels:
+        return "panels"
+    array = cast(Node, weight.node).attrs["array"]
+    if not np.isfinite(array).all():
+        return "panels"
+    points = {layout: (tile + TAPS - 1) ** 2 * channels * array.shape[1] for layout, tile in LAYOUTS.items()}
+    return "winograd4" if array.itemsize * points["winograd4"] <= MOST_POINT_BYTES else "winograd2"
+
+
+def is_constant_matrix(value: Value) -> bool:
+    """Return True where a matmul's right operand is a constant [K, N] in f32: it is packed when compiling."""
+    return (
+        value.node is not None
+        and value.node.op == "constant"
+        and len(shape_of(value)) == 2
+        and cast(TensorType, value.type).dtype == "f32"
+    )
+
+
+def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value:
+    """Return the constant matrix `value` as `b_layout` of `product` says, a conv's groups of columns by
+    themselves (once per matrix).
+
+    A matmul's is held in the narrowest dtype that has its values, or the one asked for.
+    """
+    layout, groups = b_layout(product), product.attrs.get("groups", 1)
+    kind = product.op if layout == "panels" else layout
+    key = value, kind, groups
+    if key not in packed:
+        node = cast(Node, value.node)
+        array, dtype = node.attrs["array"], "f32"
+        if product.op == "matmul":
+            array, dtype = held(array, builder.graph.weights)
+        panels = winograd.pack(array, LAYOUTS[layout]) if layout in LAYOUTS else pack_groups(array, groups)
+        packed[key] = builder.constant(panels, dtype, f"{node.attrs['name']}.panels")
+    return packed[key]

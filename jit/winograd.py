@@ -1,0 +1,394 @@
+"""A Conv of 3 x 3 taps and stride 1 by Winograd's F(m x m, 3 x 3), in layouts `winograd2` and `winograd4`.
+
+The outputs of an image are cut into tiles of m x m, counted through all images. A block of tiles is taken to
+its points: (m + 2)^2 matrices [tiles, C] in scratch. For the columns of one micro-kernel each of them is
+multiplied by its point's weights, which lie behind one another as the steps of a matmul do; then each tile's
+sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Every transform is
+a fixed sequence of FMAs and k ascends, so the bits are the same on every tier; the layout belongs to the
+spec, so no size decides it.
+
+An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap,
+with weights taken back from their points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from .abi import Generated, check_schedule, resolve
+from .bodies import LANES, splat
+from .dtypes import vector
+from .llvm import Function, Int, Value
+from .matmul import _Matmul, pack_panels
+from .microkernel import (
+    PANEL,
+    SCHEDULES,
+    VECTOR,
+    MicroKernels,
+    Schedule,
+    Strides,
+    default_schedule,
+    each_tile,
+)
+from .row_tiles import Ahead, RowTiles
+from .spec import Conv, Size
+from .winograd_points import LAYOUTS, TAPS, transforms
+
+POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
+MOST_TILES, LEAST_TILES = 48, 24  # of a block
+TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles of a row
+GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
+Vectors = list[Value]
+
+
+def pack(weight: np.ndarray, tile: int) -> np.ndarray:
+    """Return the weights [9 C, N] of a Conv at each point, as panels of [points * C, N]; rounded once."""
+    at = transforms(tile).taps
+    window = weight.reshape(TAPS, TAPS, -1, weight.shape[1]).astype(np.float64)
+    points = np.einsum("iy,jx,yxcn->ijcn", at, at, window)
+    return pack_panels(points.reshape(-1, weight.shape[1]).astype(np.float32))
+
+
+def choose_schedule(f: Function, spec: Conv) -> str:
+    """Return the name of the register tile for the function's target: no wider than the columns."""
+    name = default_schedule(f)
+    return "6x64" if name == "14x32" and not (isinstance(spec.n, int) and spec.n <= PANEL) else name
+
+
+def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or choose_schedule(f, spec)
+    check_schedule("conv", name, list(SCHEDULES))
+    _check(spec)
+    return _Winograd(f, spec, sizes, SCHEDULES[name]).emit(name)
+
+
+def _check(spec: Conv) -> None:
+    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    plain = {*window.stride, *window.dilation, *window.expansion, window.groups} == {1}
+    if window.kernel != (TAPS, TAPS) or not plain:
+        raise ValueError(f"conv kernel: {spec.b_layout} is for 3 x 3 taps, side by side, in one group")
+    if not isinstance(channels, int) or channels % LANES or not channels:
+        raise ValueError(f"conv kernel: {spec.b_layout} is for channels in multiples of {LANES}")
+
+
+class _Products(RowTiles):
+    """The products of one point: row tiles as a matmul's, each into its place of the point's sums."""
+
+    def multiply(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, ahead: Ahead
+    ) -> None:
+        """Leave the products of `rows` rows in `sums`."""
+        f = self.f
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+            place = f.at(sums, "float", f.mul(begin, self.width))
+            self._multiply(kernels, rows, count, left, b, number, place, ahead)
+
+        each_tile(f, rows, self.most, row_tile)
+
+
+class _Winograd(_Matmul):
+    """The state of one emission: a matmul's tiles, whose rows are tiles of outputs."""
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
+        self.conv = spec
+        self.tile = LAYOUTS[spec.b_layout]
+        self.side = self.tile + TAPS - 1
+        self.points = self.side**2
+        self.images, self.height, self.across, channels = (
+            resolve(size, sizes) for size in spec.buffers[spec.a].shape
+        )
+        assert isinstance(channels, int)
+        self.channels = channels
+        self.out = [resolve(size, sizes) for size in spec.window.out]
+        self.down, self.along = (f.ceildiv(size, self.tile) for size in self.out)
+        super().__init__(f, spec, sizes, schedule)
+        self.pixels = self.m
+        self.m = f.mul(self.images, f.mul(self.down, self.along))
+        self.block = self._tiles_of_block()
+        self.products = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
+        self.strides = Strides(channels, PANEL, self.width, channels, b_panel=self._panel_elements())
+        self._place_scratch()
+
+    def _left(self, sizes: Sequence[Int]) -> _Winograd:  # type: ignore[override]
+        self.stride = self.channels
+        return self
+
+    def _panel_elements(self) -> int:
+        return self.points * self.channels * PANEL if self.width > PANEL else 0
+
+    def _tiles_of_block(self) -> int:
+        """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
+        if not isinstance(self.m, int):
+            return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
+        limit = max(LEAST_TILES, min(MOST_TILES, POINT_BYTES // (4 * self.points * self.channels)))
+        return -(-self.m // max(-(-self.m // limit), 1)) or 1
+
+    def _place_scratch(self) -> None:
+        """Lay out: zeros, what tells that an output is not finite, a tile between two passes, its outputs,
+        all sums, all points."""
+        f, place = self.f, self.sums
+        self.zeros, place = place, f.at(place, "float", LANES)
+        self.flag, place = place, f.at(place, "float", LANES)
+        self.passed, place = place, f.at(place, "float", self.points * LANES)
+        self.outputs, place = place, f.at(place, "float", self.tile**2 * self.width)
+        self.point_sums = self.block * self.width + GAP
+        self.point_rows = self.block * self.channels + GAP
+        self.sums, place = place, f.at(place, "float", self.points * self.point_sums)
+        self.transformed = place
+
+    def emit(self, name: str) -> Generated:
+        """Emit the loop over the kernel's tiles: blocks, and the columns of one micro-kernel in each."""
+        f, spec = self.f, self.conv
+        f.store(Value(VECTOR, "zeroinitializer"), self.zeros, align=4)
+        with f.loop(f.params[3], f.params[4]) as tile:
+            panels = f.ceildiv(self.n, self.width)
+            block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
+            first, rows = self._range(block)
+            f.either(
+                self._starts_block(tile.index, panel), lambda: self._to_points(first, rows), lambda: None
+            )
+            self._columns([], first, rows, panel, f.mul(panel, self.width), self._tile)
+        lines = LANES * (2 + self.points) + self.tile**2 * self.width
+        floats = lines + self.points * (self.point_sums + self.point_rows)
+        work = 2 * self.points * self.block * self.width * self.channels
+        epilogue = 8 * self.block * self.tile**2 * self.width * len(spec.epilogue)
+        return Generated(self._blocks(), ((4 * floats, ()),), ((work + epilogue, ()),), name)
+
+    def _blocks(self) -> tuple[tuple[Size, int], ...]:
+        """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK cover the
+        images, which are no fewer than blocks of as many tiles, and each gets its even share."""
+        columns = (self.conv.n, self.width)
+        if isinstance(self.m, int):
+            return ((self.m, self.block), columns)
+        height, width = (tiles * self.tile for tiles in TILES_OF_BLOCK)
+        out = self.conv.window.out
+        return (self.conv.buffers[self.conv.a].shape[0], 1), (out[0], height), (out[1], width), columns
+
+    def _range(self, block: Int) -> tuple[Int, Int]:
+        """Return (first tile, tiles) of a block."""
+        f = self.f
+        if isinstance(self.m, int):
+            if self.m <= self.block:
+                return 0, self.m
+            first = f.mul(block, self.block)
+            return first, f.minimum(self.block, f.sub(self.m, first))
+        high, wide = (f.ceildiv(x, n) for x, n in zip((self.down, self.along), TILES_OF_BLOCK, strict=True))
+        count = f.mul(self.images, f.mul(high, wide))
+        first, end = (f.udiv(f.mul(self.m, at), count) for at in (block, f.add(block, 1)))
+        return first, f.sub(end, first)
+
+    def _place(self, tile: Int) -> tuple[Int, Int, Int]:
+        """Return (image, first row, first column) of a tile's outputs."""
+        f = self.f
+        line = f.udiv(tile, self.along)
+        row, column = f.urem(line, self.down), f.urem(tile, self.along)
+        return f.udiv(line, self.down), f.mul(row, self.tile), f.mul(column, self.tile)
+
+    def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
+        """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
+        f = self.f
+        image, y, x = self._place(tile)
+        pixels = f.mul(self.height, f.mul(self.across, self.channels))
+        start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(image, pixels))
+        corner = (f.sub(at, low) for at, low in zip((y, x), self.conv.window.low, strict=True))
+        shape = [f.i64(v) for v in (*corner, self.height, self.across, self.channels)]
+        return start, shape, (image, y, x)
+
+    def _to_points(self, first: Int, rows: Int) -> None:
+        """Emit the transform of a block of tiles to their points."""
+        f = self.f
+        with f.loop(0, rows) as r:
+            start, shape, _ = self._source(f.add(first, r.index))
+            to = f.at(self.transformed, "float", f.mul(r.index, self.channels))
+            part = f"winograd{self.tile}_to_points"
+            given = (start, *shape, self.zeros, self.passed, to, f.i64(self.point_rows))
+            f.call_part(part, lambda g: _define_to_points(g, self.tile), *given)
+
+    def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+        """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
+        f = self.f
+        b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.points * self.channels))
+        kernels = MicroKernels(f, "point", self.strides, self.products._used(columns))
+        with f.loop(0, self.points) as point:
+            here = f.at(b, "float", f.mul(point.index, self.channels * PANEL))
+            size = self.channels * PANEL
+            ahead = Ahead(kernels.unread(f, here, size), size, self._panel_elements())
+            a = f.at(self.transformed, "float", f.mul(point.index, self.point_rows))
+            sums = f.at(self.sums, "float", f.mul(point.index, self.point_sums))
+            self.products.multiply(kernels, a, here, rows, sums, ahead)
+        with f.loop(0, rows) as r:
+            sums = f.at(self.sums, "float", f.mul(r.index, self.width))
+            self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
+
+    def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
+        """Emit the outputs of one tile and their epilogue."""
+        f, width = self.f, self.width
+        start, shape, (image, y, x) = self._source(tile)
+        outputs = (self.outputs, f.i64(width), f.i64(width if columns is None else columns))
+        name, given = f"winograd{self.tile}", (sums, f.i64(self.point_sums), self.passed, *outputs, self.flag)
+        f.call_part(f"{name}_to_outputs", lambda g: _define_to_outputs(g, self.tile), *given)
+        flag = f.load("i64", self.flag, align=8)
+        with f.when(f.op("i1", f"icmp ne i64 {flag.name}, 0")):
+            again = (start, *shape, b, f.i64(self.points * self.channels * PANEL), *outputs)
+            f.call_part(f"{name}_by_taps", lambda g: _define_by_taps(g, self.tile), *again)
+        height, across = self.out
+        count = f.minimum(self.tile, f.sub(across, x))
+        with f.loop(0, f.minimum(self.tile, f.sub(height, y)), nonempty=True) as line:
+            first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
+            at = f.at(self.outputs, "float", f.mul(line.index, self.tile * width))
+            *batch, m0 = self._loops(first)
+            self._epilogue(batch, m0, count, n0, columns, at)
+
+    def _loops(self, pixel: Int) -> list[Int]:
+        """Return the value of each batch loop and of m for an output pixel."""
+        f = self.f
+        found: list[Int] = []
+        for size in reversed([*self.batch[1:], self.pixels] if self.batch else []):
+            found.append(f.urem(pixel, size))
+            pixel = f.udiv(pixel, size)
+        return [pixel, *found[::-1]]
+
+
+# Parts, the same for all kernels --------------------------------------------------------------------------
+
+
+def _to_points_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors:
+    """Return the points of `given` pixels along an axis; points +-p share their even and odd terms."""
+    matrix = transforms(tile).pixels
+    found = [_sum(g, matrix[0], given)]
+    for row in matrix[1:-1:2]:
+        even, odd = (_sum(g, np.where(np.arange(len(row)) % 2 == rest, row, 0), given) for rest in (0, 1))
+        found += [_binary(g, "fadd", even, odd), _binary(g, "fsub", even, odd)]
+    return [*found, _sum(g, matrix[-1], given)]
+
+
+def _to_outputs_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors:
+    """Return the outputs of `given` points along an axis; +-p are taken together first."""
+    matrix, joined = transforms(tile).outputs.copy(), list(given)
+    for i in range(1, len(given) - 1, 2):
+        joined[i : i + 2] = [_binary(g, op, given[i], given[i + 1]) for op in ("fadd", "fsub")]
+        plus, minus = matrix[:, i].copy(), matrix[:, i + 1]
+        matrix[:, i], matrix[:, i + 1] = (plus + minus) / 2, (plus - minus) / 2
+    return [_sum(g, row, joined) for row in matrix]
+
+
+def _sum(g: Function, row: np.ndarray, given: Sequence[Value]) -> Value:
+    """Return the sum of row[i] * given[i] by FMAs; a factor of 1 comes first."""
+    first, *rest = sorted(np.flatnonzero(row), key=lambda i: bool(row[i] != 1))
+    total = given[first] if row[first] == 1 else _binary(g, "fmul", given[first], splat(g, "f32", row[first]))
+    for i in rest:
+        total = _fma(g, given[i], splat(g, "f32", row[i]), total)
+    return total
+
+
+def _binary(g: Function, opcode: str, a: Value, b: Value) -> Value:
+    return g.op(VECTOR, f"{opcode} {VECTOR} {a.name}, {b.name}")
+
+
+def _fma(g: Function, a: Value, b: Value, c: Value) -> Value:
+    return g.call(VECTOR, f"llvm.fma.v{LANES}f32", a, b, c)
+
+
+def _line(g: Function, base: Value, number: Int) -> Value:
+    """Return the address of a vector in an array of vectors."""
+    return g.at(base, "float", g.mul(number, LANES))
+
+
+def _inside(g: Function, place: Int, size: Value) -> Value:
+    return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")
+
+
+def _both(g: Function, a: Value, b: Value) -> Value:
+    return g.op("i1", f"and i1 {a.name}, {b.name}")
+
+
+def _define_to_points(g: Function, tile: int) -> None:
+    """The channels of one tile's window, zeros outside of the image, to their points, `apart` elements from
+    one another."""
+    image, y, x, height, across, channels, zeros, passed, to, apart = g.params
+    side = tile + TAPS - 1
+    columns = [_inside(g, g.add(x, j), across) for j in range(side)]
+    with g.loop(0, channels, LANES) as c:
+        with g.loop(0, side) as i:
+            row = g.add(y, i.index)
+            is_there = _inside(g, row, height)
+            first = g.add(g.mul(row, across), x)
+            given = []
+            for j, column in enumerate(columns):
+                place = g.add(g.mul(g.add(first, j), channels), c.index)
+                inside = _both(g, is_there, column).name
+                at = f"getelementptr float, ptr {image.name}, i64 {g.i64(place).name}"
+                address = g.op("ptr", f"select i1 {inside}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
+                given.append(g.load(VECTOR, address, align=4))
+            for j, value in enumerate(_to_points_along(g, tile, given)):
+                g.store(value, _line(g, passed, g.add(g.mul(i.index, side), j)), align=4)
+        with g.loop(0, side) as j:
+            given = [g.load(VECTOR, _line(g, passed, g.add(j.index, i * side)), align=4) for i in range(side)]
+            for i, value in enumerate(_to_points_along(g, tile, given)):
+                place = g.add(g.mul(g.add(j.index, i * side), apart), c.index)
+                g.store(value, g.at(to, "float", place), align=4)
+
+
+def _define_to_outputs(g: Function, tile: int) -> None:
+    """The sums of one tile, points `apart` elements from one another, to its outputs, `wide` elements from
+    one another; `used` columns. `flag` is not 0 where one of them, or a sum of a row, is not finite."""
+    sums, apart, passed, outputs, wide, used, flag = g.params
+    side = tile + TAPS - 1
+    zero = Value(VECTOR, "zeroinitializer")
+    with g.loop(0, used, LANES, carried=[zero]) as v:
+        with g.loop(0, side) as j:
+            places = [g.add(g.mul(g.add(j.index, i * side), apart), v.index) for i in range(side)]
+            given = [g.load(VECTOR, g.at(sums, "float", place), align=4) for place in places]
+            for i, value in enumerate(_to_outputs_along(g, tile, given)):
+                g.store(value, _line(g, passed, g.add(j.index, i * side)), align=4)
+        with g.loop(0, tile, carried=v.carried) as i:
+            given = [
+                g.load(VECTOR, _line(g, passed, g.add(g.mul(i.index, side), j)), align=4) for j in range(side)
+            ]
+            found = _to_outputs_along(g, tile, given)
+            for j, value in enumerate(found):
+                place = g.add(g.mul(g.add(g.mul(i.index, tile), j), wide), v.index)
+                g.store(value, g.at(outputs, "float", place), align=4)
+            total = reduce(lambda a, b: _binary(g, "fadd", a, b), found)
+            i.next(_fma(g, total, zero, i.carried[0]))
+        v.next(*i.results)
+    bad = g.op(vector("i1", LANES), f"fcmp uno {VECTOR} {v.results[0].name}, zeroinitializer")
+    bits = g.op(f"i{LANES}", f"bitcast {bad.type} {bad.name} to i{LANES}")
+    g.store(g.op("i64", f"zext i{LANES} {bits.name} to i64"), flag, align=8)
+
+
+def _define_by_taps(g: Function, tile: int) -> None:
+    """The outputs of one tile, tap by tap, `panel` elements from one panel of weights to the next."""
+    image, y, x, height, across, channels, b, panel, outputs, wide, used = g.params
+    with g.loop(0, tile * tile) as q, g.loop(0, used, LANES) as v:
+        row, column = g.add(y, g.udiv(q.index, tile)), g.add(x, g.urem(q.index, tile))
+        weights = g.at(b, "float", g.mul(g.udiv(v.index, PANEL), panel))
+        weights = g.at(weights, "float", g.urem(v.index, PANEL))
+        total = Value(VECTOR, "zeroinitializer")
+        for down, along in np.ndindex(TAPS, TAPS):
+            line, place = g.add(row, down), g.add(column, along)
+            inside = _both(g, _inside(g, line, height), _inside(g, place, across))
+            count = g.op("i64", f"select i1 {inside.name}, i64 {channels.name}, i64 0")
+            pixel = g.mul(g.add(g.mul(line, across), place), channels)
+            with g.loop(0, count, carried=[total]) as c:
+                left = g.load("float", g.at(image, "float", g.add(pixel, c.index)), align=4)
+                right = _weights(g, tile, (down, along), weights, channels, c.index)
+                c.next(_fma(g, g.splat(left, LANES), right, c.carried[0]))
+            (total,) = c.results
+        g.store(total, g.at(outputs, "float", g.add(g.mul(q.index, wide), v.index)), align=4)
+
+
+def _weights(g: Function, tile: int, tap: tuple[int, int], b: Value, channels: Value, c: Value) -> Value:
+    """Return the weights of a channel under one tap, taken back from their points."""
+    back = transforms(tile).back
+    factors = np.outer(back[tap[0]], back[tap[1]]).ravel()
+    points = np.flatnonzero(factors)
+    rows = [g.mul(g.add(g.mul(channels, int(point)), c), PANEL) for point in points]
+    given = [g.load(VECTOR, g.at(b, "float", row), align=4) for row in rows]
+    return _sum(g, factors[points], given)
