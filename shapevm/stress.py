@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,17 +257,24 @@ def stress(
 
 N_PARTS = 20  # of a run over many shapes, each with a reading of its own
 WARM_PARTS = 5  # before memory and time have to be flat
-EXACT_EVERY = 200  # one shape in so many gets exact code
+MAX_EXACT_EVERY = 200  # one shape in so many gets exact code, or more
+PAGE_BYTES = 4096  # that a kernel's code takes at least
 MAX_GROWTH = 0.05  # of resident memory
 
 
 @dataclass
 class Flat:
-    """A run over many distinct shapes: resident bytes after each part, and its median seconds per call."""
+    """A run over many distinct shapes: resident bytes after each part, and its median seconds per call.
+
+    `warm_bytes`: code that was mapped once warm; `wrong`: results of exact code with other bits than generic
+    code's.
+    """
 
     shapes: int
     compiled: int
     evicted: int
+    wrong: int
+    warm_bytes: int
     resident: list[int]
     seconds: list[float]
 
@@ -285,7 +293,8 @@ class Flat:
     def text(self) -> str:
         """Return the report in two lines."""
         return (
-            f"{self.shapes:,} shapes, {self.compiled:,} kernels compiled, {self.evicted:,} evicted\n"
+            f"{self.shapes:,} shapes, {self.compiled:,} kernels compiled, {self.evicted:,} evicted, "
+            f"{self.wrong:,} wrong results, {self.warm_bytes >> 10:,} KiB of code once warm\n"
             f"resident memory {self.resident[WARM_PARTS - 1] >> 20} MiB once warm, "
             f"{self.resident[-1] >> 20} MiB at the end ({self.growth:+.1%}); a call "
             f"{self.seconds[WARM_PARTS] * 1e6:.0f} us, then {self.seconds[-1] * 1e6:.0f} us "
@@ -314,24 +323,39 @@ def distinct(symbols: Sequence[Symbol], n_shapes: int) -> Iterator[dict[str, int
         yield values
 
 
+def exact_every(n_shapes: int, n_kernels: int, code_bytes: int) -> int:
+    """Return k so that exact code of each k-th shape reaches the cap on code while the run warms up."""
+    pages = n_shapes * WARM_PARTS / N_PARTS * n_kernels * 0.8
+    return min(max(int(pages * PAGE_BYTES / code_bytes), 1), MAX_EXACT_EVERY)
+
+
 def many_shapes(path: Path, n_shapes: int, code_bytes: int) -> Flat:
-    """Call a program once at each of many shapes, all generic but for a few, and read memory and time."""
+    """Call a program once at each of many shapes, and read memory and time. So many of them, and no others,
+    get exact code that code is evicted all the time after the warm-up."""
     with (
-        settings.scope(compile_budget=0, hot_calls=1, plans=64),
+        settings.scope(compile_budget=0, hot_calls=n_shapes + 1),
         code_cap(code_bytes),
         executable.open_executable(path, "auto") as exe,
     ):
         machine = exe.machine
+        every = exact_every(n_shapes, len(machine.kernels), code_bytes)
         per_part = max(n_shapes // N_PARTS, 1)
-        resident, seconds, times, count = [], [], [], 0
-        for count, sizes in enumerate(distinct(machine.symbols, n_shapes), start=1):
+        flat, times = Flat(0, 0, 0, 0, 0, [], []), []
+        for flat.shapes, sizes in enumerate(distinct(machine.symbols, n_shapes), start=1):
             inputs = sample_inputs(machine.inputs, machine.symbols, sizes, None)
-            start = time.perf_counter()
-            machine.call_as("auto" if count % EXACT_EVERY == 0 else "generic", inputs)
-            times.append(time.perf_counter() - start)
-            if count % per_part == 0:
-                resident.append(resident_bytes())
-                seconds.append(sorted(times)[len(times) // 2])
+            if flat.shapes % every == 0:
+                found = _called(partial(machine.call_as, "jit"), inputs)
+                flat.wrong += found != _called(partial(machine.call_as, "generic"), inputs)
+            else:
+                start = time.perf_counter()
+                machine.call(inputs)
+                times.append(time.perf_counter() - start)
+            if flat.shapes % per_part == 0:
+                flat.resident.append(resident_bytes())
+                flat.seconds.append(sorted(times)[len(times) // 2] if times else 0.0)
                 times.clear()
+            if flat.shapes == per_part * WARM_PARTS:
+                flat.warm_bytes = machine.stats()["code_bytes"]
         counters = machine.stats()
-        return Flat(count, counters["code_installed"], counters["code_evicted"], resident, seconds)
+        flat.compiled, flat.evicted = counters["code_installed"], counters["code_evicted"]
+        return flat

@@ -22,8 +22,8 @@ from shapevm.stress import (
     stress,
 )
 
-N_SHAPES = 40_000
-CODE_BYTES = 1 << 18
+N_SHAPES = 100_000
+CODE_BYTES = 1 << 20
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -70,11 +70,13 @@ def test_a_wrong_result_is_noticed(two_sizes, monkeypatch):
 
 
 def test_memory_is_flat_over_many_shapes(large_sizes):
-    """Plans, entries of call sites, requests and code all have their bounds. Code has a low one here."""
+    """Plans, entries of call sites, requests and code all have their bounds. Code has a low one here, which
+    is reached while warming up."""
     flat = many_shapes(large_sizes, N_SHAPES, CODE_BYTES)
-    assert flat.shapes == N_SHAPES and flat.evicted > 0, flat.text()
+    assert flat.shapes == N_SHAPES and flat.wrong == 0, flat.text()
+    assert flat.warm_bytes > 0.9 * CODE_BYTES and flat.evicted > flat.compiled / 2, flat.text()
     assert flat.growth <= MAX_GROWTH, flat.text()
-    assert flat.slowdown < 2, flat.text()  # a shared machine
+    assert flat.slowdown < 1.5, flat.text()  # a shared machine
 
 
 def test_shapes_are_distinct():
