@@ -187,6 +187,8 @@ class FxImporter(Importer):
             if isinstance(found, torch.SymFloat):
                 self._floats[str(found.node.expr)] = item
             return item
+        if all(user.op == "output" for user in node.users):
+            return self.builder.one("item", x)  # no size: any integer will do
         expr = self.symbols.dim(found)
         self.builder.one("item", x, symbol=str(expr))
         self._fallback.known.add(str(expr))

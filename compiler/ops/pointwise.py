@@ -331,7 +331,9 @@ def logical_not(b: Builder, x: Value) -> Value:
 
 
 def square(b: Builder, x: Value) -> Value:
-    """x * x."""
+    """x * x; an i64 of a bool."""
+    if B.dtype_of(x) == "bool":
+        return B.cast_to(b, x, "i64")
     return mul(b, x, x)
 
 
