@@ -155,9 +155,11 @@ class Graph:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the body and every region's block."""
-        yield self.body
-        for node in self.nodes():
-            yield from node.regions
+        pending = [self.body]
+        while pending:
+            block = pending.pop()
+            yield block
+            pending += [region for node in block.nodes if node.regions for region in node.regions]
 
 
 class Builder:
