@@ -122,7 +122,12 @@ def shapes_equal(a: tuple[DimExpr, ...], b: tuple[DimExpr, ...]) -> bool:
 
 def symbols_of(dim: DimExpr) -> frozenset[str]:
     """Return the names of the symbols in `dim`."""
-    return frozenset() if isinstance(dim, int) else frozenset(str(s) for s in dim.free_symbols)
+    return frozenset() if isinstance(dim, int) else _symbols_of(dim)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _symbols_of(dim: sympy.Expr) -> frozenset[str]:
+    return frozenset(str(s) for s in dim.free_symbols)
 
 
 def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:

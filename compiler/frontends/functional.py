@@ -64,7 +64,8 @@ def new_value_overload(node: torch.fx.Node) -> Any:
     found = getattr(packet, schema.overload_name or "default", None)
     if found is None or not name.endswith("_") or find_converter(str(found)) is None:
         return None
-    if [argument.name for argument in found._schema.arguments] != [a.name for a in schema.arguments]:
+    names = [[argument.name for argument in each.arguments[1:]] for each in (found._schema, schema)]
+    if names[0] != names[1]:  # the first one, which is changed, may be `self` or `input`
         return None
     values = [arg.meta.get("val") for arg in node.all_input_nodes]
     dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+import sympy
 
 from ..ir import Block, Graph, Node, erase
 
@@ -52,6 +53,8 @@ def _is_label(node: Node, name: str) -> bool:
 
 def _frozen(value: Any) -> Hashable:
     """Return `value` in a hashable form in which 1, True and 1.0, and 0.0 and -0.0, differ."""
+    if isinstance(value, sympy.Basic):
+        return "dimension", value  # it hashes once, and writing it as text takes milliseconds
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, np.ndarray):

@@ -1,7 +1,7 @@
 """Dimension expressions: their algebra, their text, their values."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.compiler.dims import (
     equal,
@@ -43,11 +43,13 @@ def python_value(text: str, s: int, t: int) -> int:
     return eval(text, {"__builtins__": {}}, names)
 
 
+@settings(deadline=None)
 @given(expressions(), st.integers(0, 50), st.integers(0, 50))
 def test_values_are_pythons(text, s, t):
     assert evaluate(parse_dim(text), {"s": s, "t": t}) == python_value(text, s, t)
 
 
+@settings(deadline=None)
 @given(expressions())
 def test_text_round_trip(text):
     dim = parse_dim(text)

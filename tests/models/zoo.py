@@ -186,7 +186,7 @@ CLASSIFIERS: dict[str, Model] = {
     "mnasnet1_0": _classifier("mnasnet1_0"),
     "shufflenet_v2_x1_0": _classifier("shufflenet_v2_x1_0"),
     "vit_b_16": _classifier("vit_b_16", (224, 224, 224), fixed=True),
-    "swin_t": _classifier("swin_t"),
+    "swin_t": _classifier("swin_t", (224, 224, 224), fixed=True),  # its windows depend on the sides
     "efficientnet_b0": _classifier("efficientnet_b0"),
 }
 #: The same families in sizes that compile in seconds.
