@@ -274,20 +274,34 @@ _EASY_POWERS: dict[float, Callable[[Builder, Value], Value]] = {
 }
 
 
+def _rounded_once(b: Builder, compute: Callable[..., Value], *args: Value) -> Value:
+    """Return compute(*args), in f32 where the common dtype is f16 or bf16."""
+    dtype = B.common_dtype(*args)
+    return B.in_f32(b, compute, *(B.cast_to(b, x, dtype) if is_float(dtype) else x for x in args))
+
+
 def atan2(b: Builder, x: Value, y: Value) -> Value:
     """The angle of the point (y, x)."""
     return B.pointwise(b, "atan2", x, y, dtype=to_float(B.common_dtype(x, y)))
 
 
 def addcmul(b: Builder, x: Value, t1: Value, t2: Value, *, value: B.Number = 1) -> Value:
-    """x + value * t1 * t2."""
-    product = mul(b, t1, t2)
-    return add(b, x, product if value == 1 else mul(b, product, value))
+    """x + value * t1 * t2; f16 and bf16 are rounded once."""
+
+    def compute(x: Value, t1: Value, t2: Value) -> Value:
+        product = mul(b, t1, t2)
+        return add(b, x, product if value == 1 else mul(b, product, value))
+
+    return _rounded_once(b, compute, x, t1, t2)
 
 
 def addcdiv(b: Builder, x: Value, t1: Value, t2: Value, *, value: B.Number = 1) -> Value:
-    """x + value * t1 / t2."""
-    return add(b, x, div(b, t1 if value == 1 else mul(b, t1, value), t2))
+    """x + value * t1 / t2; f16 and bf16 are rounded once."""
+
+    def compute(x: Value, t1: Value, t2: Value) -> Value:
+        return add(b, x, div(b, t1 if value == 1 else mul(b, t1, value), t2))
+
+    return _rounded_once(b, compute, x, t1, t2)
 
 
 def neg(b: Builder, x: Value) -> Value:
@@ -338,7 +352,13 @@ def square(b: Builder, x: Value) -> Value:
 
 
 def lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
-    """x + weight * (end - x), from the nearer end (PyTorch's formula)."""
+    """x + weight * (end - x), from the nearer end (PyTorch's formula); f16 and bf16 are rounded once."""
+    if isinstance(weight, Value):
+        return _rounded_once(b, lambda x, end, weight: _lerp(b, x, end, weight), x, end, weight)
+    return _rounded_once(b, lambda x, end: _lerp(b, x, end, weight), x, end)
+
+
+def _lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
     distance = sub(b, end, x)
     near, far = add(b, x, mul(b, distance, weight)), sub(b, end, mul(b, distance, sub(b, 1, weight)))
     if not isinstance(weight, Value):
