@@ -382,6 +382,22 @@ def batch_norm_functional(
     return result, B.cast_to(b, mean, saved), B.cast_to(b, rstd, saved), *running
 
 
+def batch_norm_with_update(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """As `batch_norm_functional` in training; the fourth result is empty."""
+    parameters = (weight, bias, running_mean, running_var)
+    result, mean, rstd, *running = batch_norm_functional(b, x, *parameters, True, momentum, eps)
+    return result, mean, rstd, B.full(b, 0, "u8", (0,)), *running
+
+
 def _moved(b: Builder, old: Value, new: Value, momentum: float) -> Value:
     """momentum * new + (1 - momentum) * old."""
     return B.pointwise(
@@ -438,6 +454,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.batch_norm.default",), batch_norm_in_evaluation),
     Composite(("aten._native_batch_norm_legit.no_stats",), batch_norm_by_batch),
     Composite(("aten._native_batch_norm_legit_functional.default",), batch_norm_functional),
+    Composite(("aten._batch_norm_with_update_functional.default",), batch_norm_with_update),
     Composite(("aten.native_group_norm.default",), native_group_norm),
     Composite(("aten.group_norm.default",), group_norm),
 )

@@ -16,12 +16,15 @@ from .verdicts import Verdict, judge_group, judge_one, prepare
 Task = tuple[tuple[Cell, ...], str]
 #: Imported before the processes start, which then all run the same code and start at once.
 LOADED = (
+    "boundary",
     "build",
     "executable",
     "specialise",
     "jit.store",
     "jit.compiler",
     "compiler.frontends.exported_program",
+    "compiler.frontends.fx",
+    "torch_host",
 )
 PATIENCE = 5
 _FORK = multiprocessing.get_context("fork")
