@@ -171,6 +171,7 @@ class Builder:
         self.position = position  # None: at the end; else nodes are inserted here, in order
         self.source = ""
         self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
+        self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
 
     def take_size(self) -> DimExpr:
         """Return the symbol of a size that an operator finds in data: a frontend's, or a new one."""

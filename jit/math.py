@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
-from . import bessel, division, exponentials, orthogonal, special, trigonometry
+from . import bessel, division, exponentials, orthogonal, philox, special, trigonometry
 from . import reference_math as R
 from . import reference_orthogonal as P
 from . import reference_special as S
@@ -195,6 +195,7 @@ ROWS = (
     _row("shl", 2, INTS, _shl, R.shl),
     _row("shr", 2, INTS, _shr, R.shr),
     _row("gcd", 2, INTS, division.int_gcd, R.gcd),
+    _row("philox", 2, frozenset({"i64"}), lambda dtype, a, b: philox.philox(a, b), philox.reference),
     # floats put together and taken apart
     _row("copysign", 2, FLOATS, _copysign, R.copysign),
     _row("nextafter", 2, WIDE, _nextafter, R.nextafter),

@@ -65,6 +65,7 @@ def compile(
     target: str | None = None,
     fallback: str = "torch",
     weights: str = "f32",
+    random: str = "native",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
     """Compile a PyTorch program for every shape its contract allows.
@@ -79,12 +80,14 @@ def compile(
     compiled now, such as {"length": [16, (17, 64), "max 512"]}; see `shapevm.buckets`. `target`: the machine
     to compile for, None: this one. `fallback`: "torch" calls PyTorch for operators that cannot be compiled
     (`shapevm inspect` lists them; such an artifact needs torch where it runs), "error" refuses them.
+    `random`: "native", random numbers are the program's own, from a seed that it keeps between calls
+    (`Executable.manual_seed`; torch's initial one at first), or "torch", PyTorch draws what eager would.
     `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy, target, fallback, weights, sizes or buckets that cannot be; ShapeError for
-    an nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these; and what
-    torch.export raises for a model that it cannot export.
+    ArgumentError for a strategy, target, fallback, random, weights, sizes or buckets that cannot be;
+    ShapeError for an nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these;
+    and what torch.export raises for a model that it cannot export.
     """
     from .specialise import check_compiler, open_store
 
@@ -99,7 +102,7 @@ def compile(
     notify = progress or (lambda stage, done, total: None)
     if not args and not kwargs and inputs is not None:
         args = example_inputs(read_inputs(inputs)) if needs_examples(model) else args
-    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback, inputs)
+    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback, inputs, random)
     check_sizes(graph, sizes)
     check_buckets(graph, buckets or {})
     round_weights(graph, weights)

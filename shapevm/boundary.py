@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .state import RANDOM
 from .vm.errors import Error, ShapeError
 
 if TYPE_CHECKING:

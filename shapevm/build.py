@@ -29,6 +29,8 @@ Watch = Callable[[str, Graph], None]
 
 #: What becomes of operators that cannot be compiled: PyTorch is called, or compiling fails.
 FALLBACKS = ("torch", "error")
+#: Who draws random numbers: the program, from a seed that is its state, or PyTorch, as eager would.
+RANDOM = ("native", "torch")
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -43,18 +45,21 @@ def import_model(
     progress: Progress = _silent,
     fallback: str = "torch",
     inputs: Any = None,
+    random: str = "native",
 ) -> Graph:
     """Return the graph of an nn.Module (exported here), an ExportedProgram, a .pt2 file's path or a
     torch.fx.GraphModule. `inputs`: see `shapevm.inputs`.
 
-    Raises ArgumentError for a `fallback` that is none of `FALLBACKS`, and for `inputs` that do not fit.
+    Raises ArgumentError for a `fallback` that is none of `FALLBACKS` or a `random` that is none of `RANDOM`,
+    and for `inputs` that do not fit.
     """
-    if fallback not in FALLBACKS:
-        raise ArgumentError(f"fallback {fallback!r} is unknown; known are {', '.join(FALLBACKS)}")
+    for name, value, known in (("fallback", fallback, FALLBACKS), ("random", random, RANDOM)):
+        if value not in known:
+            raise ArgumentError(f"{name} {value!r} is unknown; known are {', '.join(known)}")
     specs = None if inputs is None else read_inputs(inputs)
     if specs is not None and dynamic_shapes is None:
         dynamic_shapes = sizes_of(specs)
-    graph = _import(model, args, kwargs, dynamic_shapes, progress, fallback)
+    graph = _import(model, args, kwargs, dynamic_shapes, progress, fallback, random)
     if specs is not None:
         apply_inputs(graph, specs)
     return graph
@@ -67,13 +72,14 @@ def _import(
     dynamic_shapes: Any,
     progress: Progress,
     fallback: str,
+    random: str,
 ) -> Graph:
     from .compiler.frontends import exported_program as door
     from .compiler.frontends.fx import import_graph_module, is_graph_module
 
     progress("export", 0, 1)
     if is_graph_module(model):
-        return import_graph_module(model, tuple(args), dict(kwargs or {}), dynamic_shapes, fallback)
+        return import_graph_module(model, tuple(args), dict(kwargs or {}), dynamic_shapes, fallback, random)
     if isinstance(model, str | Path):
         exported = door.load_program(model)
     elif hasattr(model, "graph_signature"):
@@ -81,7 +87,7 @@ def _import(
     else:
         exported = door.export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
     progress("import", 0, 1)
-    return door.import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
+    return door.import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback, random=random)
 
 
 def needs_examples(model: Any) -> bool:

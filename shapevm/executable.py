@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import profiles, pytree
 from .settings import STRATEGIES, settings
-from .state import state_of
+from .state import RANDOM, state_of
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
@@ -190,6 +190,15 @@ class Executable:
     def state(self) -> dict[str, Any]:
         """Return copies of the model's buffers that calls change, as the last call left them, by name."""
         return self._form.state.values() if self._form.state is not None else {}
+
+    def manual_seed(self, seed: int) -> None:
+        """Begin the random numbers of a program that draws its own anew. Raises ArgumentError for another."""
+        state = self._form.state
+        if state is None or RANDOM not in state.names:
+            raise ArgumentError(
+                "the program draws no random numbers of its own; torch.manual_seed seeds PyTorch's"
+            )
+        state.seed(seed)
 
     def reset_state(self) -> None:
         """Set the buffers that calls change to the values that the artifact has."""

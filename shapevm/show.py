@@ -62,6 +62,7 @@ def all_stages(
         arguments.get("dynamic_shapes"),
         progress,
         arguments.get("fallback", "torch"),
+        random=arguments.get("random", "native"),
     )
     round_weights(graph, arguments.get("weights", "f32"))
     check_sizes(graph, [sizes] if sizes is not None else [])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .vm.machine import Machine
 
 INITIAL = "initial_state"  # as in `compiler.emit`
+RANDOM = "random:philox"  # i64[2], seed and how many were drawn: as in `compiler.ops.random`
 
 
 class State:
@@ -46,6 +47,14 @@ class State:
         """Go back to the artifact's state."""
         with self._lock:
             self._values = self._machine.call_function(INITIAL, []) if self.names else []
+
+    def seed(self, seed: int) -> None:
+        """Begin the random numbers anew."""
+        import numpy as np
+
+        with self._lock:
+            whole = np.array([seed % 2**64, 0], np.uint64).view(np.int64)
+            self._values[self.names.index(RANDOM)] = whole
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return copies of the buffers (bf16 as uint16)."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+import numpy as np
 import sympy
 import torch
 from torch._dynamo.exc import UserError
@@ -23,12 +24,13 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from ...pytree import call_paths, paths, to_json
 from ..dims import simplify
 from ..errors import UnsupportedOp
-from ..ir import Graph
+from ..ir import Graph, Value
 from ..ops.conditions import add_guard
+from ..ops.random import STATE as RANDOM
 from ..types import TensorType
 from .dynamic_shapes import named_sizes
 from .functional import functional
-from .fx_nodes import FxImporter, array_of
+from .fx_nodes import FxImporter, array_of, is_operator
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
 from .recurrent import layers_are_scans
@@ -103,17 +105,27 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
 
 
 def import_program(
-    program: ExportedProgram, name: str = "main", dynamic_shapes: Any = None, fallback: str = "error"
+    program: ExportedProgram,
+    name: str = "main",
+    dynamic_shapes: Any = None,
+    fallback: str = "error",
+    random: str = "native",
 ) -> Graph:
     """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes. `fallback`:
-    what becomes of operators that cannot be compiled: "torch" calls PyTorch, "error" refuses them.
+    what becomes of operators that cannot be compiled: "torch" calls PyTorch, "error" refuses them. `random`:
+    who draws random numbers, "native" the program, from a seed that is its state, or "torch" PyTorch.
 
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
     plain = functional(program) or decompose(program)
-    return ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch").run()
+    importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch")
+    return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    return is_operator(node) and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 class ProgramImporter(FxImporter):
@@ -132,12 +144,15 @@ class ProgramImporter(FxImporter):
         super().__init__(name, symbols, may_call_torch)
         self.program = program
         self.guards = guards
+        self._generator: Value | None = None  # what random numbers begin with
 
-    def run(self) -> Graph:
-        """Import everything and return the graph."""
+    def run(self, draws: bool = False) -> Graph:
+        """Import everything and return the graph. `draws`: with a generator of random numbers."""
         nodes = list(self.program.graph.nodes)
         self.require_all(self.program.graph_module)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        if draws:
+            self._add_generator()
         self._fix_sizes()
         self._add_guards()
         self.import_nodes(self.program.graph_module)
@@ -178,6 +193,23 @@ class ProgramImporter(FxImporter):
         self.graph.state[name] = array_of(tensor)
         self.graph.structure.setdefault("state", []).append(target)
         self.values[node] = self.graph.input(name, self.type_of(tensor))
+
+    def _add_generator(self) -> None:
+        """The seed of random numbers, torch's at first, and how many were drawn: state of the program."""
+        seed = np.array(torch.initial_seed() % 2**64, np.uint64).view(np.int64)
+        name = f"state.{RANDOM}"
+        self.graph.state[name] = (np.array([seed, 0], np.int64), "i64")
+        self.graph.structure.setdefault("state", []).append(RANDOM)
+        self.builder.generator = self._generator = self.graph.input(name, TensorType("i64", (2,)))
+
+    def _drop_generator(self) -> None:
+        """Nothing was drawn."""
+        name = self.graph.inputs.pop()
+        self.graph.body.params.pop()
+        del self.graph.state[name]
+        self.graph.structure["state"].pop()
+        if not self.graph.structure["state"]:
+            del self.graph.structure["state"]
 
     def _tensor(self, target: str) -> torch.Tensor:
         found = self.program.state_dict.get(target)
@@ -250,7 +282,10 @@ class ProgramImporter(FxImporter):
         """Outputs behind those of the user: new values of inputs that the model changes, and of its state."""
         nodes = {node.name: value for node, value in self.values.items() if node.op == "placeholder"}
         params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
+        if self._generator is not None and self.builder.generator is self._generator:
+            self._drop_generator()
         state = self.graph.structure.get("state", [])
+        new = {**new, RANDOM: self.builder.generator} if RANDOM in state else new
         changed = {params[nodes[target]]: value for target, value in new.items() if target not in state}
         if changed:
             self.graph.structure["changed"] = list(changed)

@@ -36,6 +36,7 @@ def import_graph_module(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     fallback: str = "error",
+    random: str = "native",
 ) -> Graph:
     """Return the graph of `module`. An ATen graph needs no `args`; `dynamic_shapes` then only names sizes.
 
@@ -45,7 +46,7 @@ def import_graph_module(
         traced = module if is_plain(module) else retrace(module)
         return GraphModuleImporter(traced, "main", dynamic_shapes, fallback == "torch").run()
     exported = export_model(module, args, kwargs, dynamic_shapes)
-    return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback)
+    return import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback, random=random)
 
 
 def is_graph_module(model: Any) -> bool:

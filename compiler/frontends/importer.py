@@ -89,7 +89,7 @@ class Importer:
         cannot do, `convert_unknown` may."""
         self.builder.source = source
         converter = find_converter(overload)
-        n_nodes = len(self.builder.block.nodes)
+        n_nodes, generator = len(self.builder.block.nodes), self.builder.generator
         try:
             if converter is None:
                 return self.convert_unknown(overload, args, kwargs)
@@ -98,6 +98,7 @@ class Importer:
             except (UnsupportedOp, DtypeError):
                 if not self.can_convert_unknown(overload):
                     raise
+                self.builder.generator = generator
                 for node in reversed(self.builder.block.nodes[n_nodes:]):
                     erase(self.builder.block, node)
                 return self.convert_unknown(overload, args, kwargs)

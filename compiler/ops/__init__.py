@@ -19,6 +19,7 @@ from . import (
     places,
     pointwise,
     pool,
+    random,
     reduce,
     resize,
     scan,
@@ -51,6 +52,7 @@ FAMILIES = (
     scatter,
     sort,
     places,
+    random,
     values,
     control,
 )

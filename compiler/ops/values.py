@@ -10,7 +10,7 @@ import numpy as np
 import sympy
 
 from ..dims import DimExpr, floordiv, simplify, symbol
-from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..errors import DtypeError, ShapeError
 from ..ir import Builder, Value
 from ..promotion import is_float
 from ..types import BOOL, FLOAT, INT, NONE, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
@@ -324,20 +324,6 @@ OPS: tuple[Op, ...] = (
 # torch's overloads --------------------------------------------------------------------------------
 
 
-def dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> Value:
-    """x itself outside of training."""
-    if train and p:
-        raise UnsupportedOp(f"dropout: it would drop elements (p is {p}); export the model in eval mode")
-    return x
-
-
-def native_dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> tuple[Value, Value]:
-    """x itself outside of training, and a mask of True."""
-    from .build import full, shape_of
-
-    return dropout(b, x, p, train), full(b, True, "bool", shape_of(x))
-
-
 def dropped(b: Builder, *_: Any, **__: Any) -> None:
     """Nothing: dtypes, layouts and devices are fixed when importing."""
     return None
@@ -363,10 +349,6 @@ def type_dtype(x: Value) -> str:
 
 
 COMPOSITES: tuple[Composite, ...] = (
-    Composite(
-        ("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default"), dropout
-    ),
-    Composite(("aten.native_dropout.default",), native_dropout),
     Composite(("aten._assert_tensor_metadata.default",), dropped),
     Composite(
         ("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"), constrain_range
