@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from ..jit import winograd
+from ..jit import depthwise, winograd
 from ..jit.bodies import LANES
 from ..jit.conv import pack_groups
 from ..jit.winograd_points import LAYOUTS, TAPS
@@ -24,7 +24,7 @@ Packed = dict[tuple[Value, str, int], Value]
 def b_layout(product: Node) -> str:
     """Return the `b_layout` of a matmul's or conv's spec."""
     weight = cast(Value, product.args[1])
-    if not is_constant_matrix(weight):
+    if not is_constant_matrix(weight) or (product.op == "conv" and has_depthwise_kernel(product)):
         return "rows"
     return _conv_layout(product, weight) if product.op == "conv" else "panels"
 
@@ -43,6 +43,15 @@ def _conv_layout(conv: Node, weight: Value) -> str:
         return "panels"
     points = {layout: (tile + TAPS - 1) ** 2 * channels * array.shape[1] for layout, tile in LAYOUTS.items()}
     return "winograd4" if array.itemsize * points["winograd4"] <= MOST_POINT_BYTES else "winograd2"
+
+
+def has_depthwise_kernel(conv: Node) -> bool:
+    """Return True for a conv that `jit.depthwise` computes; it reads the weights in place."""
+    attrs, (x, weight) = conv.attrs, cast(tuple[Value, Value], conv.args)
+    channels = shape_of(x)[-1]
+    is_plain = len(attrs["kernel"]) <= depthwise.AXES and set(attrs["expansion"]) == {1}
+    is_alone = channels == shape_of(weight)[1] == attrs["groups"]
+    return is_plain and min(attrs["dilation"]) > 0 and isinstance(channels, int) and is_alone
 
 
 def is_constant_matrix(value: Value) -> bool:

@@ -15,9 +15,10 @@ from typing import cast
 
 import numpy as np
 
-from . import winograd
+from . import depthwise, winograd
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
+from .depthwise import is_depthwise
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
@@ -35,12 +36,14 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    _check_window(spec)
     if spec.b_layout in LAYOUTS:
         return winograd.emit(f, spec, sizes, schedule)
+    if is_depthwise(spec):
+        return depthwise.emit(f, spec, sizes, schedule)
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
-    _check_window(spec)
     return _Conv(f, spec, sizes, SCHEDULES[name]).emit(name)
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, format_key
+from .depthwise import is_depthwise
 from .matmul import uses_tiles
 from .microkernel import LANES, PANEL, SCHEDULES
-from .spec import Attention, KernelSpec, Matmul, spec_hash
+from .spec import Attention, Conv, KernelSpec, Matmul, spec_hash
 from .target import find_target
 
 FILE = "tuning.json"
@@ -30,6 +31,8 @@ def schedules_of(spec: KernelSpec, target: str) -> tuple[str, ...]:
     narrow = tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
     if isinstance(spec, Attention):
         return narrow
+    if isinstance(spec, Conv) and is_depthwise(spec):
+        return ()
     if isinstance(spec, Matmul):
         return narrow if find_target(target).base and uses_tiles(spec) else tuple(SCHEDULES)
     return ()

@@ -22,7 +22,7 @@ from .abi import Generated, check_schedule, resolve
 from .bodies import LANES, splat
 from .dtypes import vector
 from .llvm import Function, Int, Value
-from .matmul import _Matmul, pack_panels
+from .matmul import pack_panels
 from .microkernel import (
     PANEL,
     SCHEDULES,
@@ -33,6 +33,7 @@ from .microkernel import (
     default_schedule,
     each_tile,
 )
+from .pixels import OverPixels
 from .row_tiles import Ahead, RowTiles
 from .spec import Conv, Size
 from .winograd_points import LAYOUTS, TAPS, transforms
@@ -92,11 +93,10 @@ class _Products(RowTiles):
         each_tile(f, rows, self.most, row_tile)
 
 
-class _Winograd(_Matmul):
+class _Winograd(OverPixels):
     """The state of one emission: a matmul's tiles, whose rows are tiles of outputs."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
-        self.conv = spec
         self.tile = LAYOUTS[spec.b_layout]
         self.side = self.tile + TAPS - 1
         self.points = self.side**2
@@ -108,16 +108,11 @@ class _Winograd(_Matmul):
         self.out = [resolve(size, sizes) for size in spec.window.out]
         self.down, self.along = (f.ceildiv(size, self.tile) for size in self.out)
         super().__init__(f, spec, sizes, schedule)
-        self.pixels = self.m
         self.m = f.mul(self.images, f.mul(self.down, self.along))
         self.block = self._tiles_of_block()
         self.products = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
         self.strides = Strides(channels, PANEL, self.width, channels, b_panel=self._panel_elements())
         self._place_scratch()
-
-    def _left(self, sizes: Sequence[Int]) -> _Winograd:  # type: ignore[override]
-        self.stride = self.channels
-        return self
 
     def _panel_elements(self) -> int:
         return self.points * self.channels * PANEL if self.width > PANEL else 0
@@ -242,17 +237,8 @@ class _Winograd(_Matmul):
         with f.loop(0, f.minimum(self.tile, f.sub(height, y)), nonempty=True) as line:
             first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
             at = f.at(self.outputs, "float", f.mul(line.index, self.tile * width))
-            *batch, m0 = self._loops(first)
+            *batch, m0 = self.loops_at(first)
             self._epilogue(batch, m0, count, n0, columns, at)
-
-    def _loops(self, pixel: Int) -> list[Int]:
-        """Return the value of each batch loop and of m for an output pixel."""
-        f = self.f
-        found: list[Int] = []
-        for size in reversed([*self.batch[1:], self.pixels] if self.batch else []):
-            found.append(f.urem(pixel, size))
-            pixel = f.udiv(pixel, size)
-        return [pixel, *found[::-1]]
 
 
 # Parts, the same for all kernels --------------------------------------------------------------------------

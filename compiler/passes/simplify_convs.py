@@ -1,7 +1,8 @@
 """Convolutions that are something simpler: products of matrices, and sums of few shifted images.
 
-One that only mixes the channels of each position is a matmul. A depthwise one has no sum over channels to
-fill a matmul with: it is a pointwise sum over its taps, vectors along the channels, on the padded image.
+One that only mixes the channels of each position is a matmul. A depthwise one that has no kernel of its own
+(`jit.depthwise`: over one or two axes) is a pointwise sum over its taps, vectors along the channels, on the
+padded image: it has no sum over channels to fill a matmul with.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..access import shape_of
 from ..dims import DimExpr, equal
 from ..ir import Builder, Graph, Node, Value
 from ..ops import build as B
+from ..packing import has_depthwise_kernel
 
 MOST_TAPS = 81  # of a depthwise convolution in one body
 
@@ -39,7 +41,9 @@ def _simpler(b: Builder, node: Node) -> Value | None:
         return b.one("matmul", x, weight)
     groups = attrs["groups"]
     is_depthwise = equal(shape_of(x)[-1], groups) and equal(shape_of(weight)[1], groups)
-    return _by_taps(b, node) if is_depthwise and prod(attrs["kernel"]) <= MOST_TAPS else None
+    if not is_depthwise or has_depthwise_kernel(node) or prod(attrs["kernel"]) > MOST_TAPS:
+        return None
+    return _by_taps(b, node)
 
 
 def _by_taps(b: Builder, node: Node) -> Value:
