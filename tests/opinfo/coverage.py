@@ -23,8 +23,6 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "opinfo" / "verdicts.json"
 
-#: Families of which few are native.
-LAST = ("linear algebra", "random", "fft and complex")
 #: Verdicts of operators that are judged alone: in company they would cost the others another try.
 ALONE = ("skipped", "refused", "crash", "slow")
 #: Operators tried as one program with dynamic sizes: torch.export's time grows faster than their number.
@@ -106,7 +104,7 @@ def _tasks(options: Any, found: Found, infos: dict[str, Any]) -> list[Any]:
     """Return what to judge: first what is likely to compile, in groups, then the families of `LAST`, then
     what compiles or runs badly so far, each operator alone."""
     from .cases import DTYPES, cells
-    from .family import family
+    from .family import LAST, family
 
     dtypes = options.dtypes.split(",") if options.dtypes else list(DTYPES)
     wanted = [cell for cell in cells(infos, dtypes) if re.search(options.ops, cell.op)]

@@ -36,6 +36,9 @@ FAMILIES = (
                  r"|signal|window|like$"),
 )  # fmt: skip
 
+#: Families of which few are native.
+LAST = ("linear algebra", "fft and complex", "random")
+
 
 def family(name: str, info: Any = None) -> str:
     """Return the family of an entry."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .cases import DTYPES
-from .family import family
+from .family import LAST, family
 from .verdicts import RIGHT
 
 #: (operator, dtype, mode) -> [(verdict, detail), ...], one for each case
@@ -18,13 +18,17 @@ HEAD = """# Operators
 Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on at most {limit} of its
 samples for each dtype, exported, compiled and compared with eager: values within the tolerances of
 `torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own rounding is
-coarser, eager in f64 is what counts. Samples that eager or `torch.export` refuses, and complex, sparse and
-quantised ones, do not count.
+coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is open, and so
+are random numbers. With dynamic sizes every axis of every input is dynamic, and exact kernels must give the
+generic kernels' results. Samples that eager or `torch.export` refuses do not count, nor those whose inputs or
+results are complex, sparse, quantised or of a dtype that is not in the table.
 
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
 compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
 samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
 `make operators`.
+
+Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones.
 """
 
 
@@ -35,13 +39,16 @@ def page(found: Found, infos: Mapping[str, Any]) -> str:
     families: dict[str, list[str]] = {}
     for op in sorted({op for op, _, _ in found}):
         families.setdefault(family(op, infos.get(op)), []).append(op)
-    n_cells = sum(
+    n_pairs = sum(
         DTYPES[dtype] in info.supported_dtypes("cpu") for info in infos.values() for dtype in DTYPES
     )
-    judged = f"Judged so far: {len({key[:2] for key in found})} of {n_cells} pairs of operator and dtype.\n"
-    limit = max(map(len, found.values()), default=0)
-    head = HEAD.format(torch=torch.__version__.split("+")[0], limit=limit)
-    parts = [head, judged, _summary(found, families)]
+    head = HEAD.format(
+        torch=torch.__version__.split("+")[0],
+        limit=max(map(len, found.values()), default=0),
+        pairs=n_pairs,
+        **{mode: len({key for key in found if key[2] == mode}) for mode in ("static", "dynamic")},
+    )
+    parts = [head, _summary(found, families)]
     for name, ops in sorted(families.items()):
         header = f"| operator | {' | '.join(DTYPES)} |\n|{' --- |' * (len(DTYPES) + 1)}"
         rows = [f"| {op} | {' | '.join(_cell(found, op, dtype) for dtype in DTYPES)} |" for op in ops]
@@ -58,24 +65,36 @@ def _cell(found: Found, op: str, dtype: str) -> str:
 
 
 def _summary(found: Found, families: Mapping[str, list[str]]) -> str:
-    columns = "operators | samples | right | right without PyTorch's kernels | wrong |"
-    lines = ["## Summary", "", f"| family | {columns}"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
-    for name, ops in [*sorted(families.items()), ("all", sum(families.values(), []))]:
-        chosen = set(ops)
-        lines.append(_line(name, len(ops), (rows for key, rows in found.items() if key[0] in chosen)))
-    lines += ["", f"| dtype | {columns}"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
-    for dtype in DTYPES:
-        keys = [key for key in found if key[1] == dtype]
-        lines.append(_line(dtype, len({key[0] for key in keys}), (found[key] for key in keys)))
-    return "\n".join(lines) + "\n"
+    columns = "pairs | samples | right | native | refused | wrong |"
+    rule = f"|{' --- |' * (columns.count('|') + 1)}"
+    last = {op for name in LAST for op in families.get(name, ())}
+    names = ", ".join(LAST)
+    kinds = {
+        f"all but {names}": [key for key in found if key[0] not in last],
+        names: [key for key in found if key[0] in last],
+        "all": list(found),
+    }
+    lines = ["## Summary", ""]
+    for title, groups in (
+        ("operators", kinds),
+        ("sizes", {mode: [key for key in found if key[2] == mode] for mode in ("static", "dynamic")}),
+        ("dtype", {dtype: [key for key in found if key[1] == dtype] for dtype in DTYPES}),
+        ("family", {name: _of(found, ops) for name, ops in sorted(families.items())}),
+    ):
+        lines += [f"| {title} | {columns}", rule]
+        lines += [_line(name, found, keys) for name, keys in groups.items()] + [""]
+    return "\n".join(lines)
 
 
-def _line(name: str, n_ops: int, cells: Iterable[list[tuple[str, str]]]) -> str:
-    counts = Counter(verdict for rows in cells for verdict, _ in rows if verdict in SIGNS)
+def _of(found: Found, ops: Sequence[str]) -> list[tuple[str, str, str]]:
+    chosen = set(ops)
+    return [key for key in found if key[0] in chosen]
+
+
+def _line(name: str, found: Found, keys: Sequence[tuple[str, str, str]]) -> str:
+    counts = Counter(verdict for key in keys for verdict, _ in found[key] if verdict in SIGNS)
     total = sum(counts.values())
     right = sum(counts[verdict] for verdict in RIGHT)
-    wrong = counts["differs"] + counts["crash"]
     shares = [f"{100 * n / total:.1f} %" if total else "" for n in (right, counts["native"])]
-    return f"| {name} | {n_ops} | {total} | {shares[0]} | {shares[1]} | {wrong} |"
+    n_pairs, wrong = len({key[:2] for key in keys}), counts["differs"] + counts["crash"]
+    return f"| {name} | {n_pairs} | {total} | {shares[0]} | {shares[1]} | {counts['refused']} | {wrong} |"
