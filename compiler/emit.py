@@ -202,7 +202,11 @@ class FunctionEmitter:
         spec = node.attrs["spec"]
         reads = iter([self.register(cast(Value, arg)) for arg in node.args])
         dims = tuple(map(self.size, node.attrs["dims"]))
-        writes = iter([self._allocate(result) for result in node.results])
+        if node.attrs.get("in_place"):
+            self.values[node.result] = self.register(cast(Value, node.args[0]))
+            writes = iter([self.values[node.result]])
+        else:
+            writes = iter([self._allocate(result) for result in node.results])
         buffers = tuple(next(writes) if buffer.is_output else next(reads) for buffer in spec.buffers)
         index = self.tables.kernel(spec, node.attrs.get("label", ""), node.source)
         self.code.op("kernel", kernel=index, dims=dims, buffers=buffers)

@@ -1,4 +1,5 @@
 """The Scatter family: a copy of the base, then updates one after the other at places that an index chooses.
+Where the output is given the base's memory, there is nothing to copy.
 
 Updates of one place may not be reordered, so a tile is one place of all axes before the chosen one, with all
 updates that may reach it; where another axis is the last one, it is a block of that axis, too, and its lanes
@@ -97,6 +98,8 @@ class _Slices:
             Instr("store", dtype, (0,), buffer=OUT, index=tuple(Index(loop=a) for a in range(len(shape)))),
         )
         in_lanes = self.last if self.last > self.axis else None
+        base, out = (f.load("ptr", f.at(f.params[0], "ptr", b), align=8) for b in (BASE, OUT))
+        self.is_apart = f.op("i1", f"icmp ne ptr {base.name}, {out.name}")
         self.copy = BodyEmitter(f, copy, spec.buffers, sizes, vector_loop=self.last)
         self.update = BodyEmitter(f, body_of(spec), spec.buffers, sizes, vector_loop=in_lanes)
 
@@ -104,7 +107,8 @@ class _Slices:
         """Emit the tile at `places`: of the axes before the chosen one, then the block of the last axis."""
         outer = tuple(places[: self.axis])
         block = places[self.axis] if self.last > self.axis else None
-        self._each(outer, self.shape, self._copy(block))
+        with self.f.when(self.is_apart):
+            self._each(outer, self.shape, self._copy(block))
         self._if_updated(outer, 0, lambda: self._each(outer, self.updates, self._update(block)))
 
     def _if_updated(self, outer: tuple[Int, ...], a: int, run: Callable[[], None]) -> None:

@@ -140,9 +140,11 @@ def _row(importer: FxImporter, x: Value, row: Value) -> Value:
 
 def _placed(importer: FxImporter, whole: Value, part: Value, row: Value) -> Value:
     """Return `whole` with `part` in place of its row `row`."""
-    b, shape = importer.builder, B.shape_of(whole)
-    here = B.pointwise(b, "eq", B.iota(b, shape[0], 0, len(shape)), row)
-    return B.where(b, here, B.add_axis(b, part, 0), whole)
+    b = importer.builder
+    index = B.reshape(b, row, [1] * len(B.shape_of(whole)))
+    updates = (1, *B.shape_of(part))
+    placed = {"axis": 0, "mode": "set", "shape": B.shape_of(whole), "updates": updates}
+    return b.one("scatter", whole, index, B.add_axis(b, part, 0), **placed)
 
 
 # Blocks ---------------------------------------------------------------------------------------------

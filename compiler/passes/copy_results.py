@@ -12,20 +12,20 @@ from ..types import TensorType
 def copy_results(graph: Graph) -> None:
     """Replace results that are not fresh by kernels that copy them."""
     fresh = fresh_results(graph)
-    results = list(graph.body.results)
+    results, builder = list(graph.body.results), Builder(graph)
     graph.body.results = [
-        value if is_fresh else copy(graph, value) for value, is_fresh in zip(results, fresh, strict=True)
+        value if is_fresh else copy(builder, value) for value, is_fresh in zip(results, fresh, strict=True)
     ]
 
 
-def copy(graph: Graph, value: Value) -> Value:
-    """Append a kernel that copies a tensor; return its result."""
+def copy(builder: Builder, value: Value) -> Value:
+    """Insert a kernel that copies a tensor; return its result."""
     assert isinstance(value.type, TensorType), f"{value.type} needs no copy"
     n_elements = product(value.type.shape)
     dims: tuple[DimExpr, ...] = () if isinstance(n_elements, int) else (n_elements,)
     spec = copy_spec(value.type.dtype, n_elements if isinstance(n_elements, int) else Dim(0))
     node = Node("kernel", [value], {"spec": spec, "dims": dims, "label": "copy"})
-    (result,) = Builder(graph).insert(node, [value.type], hint="k")
+    (result,) = builder.insert(node, [value.type], hint="k")
     return result
 
 

@@ -15,6 +15,7 @@ from .fold_constants import fold_constants
 from .layout import choose_layout
 from .place_memory import place_memory
 from .simplify_convs import simplify_convs
+from .update_in_place import update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
@@ -27,6 +28,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (lower, "core"),  # live canonical ops; every node it lowers gets a kernel
     (copy_results, "core"),  # it is known which results a kernel makes, and which are views of something else
     (dce, "lowered"),  # the lowered nodes have no users left
+    (update_in_place, "lowered"),  # the only uses are those that stay: a tensor that has one more is copied
     (place_memory, "lowered"),  # kernels are in their final order
 )
 

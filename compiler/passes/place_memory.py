@@ -25,6 +25,8 @@ def _place(block: Block, own: set[Value]) -> None:
     for node in reversed(block.nodes):
         last = [value for value in _mentioned(node) if value in pending]
         pending.difference_update(last)
+        if node.attrs.get("in_place"):  # its result has the memory
+            last = [value for value in last if value is not node.args[0]]
         if last:
             placed.append(Node("free", last, source=node.source))
         placed.append(node)
