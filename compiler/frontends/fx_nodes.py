@@ -24,7 +24,7 @@ from ..sizes import sizes_named
 from ..types import ScalarType, TensorType
 from .control import import_control, is_control
 from .dtypes import dtype_name
-from .fallback import Complex, Fallback, is_complex, leaves, reason_against
+from .fallback import Complex, Fallback, is_complex, leaves, reads_storage, reason_against
 from .importer import Importer
 from .numbers import number_of
 from .symbols import Symbols
@@ -43,6 +43,7 @@ class FxImporter(Importer):
         self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
         self._fallback = Fallback(self.builder, symbols)
         self._floats: dict[str, Value] = {}  # read from tensors, by torch's symbol
+        self._offsets: set[Any] = set()  # torch's symbols of places in memory
         self._node: torch.fx.Node | None = None  # the one that is being converted
 
     def require_all(self, module: torch.fx.GraphModule) -> None:
@@ -121,6 +122,8 @@ class FxImporter(Importer):
     def _import_node(self, node: torch.fx.Node) -> Any:
         found = node.meta.get("val")
         if isinstance(found, torch.SymInt) and not is_item(node):
+            if str(node.target).startswith(_OFFSET) and found.node.expr.is_Symbol:
+                self._offsets.add(found.node.expr)
             return self.symbols.dim(found)
         if node.target is operator.getitem:
             container, position = node.args
@@ -139,12 +142,26 @@ class FxImporter(Importer):
         args, kwargs = self._arguments(node)
         n_nodes = len(self.builder.block.nodes)
         self.builder.new_sizes = self._new_sizes(found)
+        self.builder.n_results = len(found) if isinstance(found, list | tuple) else None
+        if reads_storage(node) and reason_against(node):
+            raise UnsupportedOp(f"{overload_of(node)}: {reason_against(node)}", source=source_of(node))
         result = self.convert(overload_of(node), args, kwargs, source_of(node))
         made = self.builder.block.nodes[n_nodes:]
         results = [value for each in made for value in each.results]
         self._fallback.known |= {size for value in results for size in sizes_named(value)}
         self._check(node, result, found)
+        self._name_sizes(result, found)
         return result
+
+    def _name_sizes(self, result: Any, found: Any) -> None:
+        """Sizes that tracing left open and that are known here become what they are here."""
+        is_one = isinstance(result, Value) and isinstance(result.type, TensorType)
+        if not is_one or not isinstance(found, torch.Tensor):
+            return
+        left = set(self.builder.new_sizes)
+        for ours, theirs in zip(result.type.shape, found.shape, strict=True):
+            if isinstance(theirs, torch.SymInt) and (name := self.symbols.dim(theirs)) in left:
+                self.symbols.fix(str(name), ours)
 
     def _new_sizes(self, found: Any) -> list[DimExpr]:
         """Return the symbols that the sizes of a result bring, in order."""
@@ -212,6 +229,8 @@ class FxImporter(Importer):
         self.builder.source = source_of(node)
         found = self.values[condition]
         if isinstance(found, torch.SymBool):
+            if self._offsets & found.node.expr.free_symbols:
+                return  # of a place in memory, which torch alone has
             add_guard(self.builder, self.symbols.condition(found), message)
         elif isinstance(found, Value):
             self.builder.apply("guard", found, message=message)
@@ -308,11 +327,12 @@ def is_operator(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, kinds) and not is_size(node)
 
 
+_OFFSET = "aten.sym_storage_offset"
+
+
 def is_size(node: torch.fx.Node) -> bool:
     """Return True for calls that read a size."""
-    return str(node.target).startswith(
-        ("aten.sym_size", "aten.sym_numel", "aten.sym_stride", "aten.sym_storage_offset")
-    )
+    return str(node.target).startswith(("aten.sym_size", "aten.sym_numel", "aten.sym_stride", _OFFSET))
 
 
 def is_item(node: torch.fx.Node) -> bool:

@@ -42,7 +42,7 @@ class Symbols:
         `ranges`: torch's ValueRanges of its symbols."""
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
-        self._fixed: dict[str, int] = {}  # symbols of ours that have one value
+        self._fixed: dict[str, DimExpr] = {}  # what symbols of ours always are
         self.contract: dict[str, SymbolInfo] = {}
         for axis_size, dim in sizes:
             self._name(axis_size, dim)
@@ -118,8 +118,8 @@ class Symbols:
             )
         return result
 
-    def fix(self, name: str, value: int) -> None:
-        """Make a size the number that it always is."""
+    def fix(self, name: str, value: DimExpr) -> None:
+        """Make a size the number, or what of other sizes, that it always is."""
         self._fixed[name] = value
         self.contract.pop(name, None)
         self._dims.clear()
@@ -128,7 +128,7 @@ class Symbols:
         """Return torch's expression in our symbols and functions. Raises UnsupportedOp as `dim` does."""
         if isinstance(expr, sympy.Symbol):
             name = self._our_name(str(expr))
-            return sympy.Integer(self._fixed[name]) if name in self._fixed else symbol(name)
+            return sympy.sympify(self._fixed[name]) if name in self._fixed else symbol(name)
         if isinstance(expr, sympy.Integer | BooleanAtom):
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
