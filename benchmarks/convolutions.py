@@ -9,16 +9,20 @@ are in the kernels of both; PyTorch's images are channels-last too.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from kernels import Run, fma_peak, medians, prepare, random
+from shapevm.compiler.packing import winograd_layout
 from shapevm.jit import spec as s
+from shapevm.jit import winograd
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
+from shapevm.jit.winograd_points import LAYOUTS, TAPS
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [
@@ -46,10 +50,11 @@ LAYERS = [
     (7, 2048, 512, 1, 1, 1, 2),
     (7, 512, 512, 3, 1, 1, 2),
 ]
+DEPTHWISE = [(56, 96, 96, 3, 1, 96, 1), (56, 144, 144, 3, 2, 144, 1), (14, 384, 384, 3, 1, 384, 1)]
 
 
 def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> s.Matmul:
-    """relu(conv(x) + bias); a 1x1 convolution of stride 1 is a matmul."""
+    """relu(conv(x) + bias) as the compiler makes it: a 1x1 convolution of stride 1 is a matmul."""
     pad = kernel // 2
     out = (side + 2 * pad - kernel) // stride + 1
     m, k, i, j = batch * out * out, kernel * kernel * c // groups, s.Index(loop=0), s.Index(loop=1)
@@ -61,12 +66,13 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         s.Instr("maximum", "f32", (2, 3)),
         s.Instr("store", "f32", (4,), buffer=2, index=(i, j)),
     )
-    panels = groups * -(-(f // groups) // 32)
+    layout, panels = layout_of(c, f, kernel, stride, groups), groups * -(-(f // groups) // 32)
+    weight = (panels, (LAYOUTS[layout] + TAPS - 1) ** 2 * c if layout in LAYOUTS else k, 32)
     is_matmul = kernel == stride == groups == 1
     image = (m, c) if is_matmul else (batch, side, side, c)
     buffers = (
         s.Buffer("f32", image),
-        s.Buffer("f32", (panels, k, 32)),
+        s.Buffer("f32", (k, f) if layout == "rows" else weight),
         s.Buffer("f32", (m, f), True),
         s.Buffer("f32", (f,)),
     )
@@ -74,7 +80,22 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         return s.Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
     two = (1, 1)
     window = s.Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
-    return s.Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window)
+    b_index = (s.Index(loop=2), j) if layout == "rows" else ()
+    return s.Conv(0, buffers, (), m, f, k, 0, (), 1, b_index, layout, body, window=window)
+
+
+def layout_of(c: int, f: int, kernel: int, stride: int, groups: int) -> str:
+    """Return where the weights lie: in rows for a depthwise convolution."""
+    if groups == c == f:
+        return "rows"
+    return winograd_layout(c, f) if (kernel, stride, groups) == (TAPS, 1, 1) else "panels"
+
+
+def packed(columns: np.ndarray, layout: str, groups: int) -> np.ndarray:
+    """Return the weights [taps * C / groups, F] as a kernel of `layout` takes them."""
+    if layout == "rows":
+        return columns
+    return winograd.pack(columns, LAYOUTS[layout]) if layout in LAYOUTS else pack_groups(columns, groups)
 
 
 def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, float]:
@@ -87,7 +108,7 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     x, bias = random(batch, side, side, c), random(f)
     y = np.zeros([int(size) for size in spec.buffers[2].shape], np.float32)  # type: ignore[arg-type]
     flat = x.reshape([int(size) for size in spec.buffers[0].shape])  # type: ignore[arg-type]
-    ours = prepare(Kernel(code), [flat, pack_groups(columns, groups), y, bias], ())
+    ours = prepare(Kernel(code), [flat, packed(columns, spec.b_layout, groups), y, bias], ())
     tx = torch.from_numpy(x).permute(0, 3, 1, 2)
     tw, tb = torch.from_numpy(weight).contiguous(memory_format=torch.channels_last), torch.from_numpy(bias)
 
@@ -101,27 +122,43 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     return [ours, theirs], 2.0 * spec.m * f * spec.k, code.timings.total * 1e3  # type: ignore[operator]
 
 
-def main(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> None:
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of one layer: at the FMA peak, ours, PyTorch's; and milliseconds to compile."""
+
+    layer: tuple[int, ...]
+    peak: float
+    ours: float
+    torch: float
+    flops: float
+    compile_ms: float
+
+
+def measure(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> Iterator[Measured]:
+    """Yield the figures of each layer, the peak measured with it."""
     peak, peak_flops = fma_peak()
-    print(f"{'layer':34} {'peak':>6} {'ours':>6} {'share':>6} {'torch':>6} {'ours us':>8} {'compile':>8}")
-    total = [0.0, 0.0, 0.0]
     with torch.no_grad():
         for layer in layers:
             runs, flops, compile_ms = candidates(batch, layer)
-            fma, *times = medians([peak, *runs], rounds)
-            rate = flops / times[0]
-            side, c, f, kernel, stride, groups, count = layer
-            name = f"{count} x {side}^2 {c}->{f} {kernel}x{kernel}/{stride}" + (
-                f" g{groups}" if groups > 1 else ""
-            )
-            print(
-                f"{name:34} {peak_flops / fma / 1e9:6.0f} {rate / 1e9:6.0f} {rate * fma / peak_flops:6.0%} "
-                f"{flops / times[1] / 1e9:6.0f} {times[0] * 1e6:8.0f} {compile_ms:8.1f}"
-            )
-            total = [
-                t + count * x
-                for t, x in zip(total, (times[0], times[1], flops / peak_flops * fma), strict=True)
-            ]
+            fma, ours, theirs = medians([peak, *runs], rounds)
+            yield Measured(layer, flops * fma / peak_flops, ours, theirs, flops, compile_ms)
+
+
+def main(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> None:
+    """Print a line for each layer. A share above 100 % is Winograd's: flops are those of the definition."""
+    print(f"{'layer':34} {'peak':>6} {'ours':>6} {'share':>6} {'torch':>6} {'ours us':>8} {'compile':>8}")
+    total = [0.0, 0.0, 0.0]
+    for row in measure(layers, batch, rounds):
+        side, c, f, kernel, stride, groups, count = row.layer
+        name = f"{count} x {side}^2 {c}->{f} {kernel}x{kernel}/{stride}" + (
+            f" g{groups}" if groups > 1 else ""
+        )
+        rates = [row.flops / time / 1e9 for time in (row.peak, row.ours, row.torch)]
+        print(
+            f"{name:34} {rates[0]:6.0f} {rates[1]:6.0f} {row.peak / row.ours:6.0%} "
+            f"{rates[2]:6.0f} {row.ours * 1e6:8.0f} {row.compile_ms:8.1f}"
+        )
+        total = [t + count * x for t, x in zip(total, (row.ours, row.torch, row.peak), strict=True)]
     print("all layers, ms: ours {:.2f}, torch {:.2f}, at the peak {:.2f}".format(*(t * 1e3 for t in total)))
 
 
@@ -134,5 +171,5 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = [layer for layer in LAYERS if options.only in f"{layer[3]}x{layer[3]}"]
+    chosen = [layer for layer in LAYERS + DEPTHWISE if options.only in f"{layer[3]}x{layer[3]}"]
     main(chosen, options.batch, options.rounds)

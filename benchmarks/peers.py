@@ -31,13 +31,9 @@ from sentences import (
 
 import shapevm
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "models"))
-import vision
-
 Item = dict[str, torch.Tensor]
 Runner = Callable[[Item], object]
 LENGTHS = (16, 64, 128, 256)
-IMAGES = ((1, 224), (1, 160), (1, 288), (4, 192))
 NEEDS = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "onnx", "onnxscript")}
 
 
@@ -160,33 +156,6 @@ def encoder_latency(model: torch.nn.Module) -> list[Figure]:
         return [compared(f"warm call at length {n}", runners, random_inputs(1, n)) for n in LENGTHS]
 
 
-def resnet_latency() -> list[Figure]:
-    """ResNet-50 with random weights, batch and side dynamic."""
-    model = resnet50()
-    if model is None:
-        return [Figure("ResNet-50", "torchvision is not installed", "at least 1.25x")]
-    batch, half = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("half", min=5, max=10)
-    shapes = {"x": {0: batch, 2: 32 * half, 3: 32 * half}}
-    example = {"x": torch.randn(2, 3, 192, 192)}
-    exe = shapevm.compile(model, kwargs=example, dynamic_shapes=shapes)
-    found = []
-    with contestants(model, exe, example, shapes) as runners:
-        check(runners, example)
-        for n, side in IMAGES:
-            item = {"x": torch.randn(n, 3, side, side)}
-            warm(exe, item)
-            found.append(compared(f"ResNet-50 at {n} x {side} x {side}", runners, item, rounds=9))
-    return found
-
-
-def resnet50() -> torch.nn.Module | None:
-    """Return torchvision's ResNet-50 with random weights, None without torchvision."""
-    if not vision.is_installed():
-        return None
-    torch.manual_seed(0)
-    return vision.make("resnet50", weights=None)().eval()
-
-
 def cold_stream(model: torch.nn.Module) -> list[Figure]:
     """200 sentences of random length, each contestant from a fresh start, everybody's preparation apart."""
     items = [random_inputs(1, length) for length in sentence_lengths(200)]
@@ -218,4 +187,4 @@ def figures() -> list[Figure]:
     shapevm.set_threads(1)
     model = load_bert()
     with torch.inference_mode():
-        return [*encoder_latency(model), *cold_stream(model), *resnet_latency(), *missing()]
+        return [*encoder_latency(model), *cold_stream(model), *missing()]

@@ -22,11 +22,13 @@ from rich.table import Table
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
+    "vision": "Images: ResNet-50, its layers, torchvision's classifiers (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "compile_time": "What compiling a kernel costs",
     "specialisation": "Specialisation (one core)",
+    "shapes": "A million shapes (one core; an hour)",
     "runner": "The standalone runner and start-up",
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

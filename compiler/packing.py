@@ -30,19 +30,21 @@ def b_layout(product: Node) -> str:
 
 
 def _conv_layout(conv: Node, weight: Value) -> str:
-    """Return a conv's layout: by Winograd where its window and channels are fit for it. Sizes of the image do
-    not decide, so that every tier has the same bits."""
+    """Return a conv's layout: by Winograd where its window and channels are fit for it."""
     attrs, channels = conv.attrs, shape_of(cast(Value, conv.args[0]))[-1]
     steps = {*attrs["stride"], *attrs["dilation"], *attrs["expansion"], attrs["groups"]}
-    if attrs["kernel"] != (TAPS, TAPS) or steps != {1}:
-        return "panels"
-    if not isinstance(channels, int) or channels % LANES or not channels:
-        return "panels"
+    is_fit = attrs["kernel"] == (TAPS, TAPS) and steps == {1} and isinstance(channels, int)
     array = cast(Node, weight.node).attrs["array"]
-    if not np.isfinite(array).all():
+    return winograd_layout(channels, array.shape[1]) if is_fit and np.isfinite(array).all() else "panels"
+
+
+def winograd_layout(channels: int, columns: int) -> str:
+    """Return the layout of the weights of 3 x 3 taps. Sizes of the image do not decide: every tier has the
+    same bits."""
+    if channels % LANES or not channels:
         return "panels"
-    points = {layout: (tile + TAPS - 1) ** 2 * channels * array.shape[1] for layout, tile in LAYOUTS.items()}
-    return "winograd4" if array.itemsize * points["winograd4"] <= MOST_POINT_BYTES else "winograd2"
+    points = (LAYOUTS["winograd4"] + TAPS - 1) ** 2
+    return "winograd4" if 4 * points * channels * columns <= MOST_POINT_BYTES else "winograd2"
 
 
 def has_depthwise_kernel(conv: Node) -> bool:
