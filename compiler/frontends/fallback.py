@@ -27,7 +27,7 @@ COMPLEX = "complex"  # as in `shapevm.torch_host`
 _PARTS = {torch.complex64: "f32", torch.complex128: "f64"}
 _LITERALS = (bool, float, str)
 #: They read the storage of their argument, whose layout is lost here where it is not contiguous.
-_OF_STORAGE = ("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter")
+_OF_STORAGE = ("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter", "aten::resize")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ def leaves(found: Any) -> Iterator[Any]:
         yield found
 
 
+def reads_storage(node: torch.fx.Node) -> bool:
+    """Return True for operators that read their argument as it lies in memory."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _OF_STORAGE
+
+
 def reason_against(node: torch.fx.Node) -> str:
     """Return why the host cannot do an operator, "" where it can."""
     overload = node.target
@@ -68,7 +73,7 @@ def reason_against(node: torch.fx.Node) -> str:
         return "it takes functions"
     if overload._schema.is_mutable:
         return "it changes its arguments in place"
-    if overload._schema.name in _OF_STORAGE:
+    if reads_storage(node):
         source = node.args[0]
         tensor = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous() or tensor.storage_offset():
