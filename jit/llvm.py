@@ -150,7 +150,8 @@ class Function:
     def call_part(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
         """Call the part of that name; `define` emits its body when it is first called, with `args`' types."""
         if name not in self.parts:
-            part = Function(name, [(arg.type, f"p{i}") for i, arg in enumerate(args)])
+            params = [(arg.type, f"p{i}") for i, arg in enumerate(args)]
+            part = Function(name, params, self.register_bytes, self.has_tiles)
             define(part)
             self.parts[name] = part
         self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")

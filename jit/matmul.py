@@ -16,15 +16,15 @@ import numpy as np
 from . import amx
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import Affine, affine
-from .bodies import LANES, BodyEmitter, Position, tail_mask
+from .bodies import LANES, BodyEmitter
 from .conversion import from_memory
 from .dtypes import DTYPES, vector
+from .epilogue import Epilogue
 from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value, most
 from .microkernel import (
     PANEL,
     SCHEDULES,
-    VECTOR,
     Schedule,
     Strides,
     default_schedule,
@@ -32,7 +32,7 @@ from .microkernel import (
     tail,
     unread,
 )
-from .row_tiles import RowTiles
+from .row_tiles import Finish, RowTiles
 from .spec import Matmul, Size
 from .streams import STREAMS, Streams
 from .vector import Vec
@@ -117,6 +117,7 @@ class _Matmul:
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
+        self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
         self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype)
         self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
         self.has_streams = (
@@ -214,7 +215,7 @@ class _Matmul:
             with f.loop(0, STREAMS * PANEL, self.width) as place:
                 n0 = f.add(f.mul(first, self.width), place.index)
                 sums = f.at(self.sums, "float", place.index)
-                self._epilogue([], 0, m, n0, None, sums, STREAMS * PANEL)
+                self.epilogue.emit([], 0, m, n0, None, sums, STREAMS * PANEL)
         done = f.mul(f.call("i64", "llvm.smax.i64", n_runs, f.i64(0)), run)
         return f.i64(f.add(f.params[3], done))
 
@@ -261,7 +262,7 @@ class _Matmul:
                     begin = f.mul(group.index, amx.GROUP)
                     count = f.minimum(amx.GROUP, f.sub(rows, begin))
                     self._mend(f.add(m0, begin), count, batch, b, sums)
-                    self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
+                    self.epilogue.emit(batch, f.add(m0, begin), count, n0, columns, sums)
 
     def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
         """Compute by FMAs again the rows of sums that are not finite."""
@@ -332,20 +333,24 @@ class _Matmul:
         a = self.left.at(batch, m0)
 
         def done(begin: Int, count: Int, sums: Value) -> None:
-            self._epilogue(batch, f.add(m0, begin), count, n0, columns, sums)
+            self.epilogue.emit(batch, f.add(m0, begin), count, n0, columns, sums)
 
-        sums = self.sums
+        def soon(begin: Int, count: Int) -> None:
+            if columns is None:
+                self.epilogue.prefetch(batch, f.add(m0, begin), count, n0)
+
+        finish, sums = Finish(done, soon), self.sums
         few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)
         if self.b is None:
             panels = self._panels(panel)
 
             def widened() -> None:
                 b = self._widen(panels, columns)
-                self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, done)
+                self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, finish)
 
             f.either(
                 few if self.is_narrow else True,
-                lambda: self.rows.from_panels(self.strides, a, panels, rows, columns, sums, done),
+                lambda: self.rows.from_panels(self.strides, a, panels, rows, columns, sums, finish),
                 widened,
             )
             return
@@ -354,11 +359,11 @@ class _Matmul:
 
         def packed() -> None:
             b = self._pack(source, step, columns)
-            self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, done)
+            self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, finish)
 
         f.either(
             few if columns is None else False,
-            lambda: self.rows.in_place(self.in_place, a, source, rows, sums, done),
+            lambda: self.rows.in_place(self.in_place, a, source, rows, sums, finish),
             packed,
         )
 
@@ -395,54 +400,3 @@ class _Matmul:
                 )
                 f.store(from_memory(Vec(f, narrow), self.dtype).value, f.at(row, "float", at), align=4)
         return self.packed
-
-    # epilogue
-    def _epilogue(
-        self,
-        batch: list[Int],
-        m0: Int,
-        rows: Int,
-        n0: Int,
-        columns: Int | None,
-        sums: Value,
-        stride: Int | None = None,
-    ) -> None:
-        """Emit the epilogue on the row tile in scratch at `sums`, its rows `stride` (None: width) apart."""
-        f = self.f
-        stride = self.width if stride is None else stride
-        if columns is None:
-            with f.loop(0, self.width, PANEL) as half:
-                pair = [f.add(half.index, place) for place in (0, LANES)]
-                self._epilogue_rows(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums, stride)
-            return
-        if isinstance(columns, int) and columns <= PANEL:
-            vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
-            self._epilogue_rows(batch, m0, rows, vectors, sums, stride)
-            return
-        with f.loop(0, columns, LANES) as v:
-            mask = tail_mask(f, f.sub(columns, v.index))
-            self._epilogue_rows(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums, stride)
-
-    def _missing(self, columns: int) -> Value | None:
-        """Return the mask of a vector of which `columns` are there, None if it is whole."""
-        return tail_mask(self.f, columns) if columns < LANES else None
-
-    def _epilogue_rows(
-        self,
-        batch: list[Int],
-        m0: Int,
-        rows: Int,
-        vectors: Sequence[tuple[Int, Int, Value | None]],
-        sums: Value,
-        stride: Int,
-    ) -> None:
-        """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the panel, mask)."""
-        f, bodies = self.f, self.bodies
-        hoisted = bodies.hoistable(self.m_loop)
-        given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
-        with f.loop(0, rows) as r:
-            line = f.at(sums, "float", f.mul(r.index, stride))
-            for (n, place, mask), known in zip(vectors, given, strict=True):
-                acc = f.load(VECTOR, f.at(line, "float", place), align=4)
-                at = Position((*batch, f.add(m0, r.index), n), mask)
-                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)

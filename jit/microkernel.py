@@ -145,7 +145,7 @@ class MicroKernels:
                 elif lines and steps > 1:
                     place = g.mul(g.udiv(k.index, steps), lines * self.line)
                     for i in range(lines):
-                        _prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
+                        prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
                 k.next(*sums)
             sums = k.results
         for value, place in zip(sums, places, strict=True):
@@ -156,7 +156,7 @@ class MicroKernels:
         for step in range(steps):
             for v in range(0, self.vectors, self.line // LANES):
                 place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
-                _prefetch(g, self.unread(g, ahead, place), 3)
+                prefetch(g, self.unread(g, ahead, place), 3)
 
     def unread(self, g: Function, base: Value, index: Int) -> Value:
         """Return the address of an element of B that is only prefetched."""
@@ -196,7 +196,8 @@ def unread(f: Function, base: Value, index: Int, element: str = "float") -> Valu
     return f.op("ptr", f"getelementptr {element}, ptr {base.name}, i64 {f.i64(index).name}")
 
 
-def _prefetch(g: Function, address: Value, level: int) -> None:
+def prefetch(g: Function, address: Value, level: int) -> None:
+    """Ask for the cache line at `address`, for the first-level cache (3), the second (2) or the third (1)."""
     g.declarations["llvm.prefetch.p0"] = _PREFETCH
     g.do(f"call void @llvm.prefetch.p0(ptr {address.name}, i32 0, i32 {level}, i32 1)")
 

@@ -30,7 +30,15 @@ from .microkernel import (
 CHUNK = 384  # steps of k; longer sums by half or more are split
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
-Done = Callable[[Int, Int, Value], None]  # (first row, rows, their sums)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
+    comes before they are computed, to prefetch what `done` will read and write."""
+
+    done: Callable[[Int, Int, Value], None]
+    soon: Callable[[Int, Int], None]
 
 
 @dataclass(frozen=True)
@@ -74,15 +82,22 @@ class RowTiles:
         return sorted(whole | shares(last, self.most))
 
     def from_panels(
-        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value, done: Done
+        self,
+        strides: Strides,
+        a: Value,
+        b: Value,
+        rows: Int,
+        columns: Int | None,
+        sums: Value,
+        finish: Finish,
     ) -> None:
-        """Compute `rows` rows of `columns` (None: all) of a weight in panels; `done` gets each row tile."""
+        """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile."""
         f = self.f
         kernels = MicroKernels(f, "micro", strides, self._used(columns), dtype=self.dtype)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
             ahead = Ahead(after, f.mul(self.k, self.width))
-            self._each(kernels, a, b, rows, sums, ahead, done)
+            self._each(kernels, a, b, rows, sums, ahead, finish)
             return
         self._clear(rows, sums)
         with f.loop(0, self.k, CHUNK) as chunk:
@@ -96,25 +111,39 @@ class RowTiles:
             chunk_strides = replace(strides, k=steps)
             adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
 
-            def finish(begin: Int, count: Int, at: Value) -> None:
+            def done(begin: Int, count: Int, at: Value) -> None:
                 with f.when(is_last):
-                    done(begin, count, at)
+                    finish.done(begin, count, at)
 
-            self._each(adding, f.at(a, "float", chunk.index), here, rows, sums, ahead, finish)
+            def soon(begin: Int, count: Int) -> None:
+                with f.when(is_last):
+                    finish.soon(begin, count)
+
+            left_rows = f.at(a, "float", chunk.index)
+            self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
 
     def from_rows(
-        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value, done: Done
+        self,
+        strides: Strides,
+        a: Value,
+        b: Value,
+        rows: Int,
+        columns: Int | None,
+        sums: Value,
+        finish: Finish,
     ) -> None:
         """The same for rows of B in scratch."""
-        self._each(MicroKernels(self.f, "rows", strides, self._used(columns)), a, b, rows, sums, None, done)
+        kernels = MicroKernels(self.f, "rows", strides, self._used(columns))
+        self._each(kernels, a, b, rows, sums, None, finish)
 
-    def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, done: Done) -> None:
+    def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
         """The same for at most `most` rows and B in place."""
         kernels = MicroKernels(self.f, "in_place", strides, self.vectors)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
+            finish.soon(begin, count)
             self._alone(kernels, count, a, b, sums)
-            done(begin, count, sums)
+            finish.done(begin, count, sums)
 
         each_tile(self.f, rows, self.most, row_tile)
 
@@ -135,7 +164,7 @@ class RowTiles:
         rows: Int,
         sums: Value,
         ahead: Ahead | None,
-        done: Done,
+        finish: Finish,
     ) -> None:
         """Compute every row tile; sums of chunks (kernels that add) keep their places."""
         f = self.f
@@ -143,8 +172,9 @@ class RowTiles:
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
             place = f.at(sums, "float", f.mul(begin, self.width)) if kernels.adds else sums
+            finish.soon(begin, count)
             self._multiply(kernels, rows, count, left, b, number, place, ahead)
-            done(begin, count, place)
+            finish.done(begin, count, place)
 
         each_tile(f, rows, self.most, row_tile)
 

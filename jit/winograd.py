@@ -238,7 +238,7 @@ class _Winograd(OverPixels):
             first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
             at = f.at(self.outputs, "float", f.mul(line.index, self.tile * width))
             *batch, m0 = self.loops_at(first)
-            self._epilogue(batch, m0, count, n0, columns, at)
+            self.epilogue.emit(batch, m0, count, n0, columns, at)
 
 
 # Parts, the same for all kernels --------------------------------------------------------------------------

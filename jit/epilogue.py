@@ -1,0 +1,168 @@
+"""A matmul's epilogue: what becomes of a row tile's sums, and what is prefetched for it before.
+
+In an exact kernel it is a part: its code knows neither how many rows there are nor how they are tiled, so
+kernels for other numbers of rows mostly have the same one, and it is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .bodies import LANES, BodyEmitter, Position, tail_mask
+from .dtypes import DTYPES
+from .llvm import Function, Int, Value
+from .microkernel import LINE_BYTES, PANEL, VECTOR, prefetch, unread
+from .spec import Matmul
+
+
+class Epilogue:
+    """The epilogue of `spec` on tiles of `width` columns. `bodies`: its emitter in the kernel's function."""
+
+    def __init__(
+        self, f: Function, spec: Matmul, sizes: Sequence[Int], width: int, bodies: BodyEmitter
+    ) -> None:
+        self.f, self.spec, self.sizes, self.width = f, spec, sizes, width
+        self.here = _Rows(f, spec, bodies)
+        self.is_part = all(isinstance(size, int) for size in sizes)
+
+    def emit(
+        self,
+        batch: Sequence[Int],
+        m0: Int,
+        rows: Int,
+        n0: Int,
+        columns: Int | None,
+        sums: Value,
+        stride: Int | None = None,
+    ) -> None:
+        """Emit the epilogue of a row tile: its `rows` from `m0` on, its `columns` (None: all) from `n0` on.
+
+        The sums lie in scratch at `sums`, `stride` (None: width) apart.
+        """
+        step = self.width if stride is None else stride
+        if not self.is_part or isinstance(step, Value):
+            self.here.emit(batch, m0, rows, n0, columns, sums, step, self.width)
+            return
+        passed = [sums] if columns is None or isinstance(columns, int) else [sums, columns]
+
+        def define(r: _Rows, batch: list[Int], m0: Int, rows: Int, n0: Int, given: list[Value]) -> None:
+            there = given[1] if len(given) > 1 else columns
+            r.emit(batch, m0, rows, n0, there, given[0], step, self.width)
+
+        shape = "x" if len(passed) > 1 else columns or "all"
+        self._call(f"epilogue_{shape}_{step}", define, batch, m0, rows, n0, passed)
+
+    def prefetch(self, batch: Sequence[Int], m0: Int, rows: Int, n0: Int) -> None:
+        """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
+        if not self.here.streamed:
+            return
+        if not self.is_part:
+            self.here.prefetch(batch, m0, rows, n0, self.width)
+            return
+
+        def define(r: _Rows, batch: list[Int], m0: Int, rows: Int, n0: Int, given: list[Value]) -> None:
+            r.prefetch(batch, m0, rows, n0, self.width)
+
+        self._call("soon", define, batch, m0, rows, n0, [])
+
+    def _call(
+        self,
+        name: str,
+        define: Callable[..., None],
+        batch: Sequence[Int],
+        m0: Int,
+        rows: Int,
+        n0: Int,
+        passed: Sequence[Value],
+    ) -> None:
+        """Call a part that takes the kernel's own first parameters, a row tile's place and `passed`."""
+        f = self.f
+        place = [f.i64(x) for x in (*batch, m0, rows, n0)]
+
+        def body(g: Function) -> None:
+            *at, first, count, column = g.params[3 : 3 + len(place)]
+            bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, self.sizes, self.here.n_loop)
+            rows_of_part = _Rows(g, self.spec, bodies)
+            define(rows_of_part, at, first, count, column, g.params[3 + len(place) :])
+
+        f.call_part(name, body, *f.params[:3], *place, *passed)
+
+
+class _Rows:
+    """Emits rows of an epilogue into one function, the kernel's or a part's."""
+
+    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter) -> None:
+        self.f, self.spec, self.bodies = f, spec, bodies
+        self.m_loop = len(spec.batch)
+        self.n_loop = self.m_loop + 1
+        self.streamed = [
+            i
+            for i, instr in enumerate(spec.epilogue)
+            if instr.op in ("load", "store")
+            and {self.m_loop, self.n_loop} <= {place.loop for place in instr.index}
+            and all(place.value is None for place in instr.index)
+            and instr.index[-1].loop == self.n_loop
+        ]
+
+    def prefetch(self, batch: Sequence[Int], m0: Int, rows: Int, n0: Int, width: int) -> None:
+        """Prefetch what changes with the row and goes along the columns."""
+        f = self.f
+        with f.loop(0, rows) as r:
+            at = Position((*batch, f.add(m0, r.index), n0))
+            for i in self.streamed:
+                buffer = self.spec.epilogue[i].buffer
+                assert buffer is not None
+                dtype = DTYPES[self.spec.buffers[buffer].dtype]
+                first = unread(f, self.bodies.addresses[buffer], self.bodies.offset(i, at), dtype.memory)
+                for byte in range(0, width * dtype.bytes, LINE_BYTES):
+                    prefetch(f, unread(f, first, byte, "i8"), 3)
+
+    def emit(
+        self,
+        batch: Sequence[Int],
+        m0: Int,
+        rows: Int,
+        n0: Int,
+        columns: Int | None,
+        sums: Value,
+        stride: Int,
+        width: int,
+    ) -> None:
+        """Emit the epilogue of `rows` rows: by two vectors, or masked."""
+        f = self.f
+        if columns is None:
+            with f.loop(0, width, PANEL) as half:
+                pair = [f.add(half.index, place) for place in (0, LANES)]
+                self._vectors(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums, stride)
+            return
+        if isinstance(columns, int) and columns <= PANEL:
+            vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
+            self._vectors(batch, m0, rows, vectors, sums, stride)
+            return
+        with f.loop(0, columns, LANES) as v:
+            mask = tail_mask(f, f.sub(columns, v.index))
+            self._vectors(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums, stride)
+
+    def _missing(self, columns: int) -> Value | None:
+        """Return the mask of a vector of which `columns` are there, None if it is whole."""
+        return tail_mask(self.f, columns) if columns < LANES else None
+
+    def _vectors(
+        self,
+        batch: Sequence[Int],
+        m0: Int,
+        rows: Int,
+        vectors: Sequence[tuple[Int, Int, Value | None]],
+        sums: Value,
+        stride: Int,
+    ) -> None:
+        """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the tile, mask)."""
+        f, bodies = self.f, self.bodies
+        hoisted = bodies.hoistable(self.m_loop)
+        given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
+        with f.loop(0, rows) as r:
+            line = f.at(sums, "float", f.mul(r.index, stride))
+            for (n, place, mask), known in zip(vectors, given, strict=True):
+                acc = f.load(VECTOR, f.at(line, "float", place), align=4)
+                at = Position((*batch, f.add(m0, r.index), n), mask)
+                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
