@@ -284,20 +284,27 @@ class Flat:
         return self.resident[-1] / max(self.resident[:WARM_PARTS]) - 1
 
     @property
-    def slowdown(self) -> float:
-        """A call's median seconds at the end against after the warm-up."""
+    def call_seconds(self) -> tuple[float, float]:
+        """A call's median seconds after the warm-up, and at the end."""
         n = (N_PARTS - WARM_PARTS) // 2
         early, late = self.seconds[WARM_PARTS : WARM_PARTS + n], self.seconds[-n:]
-        return sorted(late)[n // 2] / sorted(early)[n // 2]
+        return sorted(early)[n // 2], sorted(late)[n // 2]
+
+    @property
+    def slowdown(self) -> float:
+        """A call's seconds at the end against after the warm-up."""
+        early, late = self.call_seconds
+        return late / early
 
     def text(self) -> str:
         """Return the report in two lines."""
+        early, late = self.call_seconds
         return (
             f"{self.shapes:,} shapes, {self.compiled:,} kernels compiled, {self.evicted:,} evicted, "
             f"{self.wrong:,} wrong results, {self.warm_bytes >> 10:,} KiB of code once warm\n"
             f"resident memory {self.resident[WARM_PARTS - 1] >> 20} MiB once warm, "
             f"{self.resident[-1] >> 20} MiB at the end ({self.growth:+.1%}); a call "
-            f"{self.seconds[WARM_PARTS] * 1e6:.0f} us, then {self.seconds[-1] * 1e6:.0f} us "
+            f"{early * 1e6:.0f} us, then {late * 1e6:.0f} us "
             f"({self.slowdown:.2f} times)"
         )
 
