@@ -165,18 +165,19 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
 
 
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
-    """beta * x + alpha * (m1 @ m2)."""
-    return _added(b, x, matmul(b, m1, m2), beta, alpha)
+    """beta * x + alpha * (m1 @ m2), both factors of the dtype; x is not looked at where beta is 0. f16 and
+    bf16 are rounded once."""
+    alpha, beta = (B.convert_number(factor, B.dtype_of(m1)) for factor in (alpha, beta))
 
+    def compute(x: Value, m1: Value, m2: Value) -> Value:
+        result = matmul(b, m1, m2)
+        if alpha != 1:
+            result = mul(b, result, alpha)
+        if beta == 0:
+            return result
+        return add(b, result, x if beta == 1 else mul(b, x, beta))
 
-def _added(b: Builder, x: Value, result: Value, beta: B.Number, alpha: B.Number) -> Value:
-    """beta * x + alpha * result, both factors of the result's dtype; x is not looked at where beta is 0."""
-    alpha, beta = (B.convert_number(factor, B.dtype_of(result)) for factor in (alpha, beta))
-    if alpha != 1:
-        result = mul(b, result, alpha)
-    if beta == 0:
-        return result
-    return add(b, result, x if beta == 1 else mul(b, x, beta))
+    return B.in_f32(b, compute, x, m1, m2)
 
 
 def addbmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
@@ -185,7 +186,7 @@ def addbmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, al
     n = B.shape_of(m2)[2]
     left = B.reshape(b, B.permute(b, m1, [1, 0, 2]), [m, B.product((batch, k))])
     right = B.reshape(b, m2, [B.product((batch, k)), n])
-    return _added(b, x, matmul(b, left, right), beta, alpha)
+    return addmm(b, x, left, right, beta=beta, alpha=alpha)
 
 
 def trilinear(

@@ -174,7 +174,8 @@ def _callers(program: Any) -> set[int]:
         called = called or any(fed.get(value, False) for block in node.regions for value in block.results)
         fed |= dict.fromkeys(node.results, called)
     pairs = zip(graph.outputs, graph.body.results, strict=True)
-    return {int(path.split(".")[0]) for path, value in pairs if fed.get(value, False)}
+    firsts = (path.split(".")[0] for path, value in pairs if fed.get(value, False))
+    return {int(first) for first in firsts if first.isdigit()}  # others are state
 
 
 def _export(module: Any, tensors: Sequence[torch.Tensor], mode: str) -> Any:
