@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
+from .epilogue import Epilogue
 from .llvm import Function, Int, Value
 from .microkernel import PANEL, SCHEDULES, VECTOR, load, tail
 from .pixels import OverPixels
@@ -68,7 +69,7 @@ class _Depthwise(OverPixels):
         self.down, self.along = [*lines, *(resolve(size, sizes) for size in spec.window.out)]
         self.window = _flat(spec.window)
         self.pixels = _pixels(self.along)
-        self.width = channels
+        self.epilogue = Epilogue(f, spec, sizes, channels, self.bodies)
         self.taps = _Taps(self.window, channels, self.pixels)
         self.zeros = self.sums
         self.table = f.at(self.zeros, "float", self.padded)
@@ -121,7 +122,7 @@ class _Depthwise(OverPixels):
         count = f.minimum(self.pixels, f.sub(self.along, x))
         columns = None if self.channels % PANEL == 0 else self.channels
         *batch, m0 = self.loops_at(pixel)
-        self._epilogue(batch, m0, count, 0, columns, self.sums, self.padded)
+        self.epilogue.emit(batch, m0, count, 0, columns, self.sums, self.padded)
 
     def _call(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
         window = self.window
