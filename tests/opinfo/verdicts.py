@@ -160,9 +160,14 @@ def _leads_to(x: torch.Tensor, axis: int, places: torch.Tensor, others: torch.Te
 
 
 def _tensors(results: Any) -> Any:
-    """Return results as tensors; of a program without inputs they are numpy's, as its caller has no
-    library."""
-    return tree_map(lambda x: torch.as_tensor(x) if isinstance(x, np.ndarray) else x, results)
+    """Return results as tensors; of a program without inputs they are numpy's, as its caller has no library,
+    and those of bf16 its bits."""
+
+    def convert(x: Any) -> Any:
+        found = torch.as_tensor(x) if isinstance(x, np.ndarray) else x
+        return found.view(torch.bfloat16) if getattr(found, "dtype", None) == torch.uint16 else found
+
+    return tree_map(convert, results)
 
 
 def _callers(program: Any) -> set[int]:
