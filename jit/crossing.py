@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from .abi import RT_SCRATCH, resolve
+from .abi import RT_SCRATCH
 from .access import memory_element
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .dtypes import DTYPES, vector
 from .llvm import Function, Int, Value
 from .loops import Loops
-from .spec import Index
+from .streamed import can_stream
 from .strip import each, rounded_down
 from .tiling import Range
 from .transpose import transpose
 
 BLOCK = LANES * LANES
-LINE = 64  # bytes of a cache line
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
 
@@ -81,25 +80,8 @@ class Blocks:
         whole cache lines: these lie far from each other, and each would be read before it is written, at the
         latency of memory.
         """
-        f, bodies = self.f, self.bodies
-        first, *others = [i for i in bodies.body if i.op == "store"]
-        assert first.buffer is not None
-        buffer, place = bodies.buffers[first.buffer], first.index[-1:]
-        n_bytes = DTYPES[buffer.dtype].bytes
-        is_along = place == (Index(loop=self.last),) and all(x.value is None for x in first.index)
-        sizes = [resolve(size, bodies.sizes) for size in buffer.shape]
-        total: Int = n_bytes
-        for size in sizes:
-            total = f.mul(total, size)
-        is_small = isinstance(total, int) and total < STREAM_BYTES
-        if others or not is_along or is_small or n_bytes * LANES % LINE:
-            return False
-        address = f.op("i64", f"ptrtoint ptr {bodies.addresses[first.buffer].name} to i64")
-        pitch = f.i64(f.mul(sizes[-1], n_bytes))
-        low = f.op("i64", f"or i64 {address.name}, {pitch.name}")
-        low = f.op("i64", f"and i64 {low.name}, {LINE - 1}")
-        is_aligned = f.op("i1", f"icmp eq i64 {low.name}, 0")
-        return f.op("i1", f"and i1 {is_aligned.name}, {f.less(STREAM_BYTES - 1, total).name}")
+        stores = [i for i in self.bodies.body if i.op == "store"]
+        return len(stores) == 1 and can_stream(self.f, self.bodies, stores, self.last, STREAM_BYTES)
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""

@@ -19,6 +19,7 @@ from .loops import Loops
 from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
 from .spec import Instr, Size
+from .streamed import either_way, read_ahead, streams
 from .strip import State, each, strip
 from .tiling import Range
 
@@ -169,10 +170,17 @@ class Rows(Passes):
         super().__init__(f, loops, bodies)
         self.accumulators = {i: Accumulators(f, self.body[i].op, self.body[i].dtype) for i in self.reductions}
         self._place_kept(loops.domain[self.row], 1)
+        stores = [self.body[i] for i in self.passes[-1].stores]
+        self.streams, self.is_streaming = streams(f, loops, bodies, stores), False
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
-        each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
+
+        def run(is_streaming: bool) -> None:
+            self.is_streaming = is_streaming
+            each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
+
+        either_way(self.f, self.streams, run)
 
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""
@@ -181,7 +189,10 @@ class Rows(Passes):
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             values = given[0] | self.reread(p, index)
-            values = self.bodies.emit(p.ids, Position((*outer, index), mask), values)
+            at = Position((*outer, index), mask, self.is_streaming)
+            if self.is_streaming and mask is None and p is self.passes[0]:
+                read_ahead(self.f, self.bodies, p.ids, at)
+            values = self.bodies.emit(p.ids, at, values)
             self.keep(p, values, index)
             after: State = []
             for k, i in enumerate(p.reduces):
