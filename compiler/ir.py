@@ -171,6 +171,7 @@ class Builder:
         self.position = position  # None: at the end; else nodes are inserted here, in order
         self.source = ""
         self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
+        self.n_results: int | None = None  # how many results tracing saw the next operator give
         self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
 
     def take_size(self) -> DimExpr:

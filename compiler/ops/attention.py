@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
-from typing import Any
+from functools import partial
+from math import inf, sqrt
+from typing import Any, cast
 
 import numpy as np
 
 from ..dims import equal, format_dim
-from ..errors import DtypeError, ShapeError, UnsupportedOp
+from ..errors import DtypeError, ShapeError
 from ..ir import Builder, Value
 from ..types import FLOAT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
+from .matmul import matmul
+from .random import dropout
 from .rules import Attrs, Types, check_dtype, equal_shapes, same_dtype, show, tensor
 
 
@@ -106,12 +109,7 @@ def sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """torch's scaled_dot_product_attention without dropout; `is_causal` lets position i see positions 0 ..
-    i."""
-    if dropout_p:
-        raise UnsupportedOp(
-            f"scaled_dot_product_attention: dropout_p is {dropout_p}; export the model in eval mode"
-        )
+    """torch's scaled_dot_product_attention; `is_causal` lets position i see positions 0 .. i."""
     if enable_gqa:
         k, v = (_repeat_heads(b, x, B.shape_of(q)[-3]) for x in (k, v))
     shapes = [B.shape_of(x) for x in (q, k, v)]
@@ -123,17 +121,36 @@ def sdpa(
     if mask is not None:
         mask = mask if B.dtype_of(mask) == "bool" else B.cast_to(b, mask, B.dtype_of(q))
         mask = B.expand(b, mask, (*batch, length, keys))
-    if scale is None and not isinstance(width, int):
-        raise UnsupportedOp(
-            f"scaled_dot_product_attention: the width is {format_dim(width)}; give `scale`, or a "
-            "constant width"
-        )
-    dtype, scale = B.dtype_of(q), float(scale if scale is not None else 1 / sqrt(width))
-    if dtype == "f64":
-        raise UnsupportedOp("scaled_dot_product_attention: f64 cannot be compiled; use f32, f16 or bf16")
+    dtype = B.dtype_of(q)
+    if dropout_p or dtype == "f64" or (scale is None and not isinstance(width, int)):
+        return B.in_f32(b, partial(_by_products, b, mask=mask, dropout_p=dropout_p, scale=scale), q, k, v)
+    scale = float(scale if scale is not None else 1 / sqrt(cast(int, width)))
     q, k, v = (B.cast_to(b, x, "f32") for x in (q, k, v))
     mask = mask if mask is None or B.dtype_of(mask) == "bool" else B.cast_to(b, mask, "f32")
     return B.cast_to(b, b.one("attention", q, k, v, mask, scale=scale), dtype)
+
+
+def _by_products(
+    b: Builder, q: Value, k: Value, v: Value, mask: Value | None, dropout_p: float, scale: float | None
+) -> Value:
+    """Attention in its parts: with dropout, in f64, or of a width that only calls tell."""
+    dtype, rank = B.dtype_of(q), len(B.shape_of(q))
+    k = B.of_size(b, "attention", k, rank - 1, B.shape_of(q)[-1])
+    v = B.of_size(b, "attention", v, rank - 2, B.shape_of(k)[-2])
+    if scale is None:
+        width = B.full(b, B.shape_of(q)[-1], dtype)
+        q = B.pointwise(b, "mul", q, b.one("rsqrt", width))
+    else:
+        q = B.pointwise(b, "mul", q, float(scale))
+    scores = matmul(b, q, B.permute(b, k, [*range(rank - 2), rank - 1, rank - 2]))
+    if mask is not None and B.dtype_of(mask) == "bool":
+        scores = B.where(b, mask, scores, -inf)
+    elif mask is not None:
+        scores = B.pointwise(b, "add", scores, mask)
+    most = B.reduce(b, "reduce_max", scores, [rank - 1], True)
+    chances = b.one("softmax", scores, axis=rank - 1)
+    chances = B.where(b, B.pointwise(b, "eq", most, -inf), B.full(b, 0, dtype), chances)
+    return matmul(b, dropout(b, chances, dropout_p), v)
 
 
 def _causal(b: Builder, length: Any, keys: Any) -> Value:

@@ -11,12 +11,13 @@ from typing import Any, TypeAlias, cast
 
 import sympy
 
-from ..dims import DimExpr, equal, floordiv, product, simplify
+from ..dims import DimExpr, equal, floordiv, format_dim, product, simplify
 from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Node, Value
 from ..promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
 from ..ranges import bounds
 from ..types import ScalarType, TensorType
+from .conditions import add_guard
 from .rules import Shape, equal_shapes, show
 
 Number: TypeAlias = bool | int | float | sympy.Expr
@@ -292,9 +293,38 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcast(b: Builder, op: str, args: Sequence[Value]) -> list[Value]:
-    """Return all `args` expanded to one shape."""
+    """Return all `args` expanded to one shape. Sizes that may or may not be equal must be at every call."""
+    args = _agreeing(b, op, args)
     shape = broadcast_shape(op, [shape_of(x) for x in args])
     return [expand(b, x, shape) for x in args]
+
+
+def _agreeing(b: Builder, op: str, args: Sequence[Value]) -> list[Value]:
+    """Return `args` with one expression for each size that must be the same."""
+    made, rank = list(args), max((len(shape_of(x)) for x in args), default=0)
+    for back in range(1, rank + 1):
+        wanted: DimExpr = 1
+        for i, x in enumerate(made):
+            axis = len(shape_of(x)) - back
+            size = shape_of(x)[axis] if axis >= 0 else 1
+            wanted = size if is_one(wanted) else wanted
+            if not is_one(size) and not equal(size, wanted) and not _is_known(size - wanted):
+                made[i] = of_size(b, op, x, axis, wanted)
+    return made
+
+
+def _is_known(dim: DimExpr) -> bool:
+    return not isinstance(simplify(dim), sympy.Expr) or bool(sympy.sympify(simplify(dim)).is_number)
+
+
+def of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
+    """Return `x` whose size along an axis is `size`, which is checked at every call."""
+    found = shape_of(x)[axis]
+    if equal(found, size):
+        return x
+    message = f"{op}: sizes {format_dim(found)} and {format_dim(size)} must be equal"
+    add_guard(b, sympy.Eq(sympy.sympify(found), sympy.sympify(size)), message)
+    return take(b, x, axis, 0, size)
 
 
 def bounds_of(b: Builder, dim: DimExpr) -> tuple[int | None, int | None]:

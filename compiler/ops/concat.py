@@ -190,6 +190,8 @@ def diagonal_scatter(
     below = max(-offset, 0)
     src = B.cast_to(b, src, B.dtype_of(x))
     after = simplify(shape[rows] - below - B.shape_of(src)[-1])
+    add_guard(b, sympy.Ge(sympy.sympify(after), 0), "diagonal_scatter: src is longer than the diagonal")
+    after = after if isinstance(after, int) else simplify(sympy.Max(0, after))
     line = B.pad(b, src, [*[(0, 0)] * (rank - 2), (below, after)])  # an element for each row
     others = [i for i in range(rank) if i not in (rows, columns)]
     placed = B.reshape(b, line, [*(shape[i] for i in others), shape[rows], 1])

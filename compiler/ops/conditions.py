@@ -51,6 +51,8 @@ def is_proved(b: Builder, condition: Any) -> bool:
     if condition is True or condition == sympy.true:
         return True
     sides = [simplify(arg) for arg in getattr(condition, "args", ())]
+    if len(sides) == 2 and not isinstance(condition, sympy.Eq | sympy.Ne) and _is_far(condition, sides):
+        return True
     if isinstance(condition, sympy.Le | sympy.Ge):
         low, high = sides if isinstance(condition, sympy.Le) else sides[::-1]
         return always_at_most(low, high, b.graph.symbols)
@@ -58,6 +60,12 @@ def is_proved(b: Builder, condition: Any) -> bool:
         low, high = sides if isinstance(condition, sympy.Lt) else sides[::-1]
         return always_at_most(simplify(low + 1), high, b.graph.symbols)
     return False
+
+
+def _is_far(condition: Any, sides: list[DimExpr]) -> bool:
+    """Return True where sizes are compared with more than any tensor has, as torch does against overflow."""
+    low, high = sides if isinstance(condition, sympy.Le | sympy.Lt) else sides[::-1]
+    return bool(sympy.sympify(high - low).as_coeff_Add()[0] >= 2**62)
 
 
 def truth(b: Builder, condition: Any) -> Value:

@@ -15,6 +15,7 @@ from ..types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
+from .matmul import matmul
 from .pointwise import add
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 
@@ -58,14 +59,15 @@ def out_sizes(sizes: Sequence[DimExpr], attrs: Attrs) -> list[DimExpr]:
     found: list[DimExpr] = []
     extents, reaches = [], []
     for i, size in enumerate(sizes):
-        reach = abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1
+        reach = simplify(abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1)
         extent = simplify((size - 1) * attrs["expansion"][i] + 1 + attrs["low"][i] + attrs["high"][i])
         extents.append(extent)
         reaches.append(reach)
         whole = floordiv(sympy.sympify(extent - reach), sympy.sympify(attrs["stride"][i]))
         found.append(simplify(whole + 1))
     if any(
-        isinstance(extent, int) and extent < reach for extent, reach in zip(extents, reaches, strict=True)
+        isinstance(extent, int) and isinstance(reach, int) and extent < reach
+        for extent, reach in zip(extents, reaches, strict=True)
     ):
         padded, kernel = (" x ".join(map(format_dim, part)) for part in (extents, reaches))
         raise ShapeError(
@@ -114,7 +116,7 @@ def padded(x: np.ndarray, attrs: Attrs) -> np.ndarray:
     return x
 
 
-def window(kernel: Sequence[int], **given: Any) -> dict[str, Any]:
+def window(kernel: Sequence[DimExpr], **given: Any) -> dict[str, Any]:
     """Return the attributes of a conv: ones and no padding, but for what is given."""
     n = len(kernel)
     plain = {
@@ -198,9 +200,9 @@ def _forward(b: Builder, x: Value, weight: Value, bias: Value | None, groups: in
     """weight [F, C / groups, kernel..]."""
     shape = B.shape_of(weight)
     n = len(shape) - 2
-    _check_channels(x, shape[1], groups, n, shape)
+    _check_channels(x, product((shape[1], groups)), groups, n, shape)
     columns = B.permute(b, weight, [*range(2, n + 2), 1, 0])
-    return _apply(b, x, columns, bias, {**window(_kernel(shape[2:]), **attrs), "groups": groups})
+    return _apply(b, x, columns, bias, {**window(shape[2:], **attrs), "groups": groups})
 
 
 def _transposed(
@@ -217,31 +219,25 @@ def _transposed(
     """weight [C, F / groups, kernel..]: the windows of the reversed kernel over x with zeros between its
     elements."""
     channels, width, *sizes = B.shape_of(weight)
-    kernel, n = _kernel(sizes), len(sizes)
+    kernel, n = tuple(sizes), len(sizes)
     for i, extra in enumerate(output_padding):
         if extra >= max(stride[i], dilation[i]):
             raise ShapeError(
                 f"conv_transpose: output_padding is {extra}; it must be smaller than stride {stride[i]} or "
                 f"dilation {dilation[i]}"
             )
-    _check_channels(x, B.divide(channels, groups), groups, n, (channels, width, *sizes))
+    _check_channels(x, channels, groups, n, (channels, width, *sizes))
     parts = B.reshape(b, weight, (groups, B.divide(channels, groups), width, *sizes))
     columns = B.permute(b, parts, [*range(3, n + 3), 1, 0, 2])
     columns = B.reshape(b, columns, (*sizes, B.divide(channels, groups), product((groups, width))))
-    low = tuple(dilation[i] * (kernel[i] - 1) - padding[i] for i in range(n))
-    high = tuple(low[i] + output_padding[i] for i in range(n))
+    low = tuple(simplify(dilation[i] * (kernel[i] - 1) - padding[i]) for i in range(n))
+    high = tuple(simplify(low[i] + output_padding[i]) for i in range(n))
     back = tuple(-d for d in dilation)
     attrs = window(kernel, dilation=back, expansion=stride, low=low, high=high, groups=groups)
     return _apply(b, x, columns, bias, attrs)
 
 
-def _kernel(sizes: Sequence[DimExpr]) -> tuple[int, ...]:
-    if not all(isinstance(size, int) for size in sizes):
-        raise UnsupportedOp(f"convolution: the kernel is {show(tuple(sizes))}; its sizes must be constant")
-    return tuple(int(size) for size in sizes)
-
-
-def _check_channels(x: Value, width: DimExpr, groups: int, n: int, weight: Sequence[DimExpr]) -> None:
+def _check_channels(x: Value, wanted: DimExpr, groups: int, n: int, weight: Sequence[DimExpr]) -> None:
     shape = B.shape_of(x)
     if len(shape) not in (n + 1, n + 2):
         raise ShapeError(
@@ -249,10 +245,10 @@ def _check_channels(x: Value, width: DimExpr, groups: int, n: int, weight: Seque
             f"{show(shape)}"
         )
     channels = shape[-n - 1]
-    if not equal(channels, product((width, groups))):
+    if not equal(channels, wanted):
         raise ShapeError(
             f"Given groups={groups}, weight of size {show(tuple(weight))}, expected input{show(shape)} to "
-            f"have {format_dim(product((width, groups)))} channels, but got {format_dim(channels)} channels "
+            f"have {format_dim(wanted)} channels, but got {format_dim(channels)} channels "
             "instead"
         )
 
@@ -260,29 +256,72 @@ def _check_channels(x: Value, width: DimExpr, groups: int, n: int, weight: Seque
 def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
     """`columns`: the weight as [kernel.., C / groups, F]. f16 and bf16 are computed in f32."""
     n, dtype = len(attrs["kernel"]), B.dtype_of(x)
-    if dtype not in ("f32", "f16", "bf16"):
-        raise UnsupportedOp(f"convolution: x is {dtype}; it must be f32, f16 or bf16 (cast it)")
+    if dtype == "bool":
+        raise UnsupportedOp("convolution: x is bool; cast it to a number's dtype")
     if not B.dtype_of(columns) == dtype or (bias is not None and B.dtype_of(bias) != dtype):
         raise ShapeError(f"convolution: x is {dtype}; weight and bias must be too")
     unbatched = len(B.shape_of(x)) == n + 1
-    x = B.cast_to(b, B.add_axis(b, x, 0) if unbatched else x, "f32")
-    *_, width = B.shape_of(columns)
-    rows = B.reshape(b, B.cast_to(b, columns, "f32"), (product(B.shape_of(columns)[:-1]), width))
+    kind = dtype if dtype not in ("f16", "bf16") else "f32"
+    x = B.cast_to(b, B.add_axis(b, x, 0) if unbatched else x, kind)
+    columns = B.cast_to(b, columns, kind)
     _check_sizes(b, B.shape_of(x)[2:], attrs)
-    result = b.one("conv", B.permute(b, x, [0, *range(2, n + 2), 1]), rows, **attrs)
+    x = B.permute(b, x, [0, *range(2, n + 2), 1])
+    if kind == "f32" and all(isinstance(size, int) for size in attrs["kernel"]):
+        *taps, width = B.shape_of(columns)
+        result = b.one("conv", x, B.reshape(b, columns, (product(taps), width)), **attrs)
+    else:
+        result = _by_patches(b, x, columns, attrs)
     if bias is not None:
-        result = add(b, result, B.cast_to(b, bias, "f32"))
+        result = add(b, result, B.cast_to(b, bias, kind))
     result = B.permute(b, B.cast_to(b, result, dtype), [0, n + 1, *range(1, n + 1)])
     return B.drop_axis(b, result, 0) if unbatched else result
+
+
+def _by_patches(b: Builder, x: Value, columns: Value, attrs: dict[str, Any]) -> Value:
+    """As the op `conv`, for kernels whose sizes only calls tell and for other dtypes than f32: the patches
+    are gathered axis by axis, then multiplied."""
+    n, groups, batch = len(attrs["kernel"]), attrs["groups"], B.shape_of(x)[0]
+    *kernel, depth, width = B.shape_of(columns)
+    sizes = out_sizes(B.shape_of(x)[1:-1], attrs)
+    for i in range(n):  # an axis becomes two: positions and taps
+        x = _patches(b, x, 1 + 2 * i, sizes[i], {name: attrs[name][i] for name in PER_AXIS})
+    x = B.reshape(b, x, (*B.shape_of(x)[:-1], groups, depth))
+    positions, taps = range(1, 2 * n, 2), range(2, 2 * n + 1, 2)
+    rows, count = product((batch, *sizes)), product((*kernel, depth))
+    x = B.permute(b, x, [2 * n + 1, 0, *positions, *taps, 2 * n + 2])
+    weights = B.reshape(b, columns, (count, groups, B.divide(width, groups)))
+    result = matmul(b, B.reshape(b, x, (groups, rows, count)), B.permute(b, weights, [1, 0, 2]))
+    return B.reshape(b, B.permute(b, result, [1, 0, 2]), (batch, *sizes, width))
+
+
+def _patches(b: Builder, x: Value, axis: int, size: DimExpr, attrs: dict[str, Any]) -> Value:
+    """Return x with an axis of positions of the result, `size`, and one of taps instead of an axis."""
+    kernel, dilation, spread = attrs["kernel"], attrs["dilation"], attrs["expansion"]
+    first = B.pointwise(b, "mul", B.iota(b, size, 0, 2), attrs["stride"])
+    tap = B.iota(b, kernel, 1, 2)
+    if dilation < 0:
+        tap = B.pointwise(b, "sub", simplify(kernel - 1), tap)
+    places = B.pointwise(b, "add", first, B.pointwise(b, "mul", tap, abs(dilation)))
+    places = B.pointwise(b, "sub", places, attrs["low"])
+    length, shape = B.shape_of(x)[axis], [1] * (len(B.shape_of(x)) + 1)
+    inside = B.pointwise(b, "eq", B.pointwise(b, "mod", places, spread), 0)
+    places = B.pointwise(b, "floordiv", places, spread)
+    for relation, bound in (("ge", 0), ("lt", length)):
+        inside = B.pointwise(b, "and", inside, B.pointwise(b, relation, places, bound))
+    last = B.pointwise(b, "maximum", B.full(b, simplify(length - 1), "i64"), 0)
+    safe = B.pointwise(b, "minimum", B.pointwise(b, "maximum", places, 0), last)
+    found = b.one("gather", x, safe, axis=axis)
+    shape[axis : axis + 2] = [size, kernel]
+    return B.where(b, B.reshape(b, inside, shape), found, B.full(b, 0, B.dtype_of(x)))
 
 
 def _check_sizes(b: Builder, sizes: Sequence[DimExpr], attrs: dict[str, Any]) -> None:
     """Append guards that the padded image is as large as the kernel; where it never is, `conv` says so."""
     for i, size in enumerate(sizes):
-        reach = abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1
+        reach = simplify(abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1)
         extent = simplify((size - 1) * attrs["expansion"][i] + 1 + attrs["low"][i] + attrs["high"][i])
-        if not isinstance(extent, int):
-            condition = sympy.Ge(extent, reach)
+        if not isinstance(extent, int) or not isinstance(reach, int):
+            condition = sympy.Ge(sympy.sympify(extent), reach)
             message = f"convolution: axis {i} of the padded input is shorter than the kernel, {reach}"
             add_guard(b, condition, message)
 
@@ -305,8 +344,9 @@ def conv(
     elif padding == "same":
         if stride != (1,) * n:
             raise ShapeError("conv: padding='same' is not supported for strided convolutions")
-        total = [d * (k - 1) for d, k in zip(dilation, _kernel(B.shape_of(weight)[2:]), strict=True)]
-        low, high = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        total = [simplify(d * (k - 1)) for d, k in zip(dilation, B.shape_of(weight)[2:], strict=True)]
+        low = tuple(B.divide(t, 2) for t in total)
+        high = tuple(simplify(t - part) for t, part in zip(total, low, strict=True))
     else:
         low = high = (0,) * n
     return _forward(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=low, high=high)

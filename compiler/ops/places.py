@@ -152,6 +152,22 @@ def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None
     return B.reshape(b, found, [output_size])
 
 
+def tensor_split(b: Builder, x: Value, indices: Value, dim: int = 0) -> tuple[Value, ...]:
+    """x cut along an axis before each of the places that a tensor tells."""
+    axis = B.axis_of("tensor_split", dim, len(B.shape_of(x)))
+    if len(B.shape_of(indices)) != 1 or not isinstance(B.shape_of(indices)[0], int):
+        raise UnsupportedOp("tensor_split: the number of parts depends on data; give a constant number")
+    length, count = B.shape_of(x)[axis], B.shape_of(indices)[0]
+    places = B.where(b, B.pointwise(b, "lt", indices, 0), B.pointwise(b, "add", indices, length), indices)
+    places = B.pointwise(b, "minimum", B.pointwise(b, "maximum", places, 0), length)
+    ends = B.concat(b, [places, B.full(b, length, "i64", (1,))], 0)
+    starts = B.concat(b, [B.full(b, 0, "i64", (1,)), places], 0)
+    sizes = B.pointwise(b, "maximum", B.pointwise(b, "sub", ends, starts), 0)
+    found = [size_of(b, B.take(b, sizes, 0, i, 1)) for i in range(int(count) + 1)]
+    first = [size_of(b, B.take(b, starts, 0, i, 1)) for i in range(int(count) + 1)]
+    return tuple(B.take(b, x, axis, start, size) for start, size in zip(first, found, strict=True))
+
+
 # Unique elements ----------------------------------------------------------------------------------
 
 
@@ -248,6 +264,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.nonzero_static.default",), nonzero_static),
     Composite(("aten.masked_select.default",), masked_select),
     Composite(("aten.masked_scatter.default",), masked_scatter),
+    Composite(("aten.tensor_split.tensor_indices_or_sections",), tensor_split),
     Composite(("aten._unique2.default",), unique),
     Composite(("aten.unique_consecutive.default",), unique_consecutive),
     Composite(("aten.searchsorted.Tensor", "aten.searchsorted.Scalar"), searchsorted),

@@ -20,6 +20,7 @@ from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .gather import merged_index, size_of, without_masks, wrapped
 from .rules import COMPUTE, Attrs, Shape, Types, check_axis, check_dtype, show, tensors
+from .views import strided_places
 
 
 def _infer_scatter(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -162,6 +163,17 @@ def scatter_src(b: Builder, x: Value, dim: int, index: Value, src: Value, *, red
     axis = B.axis_of("scatter", dim, len(B.shape_of(x)))
     mode = mode_of(reduce, B.dtype_of(x)) if reduce else "set"
     return _along(b, x, axis, index, src, mode)
+
+
+def as_strided_scatter(
+    b: Builder, x: Value, src: Value, size: Sequence[DimExpr], stride: Sequence[DimExpr], offset: Any = None
+) -> Value:
+    """x, which lies in memory row by row, with src at places of its own strides."""
+    shape = B.shape_of(x)
+    places = B.reshape(b, strided_places(b, size, stride, offset), [B.product(size)])
+    values = B.reshape(b, B.expand(b, B.cast_to(b, src, B.dtype_of(x)), size), [B.product(size)])
+    line = scatter(b, B.reshape(b, x, [B.product(shape)]), places, values, 0, "set")
+    return B.reshape(b, line, shape)
 
 
 def scatter_value(b: Builder, x: Value, dim: int, index: Value, value: Any, *, reduce: str = "") -> Value:
@@ -388,6 +400,7 @@ def one_hot(b: Builder, index: Value, num_classes: Any = -1) -> Value:
 
 
 COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.as_strided_scatter.default",), as_strided_scatter),
     Composite(("aten.scatter.src", "aten.scatter.reduce"), scatter_src),
     Composite(("aten.scatter.value", "aten.scatter.value_reduce"), scatter_value),
     Composite(("aten.scatter_add.default",), scatter_add),

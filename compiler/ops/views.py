@@ -14,6 +14,7 @@ from ..ir import Builder, Value
 from ..ranges import always_at_most
 from ..types import TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .rules import Attrs, Types, check_axis, check_same_size, show, tensors
 
@@ -353,6 +354,10 @@ def _parts(b: Builder, op: str, total: DimExpr, size: DimExpr) -> list[DimExpr]:
     if size == 0:
         return [0]
     count = B.divide(total + size - 1, size)
+    if not isinstance(count, int) and b.n_results is not None:
+        message = f"{op}: the model was traced with {b.n_results} parts, which these sizes do not give"
+        add_guard(b, sympy.Eq(sympy.sympify(count), b.n_results), message)
+        count = b.n_results
     if not isinstance(count, int):
         raise UnsupportedOp(
             f"{op}: cutting {format_dim(total)} into parts of {format_dim(size)} gives a number of "
@@ -414,6 +419,34 @@ def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
     return B.windows(b, x, axis, size, step, count)
 
 
+def strided_places(b: Builder, size: Sequence[DimExpr], stride: Sequence[DimExpr], offset: Any) -> Value:
+    """Return the places in memory of a tensor of those strides."""
+    places = B.full(b, 0 if offset is None else offset, "i64", size)
+    for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
+        if not B.is_one(length):
+            place = B.pointwise(b, "mul", B.iota(b, length, axis, len(size)), step)
+            places = B.pointwise(b, "add", places, place)
+    return B.expand(b, places, size)
+
+
+def as_strided(
+    b: Builder, x: Value, size: Sequence[DimExpr], stride: Sequence[DimExpr], storage_offset: Any = None
+) -> Value:
+    """The elements of x, which lies in memory row by row, at places of its own strides."""
+    line = B.reshape(b, x, [product(B.shape_of(x))])
+    places = B.reshape(b, strided_places(b, size, stride, storage_offset), [product(size)])
+    return B.reshape(b, b.one("gather", line, places, axis=0), size)
+
+
+def resize(b: Builder, x: Value, size: Sequence[DimExpr], **_: Any) -> Value:
+    """The first elements of x in another shape; the contents of what is beyond are open."""
+    before, after = product(B.shape_of(x)), product(size)
+    line = B.reshape(b, x, [before])
+    if not always_at_most(after, before, b.graph.symbols):
+        line = B.pad(b, line, [(0, at_least(b, simplify(after - before), 0))])
+    return B.reshape(b, B.take(b, line, 0, 0, after), size)
+
+
 def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """x itself: values are immutable here and memory formats are the compiler's business."""
     return x
@@ -446,6 +479,8 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.copy.default",), copy),
     Composite(("aten.diagonal.default",), diagonal),
     Composite(("aten.unfold.default",), unfold),
+    Composite(("aten.as_strided.default", "aten.as_strided_copy.default"), as_strided),
+    Composite(("aten.resize.default",), resize),
     Composite(
         (
             "aten.alias.default",
