@@ -12,8 +12,9 @@ from itertools import product as combinations
 from typing import Any, NamedTuple, cast
 
 from ..dims import DimExpr, equal, format_dim, product, simplify
-from ..errors import UnsupportedOp
+from ..errors import DtypeError, UnsupportedOp
 from ..ir import Builder, Value
+from ..promotion import is_float
 from ..ranges import MOST_SCALED, scaled
 from . import build as B
 from .declare import Composite
@@ -159,8 +160,13 @@ def _interpolate(
     corners: bool,
     scales: Sequence[float | None],
 ) -> Value:
-    """Interpolate the last axes one after the other, in f32 for f16 and bf16."""
+    """Interpolate the last axes one after the other, in f32 for f16 and bf16. Raises DtypeError for u8."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
+    if not is_float(dtype):
+        raise DtypeError(
+            f"interpolate: the dtype is {dtype}, for which PyTorch rounds the weights to 16 bits and the "
+            "values after each axis; cast to f32 first"
+        )
     for axis, (new, given) in enumerate(zip(sizes, scales, strict=True), rank - len(sizes)):
         old = B.shape_of(x)[axis]
         if equal(old, new) and (corners or given in (None, 1.0) or taps_of is _linear_taps):
