@@ -16,6 +16,7 @@ What cannot be compiled runs in PyTorch: operator by operator, or, with one warn
 
 from __future__ import annotations
 
+import operator
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from torch._guards import TracingContext
 from .build import build_program, run_passes
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
+from .compiler.frontends.fx_nodes import schema_arguments
 from .compiler.frontends.layout import memory_order, restored
 from .executable import check_strategy, executable_of
 from .specialise import check_compiler, open_store
@@ -88,6 +90,7 @@ def _compile(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Options, is_inference: bool
 ) -> Callable[[list[Any]], list[Any]]:
     """Return the function of one functional graph of AOTAutograd's: it takes a list, which it empties."""
+    name_attention(module.graph)
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []  # we write to no saved tensor: backward may run again
@@ -99,6 +102,25 @@ def _compile(
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def name_attention(graph: torch.fx.Graph) -> None:
+    """Call attention by its general name where only the result of the CPU's implementation is used, not what
+    its gradient needs as well."""
+    target = aten._scaled_dot_product_flash_attention_for_cpu.default
+    for node in graph.find_nodes(op="call_function", target=target):
+        results = list(node.users)
+        if not all(user.target is operator.getitem and user.args[1] == 0 for user in results):
+            continue
+        q, k, v, dropout, is_causal, mask, scale = schema_arguments(node)
+        with graph.inserting_before(node):
+            args = (q, k, v, mask, dropout, is_causal)
+            named = graph.call_function(aten.scaled_dot_product_attention.default, args, {"scale": scale})
+        for result in results:
+            named.meta = result.meta
+            result.replace_all_uses_with(named)
+            graph.erase_node(result)
+        graph.erase_node(node)
 
 
 def _weights() -> tuple[int, ...]:

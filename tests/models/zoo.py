@@ -1,26 +1,30 @@
 """Families of models at dynamic shapes, with random weights: what each needs, and how far it is from eager.
 
-    python -m tests.models.zoo [NAME ...] [--page docs/models.md] [--verbose]
+    python -m tests.models.zoo [NAME ...] [--page docs/models.md]
 
-`MODELS` is the table. Tests compile the small ones of it; `make models` compiles all and writes the page.
+`MODELS` is the table. Tests compile the small ones of it; `make models` compiles all, each in a process of
+its own and through both doors, and writes the page.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from time import process_time
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.export import Dim
 from torch.utils._pytree import tree_leaves
 
 import shapevm
+from shapevm import dynamo
 
 from . import sequences, vision
 
@@ -49,15 +53,36 @@ class Model:
     automatic: tuple[str, ...] = ()
 
 
+@dataclass
+class Stopwatch:
+    """Processor seconds of compiling, by stage: torch.export's own, what turns its program into kernel specs,
+    and generic kernels. It is what `shapevm.compile` calls as work goes on."""
+
+    export: float = 0.0
+    lowering: float = 0.0
+    kernels: float = 0.0
+    _stage: str = ""
+    _since: float = field(default_factory=process_time)
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Note that `stage` begins, or, of a pass, has ended."""
+        now = process_time()
+        if self._stage:
+            setattr(self, self._stage, getattr(self, self._stage) + now - self._since)
+        known = {"export": "export", "kernels": "kernels", "check sizes 0 and 1": ""}
+        self._stage, self._since = known.get(stage, "lowering"), now
+
+
 @dataclass(frozen=True)
 class Report:
-    """What became of a model: the operators that PyTorch is called for, by name; the kernels; the greatest
-    difference to eager as a part of the greatest output; seconds of compiling, torch.export's included."""
+    """What became of a model: the operators that PyTorch is called for, by name; its programs and their
+    kernels; the greatest difference to eager as a part of the greatest output; the time of compiling."""
 
     fallbacks: tuple[str, ...]
+    n_programs: int
     n_kernels: int
     difference: float
-    seconds: float
+    time: Stopwatch = field(default_factory=Stopwatch)
 
 
 def dynamic_shapes(model: Model) -> Any:
@@ -113,15 +138,33 @@ def made(model: Model) -> torch.nn.Module:
 def judged(model: Model) -> Report:
     """Compile a model, compare it with eager at its shapes, and say what it took: generic code at all,
     exact code at the last."""
-    module = made(model)
-    start = time.perf_counter()
-    with compiled(model, module, strategy="generic") as exe:
-        seconds = time.perf_counter() - start
+    module, time = made(model), Stopwatch()
+    with compiled(model, module, strategy="generic", progress=time) as exe:
         difference = max(differs(module, exe, model.inputs(**sizes)) for sizes in model.shapes)
         differs(module, exe.using("jit"), model.inputs(**model.shapes[-1]))
         fallbacks = tuple(sorted(exe.machine.externs))
-        n_kernels = len(exe.machine.kernels)
-    return Report(fallbacks, n_kernels, difference, seconds)
+        return Report(fallbacks, 1, len(exe.machine.kernels), difference, time)
+
+
+def judged_by_dynamo(model: Model) -> Report:
+    """The same by `torch.compile`: one graph, from which as many programs are made as PyTorch asks for."""
+    module, programs = made(model), list[shapevm.Executable]()
+    make = dynamo._executable
+
+    def keep(*args: Any) -> shapevm.Executable:
+        programs.append(make(*args))
+        return programs[-1]
+
+    torch._dynamo.reset()
+    with mock.patch.object(dynamo, "_executable", keep), warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("error", "a graph of the model runs in PyTorch")
+        run = torch.compile(
+            module, backend="shapevm", dynamic=True, fullgraph=True, options={"strategy": "generic"}
+        )
+        difference = max(differs(module, run, model.inputs(**sizes)) for sizes in model.shapes)
+    fallbacks = {name for program in programs for name in program.machine.externs}
+    n_kernels = sum(len(program.machine.kernels) for program in programs)
+    return Report(tuple(sorted(fallbacks)), len(programs), n_kernels, difference)
 
 
 def differs(module: torch.nn.Module, exe: Callable[..., Any], given: Mapping[str, Any]) -> float:
@@ -338,36 +381,56 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in options.names or MODELS:
-        try:
-            rows.append(_row(name, judged(MODELS[name])))
-        except Exception as error:  # one model's failure is a row of the page
-            rows.append(f"| {name} | {_failure(error)} | | | |")
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            rows.append(alone.submit(row_of, name).result())
         print(rows[-1], flush=True)
-        gc.collect()
     if options.page:
         Path(options.page).write_text(HEAD + "\n".join(rows) + "\n")
 
 
 HEAD = """# Models
 
-Families of models with random weights (`tests/models/zoo.py`), exported with dynamic batches, sides and
-lengths, compiled once and compared with eager at three shapes, batch 1 among them. The classifiers are
-torchvision's, the others small ones of transformers. Difference: the greatest of all outputs and shapes, as a
-part of the output's greatest magnitude. Seconds: one compilation on one core, `torch.export` included.
-Written by `make models`.
+Families of models with random weights (`tests/models/zoo.py`), compiled with dynamic batches, sides and
+lengths and compared with eager at three shapes, batch 1 among them. The classifiers are torchvision's, the
+others small ones of transformers. Called in PyTorch: operators without a kernel; with none, `shapevm-run`
+runs the program. Difference: the greatest of all outputs and shapes, as a part of the output's greatest
+magnitude. Seconds, of one processor: `torch.export` itself; from its program to kernel specs; the generic
+kernels. Under `torch.compile` (one graph, `dynamic=True`): the programs that PyTorch asked for, which is more
+than one where its guards tell the three shapes apart. Written by `make models`.
 
-| model | called in PyTorch | kernels | difference to eager | seconds |
-| --- | --- | --- | --- | --- |
+| model | called in PyTorch | kernels | difference | export | lowering | generic kernels \
+| torch.compile: called | programs | difference |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
-def _row(name: str, found: Report) -> str:
-    called = ", ".join(found.fallbacks) or "none"
-    return f"| {name} | {called} | {found.n_kernels} | {found.difference:.1e} | {found.seconds:.1f} |"
+def row_of(name: str) -> str:
+    """Return a model's row of the page."""
+    torch.set_num_threads(1)
+    cells = [*_cells(judged, name, _by_export, 6), *_cells(judged_by_dynamo, name, _by_dynamo, 3)]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
-def _failure(error: Exception) -> str:
-    return " ".join(f"fails: {type(error).__name__}: {error}".split())[:300]
+def _cells(
+    judge: Callable[[Model], Report], name: str, show: Callable[[Report], list[str]], n_cells: int
+) -> list[str]:
+    try:
+        return show(judge(MODELS[name]))
+    except Exception as error:  # one model's failure is a row of the page
+        return [" ".join(f"fails: {type(error).__name__}: {error}".split())[:300], *[""] * (n_cells - 1)]
+
+
+def _by_export(found: Report) -> list[str]:
+    seconds = [f"{each:.1f}" for each in (found.time.export, found.time.lowering, found.time.kernels)]
+    return [_called(found), str(found.n_kernels), f"{found.difference:.1e}", *seconds]
+
+
+def _by_dynamo(found: Report) -> list[str]:
+    return [_called(found), str(found.n_programs), f"{found.difference:.1e}"]
+
+
+def _called(found: Report) -> str:
+    return ", ".join(found.fallbacks) or "none"
 
 
 if __name__ == "__main__":

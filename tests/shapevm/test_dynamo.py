@@ -166,6 +166,18 @@ def test_weights_of_inference_mode() -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_attention_without_gradients_is_a_kernel(made: list[Any]) -> None:
+    def attend(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        parts = nn.functional.linear(x, torch.ones(24, 8)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask, scale=0.3).flatten(-2)
+
+    compiled = torch.compile(attend, backend=BACKEND, dynamic=True)
+    for batch, length in ((2, 5), (3, 7)):
+        x, mask = torch.randn(batch, length, 8), torch.ones(length, length).tril() > 0
+        torch.testing.assert_close(compiled(x, mask), attend(x, mask))
+    assert [program.machine.externs for program in made] == [()]
+
+
 # Arguments, results, code -------------------------------------------------------------------------
 
 
