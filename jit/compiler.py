@@ -88,10 +88,18 @@ def kernel_text(
 
 
 @lru_cache(maxsize=MAX_PARTS)
-def _part(name: str, text: str, target: str) -> Blob:
+def _code(name: str, text: str, parts: tuple[tuple[str, Blob], ...], target: str) -> Blob:
     """Return the code of a kernel's part; kernels for other shapes mostly have the same parts."""
     with llvm.create_context() as context, llvm.parse_assembly(_module(text, target), context) as module:
-        return link(target_machine(target).emit_object(module), name)
+        return link(target_machine(target).emit_object(module), name, dict(parts))
+
+
+def _parts(f: Function, target: str) -> dict[str, Blob]:
+    """Return the code of the function's parts, each with that of its own."""
+    return {
+        name: _code(name, part.text(), tuple(_parts(part, target).items()), target)
+        for name, part in f.parts.items()
+    }
 
 
 def _load_dims(f: Function, key: Sequence[int | SizeRange | None]) -> list[Int]:
@@ -127,12 +135,11 @@ def compile_kernel(
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)
     text = _module(f.text(), target)
-    part_texts = [(name, part.text()) for name, part in f.parts.items()]
     written = perf_counter()
     with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
         parsed = perf_counter()
         elf = target_machine(target).emit_object(module)
-    parts = {name: _part(name, part_text, target) for name, part_text in part_texts}
+    parts = _parts(f, target)
     emitted = perf_counter()
     blob = link(elf, ENTRY, parts)
     timings = Timings(written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)

@@ -11,7 +11,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 
@@ -147,13 +147,24 @@ class Function:
             return Value("void", "")
         return self.op(type, text)
 
-    def call_part(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
-        """Call the part of that name; `define` emits its body when it is first called, with `args`' types."""
+    def open_part(self, name: str, *args: Value) -> Function:
+        """Return a new part, a function of parameters like `args`, whose body is still to be written."""
+        part = Function(name, [], self.register_bytes, self.has_tiles)
+        for arg in args:
+            part.parameter(arg)
+        self.parts[name] = part
+        return part
+
+    def parameter(self, like: Value) -> Value:
+        """Add a parameter and return it; what is known of `like` is known of it."""
+        self.params.append(replace(like, name=f"%p{len(self.params)}"))
+        return self.params[-1]
+
+    def call_part(self, name: str, define: Callable[[Function], None] | None, *args: Value) -> None:
+        """Call the part of that name; `define` (None: it is open) emits its body when it is first called."""
         if name not in self.parts:
-            params = [(arg.type, f"p{i}") for i, arg in enumerate(args)]
-            part = Function(name, params, self.register_bytes, self.has_tiles)
-            define(part)
-            self.parts[name] = part
+            assert define is not None
+            define(self.open_part(name, *args))
         self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
 
     def _signature(self) -> str:
@@ -168,13 +179,20 @@ class Function:
 
     def whole_text(self) -> str:
         """Return the function with its declarations and its parts."""
-        functions = [*self.parts.values(), self]
+        functions = list(self._all().values())
         declarations = {name: text for f in functions for name, text in f.declarations.items()}
         lines = sorted(declarations.values())
         for f in functions:
             linkage = "" if f is self else "internal "
             lines += [f"define {linkage}{f._signature()} #0 {{", "entry:", *f.lines, "  ret void", "}"]
         return "\n".join(lines) + "\n"
+
+    def _all(self) -> dict[str, Function]:
+        """Return the parts, those of parts too, and the function itself, by name."""
+        found: dict[str, Function] = {}
+        for part in self.parts.values():
+            found |= part._all()
+        return {**found, self.name: self}
 
     # i64 arithmetic with folding
     def i64(self, x: Int) -> Value:
