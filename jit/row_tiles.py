@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from .bodies import LANES
 from .llvm import Function, Int, Value
 from .microkernel import (
+    FEW_ROWS,
     PANEL,
     VECTOR,
     MicroKernels,
@@ -67,6 +68,7 @@ class RowTiles:
         self.f, self.dtype = f, dtype
         self.m, self.block, self.k, self.width = m, block, k, width
         self.most, self.vectors = tile.rows, tile.vectors
+        self.is_tall = tile.rows > FEW_ROWS  # sums fill the registers: one more address and they are spilled
 
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
@@ -205,7 +207,7 @@ class RowTiles:
 
         if ahead is None:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
-        elif self.dtype != "f32":
+        elif self.dtype != "f32" or self.is_tall:
             alone()
         elif isinstance(self.m, int):
             n = -(-min(self.m, self.block) // self.most)
