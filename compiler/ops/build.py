@@ -66,12 +66,15 @@ def uniform(x: Value) -> Number | None:
 
 
 def convert_number(value: Number, dtype: str) -> Number:
-    """Return `value` as the Python type that holds a `dtype`; size expressions stay."""
+    """Return `value` as the Python type that holds a `dtype`, negative ones of u8 as PyTorch wraps them; size
+    expressions stay."""
     if isinstance(value, sympy.Expr) and not value.is_number:
         return value
     if dtype == "bool":
         return bool(value)
-    return float(value) if dtype in ("f64", "f32", "f16", "bf16") else int(value)
+    if dtype in ("f64", "f32", "f16", "bf16"):
+        return float(value)
+    return int(value) % 256 if dtype == "u8" and -256 < int(value) < 0 else int(value)
 
 
 def cast_to(b: Builder, x: Value, dtype: str) -> Value:

