@@ -15,7 +15,7 @@ from .vm.sizes import dim_symbols
 
 if TYPE_CHECKING:
     from .executable import Executable
-    from .vm.machine import EntryStats
+    from .vm.machine import EntryStats, SiteStats
 
 STORM_SIZES = 12  # distinct sizes of a dimension from which it may be a storm,
 STORM_SHARE = 0.2  # when this share of its kernels' launches are misses
@@ -99,6 +99,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("tiers", lambda s: ", ".join(f"{tier} {n}" for tier, n in s["tiers"].items())),
     ("hits", lambda s: str(s["hits"])),
     ("misses", lambda s: str(s["misses"])),
+    ("new sizes", lambda s: ", ".join(f"{cause} {n}" for cause, n in s["causes"].items())),
     ("outside", lambda s: str(s["outside"])),
     ("gain", lambda s: "" if s["gain"] is None else f"{s['gain']:.2f}"),
     ("compile ms", lambda s: _ms(s["compile_ms"])),
@@ -151,6 +152,7 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
             {
                 "kernel": index, "label": info.label, "source": info.source, "state": site.state,
                 "hits": site.hits, "misses": site.misses, "outside": site.outside,
+                "causes": _causes(site, known, program),
                 "tiers": dict(Counter(e.tier for e in entries)),
                 "code_bytes": sum(e.code_bytes for e in entries if e.tier == "exact"),
                 "compile_ms": sum(took.values()),
@@ -173,20 +175,40 @@ def _entry(
     e: EntryStats, known: Sequence[tuple[frozenset[str], bool]], program: Program, took: float | None,
     pays_after: int | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return an entry's data; `because`: the sizes that were new when it was made."""
-    causes = []
-    for position in e.new_dims:
-        names, _ = known[position]
-        inputs = "; ".join(inputs_of(program.inputs, program.symbols, name) for name in sorted(names))
-        what = ", ".join(sorted(names)) or f"n{position}, which depends on data or is fixed"
-        causes.append(f"{what} = {e.dims[position]}" if len(names) < 2 else f"{what}: {e.dims[position]}")
-        causes[-1] += f" ({inputs})" if inputs else ""
-    because = ", ".join(dict.fromkeys(causes))
-    because = because or ("a new combination of sizes" if e.dims else "the first call")
+    """Return an entry's data; `because`: the sizes that were new when it was made, or new together."""
+    causes = [_cause(known[i], i, program, e.dims[i]) for i in e.new_dims or range(len(e.dims))]
+    because = ", ".join(dict.fromkeys(causes)) or "the first call"
+    if causes and not e.new_dims:
+        because = f"the first time together: {because}"
     return {
         "dims": list(e.dims), "tier": e.tier, "state": e.state, "hits": e.hits, "failure": e.failure,
         "compile_ms": took, "pays_after": pays_after, "because": because,
     }  # fmt: skip
+
+
+def _cause(
+    known: tuple[frozenset[str], bool], position: int, program: Program, size: int | None = None
+) -> str:
+    """Return which size a kernel's dim is, with the inputs that it comes from, and its value if that is
+    given."""
+    names = sorted(known[0])
+    inputs = "; ".join(inputs_of(program.inputs, program.symbols, name) for name in names)
+    what = ", ".join(names) or f"n{position}, which depends on data or is fixed"
+    if size is not None:
+        what += f" = {size}" if len(names) < 2 else f": {size}"
+    return f"{what} ({inputs})" if inputs else what
+
+
+def _causes(
+    site: SiteStats, known: Sequence[tuple[frozenset[str], bool]], program: Program
+) -> dict[str, int]:
+    """Return how many misses each size caused by being new; of sizes that were new only together
+    ("together")."""
+    causes: Counter[str] = Counter()
+    for position, count in enumerate(site.by_dim):
+        causes[_cause(known[position], position, program)] += count
+    causes["together"] = site.by_combination
+    return {cause: n for cause, n in causes.items() if n}
 
 
 def inputs_of(inputs: Sequence[Input], symbols: Sequence[Symbol], name: str) -> str:

@@ -1,11 +1,13 @@
 """explain: causes of misses, storms and their bucket tables; the commands about shapes."""
 
+import itertools
 import json
 from collections import Counter
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from shapevm.vm.artifact import read as read_artifact
 from shapevm.vm.program import Symbol
@@ -16,6 +18,22 @@ from shapevm.buckets import cells
 from shapevm.commands import parse_bytes
 from shapevm.explain import suggest
 from shapevm.profiles import read
+
+
+class TwoSizes(torch.nn.Module):
+    def forward(self, x):
+        h = torch.softmax(x, -1) * 2 + x
+        return h, h.sum(-1)
+
+
+@pytest.fixture(scope="module")
+def artifact_of_two(tmp_path_factory):
+    path = tmp_path_factory.mktemp("explain") / "two.svm"
+    n, m = (torch.export.Dim(name, min=1, max=96) for name in "nm")
+    options = {"dynamic_shapes": ({0: n, 1: m},), "strategy": "generic"}
+    with shapevm.compile(TwoSizes(), (torch.randn(3, 5),), **options) as exe:
+        exe.save(path)
+    return path
 
 
 def rows(n):
@@ -45,6 +63,48 @@ def test_causes_and_counts(artifact):
         took = {tuple(e["dims"]): e["compile_ms"] for e in site["entries"]}
         assert took[3,] is None and took[5,] > 0 and site["compile_ms"] == took[5,]
         assert site["code_bytes"] > 0 and site["saved_ms"] is None
+
+
+def test_every_miss_has_its_cause(artifact_of_two):
+    """Along a stream of two sizes: as many misses as entries, and each for what was new when it came."""
+    axes = {"n": "n = {} (axis 0 of x)", "m": "m = {} (axis 1 of x)"}
+    seen, known, expected = {"n": set(), "m": set()}, set(), {}
+    rng = np.random.default_rng(0)
+    with shapevm.load(artifact_of_two, strategy="generic") as exe:
+        for _ in range(200):
+            sizes = dict(zip("nm", rng.integers(1, 24, 2).tolist(), strict=True))
+            new = [axes[s].format(size) for s, size in sizes.items() if size not in seen[s]]
+            if tuple(sizes.values()) not in known:
+                together = [axes[s].format(size) for s, size in sizes.items()]
+                expected[tuple(sizes.values())] = ", ".join(new) or (
+                    "the first time together: " + ", ".join(together)
+                )
+            known.add(tuple(sizes.values()))
+            for s, size in sizes.items():
+                seen[s].add(size)
+            exe(np.ones(tuple(sizes.values()), "f"))
+        sites = [s for s in exe.explain().data["sites"] if len(s["entries"][0]["dims"]) == 2]
+    assert sites
+    for site in sites:
+        assert site["misses"] == len(site["entries"]) == len(known) > 150
+        assert {tuple(e["dims"]): e["because"] for e in site["entries"]} == expected
+        n_together = sum(text.startswith("the first time") for text in expected.values())
+        assert site["causes"] == {
+            "n (axis 0 of x)": 23, "m (axis 1 of x)": 23, "together": n_together
+        }  # fmt: skip
+
+
+def test_misses_are_accounted_for_beyond_the_entries_that_are_kept(artifact_of_two):
+    with shapevm.load(artifact_of_two, strategy="generic") as exe:
+        for n, m in itertools.product(range(1, 97), repeat=2):
+            exe.machine.call([np.ones((n, m), "f")])
+        sites = [s for s in exe.explain().data["sites"] if len(s["entries"][0]["dims"]) == 2]
+    for site in sites:
+        n, m, together = (
+            site["causes"][cause] for cause in ("n (axis 0 of x)", "m (axis 1 of x)", "together")
+        )
+        assert site["misses"] == 96 * 96 > len(site["entries"]) and min(n, m) >= 96
+        assert max(n, m) + together <= site["misses"] <= n + m + together
 
 
 def test_what_exact_code_saved_is_measured(artifact):
