@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
@@ -91,6 +91,10 @@ class Loop:
         self._next = list(values)
 
 
+MAX_WRITTEN = 2048  # parts whose text is remembered, some 20 KB each
+_WRITTEN: dict[tuple[Hashable, ...], Function] = {}
+
+
 class Function:
     """Text of one LLVM function `define void @name(params)`.
 
@@ -160,11 +164,26 @@ class Function:
         self.params.append(replace(like, name=f"%p{len(self.params)}"))
         return self.params[-1]
 
-    def call_part(self, name: str, define: Callable[[Function], None] | None, *args: Value) -> None:
-        """Call the part of that name; `define` (None: it is open) emits its body when it is first called."""
+    def call_part(
+        self,
+        name: str,
+        define: Callable[[Function], None] | None,
+        *args: Value,
+        key: tuple[Hashable, ...] | None = None,
+    ) -> None:
+        """Call the part of that name; `define` (None: it is open) emits its body when it is first called.
+
+        `key`, if given, says all that the body depends on: it is then written once for all functions.
+        """
         if name not in self.parts:
             assert define is not None
-            define(self.open_part(name, *args))
+            whole = (name, key, tuple(arg.type for arg in args), self.register_bytes, self.has_tiles)
+            if key is not None and whole in _WRITTEN:
+                self.parts[name] = _WRITTEN[whole]
+            else:
+                define(self.open_part(name, *args))
+            if key is not None and len(_WRITTEN) < MAX_WRITTEN:
+                _WRITTEN[whole] = self.parts[name]
         self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
 
     def _signature(self) -> str:

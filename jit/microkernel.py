@@ -66,6 +66,10 @@ class Strides:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
         return [x for x in self._all() if isinstance(x, Value)]
 
+    def known(self) -> tuple[int | None, ...]:
+        """Return what is compiled into a micro-kernel, None for what it takes as an argument."""
+        return (self.a_panel, *(None if isinstance(x, Value) else x for x in self._all()))
+
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
@@ -115,7 +119,8 @@ class MicroKernels:
         """
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
         arguments = [a, b, c, ahead, *self.strides.values()]
-        self.f.call_part(name, lambda part: self._define(part, rows, lines, near), *arguments)
+        key = (self.strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near)
+        self.f.call_part(name, lambda part: self._define(part, rows, lines, near), *arguments, key=key)
 
     def _define(self, g: Function, rows: int, lines: int, near: bool) -> None:
         """Emit the micro-kernel's body."""
