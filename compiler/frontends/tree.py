@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils._pytree import TreeSpec
@@ -22,8 +23,8 @@ def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
         constant, value = next(leaves)
         return {"constant": value} if constant else LEAF
     children, kind, context = spec.children(), spec.type, spec.context
-    if kind in (list, tuple):
-        return {kind.__name__: [structure_of(child, leaves) for child in children]}
+    if kind in (list, tuple, torch.Size):  # a Size comes back as the tuple that it is
+        return {"list" if kind is list else "tuple": [structure_of(child, leaves) for child in children]}
     if kind in (dict, OrderedDict, defaultdict):
         keys = context[1] if kind is defaultdict else context
         return _dict(keys, [structure_of(child, leaves) for child in children])
