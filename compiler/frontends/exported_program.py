@@ -17,6 +17,7 @@ import sympy
 import torch
 from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
@@ -101,7 +102,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     table = decomposition_table()
     with _sizes_are_alike(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
-        return program.run_decompositions(table)
+        return _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is
 
 
 def import_program(

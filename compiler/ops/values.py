@@ -14,6 +14,7 @@ from ..errors import DtypeError, ShapeError
 from ..ir import Builder, Value
 from ..promotion import is_float
 from ..types import BOOL, FLOAT, INT, NONE, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
+from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Infer, Op, Sample
 from .rules import COMPUTE, Attrs, Types, check_dtype, scalar, tensor, tensors
@@ -343,6 +344,14 @@ def assert_tensor(b: Builder, x: Value, message: str = "a check of the model fai
     b.apply("guard", b.one("item", condition), message=message)
 
 
+def check_linalg(b: Builder, info: Value, api_name: str, *, is_matrix: bool) -> None:
+    """A guard that all of LAPACK's codes `info` say success."""
+    failed = B.cast_to(b, B.pointwise(b, "ne", info, 0), "i64")
+    total = B.reduce(b, "reduce_sum", failed, range(len(B.shape_of(info))), False)
+    message = f"{api_name}: LAPACK fails, as for a matrix that is singular or not positive definite"
+    b.apply("guard", b.one("item", B.pointwise(b, "eq", total, 0)), message=message)
+
+
 def type_dtype(x: Value) -> str:
     """Return the dtype of a tensor value."""
     return tensor("assert", [x.type], 0).dtype
@@ -354,4 +363,5 @@ COMPOSITES: tuple[Composite, ...] = (
         ("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"), constrain_range
     ),
     Composite(("aten._assert_async.msg", "aten._assert_async.default"), assert_tensor),
+    Composite(("aten._linalg_check_errors.default",), check_linalg),
 )
