@@ -202,6 +202,17 @@ int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {
   return SVM_OK;
 }
 
+int32_t svm_set_function_strategy(svm_program *p, int32_t function, int32_t strategy, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  if (!is_in(function, p->n_functions))
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_set_function_strategy: function %d of %d", function,
+                       p->n_functions);
+  int32_t code = strategy == -1 ? SVM_OK : check_strategy(strategy, error);
+  if (!code) atomic_store(&p->functions[function].own_strategy, strategy + 1);
+  return code;
+}
+
 /* Statistics ----------------------------------------------------------------------------------- */
 
 void svm_get_stats(svm_program *p, svm_stats *stats) {

@@ -234,8 +234,10 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
 
 int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error) {
-  return svm_call_as(p, atomic_load_explicit(&p->strategy, memory_order_relaxed), function, values, n_inputs,
-                     allocator, outputs, n_outputs, error);
+  int is_known = function >= 0 && function < p->n_functions; /* svm_call_as refuses another */
+  int32_t own = is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
+  int32_t strategy = own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
+  return svm_call_as(p, strategy, function, values, n_inputs, allocator, outputs, n_outputs, error);
 }
 
 int32_t svm_call_as(svm_program *p, int32_t strategy, int32_t function, const svm_value *values,

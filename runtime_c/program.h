@@ -23,6 +23,7 @@ typedef struct function {
   uint32_t n_words;
   const svm_file_line *lines;
   uint32_t n_lines;
+  _Atomic int32_t own_strategy; /* of calls by the host: 1 + SVM_STRATEGY_..., 0: the program's */
 } function;
 
 /* A hash table of entries by dims: open addressing, never changed but by filling empty slots. */

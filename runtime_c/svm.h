@@ -241,6 +241,10 @@ int32_t svm_get_threads(void);
 /* Change the strategy; takes effect with entries and plans made from now on. */
 int32_t svm_set_strategy(svm_program *program, int32_t strategy, svm_error *error);
 
+/* Give calls of one function by the host, with all that it calls, a strategy of their own; -1: the program's
+ * again. svm_call_as comes before this, this before svm_set_strategy. */
+int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_t strategy, svm_error *error);
+
 /* Compilation ---------------------------------------------------------------------------------- */
 
 /* A wish for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */

@@ -120,7 +120,10 @@ static void check_misuse(svm_program *p) {
   EXPECT(svm_register_extern(p, "nothing", NULL, NULL, &error) == SVM_ERROR_ARGUMENT);
   EXPECT(!svm_input(p, 2) && !svm_input(p, -1) && !svm_kernel(p, 2) && svm_find_function(p, "add") == 1);
   EXPECT(svm_set_threads(-1, &error) == SVM_ERROR_ARGUMENT &&
-         svm_set_strategy(p, 9, &error) == SVM_ERROR_ARGUMENT);
+         svm_set_strategy(p, 9, &error) == SVM_ERROR_ARGUMENT &&
+         svm_set_function_strategy(p, 0, 9, &error) == SVM_ERROR_ARGUMENT &&
+         svm_set_function_strategy(p, 7, -1, &error) == SVM_ERROR_ARGUMENT &&
+         svm_set_function_strategy(p, 0, -1, NULL) == SVM_OK);
 }
 
 /* Interpreted calls ---------------------------------------------------------------------------- */

@@ -210,6 +210,21 @@ class Executable:
         have the same bits. Raises ArgumentError for an unknown strategy."""
         return Using(self, check_strategy(strategy))
 
+    def set_strategy(self, strategy: str | None, function: str | None = None) -> None:
+        """Change the strategy (None: the setting's) of all calls; or of those of one function of the program
+        (None: the program's again), of which "main" is what a call of this object runs. A single call's
+        (`using`) comes before a function's, that before the program's.
+
+        Raises ArgumentError for an unknown strategy or function.
+        """
+        own = None if function is not None and strategy is None else check_strategy(strategy)
+        if function is not None:
+            self._machine.set_function_strategy(function, own)
+        else:
+            self._machine.set_strategy(check_strategy(strategy))
+        if own in COMPILING:
+            self.ensure_compiler()
+
     def ensure_compiler(self) -> None:
         """Start specialising if nothing does yet and a compiler is installed."""
         from .specialise import has_compiler, open_store

@@ -300,12 +300,7 @@ class Machine:
 
     def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
-        index = lib.svm_find_function(self._program, name.encode())
-        if index < 0:
-            raise ArgumentError(
-                f"the program has no function {name!r}; it has {', '.join(f.name for f in self.functions)}"
-            )
-        return self._call(args, index)
+        return self._call(args, self._function(name))
 
     @property
     def is_open(self) -> bool:
@@ -481,6 +476,23 @@ class Machine:
         """
         error = ffi.new("svm_error *")
         check(lib.svm_set_strategy(self._program, strategy_code(name), error), error)
+
+    def set_function_strategy(self, function: str, name: str | None) -> None:
+        """Give calls of one function by the host a strategy of their own, None: the program's again. Raises
+        ArgumentError for an unknown function or strategy.
+        """
+        error, own = ffi.new("svm_error *"), -1 if name is None else strategy_code(name)
+        index = self._function(function)
+        check(lib.svm_set_function_strategy(self._program, index, own, error), error)
+
+    def _function(self, name: str) -> int:
+        """Return a function's index. Raises ArgumentError for an unknown one."""
+        index = int(lib.svm_find_function(self._program, name.encode()))
+        if index < 0:
+            raise ArgumentError(
+                f"the program has no function {name!r}; it has {', '.join(f.name for f in self.functions)}"
+            )
+        return index
 
     def installed(self, kernel: int) -> Iterator[bytes]:
         """Yield the code objects that were installed for a kernel-table entry and are still there: their

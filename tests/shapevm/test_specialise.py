@@ -49,6 +49,25 @@ def test_a_failure_is_told_under_jit(artifact, failing):
                 exe(rows(7))
 
 
+def test_strategies_of_programs_functions_and_calls(artifact):
+    def tiers(n, strategy=None):
+        (exe if strategy is None else exe.using(strategy))(rows(n))
+        return {entry.tier for _, entry in exe.stats().entries if entry.dims == (n,)}
+
+    with shapevm.load(artifact, strategy="bucket") as exe:
+        assert tiers(50) == {"generic"} and exe.store is None
+        exe.set_strategy("jit", function="main")
+        assert tiers(51) == {"exact"} and tiers(52, "bucket") == {"generic"}
+        exe.set_strategy(None, function="main")
+        assert tiers(53) == {"generic"} and tiers(54, "jit") == {"exact"}
+        exe.set_strategy("jit")
+        assert tiers(55) == {"exact"}
+        with pytest.raises(shapevm.Error, match="strategy 'fast' is unknown"):
+            exe.set_strategy("fast", function="main")
+        with pytest.raises(shapevm.Error, match="no function 'other'"):
+            exe.set_strategy("jit", function="other")
+
+
 def test_the_code_limit_evicts(artifact, monkeypatch):
     options = executable.machine_options
     monkeypatch.setattr(executable, "machine_options", lambda *a: replace(options(*a), code_bytes_max=LIMIT))

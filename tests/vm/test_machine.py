@@ -523,6 +523,30 @@ def test_unknown_strategy(add: Machine) -> None:
 # Compilation ----------------------------------------------------------------------------------------
 
 
+def test_a_function_has_a_strategy_of_its_own() -> None:
+    def tier(n: int, strategy: str | None = None) -> str:
+        x, z = pair(n)
+        found = m.call([x, z]) if strategy is None else m.call_as(strategy, [x, z])
+        np.testing.assert_array_equal(found[0], x + z + z)
+        return {e.dims: e.tier for e in m.site(0).entries}[n,]
+
+    with load(add_program(), Options(strategy="bucket")) as m:
+        compiler = Compiler(m)
+        try:
+            assert tier(5) == "generic"
+            m.set_function_strategy("main", "jit")
+            assert (tier(6), tier(7, "bucket")) == ("exact", "generic")  # a call's own comes first
+            m.set_function_strategy("main", None)
+            assert tier(8) == "generic"
+        finally:
+            compiler.stop()
+        assert [request.dims for request in compiler.seen] == [(6,)]
+        with pytest.raises(ArgumentError, match="no function 'other'; it has main"):
+            m.set_function_strategy("other", "jit")
+        with pytest.raises(ArgumentError, match="'fast' is unknown"):
+            m.set_function_strategy("main", "fast")
+
+
 class Compiler(threading.Thread):
     """Answers a machine's requests; `failure` answers all of them with it."""
 
