@@ -110,6 +110,14 @@ def polygamma(b: Builder, n: int, x: Value) -> Value:
     return B.in_f32(b, compute, x)
 
 
+def zeta(b: Builder, s: B.Tensorlike, q: B.Tensorlike) -> Value:
+    """Hurwitz's zeta in the common dtype, or f32; in f64 ours loses digits where s is large."""
+    dtype = to_float(B.common_dtype(s, q))
+    if dtype == "f64":
+        raise UnsupportedOp("special_zeta: ours is not exact in f64; cast to f32")
+    return B.pointwise(b, "zeta", s, q, dtype=dtype)
+
+
 def nextafter(b: Builder, x: Value, y: Value) -> Value:
     """The float after x towards y."""
     dtype = B.common_dtype(x, y)
@@ -233,6 +241,9 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.special_spherical_bessel_j0.default",), spherical_bessel_j0),
     *(_binary(overload, op) for overload, op in _BINARY.items()),
     Composite(("aten.polygamma.default",), polygamma),
+    Composite(
+        tuple(f"aten.special_zeta.{kind}" for kind in ("default", "self_scalar", "other_scalar")), zeta
+    ),
     Composite(("aten.nextafter.default",), nextafter),
     Composite(("aten.frexp.Tensor",), frexp),
     Composite(("aten.ldexp.Tensor",), ldexp),
