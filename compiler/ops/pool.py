@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import product as combinations
 from typing import Any, cast
 
@@ -163,11 +163,37 @@ def _max_pool(n: int) -> Callable[..., Value]:
         windows = windows_of(
             b, f"max_pool{n}d", x, each_axis(kernel, n), stride, padding, dilation, ceil_mode
         )
+        if _is_clamped(windows):
+            return reduce(partial(_clamped_maximum, b), windows, x)
         padded = _padded(b, x, windows, lowest(B.dtype_of(x)))
         return _over_windows(b, padded, windows, "maximum", "reduce_max")
 
     expand.__doc__ = f"The maximum of every window of the last {n} axes; NaN wins."
     return expand
+
+
+def _is_clamped(windows: Sequence[Window]) -> bool:
+    """Return True where padded windows of a maximum read the nearest element inside instead, one axis after
+    the other: it is in the window as well, half of which at most is padding, and there is no padded copy."""
+    is_padded = any(window.before != 0 or window.after != 0 for window in windows)
+    is_dense = all(window.dilation == 1 for window in windows)
+    is_alone = all(B.is_one(window.count) for window in windows)
+    return is_padded and is_dense and not is_alone and max(w.size for w in windows) <= MOST_TAPS
+
+
+def _clamped_maximum(b: Builder, x: Value, window: Window) -> Value:
+    """Return the maximum of every window along one axis."""
+    starts = line_of(b, window.count, window.stride, -window.before)
+    last = simplify(B.shape_of(x)[window.axis] - 1)
+    taps = []
+    for offset in range(window.size):
+        place = B.pointwise(b, "add", starts, offset)
+        if offset < window.before:
+            place = B.pointwise(b, "maximum", place, 0)
+        if window.after != 0:
+            place = B.pointwise(b, "minimum", place, last)
+        taps.append(b.one("gather", x, place, axis=window.axis))
+    return reduce(lambda a, c: b.one("maximum", a, c), taps)
 
 
 def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
@@ -241,12 +267,16 @@ def _avg_pool(n: int) -> Callable[..., Value]:
 
         def compute(padded: Value) -> Value:
             total = _over_windows(b, padded, windows, "add", "reduce_sum")
-            return B.pointwise(b, "div", total, divisor(B.dtype_of(total)), dtype=B.dtype_of(total))
+            count = divisor(B.dtype_of(total))
+            if is_float(B.dtype_of(x)):
+                return B.pointwise(b, "div", total, count, dtype=B.dtype_of(total))
+            size = B.pointwise(b, "floordiv", b.one("abs", total), count, dtype=B.dtype_of(total))
+            return B.pointwise(b, "mul", size, b.one("sign", total))  # towards zero
 
-        def divisor(dtype: str) -> B.Tensorlike:
+        def divisor(dtype: str) -> Any:
             counts_vary = ceil_mode or (not count_include_pad and any(each_axis(padding, n)))
             if divisor_override is not None or not counts_vary:
-                return float(divisor_override or product(window.size for window in windows))
+                return divisor_override or product(window.size for window in windows)
             return _n_elements(b, x, windows, count_include_pad, dtype)
 
         return B.in_f32(b, compute, _padded(b, x, windows, 0))
