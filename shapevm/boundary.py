@@ -155,6 +155,6 @@ def _close(ours: Any, theirs: Any, precision: float, is_random: bool) -> bool:
     precision = max(precision, torch.finfo(theirs.dtype).eps) if theirs.dtype.is_floating_point else 0.0
     ours, theirs = ours.double(), theirs.double()
     relative = max(LEAST_RELATIVE, RELATIVE * precision)
-    finite = theirs[theirs.isfinite()].abs() if precision else theirs[:0]
+    finite = theirs[theirs.isfinite()].abs() if precision else theirs.flatten()[:0]
     scale = max(1.0, finite.max().item()) if finite.numel() else 1.0  # sums that cancel err as their terms do
     return bool(torch.allclose(ours, theirs, relative, max(ABSOLUTE, precision) * scale, equal_nan=True))

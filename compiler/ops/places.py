@@ -217,11 +217,29 @@ def unique_consecutive(
     """The elements without those equal to the one before; each one's place in them; the runs' lengths."""
     shape = B.shape_of(x)
     if dim is not None and len(shape) != 1:
-        raise UnsupportedOp("unique_consecutive: dim of a tensor with several axes has no lowering")
+        return _unique_slices(b, x, dim, return_inverse, return_counts)
     values, inverse, counts = _runs(
         b, B.reshape(b, x, [B.product(shape)]), None, return_inverse, return_counts
     )
     return values, B.reshape(b, inverse, shape) if return_inverse else inverse, counts
+
+
+def _unique_slices(
+    b: Builder, x: Value, dim: int, return_inverse: bool, return_counts: bool
+) -> tuple[Value, Value, Value]:
+    """As `unique_consecutive` of the slices of an axis."""
+    shape = B.shape_of(x)
+    axis = B.axis_of("unique_consecutive", dim, len(shape))
+    n, others = shape[axis], [i for i in range(len(shape)) if i != axis]
+    rows = B.reshape(b, B.permute(b, x, [axis, *others]), [n, B.product(shape[i] for i in others)])
+    count_up = b.one("iota", start=0, step=1, length=n, dtype="i64")
+    before = gather(b, rows, B.pointwise(b, "maximum", B.pointwise(b, "sub", count_up, 1), 0), 0)
+    differs = B.reduce(b, "reduce_any", B.pointwise(b, "ne", rows, before), [1], False)
+    run = B.cast_to(b, B.pointwise(b, "or", B.pointwise(b, "eq", count_up, 0), differs), "i64")
+    numbers = B.reshape(b, b.one("scan", B.reshape(b, run, [1, n, 1]), function="sum"), [n])
+    starts, inverse, counts = _runs(b, numbers, None, return_inverse, return_counts)
+    first = b.one("search", *(B.reshape(b, t, [1, B.shape_of(t)[0]]) for t in (numbers, starts)), right=False)
+    return gather(b, x, B.reshape(b, first, [B.shape_of(starts)[0]]), axis), inverse, counts
 
 
 # Searches -----------------------------------------------------------------------------------------

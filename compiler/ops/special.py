@@ -212,23 +212,23 @@ def identity(b: Builder, x: Value) -> Value:
     return x
 
 
-def _triangle(b: Builder, indices: Sequence[np.ndarray], dtype: str | None) -> Value:
-    kind = {None: np.int64, "i64": np.int64, "i32": np.int32}.get(dtype)
+def _triangle(b: Builder, indices: Sequence[np.ndarray], dtype: object) -> Value:
+    name = dtype if isinstance(dtype, str) else "i64"  # the default of PyTorch's schema is a number
+    kind = {"i64": np.int64, "i32": np.int32}.get(name)
     if kind is None:
-        raise DtypeError(f"triangle indices: the dtype is {dtype}; it must be i64 or i32")
-    array = np.ascontiguousarray(np.stack(indices).astype(kind))
-    return b.constant(array, dtype or "i64", "indices")
+        raise DtypeError(f"triangle indices: the dtype is {name}; it must be i64 or i32")
+    return b.constant(np.ascontiguousarray(np.stack(indices).astype(kind)), name, "indices")
 
 
 def tril_indices(
-    b: Builder, rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: object
+    b: Builder, rows: int, columns: int, offset: int = 0, *, dtype: object = None, **_: object
 ) -> Value:
     """The indices of the lower triangle, row by row."""
     return _triangle(b, np.tril_indices(rows, offset, columns), dtype)
 
 
 def triu_indices(
-    b: Builder, rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: object
+    b: Builder, rows: int, columns: int, offset: int = 0, *, dtype: object = None, **_: object
 ) -> Value:
     """The indices of the upper triangle, row by row."""
     return _triangle(b, np.triu_indices(rows, offset, columns), dtype)

@@ -1,0 +1,132 @@
+"""Modes, histograms, segments, bags, pools placed by samples, memory's strides: eager PyTorch's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from shapevm.vm.errors import GuardError
+
+import shapevm
+
+from .test_scatter import check
+from .test_torch import Function, bf16, f32, f64, i64
+
+X = ((("n", 5), f32),)
+FIXED = (((6, 5), f32),)  # torch.export takes no other
+IMAGES = ((("n", 2, 7, 9), f32),)
+INTS = ((("n", 4, 6), i64),)
+EDGES = torch.tensor([-2.0, -0.5, 0.25, 1.0])
+SAMPLES = torch.rand(1, 2, 2, generator=torch.Generator().manual_seed(1))
+BAGS = torch.tensor([0, 2, 2, 5])
+
+
+def bags(mode: str, **options: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        table, places = x[:1].sum(0)[:, None] + torch.arange(5.0), torch.tensor([1, 0, 4, 4, 2, 3])
+        return F.embedding_bag(places, table.to(x.dtype), BAGS, mode=mode, **options)
+
+    return run
+
+
+def segments(reduce: str, **options: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.tensor([2, 0, 3]).expand(x.shape[0], 3)
+        return torch.segment_reduce(x, reduce, lengths=lengths, axis=1, unsafe=True, **options)
+
+    return run
+
+
+def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    samples = SAMPLES.expand(x.shape[0], 2, 2)
+    values, places = torch.ops.aten.fractional_max_pool2d(x, [2, 3], [4, 5], samples)
+    return values, places
+
+
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    values, places = F.max_pool2d(x, 3, 2, return_indices=True)
+    arguments = [3, 3], [2, 2], [0, 0], [1, 1], False
+    return torch.ops.aten.max_pool2d_with_indices_backward(values * 2, x, *arguments, places)
+
+
+CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("mode", lambda x: (x.mode(1)[0], x.mode(-1, keepdim=True)[0], x.mode(2)[0]), INTS),
+    ("mode of floats", lambda x: x.round().mode(1)[0], X),
+    ("histc", lambda x: (torch.histc(x, 7, -1, 1.5), torch.histc(x, 3, -2, 2)), X),
+    ("histogram of edges", lambda x: torch.histogram(x, EDGES)[0], FIXED),
+    ("histogram of weights", lambda x: torch.histogram(x, EDGES, weight=x * x)[0], FIXED),
+    ("histogram of a range", lambda x: torch.histogram(x, 6, range=(-1.0, 2.0)), FIXED),
+    ("embedding_bag sum", bags("sum"), X),
+    ("embedding_bag mean", bags("mean", padding_idx=4), X),
+    ("embedding_bag max", bags("max"), X),
+    ("embedding_bag weights", bags("sum", per_sample_weights=torch.arange(6.0)), X),
+    ("embedding_bag last offset", bags("sum", include_last_offset=True), X),
+    ("segments", lambda x: tuple(segments(kind)(x) for kind in ("sum", "max", "min", "prod", "mean")), X),
+    ("segments begun", lambda x: tuple(segments(kind, initial=2)(x) for kind in ("sum", "max")), X),
+    ("fractional pool", pooled, IMAGES),
+    ("gradient of a pool", gradient, IMAGES),
+    ("antialiased", lambda x: F.interpolate(x, (3, 12), mode="bilinear", antialias=True), IMAGES),
+    ("antialiased cubic", lambda x: F.interpolate(x, (3, 4), mode="bicubic", antialias=True), IMAGES),
+    ("as_strided", lambda x: (x + 0).as_strided((x.shape[0], 3, 2), (5, 1, 2), 0), X),
+    (
+        "as_strided_scatter",
+        lambda x: torch.as_strided_scatter(x, x[:, :2] * 3, (x.shape[0], 2), (5, 2), 0),
+        X,
+    ),
+    ("tensor_split", lambda x: torch.tensor_split(x, torch.tensor([1, 3, 2, -1]), 1), X),
+    ("unique_consecutive of slices", lambda x: torch.unique_consecutive(x // 6, True, True, 1), INTS),
+    ("avg_pool of integers", lambda x: (F.avg_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1)), INTS),
+    ("conv f64", lambda x, w: F.conv1d(x, w, stride=2, padding=1), ((("n", 2, 8), f64), ((3, 2, 3), f64))),
+    ("conv of integers", lambda x, w: F.conv1d(x, w, groups=2), ((("n", 4, 8), i64), ((6, 2, 3), i64))),
+    (
+        "transposed conv f64",
+        lambda x, w: F.conv_transpose1d(x, w, stride=3, padding=1, output_padding=1, dilation=2),
+        ((("n", 2, 8), f64), ((2, 3, 3), f64)),
+    ),
+    (
+        "attention f64",
+        lambda q, k: F.scaled_dot_product_attention(q, k, k * 2, is_causal=True),
+        ((("n", 4, 8), f64), (("n", 6, 8), f64)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=[case[0] for case in CASES])
+def test_counted(name: str, function: Callable[..., Any], specs: tuple[Any, ...]) -> None:
+    check(function, specs, (6, 1, 17), tolerance=5e-6)
+
+
+def test_bags_in_bf16() -> None:
+    check(bags("sum"), ((("n", 5), bf16),), (4, 1), tolerance=2e-2)
+
+
+def test_convolutions_of_any_kernel() -> None:
+    dims = {"h": torch.export.Dim("h", min=4, max=64), "k": torch.export.Dim("k", min=1, max=3)}
+
+    def run(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.conv2d(x, w, stride=2, padding=1), F.conv_transpose2d(x, w, stride=2, dilation=2)
+
+    shapes = ({2: dims["h"]}, {3: dims["k"]})
+    example = torch.randn(2, 3, 8, 9), torch.randn(3, 3, 3, 2)
+    exe = shapevm.compile(Function(run), example, dynamic_shapes=(shapes,), fallback="error")
+    for height, width in ((8, 2), (5, 1), (11, 3)):
+        inputs = torch.randn(2, 3, height, 9), torch.randn(3, 3, 3, width)
+        for ours, wanted in zip(exe(*inputs), run(*inputs), strict=True):
+            torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_must_agree() -> None:
+    dims = [torch.export.Dim(name, min=2, max=64) for name in ("a", "b")]
+    exe = shapevm.compile(
+        Function(lambda x, mask: x.masked_select(mask)),
+        (torch.randn(4), torch.rand(4) > 0.5),
+        dynamic_shapes=(tuple({0: dim} for dim in dims),),
+        fallback="error",
+    )
+    x = torch.arange(3.0)
+    assert exe(x, x > 0).tolist() == [1, 2]
+    with pytest.raises(GuardError, match="masked_select: sizes b and a must be equal"):
+        exe(x, torch.ones(5, dtype=torch.bool))
