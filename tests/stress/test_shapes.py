@@ -102,7 +102,7 @@ def test_forks_in_the_middle(two_sizes):
             child = os.fork()
             if not child:
                 import faulthandler
-                faulthandler.dump_traceback_later(60, exit=True)
+                faulthandler.dump_traceback_later(200, exit=True)
                 run.work("adversarial", 20 + i, 30)
                 os._exit(len(run.report.problems))
             children.append(child)
@@ -112,7 +112,7 @@ def test_forks_in_the_middle(two_sizes):
         print(codes, run.report.problems)
     """)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, two_sizes], capture_output=True, text=True, timeout=240
+        [sys.executable, "-W", "ignore", "-c", script, two_sizes], capture_output=True, text=True, timeout=600
     )
     assert done.stdout == "[0, 0, 0, 0, 0, 0] []\n", done.stdout + done.stderr[-2000:]
 
@@ -128,7 +128,10 @@ def test_processes_that_are_killed_leave_others_alone(two_sizes, tmp_path):
             )
             for j in range(2)
         ]
-        time.sleep(1.5 + 0.37 * i)
+        end = time.monotonic() + 300
+        while not any(tmp_path.glob("??/*")) and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(0.37 * i)
         for worker in workers:
             worker.send_signal(signal.SIGKILL)
             worker.wait()
