@@ -31,7 +31,8 @@ Tile = Callable[..., None]
 
 def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
     """Return a [K, N] weight as `pack_panels` does, each group's columns by themselves, one after another."""
-    return np.concatenate([pack_panels(part) for part in np.split(weight, groups, axis=1)])
+    parts = [pack_panels(part) for part in np.split(weight, groups, axis=1)]
+    return np.concatenate(parts) if groups > 1 else parts[0]
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:

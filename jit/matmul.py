@@ -44,11 +44,12 @@ PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
     """Return a [K, N] weight as [ceil(N / PANEL), K, PANEL], the last panel padded with zeros."""
-    k, n = weight.shape
-    n_panels = -(-n // PANEL)
-    padded = np.zeros((k, n_panels * PANEL), weight.dtype)
-    padded[:, :n] = weight
-    return np.ascontiguousarray(padded.reshape(k, n_panels, PANEL).transpose(1, 0, 2))
+    (k, n), whole = weight.shape, weight.shape[1] // PANEL
+    panels = np.zeros((-(-n // PANEL), k, PANEL), weight.dtype)
+    panels[:whole] = weight[:, : whole * PANEL].reshape(k, whole, PANEL).transpose(1, 0, 2)
+    if n % PANEL:
+        panels[whole, :, : n % PANEL] = weight[:, whole * PANEL :]
+    return panels
 
 
 def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:

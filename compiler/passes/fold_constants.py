@@ -1,6 +1,6 @@
 """Constant folding: nodes whose arguments are all constant are computed when compiling.
 
-Weights' transpositions always fold, however large: they move data once, here, instead of at every call. Other
+Weights' transpositions always fold, however large: they move data once, not at every call. Other
 nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
 folds; it is looked through where something smaller is computed from it. A weight in f16 or bf16 that matrix
 products take in f32 folds as well: its panels are narrow again (`compiler.weights`).
@@ -63,7 +63,8 @@ def _folded(builder: Builder, node: Node) -> Value | None:
     array = _computed(node) if not _is_widened(node) else _widened(node)
     if array is None:
         return None
-    return builder.constant(np.require(array, NUMPY_DTYPES[type.dtype], "C"), type.dtype, _name(node))
+    array = np.asarray(array, NUMPY_DTYPES[type.dtype])  # of a move a view: packing or writing copies it
+    return builder.constant(array, type.dtype, _name(node))
 
 
 def _may_fold(node: Node, type: TensorType) -> bool:
