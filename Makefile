@@ -47,8 +47,8 @@ rebuild: ## only build the C again into the editable install of VENV
 demo: $(BUILT) ## one model at many shapes
 	$(PY) examples/demo.py $(ARGS)
 
-test: $(BUILT) ## every test
-	$(PY) -m pytest tests $(ARGS)
+test: $(BUILT) ## every test, a file of tests to each core
+	$(PY) -m pytest tests -n auto --dist loadfile $(ARGS)
 
 bench: $(BUILT) ## the benchmarks
 	$(PY) benchmarks/run.py $(ARGS)
