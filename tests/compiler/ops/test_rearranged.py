@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from shapevm.compiler.frontends.exported_program import export_model
+
+import shapevm
 
 from .compiled import check
 
@@ -75,3 +78,15 @@ def test_rearranged(name: str, function: Callable[..., Any], specs: Any) -> None
 @pytest.mark.parametrize(("name", "function", "specs"), EDGES, ids=lambda v: v if isinstance(v, str) else "")
 def test_edges(name: str, function: Callable[..., Any], specs: Any) -> None:
     check(function, specs, (6, 4, 17))
+
+
+def test_squeeze_refuses_a_call_that_would_lose_an_axis() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.squeeze(0).squeeze(-1)
+
+    program = export_model(Model(), (torch.ones(3, 4, 1),), None, ({0: torch.export.Dim("n")},))
+    exe = shapevm.compile(program, strategy="generic")
+    assert exe(torch.ones(2, 4, 1)).shape == (2, 4)
+    with pytest.raises(shapevm.Error, match="squeeze: axis 0, of size s0, must not be 1"):
+        exe(torch.ones(1, 4, 1))
