@@ -21,6 +21,7 @@ from shapevm.jit import spec as s
 from shapevm.jit import winograd
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
+from shapevm.jit.depthwise import is_narrow
 from shapevm.jit.execute import Kernel
 from shapevm.jit.winograd_points import LAYOUTS, TAPS
 
@@ -50,7 +51,12 @@ LAYERS = [
     (7, 2048, 512, 1, 1, 1, 2),
     (7, 512, 512, 3, 1, 1, 2),
 ]
-DEPTHWISE = [(56, 96, 96, 3, 1, 96, 1), (56, 144, 144, 3, 2, 144, 1), (14, 384, 384, 3, 1, 384, 1)]
+DEPTHWISE = [
+    (56, 96, 96, 3, 1, 96, 1),
+    (56, 144, 144, 3, 2, 144, 1),
+    (14, 384, 384, 3, 1, 384, 1),
+    (28, 104, 104, 3, 1, 13, 1),
+]
 
 
 def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> s.Matmul:
@@ -85,8 +91,8 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
 
 
 def layout_of(c: int, f: int, kernel: int, stride: int, groups: int) -> str:
-    """Return where the weights lie: in rows for a depthwise convolution."""
-    if groups == c == f:
+    """Return how the weights lie: in rows for narrow groups."""
+    if is_narrow(c, f, groups):
         return "rows"
     return winograd_layout(c, f) if (kernel, stride, groups) == (TAPS, 1, 1) else "panels"
 

@@ -50,10 +50,9 @@ def winograd_layout(channels: int, columns: int) -> str:
 def has_depthwise_kernel(conv: Node) -> bool:
     """Return True for a conv that `jit.depthwise` computes; it reads the weights in place."""
     attrs, (x, weight) = conv.attrs, cast(tuple[Value, Value], conv.args)
-    channels = shape_of(x)[-1]
     is_plain = len(attrs["kernel"]) <= depthwise.AXES and set(attrs["expansion"]) == {1}
-    is_alone = channels == shape_of(weight)[1] == attrs["groups"]
-    return is_plain and min(attrs["dilation"]) > 0 and isinstance(channels, int) and is_alone
+    is_narrow = depthwise.is_narrow(shape_of(x)[-1], shape_of(weight)[1], attrs["groups"])
+    return is_plain and min(attrs["dilation"]) > 0 and is_narrow
 
 
 def is_constant_matrix(value: Value) -> bool:

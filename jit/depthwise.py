@@ -1,14 +1,17 @@
-"""A depthwise Conv: each channel has taps of its own, and vectors lie along the channels.
+"""A Conv of narrow groups, the depthwise one foremost: vectors lie along the channels of several groups.
 
-A tile of the kernel is one line of outputs. It is done a few pixels at a time, whose sums stay in registers:
-each pixel of the image is read once for all taps of its line, not once for each output. Lines of the image
-that do not exist are left out; where columns do not, a table says for every tap where to read, zeros in
-scratch being there for those. The sums of the pixels wait in scratch for the epilogue.
+A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is one line of outputs. It is done
+a few pixels at a time, whose sums stay in registers: each pixel of the image is read once for all taps of its
+line, not once for each output; in groups of more than one channel each channel in turn is spread over its
+group's lanes. Lines of the image that do not exist are left out; where columns do not, a table says for every
+tap where to read, zeros in scratch being there for those. The sums wait in scratch for the epilogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
@@ -24,16 +27,18 @@ NAME = "pixels"  # of the one schedule
 AXES = 2
 
 
+def is_narrow(channels: object, columns: object, groups: int) -> bool:
+    """Return True for groups that this file computes: as many outputs as channels, several to a vector."""
+    if not (isinstance(channels, int) and channels and channels == columns and channels % groups == 0):
+        return False
+    return groups > 1 and channels // groups < LANES and LANES % (channels // groups) == 0
+
+
 def is_depthwise(spec: Conv) -> bool:
     """Return True for a conv that this file computes."""
     window, channels = spec.window, spec.buffers[spec.a].shape[-1]
     is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
-    return (
-        spec.b_layout == "rows"
-        and is_plain
-        and isinstance(channels, int)
-        and channels == spec.n == window.groups
-    )
+    return spec.b_layout == "rows" and is_plain and is_narrow(channels, spec.n, window.groups)
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -60,16 +65,16 @@ class _Depthwise(OverPixels):
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int]) -> None:
         super().__init__(f, spec, sizes, SCHEDULES["6x16"])
-        self.images, *extent, channels = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
+        self.images, *extent, channels = [resolve(size, sizes) for size in spec.buffers[spec.a].shape]
         assert isinstance(channels, int)
         self.channels = channels
         self.padded = -(-channels // LANES) * LANES
-        lines: list[Int] = [1] * (AXES - len(extent))
-        self.height, self.across = [*lines, *extent]
-        self.down, self.along = [*lines, *(resolve(size, sizes) for size in spec.window.out)]
+        self.height, self.across = _two(extent)
+        self.down, self.along = _two([resolve(size, sizes) for size in spec.window.out])
         self.window = _flat(spec.window)
         self.pixels = _pixels(self.along)
         self.epilogue = Epilogue(f, spec, sizes, channels, self.bodies)
+        self.group = channels // spec.window.groups
         self.taps = _Taps(self.window, channels, self.pixels)
         self.zeros = self.sums
         self.table = f.at(self.zeros, "float", self.padded)
@@ -88,7 +93,8 @@ class _Depthwise(OverPixels):
         scratch = ((4 * self.padded * (1 + self.pixels) + table, ()),)
         out = spec.window.out
         tiles = ((spec.buffers[spec.a].shape[0], 1), *(((out[0], 1),) if len(out) == AXES else ()))
-        work = self.padded * (2 * self.window.kernel[0] * self.window.kernel[1] + 8 * len(spec.epilogue))
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        work = self.padded * (2 * taps * self.group + 8 * len(spec.epilogue))
         return Generated(tiles, scratch, ((work, (out[-1],)),), name)
 
     def _some_pixels(self, image: Int, line: Int, x: Int) -> None:
@@ -101,7 +107,9 @@ class _Depthwise(OverPixels):
         first = f.mul(f.add(f.mul(image, self.height), f.add(top, f.mul(lowest, step))), self.across)
         start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(first, self.channels))
         weights = f.at(
-            self.bodies.addresses[self.conv.b], "float", f.mul(lowest, window.kernel[1] * self.channels)
+            self.bodies.addresses[self.conv.b],
+            "float",
+            f.mul(lowest, window.kernel[1] * self.group * self.channels),
         )
         rows = f.i64(f.sub(highest, lowest))
         apart = f.i64(f.mul(f.mul(self.across, self.channels), step))
@@ -126,7 +134,7 @@ class _Depthwise(OverPixels):
 
     def _call(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
         window = self.window
-        kind = "_".join(map(str, (window.kernel[1], window.stride[1], window.dilation[1])))
+        kind = "_".join(map(str, (self.group, window.kernel[1], window.stride[1], window.dilation[1])))
         self.f.call_part(f"{name}_{self.channels}_{self.pixels}_{kind}", define, *args, self.sums)
 
     def _taps_inside(self, top: Int, step: int) -> tuple[Int, Int]:
@@ -153,6 +161,11 @@ class _Depthwise(OverPixels):
             f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
 
 
+def _two(sides: Sequence[Int]) -> tuple[Int, Int]:
+    """Return the sizes of an image of AXES axes, one of fewer being a single line."""
+    return (sides[0], sides[1]) if len(sides) == AXES else (1, sides[0])
+
+
 def _flat(window: Window) -> Window:
     """Return the window over two axes of one over fewer."""
     more = AXES - len(window.kernel)
@@ -167,7 +180,7 @@ class _Taps:
     """The sums of a few pixels of a line over taps: parts, which kernels with the same window share."""
 
     def __init__(self, window: Window, channels: int, pixels: int) -> None:
-        self.channels, self.pixels = channels, pixels
+        self.channels, self.pixels, self.group = channels, pixels, channels // window.groups
         self.kernel, self.stride, self.dilation = window.kernel[1], window.stride[1], window.dilation[1]
         self.columns = (pixels - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
 
@@ -214,19 +227,28 @@ class _Taps:
         """The sums of LANES channels: taps in their order, one fused multiply-add each."""
         totals = [Value(VECTOR, "zeroinitializer")] * self.pixels
         with g.loop(0, rows, carried=totals) as row:
-            line = g.at(g.at(weights, "float", g.mul(row.index, self.kernel * self.channels)), "float", c)
+            rows_of_tap = self.kernel * self.group * self.channels
+            line = g.at(g.at(weights, "float", g.mul(row.index, rows_of_tap)), "float", c)
             known: dict[int, Value] = {}
             totals = list(row.carried)
-            for tap in range(self.kernel):
-                weight = load(g, g.at(line, "float", tap * self.channels), mask)
+            for tap, channel in np.ndindex(self.kernel, self.group):
+                weight = load(g, g.at(line, "float", (tap * self.group + channel) * self.channels), mask)
                 for pixel in range(self.pixels):
                     column = pixel * self.stride + tap * self.dilation
                     if column not in known:
                         known[column] = load(g, at(row.index, column, c), mask)
-                    totals[pixel] = g.call(
-                        VECTOR, f"llvm.fma.v{LANES}f32", known[column], weight, totals[pixel]
-                    )
+                    left = self._spread(g, known[column], channel)
+                    totals[pixel] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, weight, totals[pixel])
             row.next(*totals)
         padded = -(-self.channels // LANES) * LANES
         for pixel, total in enumerate(row.results):
             g.store(total, g.at(g.at(sums, "float", c), "float", pixel * padded), align=4)
+
+    def _spread(self, g: Function, value: Value, channel: int) -> Value:
+        """Return channel number `channel` of each group in all of the group's lanes."""
+        if self.group == 1:
+            return value
+        lanes = ", ".join(f"i32 {lane // self.group * self.group + channel}" for lane in range(LANES))
+        return g.op(
+            VECTOR, f"shufflevector {VECTOR} {value.name}, {VECTOR} poison, <{LANES} x i32> <{lanes}>"
+        )

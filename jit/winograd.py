@@ -266,7 +266,7 @@ def _to_outputs_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors
 
 def _sum(g: Function, row: np.ndarray, given: Sequence[Value]) -> Value:
     """Return the sum of row[i] * given[i] by FMAs; a factor of 1 comes first."""
-    first, *rest = sorted(np.flatnonzero(row), key=lambda i: bool(row[i] != 1))
+    first, *rest = sorted(map(int, np.flatnonzero(row)), key=lambda i: bool(row[i] != 1))
     total = given[first] if row[first] == 1 else _binary(g, "fmul", given[first], splat(g, "f32", row[first]))
     for i in rest:
         total = _fma(g, given[i], splat(g, "f32", row[i]), total)
@@ -301,8 +301,8 @@ def _define_to_points(g: Function, tile: int) -> None:
     side = tile + TAPS - 1
     columns = [_inside(g, g.add(x, j), across) for j in range(side)]
     with g.loop(0, channels, LANES) as c:
-        with g.loop(0, side) as i:
-            row = g.add(y, i.index)
+        with g.loop(0, side) as line:
+            row = g.add(y, line.index)
             is_there = _inside(g, row, height)
             first = g.add(g.mul(row, across), x)
             given = []
@@ -313,12 +313,12 @@ def _define_to_points(g: Function, tile: int) -> None:
                 address = g.op("ptr", f"select i1 {inside}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
                 given.append(g.load(VECTOR, address, align=4))
             for j, value in enumerate(_to_points_along(g, tile, given)):
-                g.store(value, _line(g, passed, g.add(g.mul(i.index, side), j)), align=4)
-        with g.loop(0, side) as j:
-            given = [g.load(VECTOR, _line(g, passed, g.add(j.index, i * side)), align=4) for i in range(side)]
-            for i, value in enumerate(_to_points_along(g, tile, given)):
-                place = g.add(g.mul(g.add(j.index, i * side), apart), c.index)
-                g.store(value, g.at(to, "float", place), align=4)
+                g.store(value, _line(g, passed, g.add(g.mul(line.index, side), j)), align=4)
+        with g.loop(0, side) as pixel:
+            places = [g.add(pixel.index, i * side) for i in range(side)]
+            given = [g.load(VECTOR, _line(g, passed, place), align=4) for place in places]
+            for place, value in zip(places, _to_points_along(g, tile, given), strict=True):
+                g.store(value, g.at(to, "float", g.add(g.mul(place, apart), c.index)), align=4)
 
 
 def _define_to_outputs(g: Function, tile: int) -> None:
@@ -328,22 +328,21 @@ def _define_to_outputs(g: Function, tile: int) -> None:
     side = tile + TAPS - 1
     zero = Value(VECTOR, "zeroinitializer")
     with g.loop(0, used, LANES, carried=[zero]) as v:
-        with g.loop(0, side) as j:
-            places = [g.add(g.mul(g.add(j.index, i * side), apart), v.index) for i in range(side)]
+        with g.loop(0, side) as point:
+            places = [g.add(g.mul(g.add(point.index, i * side), apart), v.index) for i in range(side)]
             given = [g.load(VECTOR, g.at(sums, "float", place), align=4) for place in places]
             for i, value in enumerate(_to_outputs_along(g, tile, given)):
-                g.store(value, _line(g, passed, g.add(j.index, i * side)), align=4)
-        with g.loop(0, tile, carried=v.carried) as i:
-            given = [
-                g.load(VECTOR, _line(g, passed, g.add(g.mul(i.index, side), j)), align=4) for j in range(side)
-            ]
+                g.store(value, _line(g, passed, g.add(point.index, i * side)), align=4)
+        with g.loop(0, tile, carried=v.carried) as row:
+            first = g.mul(row.index, side)
+            given = [g.load(VECTOR, _line(g, passed, g.add(first, j)), align=4) for j in range(side)]
             found = _to_outputs_along(g, tile, given)
             for j, value in enumerate(found):
-                place = g.add(g.mul(g.add(g.mul(i.index, tile), j), wide), v.index)
+                place = g.add(g.mul(g.add(g.mul(row.index, tile), j), wide), v.index)
                 g.store(value, g.at(outputs, "float", place), align=4)
             total = reduce(lambda a, b: _binary(g, "fadd", a, b), found)
-            i.next(_fma(g, total, zero, i.carried[0]))
-        v.next(*i.results)
+            row.next(_fma(g, total, zero, row.carried[0]))
+        v.next(*row.results)
     bad = g.op(vector("i1", LANES), f"fcmp uno {VECTOR} {v.results[0].name}, zeroinitializer")
     bits = g.op(f"i{LANES}", f"bitcast {bad.type} {bad.name} to i{LANES}")
     g.store(g.op("i64", f"zext i{LANES} {bits.name} to i64"), flag, align=8)

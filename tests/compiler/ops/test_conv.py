@@ -37,6 +37,7 @@ CASES: list[Case] = [
     ("pointwise strided", lambda x: F.conv2d(x, weight(5, 4, 1, 1), stride=2), IMAGE),
     ("pointwise padded", lambda x: F.conv2d(x, weight(5, 4, 1, 1), weight(5), padding=1), IMAGE),
     ("groups", lambda x: F.conv2d(x, weight(66, 2, 3, 3), groups=2, padding=1), IMAGE),
+    ("narrow groups", lambda x: F.conv2d(x, weight(16, 8, 3, 3) / 9, weight(16), groups=2), CHANNELS),
     ("depthwise", lambda x: F.conv2d(x, weight(4, 1, 3, 3), weight(4), groups=4, padding=1), IMAGE),
     ("depthwise strided", lambda x: F.conv2d(x, weight(4, 1, 3, 5), groups=4, stride=2, padding=2), IMAGE),
     ("depthwise wider", lambda x: F.conv2d(x, weight(8, 1, 3, 3), groups=4, dilation=2), IMAGE),
