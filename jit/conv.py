@@ -17,7 +17,7 @@ import numpy as np
 
 from . import depthwise, winograd
 from .abi import Generated, check_schedule, resolve
-from .bodies import LANES
+from .bodies import LANES, tail_mask
 from .depthwise import is_depthwise
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
@@ -26,6 +26,7 @@ from .spec import Conv, Size
 from .winograd_points import LAYOUTS
 
 UNROLL = 4  # vectors in one trip of a copy
+SHORT = 2 * LANES  # elements that are copied without a loop
 Tile = Callable[..., None]
 
 
@@ -218,9 +219,22 @@ class Patches:
         """
         f = self.f
         address = f.at(source, "float", f.mul(element, self.channels))
+        if isinstance(count, int) and count <= SHORT:
+            self._copy_short(address, row, inside, count)
+            return
         safe = f.op("ptr", f"select i1 {inside.name}, ptr {address.name}, ptr {source.name}")
         taken = f.op("i64", f"select i1 {inside.name}, i64 {f.i64(count).name}, i64 0")
         f.call_part("copy_or_zero", _define_copy, row, safe, taken, f.i64(count))
+
+    def _copy_short(self, address: Value, row: Value, inside: Value, count: int) -> None:
+        """Emit the copy of a few vectors, in place of a call."""
+        f = self.f
+        bits = f.splat(inside, LANES)
+        for place in range(0, count, LANES):
+            there = tail_mask(f, min(count - place, LANES))
+            mask = f.op(bits.type, f"and {bits.type} {bits.name}, {there.name}")
+            value = load(f, f.at(address, "float", place), mask)
+            f.store(value, f.at(row, "float", place), align=4)
 
 
 def _define_copy(g: Function) -> None:
