@@ -96,7 +96,8 @@ def _binary(overload: str, op: str) -> Composite:
 
 
 def polygamma(b: Builder, n: int, x: Value) -> Value:
-    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x)."""
+    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x). At its poles, where that is infinite,
+    the first derivative is pi^2 / sin(pi x)^2 in the dtype, as PyTorch has it."""
     x = B.cast_to(b, x, to_float(B.dtype_of(x)))
     if n < 0:
         raise UnsupportedOp(f"polygamma: n is {n}; it must be at least 0")
@@ -105,7 +106,12 @@ def polygamma(b: Builder, n: int, x: Value) -> Value:
 
     def compute(v: Value) -> Value:
         factor = float(factorial(n)) if n < 171 else inf
-        return B.pointwise(b, "mul", B.pointwise(b, "zeta", n + 1.0, v), factor if n % 2 else -factor)
+        result = B.pointwise(b, "mul", B.pointwise(b, "zeta", n + 1.0, v), factor if n % 2 else -factor)
+        if n != 1:
+            return result
+        sine = b.one("sin", B.pointwise(b, "mul", v, pi))
+        reflected = B.pointwise(b, "div", pi * pi, B.pointwise(b, "mul", sine, sine))
+        return B.where(b, b.one("isinf", result), reflected, result)
 
     return B.in_f32(b, compute, x)
 

@@ -28,6 +28,10 @@ TYPED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: (x.add(x, alpha=-1), x.index_add(0, x.long(), x, alpha=-2), x.new_full((2,), -5), x < -2),
         (torch.arange(4, dtype=torch.uint8),),
     ),
+    "poles of trigamma": (
+        lambda x: torch.polygamma(1, x),
+        (torch.tensor([-3, -1, 0, 2], dtype=torch.int8),),
+    ),
     "square of bool": (torch.square, (torch.tensor([True, False]),)),
     "promotion before rounding": (
         lambda x, y: (torch.addcmul(x, y, y), torch.addcmul(y, x, x)),
