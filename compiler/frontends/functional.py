@@ -84,11 +84,16 @@ class _Names:
         if is_operator(node) and _changes_memory(node):
             owner = self.first[cast(torch.fx.Node, node.args[0])]
             self.first[node] = owner
-            return owner not in self._shared
+            return owner not in self._shared or _keeps_values(node)
         self.first[node] = node
         if not _makes_fresh(node):
             self._shared |= {node, *(self.first[arg] for arg in node.all_input_nodes)}
         return True
+
+
+def _keeps_values(node: torch.fx.Node) -> bool:
+    """Return True for dropout in evaluation mode."""
+    return overload_of(node) == "aten.dropout_.default" and not schema_arguments(node)[2]
 
 
 def _makes_fresh(node: torch.fx.Node) -> bool:

@@ -44,6 +44,11 @@ def view_before(m: Of, x: torch.Tensor) -> torch.Tensor:
     return row + y
 
 
+def dropout_of_view(m: Of, x: torch.Tensor) -> torch.Tensor:
+    y = m.linear(x)
+    return torch.nn.functional.dropout(y.flatten(), 0.5, training=False, inplace=True).sum() + y
+
+
 def through_view(m: Of, x: torch.Tensor) -> torch.Tensor:
     y = m.linear(x)
     y[0].mul_(2)
@@ -76,7 +81,7 @@ def exported(function: Callable) -> torch.export.ExportedProgram:
     return export_model(Of(function), (torch.randn(3, 4),), None, {"x": {0: BATCH}})
 
 
-@pytest.mark.parametrize("function", [residual, view_after])
+@pytest.mark.parametrize("function", [residual, view_after, dropout_of_view])
 def test_what_nothing_shares_is_renamed(function: Callable) -> None:
     program = exported(function)
     before = str(program.graph)
@@ -95,7 +100,9 @@ def test_what_may_be_shared_is_left_to_torch(function: Callable) -> None:
     assert functional(exported(function)) is None
 
 
-@pytest.mark.parametrize("function", [residual, view_after, view_before, through_view, plain, unknown])
+@pytest.mark.parametrize(
+    "function", [residual, view_after, dropout_of_view, view_before, through_view, plain, unknown]
+)
 def test_values_are_eagers(function: Callable) -> None:
     program = exported(function)
     with shapevm.compile(program, dynamic_shapes={"x": {0: BATCH}}, strategy="generic") as exe:
