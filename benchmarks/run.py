@@ -26,6 +26,7 @@ SECTIONS = {
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",
+    "memory": "Resident memory (each in a process of its own)",
     "compile_time": "What compiling a kernel costs",
     "specialisation": "Specialisation (one core)",
     "shapes": "A million shapes (one core; an hour)",
