@@ -30,6 +30,7 @@ LENGTHS = range(8, 129)
 N_SENTENCES = 400
 BUDGET = 2_000_000  # bytes of code
 N_STREAM_SAMPLES = 24  # of the stream, evenly by length
+N_LENGTHS = 12  # of a second process, evenly among those of the stream
 N_TURNS = 3
 RANGES = [(8, 14), (15, 28), (29, 64), (65, 128)]  # up to 14 rows are one row tile, see jit/microkernel.py
 TIER_LENGTHS = (8, 11, 13, 16, 17, 23, 31, 32, 33, 47, 50, 64, 65, 77, 97, 126, 128)
@@ -70,7 +71,8 @@ def zipf_lengths() -> list[int]:
 
 def second_process(artifact: Path, folder: Path) -> Figure:
     """A process with the shapes of one before it, whose kernels are on disk."""
-    lengths = ",".join(map(str, sorted(set(zipf_lengths()))[:12]))
+    met = sorted(set(zipf_lengths()))
+    lengths = ",".join(map(str, met[:: len(met) // N_LENGTHS]))
     environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", SECOND, str(artifact), lengths]
     found = []
