@@ -51,7 +51,7 @@ def is_proved(b: Builder, condition: Any) -> bool:
     if condition is True or condition == sympy.true:
         return True
     sides = [simplify(arg) for arg in getattr(condition, "args", ())]
-    if len(sides) == 2 and not isinstance(condition, sympy.Eq | sympy.Ne) and _is_far(condition, sides):
+    if isinstance(condition, sympy.Le | sympy.Lt | sympy.Ge | sympy.Gt) and _is_far(condition, sides):
         return True
     if isinstance(condition, sympy.Le | sympy.Ge):
         low, high = sides if isinstance(condition, sympy.Le) else sides[::-1]
