@@ -16,12 +16,12 @@ SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash"
 HEAD = """# Operators
 
 Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on at most {limit} of its
-samples for each dtype, exported, compiled and compared with eager: values within the tolerances of
-`torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own rounding is
-coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is open, and so
-are random numbers. With dynamic sizes every axis of every input is dynamic, and exact kernels must give the
-generic kernels' results. Samples that eager or `torch.export` refuses do not count, nor those whose inputs or
-results are complex, sparse, quantised or of a dtype that is not in the table.
+samples for each dtype (the summary counts them), exported, compiled and compared with eager: values within
+the tolerances of `torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own
+rounding is coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is
+open, and so are random numbers. With dynamic sizes every axis of every input is dynamic. Samples that eager
+or `torch.export` refuses do not count, nor those whose inputs or results are complex, sparse, quantised or of
+a dtype that is not in the table.
 
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
 compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
