@@ -51,7 +51,7 @@ LAYERS = [
     (7, 2048, 512, 1, 1, 1, 2),
     (7, 512, 512, 3, 1, 1, 2),
 ]
-DEPTHWISE = [
+GROUPED = [
     (56, 96, 96, 3, 1, 96, 1),
     (56, 144, 144, 3, 2, 144, 1),
     (14, 384, 384, 3, 1, 384, 1),
@@ -177,5 +177,5 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = [layer for layer in LAYERS + DEPTHWISE if options.only in f"{layer[3]}x{layer[3]}"]
+    chosen = [layer for layer in LAYERS + GROUPED if options.only in f"{layer[3]}x{layer[3]}"]
     main(chosen, options.batch, options.rounds)
