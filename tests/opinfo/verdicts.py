@@ -76,7 +76,7 @@ def judge(cases: Sequence[Case], mode: str) -> list[Verdict]:
 
 def judge_one(op: str, call: Call, mode: str) -> Verdict:
     """Return the verdict of one call."""
-    (((found,),)) = judge_group([Cell(op, "")], [[call]], mode)
+    ((found,),) = judge_group([Cell(op, "")], [[call]], mode)
     return found
 
 
