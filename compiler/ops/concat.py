@@ -145,6 +145,7 @@ def slice_scatter(
     axis = B.axis_of("slice_scatter", dim, len(B.shape_of(x)))
     src = B.cast_to(b, src, B.dtype_of(x))
     first, length = slice_bounds(b, B.shape_of(x)[axis], start, end, step)
+    src = _fitting(b, "slice_scatter", x, src, axis, length)
     if step == 1:
         return B.place(b, x, src, axis, first, length)
     return _strided(b, x, src, axis, first, length, step)
@@ -177,7 +178,14 @@ def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: DimExpr) -
     axis = B.axis_of("select_scatter", dim, len(B.shape_of(x)))
     first = position_of(b, "select_scatter", B.shape_of(x)[axis], index)
     src = B.add_axis(b, B.cast_to(b, src, B.dtype_of(x)), axis)
-    return B.place(b, x, src, axis, first, 1)
+    return B.place(b, x, _fitting(b, "select_scatter", x, src, axis, 1), axis, first, 1)
+
+
+def _fitting(b: Builder, op: str, x: Value, src: Value, axis: int, length: DimExpr) -> Value:
+    """Return `src`, whose sizes must be those of x, but for `length` along an axis, at every call."""
+    for i, size in enumerate(B.shape_of(x)):
+        src = B.of_size(b, op, src, i, length if i == axis else size)
+    return src
 
 
 def diagonal_scatter(
