@@ -131,7 +131,8 @@ def histogram(
 ) -> tuple[Value, Value]:
     """How many elements, or what weight, are in each of so many equal parts of a range; their edges."""
     line = _line(b, "histogram", x)
-    first, last = _ends(b, line, *(range or (0.0, 0.0)), 0.5)
+    low, high = range or (0.0, 0.0)
+    first, last = _ends(b, line, low, high, 0.5)
     dtype = B.dtype_of(x)
     step = B.pointwise(b, "div", B.pointwise(b, "sub", last, first), float(bins))
     up = B.cast_to(b, line_of(b, bins + 1), dtype)

@@ -426,7 +426,7 @@ def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
 
 def strided_places(b: Builder, size: Sequence[DimExpr], stride: Sequence[DimExpr], offset: Any) -> Value:
     """Return the places in memory of a tensor of those strides."""
-    places = B.full(b, 0 if offset is None else offset, "i64", size)
+    places = B.full(b, 0 if offset is None else offset, "i64", tuple(size))
     for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
         if not B.is_one(length):
             place = B.pointwise(b, "mul", B.iota(b, length, axis, len(size)), step)
