@@ -268,6 +268,8 @@ def _try(step: Step, rule: Rule, values: dict[Value, Any]) -> None:
     before = len(nodes)
     try:
         made = [x for x in rule(step) if len(B.shape_of(x)) <= 4]
+        if any(node.op == "guard" for node in nodes[before:]):
+            raise ShapeError("it is not for all sizes")
         found = _evaluate(nodes[before:], values, dict(zip("st", SHAPES[0], strict=True)))
         good = bool(made) and all(_is_good(found[x]) for x in found)
     except (ShapeError, DtypeError, UnsupportedOp):
