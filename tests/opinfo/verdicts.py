@@ -97,7 +97,7 @@ def _is_foreign(x: torch.Tensor) -> bool:
 
 def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
     """Return the verdicts of cases as one program, or one verdict where it does not compile and run. With
-    dynamic sizes the exact tier must give the generic tier's bits."""
+    dynamic sizes the exact tier must give the generic tier's bits, but for random numbers."""
     module = Together([case.call for case in cases])
     tensors = [x for case in cases for x in case.call.tensors]
     try:
@@ -108,7 +108,8 @@ def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
         with settings.scope(threads=1):
             exe = shapevm.compile(program, strategy="generic")
             found = exe(*_copies(tensors))
-            exact = exe.using("jit")(*_copies(tensors)) if mode == "dynamic" else found
+            is_compared = mode == "dynamic" and not _draws(program)
+            exact = exe.using("jit")(*_copies(tensors)) if is_compared else found
     except Exception as error:
         if isinstance(error, shapevm.Error) and not _runs_in_torch(program, tensors):
             return Verdict("skipped", "export: the program does not run in PyTorch")
@@ -190,6 +191,12 @@ def _export(module: Any, tensors: Sequence[torch.Tensor], mode: str) -> Any:
             return export_model(module, tuple(tensors))
         dims = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in tensors)
         return export_model(module, tuple(tensors), None, (dims,))
+
+
+def _draws(program: Any) -> bool:
+    """Whether a program draws random numbers: others at every call."""
+    tags = (getattr(node.target, "tags", ()) for node in program.graph.nodes)
+    return any(torch.Tag.nondeterministic_seeded in found for found in tags)
 
 
 def _runs_in_torch(program: Any, tensors: Sequence[torch.Tensor]) -> bool:
