@@ -269,6 +269,8 @@ def _can_contract(node: Node, group: Group, access: Access) -> bool:
     pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
     if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
         return False
+    if not all(equal(group.domain[cast(int, index.loop)], size) for index, size in pairs):
+        return False  # the root is a slice of it
     if sorted(cast(int, index.loop) for index, _ in pairs) != [
         i for i, size in enumerate(group.domain) if size != 1
     ]:

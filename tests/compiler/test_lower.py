@@ -159,6 +159,15 @@ def test_linear_takes_its_bias_and_activation_along():
     assert spec.batch == () and spec.b_layout == "panels" and spec.n_dims == 1
 
 
+def test_a_slice_of_a_matmul_is_no_epilogue():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, 12, 8)))
+        rows = b.one("slice", linear(b, x, 8, 10, "w"), axis=1, start=0, length=5, step=1)
+        return finish(graph, b.one("gelu", rows, approximate="none"))
+
+    check(build, 2, ["matmul", "nest"])
+
+
 def test_residual_joins_the_matmul_and_layer_norm_follows():
     def build():
         graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
