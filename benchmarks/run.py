@@ -22,7 +22,8 @@ from rich.table import Table
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
-    "vision": "Images: ResNet-50, its layers, torchvision's classifiers (one core, all in one run)",
+    "vision": "ResNet-50 and its layers (one core, all in one run)",
+    "classifiers": "Image classifiers (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",

@@ -1,19 +1,18 @@
-"""Images on one core: ResNet-50 of any batch and side, its layers, and torchvision's classifiers.
+"""Images on one core: ResNet-50 of any batch and side, and its layers.
 
 torch.compile is left out: it compiles for minutes here, and its convolutions are eager's.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from convolutions import GROUPED, LAYERS, Measured, measure
-from measure import Figure, interleaved, median, ratio
-from peers import Item, Runner, check, compared, contestants, missing
+from measure import Figure
+from peers import check, compared, contestants, missing
 from sentences import warm
 
 import shapevm
@@ -22,13 +21,6 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from models import vision
 
 IMAGES = ((1, 224), (1, 160), (1, 288), (4, 192))
-#: Options besides random weights.
-CLASSIFIERS: dict[str, dict[str, Any]] = {
-    "alexnet": {}, "convnext_tiny": {}, "densenet121": {}, "efficientnet_b0": {},
-    "googlenet": {"init_weights": False}, "mnasnet1_0": {}, "mobilenet_v2": {}, "mobilenet_v3_large": {},
-    "regnet_y_400mf": {}, "resnet18": {}, "shufflenet_v2_x1_0": {}, "squeezenet1_1": {}, "vgg11": {},
-}  # fmt: skip
-SIDE = 224
 ROUNDS = 15
 
 
@@ -86,41 +78,11 @@ def name_of(row: Measured) -> str:
     return f"{side}^2 {c}->{f} {kernel}x{kernel}/{stride}"
 
 
-def classifiers() -> list[Figure]:
-    """Each classifier on one image of 224 x 224, against the best of the other runtimes."""
-    found, gains = [], []
-    for name, options in CLASSIFIERS.items():
-        model, item = make(name, **options), {"x": torch.randn(1, 3, SIDE, SIDE)}
-        exe = shapevm.compile(model, (item["x"],), strategy="jit")
-        with contestants(model, exe, item, None, cold=True) as runners:
-            runners["shapevm"] = lambda item, exe=exe: exe(item["x"])
-            runners["eager"] = lambda item, model=model: model(item["x"])
-            check(runners, item)
-            figure, gain = against_the_best(name, runners, item)
-        found.append(figure)
-        gains.append(gain)
-    mean = math.exp(sum(map(math.log, gains)) / len(gains))
-    return [
-        *found,
-        Figure("classifiers: geometric mean; least", f"{mean:.2f}x; {min(gains):.2f}x", "1.2x; 1x"),
-    ]
-
-
-def against_the_best(name: str, runners: dict[str, Runner], item: Item) -> tuple[Figure, float]:
-    """Return the figure of one classifier and how many times faster than the best runtime it is."""
-    times = interleaved({label: lambda run=run: run(item) for label, run in runners.items()}, ROUNDS)
-    peers = [label for label in times if label not in ("shapevm", "eager")] or ["eager"]
-    best = min(peers, key=lambda label: median(times[label]))
-    gain = ratio(times, best, "shapevm")
-    text = ", ".join(f"{label} {median(found) * 1e3:.2f}" for label, found in times.items())
-    return Figure(f"{name} (ms)", f"{text}: {gain:.2f}x the best", "at least 1x"), gain
-
-
 def figures() -> list[Figure]:
     """Return all figures, one core."""
     torch.set_num_threads(1)
     shapevm.set_threads(1)
     with torch.inference_mode():
         if not vision.is_installed():
-            return [*layers(), Figure("ResNet-50 and the classifiers", "torchvision is not installed")]
-        return [*resnet50(), *layers(), *classifiers(), *missing()]
+            return [*layers(), Figure("ResNet-50", "torchvision is not installed")]
+        return [*resnet50(), *layers(), *missing()]
