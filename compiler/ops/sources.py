@@ -248,7 +248,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.arange.default",), arange),
     Composite(("aten.arange.start", "aten.arange.start_step"), arange_step),
     Composite(("aten.scalar_tensor.default",), scalar_tensor),
-    Composite(("aten.to.dtype",), to_dtype),
+    Composite(("aten.to.dtype", "prims.convert_element_type.default"), to_dtype),
     Composite(("aten._to_copy.default", "aten.to.dtype_layout"), to_copy),
     Composite(("aten.to.device",), to_device),
     Composite(("aten.type_as.default", "aten.to.other"), type_as),

@@ -196,6 +196,7 @@ POINTWISE: list[Case] = [
     ),
     ("casts", lambda x: (x.to(i32), x.half(), x.bfloat16(), x.double(), x.bool(), x.to(i8)), X),
     ("type_as", lambda x, y: x.type_as(y), ((("n",), i64), ((1,), f16))),
+    ("convert_element_type", lambda x: torch.ops.prims.convert_element_type(x * 3, i32), X),
 ]
 ACTIVATION_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gelu": F.gelu,
