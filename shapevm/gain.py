@@ -54,7 +54,7 @@ class KernelGain:
 class Gains:
     """Expected gains of a program's kernels. Used by one thread; others may read `known`.
 
-    `specs`: of the kernels, as JSON. Raises whatever compiling raises where generic code has to be compiled.
+    `specs`: of the kernels, as JSON.
     """
 
     def __init__(self, store: KernelStore, specs: Sequence[str]) -> None:
@@ -72,8 +72,13 @@ class Gains:
             self._specs[kernel] = from_json(self._texts[kernel])
         return self._specs[kernel]
 
+    def prepare(self, kernel: int) -> None:
+        """Get a kernel's generic code, without which nothing is expected of it. Raises what compiling raises."""
+        self._gain(kernel)
+
     def per_run_ns(self, kernel: int, dims: Sizes) -> float:
-        """Return the nanoseconds that exact code is expected to save each time the kernel runs."""
+        """Return the nanoseconds that exact code is expected to save each time the kernel runs, once it is
+        prepared."""
         own = self._gain(kernel)
         ratio = own.ratio or self._typical(self.spec(kernel).family)
         return max(0.0, (ratio - 1) * own.model.ns(EXACT, dims))

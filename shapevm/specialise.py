@@ -198,6 +198,7 @@ class Specialiser:
         elif self.gains.is_none(kernel):
             self.machine.decline(kernel, dims)
         else:
+            self.gains.prepare(kernel)
             gone = self.waiting.put((kernel, dims), request.hits)
             if gone is not None:
                 self.machine.decline(*gone, is_for_now=True)
@@ -222,12 +223,12 @@ class Specialiser:
         return True
 
     def _compile(self, kernel: int, dims: tuple[int, ...]) -> None:
-        start, n_compiled = time.monotonic(), self.store.stats.compiled
+        start, n_compiled, was_unlimited = time.monotonic(), self.store.stats.compiled, self._is_unlimited
         record = self.store.record(self.gains.spec(kernel), dims)
         seconds = time.monotonic() - start
         self._note(kernel, dims, seconds)
         self.machine.install(kernel, record)
-        if not self._is_unlimited and self.store.stats.compiled > n_compiled:
+        if not was_unlimited and self.store.stats.compiled > n_compiled:
             self.gains.learn(kernel, dims, record, seconds)
 
     def _note(self, kernel: int, dims: tuple[int, ...], seconds: float) -> None:

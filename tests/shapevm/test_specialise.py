@@ -19,20 +19,31 @@ def rows(n: int) -> np.ndarray:
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Every compilation of an exact kernel fails."""
-    from shapevm.jit.store import KernelStore
+    """Every compilation fails, and there is no cache that could have what others compiled."""
+    from shapevm.jit import store
 
-    def record(self, spec, dims):
+    def compile_kernel(*args, **options):
         raise ValueError("no luck")
 
-    monkeypatch.setattr(KernelStore, "record", record)
+    monkeypatch.setattr(store, "compile_kernel", compile_kernel)
+    with shapevm.settings.scope(cache=False):
+        yield
 
 
-def test_a_failure_does_not_stop_auto(artifact, failing):
+@pytest.fixture
+def cached_at_7(artifact):
+    """What the disk cache holds for 7 rows."""
+    with shapevm.load(artifact, strategy="jit") as exe:
+        exe(rows(7))
+
+
+@pytest.mark.parametrize("wait_seconds", [0, 0.5])  # 0: the budget is lifted before requests are looked at
+def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_seconds):
     with shapevm.load(artifact, strategy="auto") as exe:
         first = exe(rows(7))
         for _ in range(6):
             exe(rows(7))
+        time.sleep(wait_seconds)
         assert exe.wait_until_specialised()
         entries = exe.stats().entries
         assert {(entry.state, entry.tier, entry.failure) for _, entry in entries} == {
@@ -105,9 +116,8 @@ def test_waiting_lifts_the_budget(artifact):
             for _ in range(3):
                 exe(rows(n))
         assert not exe.wait_until_specialised(timeout=0)
-        start = time.monotonic()
-        assert exe.wait_until_specialised()
-        assert exe.stats().tier() == "exact" and time.monotonic() - start < 20
+        assert exe.wait_until_specialised()  # within a minute; the budget would grant 60 ms of that
+        assert exe.stats().tier() == "exact"
 
 
 def test_stores(tmp_path):

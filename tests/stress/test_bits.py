@@ -92,7 +92,7 @@ def test_the_same_bits(programs, threads, stream):
             threads(n)
             assert bits(exe, inputs) == expected, (name, n, sizes)
             assert bits(exe, inputs, "generic") == expected, (name, n, sizes, "generic")
-    assert programs["auto"].wait_until_specialised()
+    assert programs["auto"].wait_until_specialised(timeout=600)
     threads(2)
     assert bits(programs["auto"], inputs) == expected
     tiers = {name: {e.tier for _, e in exe.stats().entries if e.dims} for name, exe in programs.items()}

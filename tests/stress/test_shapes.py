@@ -41,7 +41,7 @@ def test_bits_under_eviction_and_failures(two_sizes, stream):
         run = Run(two_sizes, code_bytes=1)
         try:
             run.work(stream, seed=1, n_calls=60)
-            assert run.exe.wait_until_specialised()
+            assert run.exe.wait_until_specialised(timeout=600)
             report = run.finish()
         finally:
             run.close()
