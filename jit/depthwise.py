@@ -15,7 +15,7 @@ import numpy as np
 
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES
-from .epilogue import Epilogue
+from .epilogue import Epilogue, RowTile
 from .llvm import Function, Int, Value
 from .microkernel import PANEL, SCHEDULES, VECTOR, load, tail
 from .pixels import OverPixels
@@ -52,12 +52,6 @@ def _pixels(across: Int) -> int:
     if not isinstance(across, int):
         return PIXELS
     return min(range(MOST_PIXELS, LEAST_PIXELS - 1, -1), key=lambda n: -(-across // n) * n)
-
-
-def _maximum(f: Function, a: Int, b: Int) -> Int:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    return f.call("i64", "llvm.smax.i64", f.i64(a), f.i64(b))
 
 
 class _Depthwise(OverPixels):
@@ -130,7 +124,7 @@ class _Depthwise(OverPixels):
         count = f.minimum(self.pixels, f.sub(self.along, x))
         columns = None if self.channels % PANEL == 0 else self.channels
         *batch, m0 = self.loops_at(pixel)
-        self.epilogue.emit(batch, m0, count, 0, columns, self.sums, self.padded)
+        self.epilogue.emit(RowTile(batch, m0, count, 0, columns), self.sums, self.padded)
 
     def _call(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
         window = self.window
@@ -143,11 +137,11 @@ class _Depthwise(OverPixels):
 
         def reached(place: Int) -> Value:
             """How many taps lie before `place`."""
-            n = f.udiv(_maximum(f, f.add(f.sub(place, top), step - 1), 0), step)
+            n = f.udiv(f.maximum(f.add(f.sub(place, top), step - 1), 0), step)
             return f.i64(f.minimum(n, taps))
 
         lowest = reached(0)
-        return lowest, _maximum(f, reached(self.height), lowest)
+        return lowest, f.maximum(reached(self.height), lowest)
 
     def _fill(self, start: Value, left: Int, rows: Value, apart: Value) -> None:
         """Emit the table of where the columns of each line begin: [rows, columns]; zeros outside."""

@@ -7,12 +7,23 @@ kernels for other numbers of rows mostly have the same one, and it is compiled o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
 from .microkernel import LINE_BYTES, PANEL, VECTOR, prefetch, unread
 from .spec import Matmul
+
+
+class RowTile(NamedTuple):
+    """Where a row tile of a product lies: `rows` rows from `m0` on, `columns` (None: all) from `n0` on."""
+
+    batch: Sequence[Int]
+    m0: Int
+    rows: Int
+    n0: Int
+    columns: Int | None = None
 
 
 class Epilogue:
@@ -22,68 +33,51 @@ class Epilogue:
         self, f: Function, spec: Matmul, sizes: Sequence[Int], width: int, bodies: BodyEmitter
     ) -> None:
         self.f, self.spec, self.sizes, self.width = f, spec, sizes, width
-        self.here = _Rows(f, spec, bodies)
+        self.here = _Rows(f, spec, bodies, width)
         self.is_part = all(isinstance(size, int) for size in sizes)
 
-    def emit(
-        self,
-        batch: Sequence[Int],
-        m0: Int,
-        rows: Int,
-        n0: Int,
-        columns: Int | None,
-        sums: Value,
-        stride: Int | None = None,
-    ) -> None:
-        """Emit the epilogue of a row tile: its `rows` from `m0` on, its `columns` (None: all) from `n0` on.
-
-        The sums lie in scratch at `sums`, `stride` (None: width) apart.
-        """
+    def emit(self, tile: RowTile, sums: Value, stride: Int | None = None) -> None:
+        """Emit the epilogue of a row tile, whose sums lie in scratch at `sums`, `stride` (None: width)
+        apart."""
         step = self.width if stride is None else stride
         if not self.is_part or isinstance(step, Value):
-            self.here.emit(batch, m0, rows, n0, columns, sums, step, self.width)
+            self.here.emit(tile, sums, step)
             return
+        columns = tile.columns
         passed = [sums] if columns is None or isinstance(columns, int) else [sums, columns]
 
-        def define(r: _Rows, batch: list[Int], m0: Int, rows: Int, n0: Int, given: list[Value]) -> None:
+        def define(r: _Rows, place: RowTile, given: list[Value]) -> None:
             there = given[1] if len(given) > 1 else columns
-            r.emit(batch, m0, rows, n0, there, given[0], step, self.width)
+            r.emit(place._replace(columns=there), given[0], step)
 
         shape = "x" if len(passed) > 1 else columns or "all"
-        self._call(f"epilogue_{shape}_{step}", define, batch, m0, rows, n0, passed)
+        self._call(f"epilogue_{shape}_{step}", define, tile, passed)
 
-    def prefetch(self, batch: Sequence[Int], m0: Int, rows: Int, n0: Int) -> None:
+    def prefetch(self, tile: RowTile) -> None:
         """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
         if not self.here.streamed:
             return
-        if not self.is_part:
-            self.here.prefetch(batch, m0, rows, n0, self.width)
-            return
-
-        def define(r: _Rows, batch: list[Int], m0: Int, rows: Int, n0: Int, given: list[Value]) -> None:
-            r.prefetch(batch, m0, rows, n0, self.width)
-
-        self._call("soon", define, batch, m0, rows, n0, [])
+        if self.is_part:
+            self._call("soon", lambda r, place, _: r.prefetch(place), tile, [])
+        else:
+            self.here.prefetch(tile)
 
     def _call(
         self,
         name: str,
-        define: Callable[..., None],
-        batch: Sequence[Int],
-        m0: Int,
-        rows: Int,
-        n0: Int,
+        define: Callable[[_Rows, RowTile, list[Value]], None],
+        tile: RowTile,
         passed: Sequence[Value],
     ) -> None:
         """Call a part that takes the kernel's own first parameters, a row tile's place and `passed`."""
         f = self.f
-        place = [f.i64(x) for x in (*batch, m0, rows, n0)]
+        place = [f.i64(x) for x in (*tile.batch, tile.m0, tile.rows, tile.n0)]
 
         def body(g: Function) -> None:
-            *at, first, count, column = g.params[3 : 3 + len(place)]
+            *batch, m0, rows, n0 = g.params[3 : 3 + len(place)]
             bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, self.sizes, self.here.n_loop)
-            rows_of_part = _Rows(g, self.spec, bodies)
-            define(rows_of_part, at, first, count, column, g.params[3 + len(place) :])
+            there = _Rows(g, self.spec, bodies, self.width)
+            define(there, RowTile(batch, m0, rows, n0), g.params[3 + len(place) :])
 
         f.call_part(name, body, *f.params[:3], *place, *passed)
 
@@ -91,8 +85,8 @@ class Epilogue:
 class _Rows:
     """Emits rows of an epilogue into one function, the kernel's or a part's."""
 
-    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter) -> None:
-        self.f, self.spec, self.bodies = f, spec, bodies
+    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter, width: int) -> None:
+        self.f, self.spec, self.bodies, self.width = f, spec, bodies, width
         self.m_loop = len(spec.batch)
         self.n_loop = self.m_loop + 1
         self.streamed = [
@@ -104,44 +98,34 @@ class _Rows:
             and instr.index[-1].loop == self.n_loop
         ]
 
-    def prefetch(self, batch: Sequence[Int], m0: Int, rows: Int, n0: Int, width: int) -> None:
+    def prefetch(self, tile: RowTile) -> None:
         """Prefetch what changes with the row and goes along the columns."""
         f = self.f
-        with f.loop(0, rows) as r:
-            at = Position((*batch, f.add(m0, r.index), n0))
+        with f.loop(0, tile.rows) as r:
+            at = Position((*tile.batch, f.add(tile.m0, r.index), tile.n0))
             for i in self.streamed:
                 buffer = self.spec.epilogue[i].buffer
                 assert buffer is not None
                 dtype = DTYPES[self.spec.buffers[buffer].dtype]
                 first = unread(f, self.bodies.addresses[buffer], self.bodies.offset(i, at), dtype.memory)
-                for byte in range(0, width * dtype.bytes, LINE_BYTES):
+                for byte in range(0, self.width * dtype.bytes, LINE_BYTES):
                     prefetch(f, unread(f, first, byte, "i8"), 3)
 
-    def emit(
-        self,
-        batch: Sequence[Int],
-        m0: Int,
-        rows: Int,
-        n0: Int,
-        columns: Int | None,
-        sums: Value,
-        stride: Int,
-        width: int,
-    ) -> None:
-        """Emit the epilogue of `rows` rows: by two vectors, or masked."""
-        f = self.f
+    def emit(self, tile: RowTile, sums: Value, stride: Int) -> None:
+        """Emit the epilogue of a row tile: by two vectors, or masked."""
+        f, n0, columns = self.f, tile.n0, tile.columns
         if columns is None:
-            with f.loop(0, width, PANEL) as half:
+            with f.loop(0, self.width, PANEL) as half:
                 pair = [f.add(half.index, place) for place in (0, LANES)]
-                self._vectors(batch, m0, rows, [(f.add(n0, at), at, None) for at in pair], sums, stride)
+                self._vectors(tile, [(f.add(n0, at), at, None) for at in pair], sums, stride)
             return
         if isinstance(columns, int) and columns <= PANEL:
             vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
-            self._vectors(batch, m0, rows, vectors, sums, stride)
+            self._vectors(tile, vectors, sums, stride)
             return
         with f.loop(0, columns, LANES) as v:
             mask = tail_mask(f, f.sub(columns, v.index))
-            self._vectors(batch, m0, rows, [(f.add(n0, v.index), v.index, mask)], sums, stride)
+            self._vectors(tile, [(f.add(n0, v.index), v.index, mask)], sums, stride)
 
     def _missing(self, columns: int) -> Value | None:
         """Return the mask of a vector of which `columns` are there, None if it is whole."""
@@ -149,20 +133,18 @@ class _Rows:
 
     def _vectors(
         self,
-        batch: Sequence[Int],
-        m0: Int,
-        rows: Int,
+        tile: RowTile,
         vectors: Sequence[tuple[Int, Int, Value | None]],
         sums: Value,
         stride: Int,
     ) -> None:
-        """Emit the epilogue of `rows` rows for `vectors`: (first column, its place in the tile, mask)."""
+        """Emit the epilogue of a row tile for `vectors`: (first column, its place in the tile, mask)."""
         f, bodies = self.f, self.bodies
         hoisted = bodies.hoistable(self.m_loop)
-        given = [bodies.emit(hoisted, Position((*batch, 0, n), mask)) for n, _, mask in vectors]
-        with f.loop(0, rows) as r:
+        given = [bodies.emit(hoisted, Position((*tile.batch, 0, n), mask)) for n, _, mask in vectors]
+        with f.loop(0, tile.rows) as r:
             line = f.at(sums, "float", f.mul(r.index, stride))
             for (n, place, mask), known in zip(vectors, given, strict=True):
                 acc = f.load(VECTOR, f.at(line, "float", place), align=4)
-                at = Position((*batch, f.add(m0, r.index), n), mask)
+                at = Position((*tile.batch, f.add(tile.m0, r.index), n), mask)
                 bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)

@@ -178,12 +178,13 @@ class Function:
         if name not in self.parts:
             assert define is not None
             whole = (name, key, tuple(arg.type for arg in args), self.register_bytes, self.has_tiles)
-            if key is not None and whole in _WRITTEN:
-                self.parts[name] = _WRITTEN[whole]
+            written = None if key is None else _WRITTEN.get(whole)
+            if written is not None:
+                self.parts[name] = written
             else:
                 define(self.open_part(name, *args))
-            if key is not None and len(_WRITTEN) < MAX_WRITTEN:
-                _WRITTEN[whole] = self.parts[name]
+                if key is not None and len(_WRITTEN) < MAX_WRITTEN:
+                    _WRITTEN[whole] = self.parts[name]
         self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
 
     def _signature(self) -> str:
@@ -273,6 +274,12 @@ class Function:
             if top is not None and isinstance(y, int | Bounded) and top <= least(y):
                 return x
         return self.call("i64", "llvm.smin.i64", self.i64(a), self.i64(b))
+
+    def maximum(self, a: Int, b: Int) -> Int:
+        """max(a, b), signed."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.call("i64", "llvm.smax.i64", self.i64(a), self.i64(b))
 
     def ceildiv(self, a: Int, b: int) -> Int:
         """ceil(a / b) for a >= 0."""

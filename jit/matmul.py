@@ -19,7 +19,7 @@ from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter
 from .conversion import from_memory
 from .dtypes import DTYPES, vector
-from .epilogue import Epilogue
+from .epilogue import Epilogue, RowTile
 from .left import Computed, InPlace, scratch_of
 from .llvm import Function, Int, Value, most
 from .microkernel import (
@@ -216,8 +216,8 @@ class _Matmul:
             with f.loop(0, STREAMS * PANEL, self.width) as place:
                 n0 = f.add(f.mul(first, self.width), place.index)
                 sums = f.at(self.sums, "float", place.index)
-                self.epilogue.emit([], 0, m, n0, None, sums, STREAMS * PANEL)
-        done = f.mul(f.call("i64", "llvm.smax.i64", n_runs, f.i64(0)), run)
+                self.epilogue.emit(RowTile([], 0, m, n0), sums, STREAMS * PANEL)
+        done = f.mul(f.maximum(n_runs, 0), run)
         return f.i64(f.add(f.params[3], done))
 
     def _emit_on_tiles(self) -> None:
@@ -263,7 +263,7 @@ class _Matmul:
                     begin = f.mul(group.index, amx.GROUP)
                     count = f.minimum(amx.GROUP, f.sub(rows, begin))
                     self._mend(f.add(m0, begin), count, batch, b, sums)
-                    self.epilogue.emit(batch, f.add(m0, begin), count, n0, columns, sums)
+                    self.epilogue.emit(RowTile(batch, f.add(m0, begin), count, n0, columns), sums)
 
     def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
         """Compute by FMAs again the rows of sums that are not finite."""
@@ -334,11 +334,11 @@ class _Matmul:
         a = self.left.at(batch, m0)
 
         def done(begin: Int, count: Int, sums: Value) -> None:
-            self.epilogue.emit(batch, f.add(m0, begin), count, n0, columns, sums)
+            self.epilogue.emit(RowTile(batch, f.add(m0, begin), count, n0, columns), sums)
 
         def soon(begin: Int, count: Int) -> None:
             if columns is None:
-                self.epilogue.prefetch(batch, f.add(m0, begin), count, n0)
+                self.epilogue.prefetch(RowTile(batch, f.add(m0, begin), count, n0))
 
         finish, sums = Finish(done, soon), self.sums
         few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)

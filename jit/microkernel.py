@@ -261,9 +261,7 @@ def dispatch(f: Function, value: Int, cases: Sequence[int], emit: Callable[[int]
 
 def tail(f: Function, remaining: Int) -> Value:
     """Return the mask of the lanes l < remaining, for any `remaining`."""
-    if isinstance(remaining, int):
-        return tail_mask(f, max(remaining, 0))
-    return tail_mask(f, f.call("i64", "llvm.smax.i64", remaining, f.i64(0)))
+    return tail_mask(f, f.maximum(remaining, 0))
 
 
 def load(f: Function, address: Value, mask: Value | None) -> Value:

@@ -139,7 +139,7 @@ class _Slices:
         begin = f.mul(block, BLOCK)
         left = f.sub(extent, begin)
         if extent != self.shape[self.last]:  # the updates may end before the block begins
-            left = f.call("i64", "llvm.smax.i64", f.i64(left), f.i64(0))
+            left = f.maximum(left, 0)
         return Range(begin, f.minimum(BLOCK, left))
 
     def _copy(self, block: Int | None) -> Callable[[tuple[Int, ...]], None]:

@@ -48,7 +48,7 @@ class _Search:
         f, below = self.f, self.f.sub(self.length, 1)
         if isinstance(below, int):
             return max(below, 0).bit_length()
-        positive = f.call("i64", "llvm.smax.i64", f.i64(below), Value("i64", "0"))
+        positive = f.i64(f.maximum(below, 0))
         zeros = f.call("i64", "llvm.ctlz.i64", positive, Value("i1", "false"))
         return f.sub(64, zeros)
 

@@ -13,11 +13,10 @@ from .bodies import LANES, BodyEmitter, Position
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
 from .loops import Loops
-from .microkernel import prefetch, unread
+from .microkernel import LINE_BYTES, prefetch, unread
 from .spec import Index, Instr
 
 AHEAD = 2048  # bytes: where a pass over memory reads next
-LINE = 64  # bytes of a cache line
 LEAST_BYTES = 16 << 20  # of an output; less may still be in the last cache when it is read
 
 
@@ -69,7 +68,7 @@ def can_stream(
         for size in sizes:
             total = f.mul(total, size)
         is_small = isinstance(total, int) and total < least
-        if not is_along or is_small or n_bytes * LANES % LINE:
+        if not is_along or is_small or n_bytes * LANES % LINE_BYTES:
             return False
         pitch = f.mul(sizes[-1], n_bytes) if len(sizes) > 1 else 0
         answer = _and(f, answer, _is_aligned(f, bodies.addresses[store.buffer], pitch))
@@ -82,7 +81,7 @@ def _is_aligned(f: Function, address: Value, pitch: Int) -> Value:
     """Return whether an address and the bytes from one row to the next are whole lines."""
     bits = f.op("i64", f"ptrtoint ptr {address.name} to i64")
     low = f.op("i64", f"or i64 {bits.name}, {f.i64(pitch).name}")
-    low = f.op("i64", f"and i64 {low.name}, {LINE - 1}")
+    low = f.op("i64", f"and i64 {low.name}, {LINE_BYTES - 1}")
     return f.op("i1", f"icmp eq i64 {low.name}, 0")
 
 

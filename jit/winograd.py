@@ -21,6 +21,7 @@ import numpy as np
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES, splat
 from .dtypes import vector
+from .epilogue import RowTile
 from .llvm import Function, Int, Value
 from .matmul import pack_panels
 from .microkernel import (
@@ -238,7 +239,7 @@ class _Winograd(OverPixels):
             first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
             at = f.at(self.outputs, "float", f.mul(line.index, self.tile * width))
             *batch, m0 = self.loops_at(first)
-            self.epilogue.emit(batch, m0, count, n0, columns, at)
+            self.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
 
 
 # Parts, the same for all kernels --------------------------------------------------------------------------
