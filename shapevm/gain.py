@@ -73,7 +73,7 @@ class Gains:
         return self._specs[kernel]
 
     def prepare(self, kernel: int) -> None:
-        """Get a kernel's generic code, without which nothing is expected of it. Raises what compiling raises."""
+        """Get the generic code that a kernel's gain is told against. Raises what compiling raises."""
         self._gain(kernel)
 
     def per_run_ns(self, kernel: int, dims: Sizes) -> float:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -258,6 +259,7 @@ def stress(
 N_PARTS = 20  # of a run over many shapes, each with a reading of its own
 WARM_PARTS = 5  # before memory and time have to be flat
 MAX_EXACT_EVERY = 200  # one shape in so many gets exact code, or more
+STEADY_EVERY = 8  # shapes between two calls that show how fast the machine is
 PAGE_BYTES = 4096  # that a kernel's code takes at least
 MAX_GROWTH = 0.05  # of resident memory
 
@@ -266,8 +268,9 @@ MAX_GROWTH = 0.05  # of resident memory
 class Flat:
     """A run over many distinct shapes: resident bytes after each part, and its median seconds per call.
 
-    `warm_bytes`: code that was mapped once warm; `wrong`: results of exact code with other bits than generic
-    code's.
+    `steady`: the same of a program of its own that is always called at one shape, which tells how fast the
+    machine was; `warm_bytes`: code that was mapped once warm; `wrong`: results of exact code with other bits
+    than generic code's.
     """
 
     shapes: int
@@ -277,6 +280,7 @@ class Flat:
     warm_bytes: int
     resident: list[int]
     seconds: list[float]
+    steady: list[float]
 
     @property
     def growth(self) -> float:
@@ -286,15 +290,13 @@ class Flat:
     @property
     def call_seconds(self) -> tuple[float, float]:
         """A call's median seconds after the warm-up, and at the end."""
-        n = (N_PARTS - WARM_PARTS) // 2
-        early, late = self.seconds[WARM_PARTS : WARM_PARTS + n], self.seconds[-n:]
-        return sorted(early)[n // 2], sorted(late)[n // 2]
+        return _early_and_late(self.seconds)
 
     @property
     def slowdown(self) -> float:
-        """A call's seconds at the end against after the warm-up."""
-        early, late = self.call_seconds
-        return late / early
+        """A call's seconds at the end against after the warm-up, in calls of the steady program."""
+        (early, late), (steady_early, steady_late) = self.call_seconds, _early_and_late(self.steady)
+        return late / steady_late / (early / steady_early)
 
     def text(self) -> str:
         """Return the report in two lines."""
@@ -305,8 +307,20 @@ class Flat:
             f"resident memory {self.resident[WARM_PARTS - 1] >> 20} MiB once warm, "
             f"{self.resident[-1] >> 20} MiB at the end ({self.growth:+.1%}); a call "
             f"{early * 1e6:.0f} us, then {late * 1e6:.0f} us "
-            f"({self.slowdown:.2f} times)"
+            f"({self.slowdown:.2f} times, the machine's own speed apart)"
         )
+
+
+def _early_and_late(parts: Sequence[float]) -> tuple[float, float]:
+    """Return the medians of the first half of the parts after the warm-up, and of the second."""
+    n = (N_PARTS - WARM_PARTS) // 2
+    return median(parts[WARM_PARTS : WARM_PARTS + n]), median(parts[-n:])
+
+
+def _seconds(call: Callable[[list[Any]], object], inputs: list[Any]) -> float:
+    start = time.perf_counter()
+    call(inputs)
+    return time.perf_counter() - start
 
 
 def distinct(symbols: Sequence[Symbol], n_shapes: int) -> Iterator[dict[str, int]]:
@@ -343,24 +357,28 @@ def many_shapes(path: Path, n_shapes: int, code_bytes: int) -> Flat:
         settings.scope(compile_budget=0, hot_calls=n_shapes + 1),
         code_cap(code_bytes),
         executable.open_executable(path, "auto") as exe,
+        executable.open_executable(path, "generic") as steady,
     ):
         machine = exe.machine
+        first = next(distinct(machine.symbols, 1))
+        same = sample_inputs(machine.inputs, machine.symbols, first, None)
         every = exact_every(n_shapes, len(machine.kernels), code_bytes)
         per_part = max(n_shapes // N_PARTS, 1)
-        flat, times = Flat(0, 0, 0, 0, 0, [], []), []
+        flat, times, steady_times = Flat(0, 0, 0, 0, 0, [], [], []), [], []
         for flat.shapes, sizes in enumerate(distinct(machine.symbols, n_shapes), start=1):
             inputs = sample_inputs(machine.inputs, machine.symbols, sizes, None)
             if flat.shapes % every == 0:
                 found = _called(partial(machine.call_as, "jit"), inputs)
                 flat.wrong += found != _called(partial(machine.call_as, "generic"), inputs)
             else:
-                start = time.perf_counter()
-                machine.call(inputs)
-                times.append(time.perf_counter() - start)
+                times.append(_seconds(machine.call, inputs))
+            if flat.shapes % min(STEADY_EVERY, per_part) == 0:
+                steady_times.append(_seconds(steady.machine.call, same))
             if flat.shapes % per_part == 0:
                 flat.resident.append(resident_bytes())
-                flat.seconds.append(sorted(times)[len(times) // 2] if times else 0.0)
-                times.clear()
+                flat.seconds.append(median(times or [math.nan]))
+                flat.steady.append(median(steady_times))
+                times, steady_times = [], []
             if flat.shapes == per_part * WARM_PARTS:
                 flat.warm_bytes = machine.stats()["code_bytes"]
         counters = machine.stats()

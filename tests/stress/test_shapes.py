@@ -76,7 +76,7 @@ def test_memory_is_flat_over_many_shapes(large_sizes):
     assert flat.shapes == N_SHAPES and flat.wrong == 0, flat.text()
     assert flat.warm_bytes > 0.9 * CODE_BYTES and flat.evicted > flat.compiled / 2, flat.text()
     assert flat.growth <= MAX_GROWTH, flat.text()
-    assert flat.slowdown < 1.5, flat.text()  # a shared machine
+    assert flat.slowdown < 1.5, flat.text()  # caches that others use as well
 
 
 def test_shapes_are_distinct():
