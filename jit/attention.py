@@ -29,7 +29,7 @@ from .microkernel import (
     dispatch,
     each_tile,
     load,
-    shares,
+    row_counts,
     store,
     tail,
 )
@@ -163,10 +163,7 @@ class _Attention:
 
     def _row_counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
-        if not isinstance(self.q_len, int):
-            return list(range(1, self.most + 1))
-        whole = shares(self.block, self.most) if self.q_len >= self.block else set()
-        return sorted(whole | shares(self.q_len % self.block, self.most))
+        return row_counts(self.q_len, self.block, self.most)
 
     def _tile(self, batch: list[Int], i0: Int, rows: Int) -> None:
         """Emit the work of `rows` query rows from i0."""
@@ -211,11 +208,12 @@ class _Attention:
             f.add(self.k_len, PANEL - 1), PANEL
         )  # index in its panel of the last key; none: PANEL - 1
         begin = f.mul(f.udiv(self.k_len, PANEL), PANEL)
-        if not isinstance(in_last, int):
-            with f.when(f.less(in_last, LANES)):
-                panel(begin, self.half_score, LANES)
-        elif in_last < LANES:
+        is_half = f.is_less(in_last, LANES)
+        if is_half is True:
             panel(begin, self.half_score, LANES)
+        elif is_half is not False:
+            with f.when(is_half):
+                panel(begin, self.half_score, LANES)
 
     def _outputs(self, out: Value, rows: Int) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns."""

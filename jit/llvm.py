@@ -52,8 +52,10 @@ def multiple_of(x: Int) -> int:
 
 
 def _known(value: Int, low: int, high: int | None, multiple: int) -> Int:
-    """Return a run-time i64 with what is known of it."""
-    return value if isinstance(value, int) else Bounded(value.type, value.name, low, high, multiple)
+    """Return a run-time i64 with what is known of it: an int where bounds leave one value."""
+    if isinstance(value, int) or low == high:
+        return low if low == high else value
+    return Bounded(value.type, value.name, low, high, multiple)
 
 
 def _both(a: Int, b: Int) -> bool:
@@ -236,7 +238,12 @@ class Function:
 
     def sub(self, a: Int, b: Int) -> Int:
         """a - b."""
-        return a if b == 0 else self._int("sub nsw", lambda x, y: x - y, a, b)
+        if b == 0:
+            return a
+        rest = self._int("sub nsw", lambda x, y: x - y, a, b)
+        if not isinstance(b, int) or b < 0 or least(a) < b:
+            return rest
+        return _known(rest, least(a) - b, _top(operator.sub, a, b), gcd(multiple_of(a), b))
 
     def mul(self, a: Int, b: Int) -> Int:
         """a * b."""
@@ -254,7 +261,7 @@ class Function:
         if b == 1:
             return a
         quotient = self._int("udiv", operator.floordiv, a, b)
-        if not isinstance(b, int) or not isinstance(a, Bounded):
+        if not isinstance(b, int) or not b or not isinstance(a, Bounded):
             return quotient
         multiple = a.multiple // b if a.multiple % b == 0 else 1
         return _known(quotient, a.least // b, None if a.most is None else a.most // b, multiple)
@@ -263,6 +270,9 @@ class Function:
         """a % b for a >= 0, b > 0."""
         if isinstance(b, int) and b and multiple_of(a) % b == 0:
             return 0
+        top = most(a)
+        if isinstance(b, int) and b and top is not None and least(a) // b == top // b:
+            return self.sub(a, top // b * b)
         return self._int("urem", operator.mod, a, b)
 
     def minimum(self, a: Int, b: Int) -> Int:
@@ -273,7 +283,12 @@ class Function:
             top = most(x)
             if top is not None and isinstance(y, int | Bounded) and top <= least(y):
                 return x
-        return self.call("i64", "llvm.smin.i64", self.i64(a), self.i64(b))
+        found = self.call("i64", "llvm.smin.i64", self.i64(a), self.i64(b))
+        if not _both(a, b):
+            return found
+        tops = [top for x in (a, b) if (top := most(x)) is not None]
+        multiple = gcd(multiple_of(a), multiple_of(b))
+        return _known(found, min(least(a), least(b)), min(tops, default=None), multiple)
 
     def maximum(self, a: Int, b: Int) -> Int:
         """max(a, b), signed."""
@@ -288,6 +303,13 @@ class Function:
     def less(self, a: Int, b: Int) -> Value:
         """a < b, signed, as i1."""
         return self.op("i1", f"icmp slt i64 {self.i64(a).name}, {self.i64(b).name}")
+
+    def is_less(self, a: Int, b: int) -> Value | bool:
+        """a < b for a >= 0, as i1 only where what is known of `a` does not decide."""
+        top = most(a)
+        if top is not None and top < b:
+            return True
+        return False if least(a) >= b else self.less(a, b)
 
     # memory
     def at(self, base: Value, element: str, index: Int) -> Value:

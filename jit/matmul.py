@@ -205,8 +205,8 @@ class _Matmul:
         run = STREAMS * PANEL // self.width
         end = f.minimum(f.params[4], f.udiv(self.n, self.width))
         n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
-        if not isinstance(m, int):
-            is_few = f.less(m, self.streams.limit + 1)
+        is_few = f.is_less(m, self.streams.limit + 1)
+        if isinstance(is_few, Value):
             n_runs = f.op("i64", f"select i1 {is_few.name}, i64 {n_runs.name}, i64 0")
         with f.when(f.less(0, n_runs)):
             self.left.prepare([], 0, m)
@@ -341,7 +341,7 @@ class _Matmul:
                 self.epilogue.prefetch(RowTile(batch, f.add(m0, begin), count, n0))
 
         finish, sums = Finish(done, soon), self.sums
-        few = rows <= self.rows.most if isinstance(rows, int) else f.less(rows, self.rows.most + 1)
+        few = f.is_less(rows, self.rows.most + 1)
         if self.b is None:
             panels = self._panels(panel)
 

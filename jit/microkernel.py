@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .bodies import LANES, tail_mask
 from .conversion import from_memory
 from .dtypes import DTYPES, vector
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, least, most
 from .vector import Vec
 
 VECTOR = vector("float", LANES)
@@ -216,6 +216,18 @@ def shares(count: int, most: int) -> set[int]:
         return set()
     n = -(-count // most)
     return {count // n, -(-count // n)}
+
+
+def row_counts(m: Int, block: int, most_rows: int) -> list[int]:
+    """Return the numbers of rows that `each_tile` may make tiles of, at most `most_rows`, in blocks of
+    `block` of `m` rows."""
+    low, high = least(m), most(m)
+    if high is None or high - low > block:
+        return list(range(1, most_rows + 1))
+    found = shares(block, most_rows) if high >= block else set()
+    for rows in range(low, high + 1):
+        found |= shares(rows % block, most_rows)
+    return sorted(found)
 
 
 def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int], None]) -> None:

@@ -24,7 +24,7 @@ from .microkernel import (
     dispatch,
     each_tile,
     line,
-    shares,
+    row_counts,
     unroll,
 )
 
@@ -77,11 +77,7 @@ class RowTiles:
 
     def counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
-        if not isinstance(self.m, int):
-            return list(range(1, self.most + 1))
-        last = self.m - self.m // self.block * self.block
-        whole = shares(self.block, self.most) if self.m >= self.block else set()
-        return sorted(whole | shares(last, self.most))
+        return row_counts(self.m, self.block, self.most)
 
     def from_panels(
         self,
@@ -214,7 +210,7 @@ class RowTiles:
             alone() if n == 1 else spread(self._lines(n))
         else:
             dense, sparse = self._lines(4), self._lines(16)
-            is_lone, is_low = f.less(rows, self.most + 1), f.less(rows, self.most * 8)
+            is_lone, is_low = f.is_less(rows, self.most + 1), f.is_less(rows, self.most * 8)
             f.either(is_lone, alone, lambda: f.either(is_low, lambda: spread(dense), lambda: spread(sparse)))
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:

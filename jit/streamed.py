@@ -11,7 +11,7 @@ from .abi import resolve
 from .access import memory_element
 from .bodies import LANES, BodyEmitter, Position
 from .dtypes import DTYPES
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, least, most
 from .loops import Loops
 from .microkernel import LINE_BYTES, prefetch, unread
 from .spec import Index, Instr
@@ -54,9 +54,9 @@ def either_way(f: Function, streams: Value | bool, run: Callable[[bool], None]) 
 
 
 def can_stream(
-    f: Function, bodies: BodyEmitter, stores: Sequence[Instr], last: int, least: int
+    f: Function, bodies: BodyEmitter, stores: Sequence[Instr], last: int, n_least: int
 ) -> Value | bool:
-    """Return whether all `stores` lie along the loop `last` in whole lines, in outputs of `least` bytes."""
+    """Return whether all `stores` lie along the loop `last` in whole lines, in outputs of `n_least` bytes."""
     answer: Value | bool = bool(stores)
     for store in stores:
         assert store.buffer is not None
@@ -67,13 +67,14 @@ def can_stream(
         total: Int = n_bytes
         for size in sizes:
             total = f.mul(total, size)
-        is_small = isinstance(total, int) and total < least
+        top = most(total)
+        is_small = top is not None and top < n_least
         if not is_along or is_small or n_bytes * LANES % LINE_BYTES:
             return False
         pitch = f.mul(sizes[-1], n_bytes) if len(sizes) > 1 else 0
         answer = _and(f, answer, _is_aligned(f, bodies.addresses[store.buffer], pitch))
-        if not isinstance(total, int):
-            answer = _and(f, answer, f.less(least - 1, total))
+        if least(total) < n_least:
+            answer = _and(f, answer, f.less(n_least - 1, total))
     return answer
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from .bodies import LANES
 from .dtypes import DTYPES
-from .llvm import Function, Int, Value, most
+from .llvm import Function, Int, Value, least, most
 from .microkernel import PANEL, VECTOR, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
 
 STREAMS = 6  # panels read side by side
@@ -37,7 +37,8 @@ class Streams:
             return 0
         if not isinstance(self.m, int):
             top = most(self.m)
-            return MOST_RUN_TIME_ROWS if top is None else min(MOST_RUN_TIME_ROWS, top)
+            few = MOST_RUN_TIME_ROWS if top is None else min(MOST_RUN_TIME_ROWS, top)
+            return few if least(self.m) <= few else 0
         return self.m if self.m <= MOST_ROWS else 0
 
     def sums_bytes(self) -> int:
@@ -54,7 +55,7 @@ class Streams:
         """Leave the sums of `rows` <= `limit` rows and the STREAMS panels at `b` in `sums`."""
         f = self.f
         place = replace(strides, ldc=STREAMS * PANEL, b_panel=f.mul(self.k, PANEL))
-        counts = range(1, self.limit + 1) if not isinstance(rows, int) else [rows]
+        counts = range(max(least(rows), 1), self.limit + 1) if not isinstance(rows, int) else [rows]
         dispatch(f, rows, list(counts), lambda n: self._multiply(place, a, b, n, sums))
 
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:

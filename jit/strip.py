@@ -2,7 +2,8 @@
 
 `chunk(index, mask, state)` emits the work of the lanes index .. index + LANES - 1 (those in `mask`, None:
 all) and returns the next carried state. With an int count the trips are known and no test for empty parts
-remains.
+remains; so they are where all counts that may be have as many chunks (sizes that round up to the same
+multiple of LANES): the last one is masked then, all lanes or not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ Chunk = Callable[[Int, Value | None, State], State]
 
 def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[Value] = ()) -> State:
     """Emit `chunk` over `part`, `unroll` chunks per trip of the main loop; return the state."""
+    rounded_up = 0 if isinstance(part.count, int) else f.ceildiv(part.count, LANES)
+    if isinstance(rounded_up, int) and rounded_up and not part.is_multiple(LANES):
+        before = Range(part.begin, (rounded_up - 1) * LANES)
+        values = strip(f, before, unroll, chunk, state)
+        last, remaining = before.end(f), f.sub(part.count, before.count)
+        return chunk(last, tail_mask(f, remaining), values)
     whole, main = (rounded_down(f, part, step) for step in (LANES, LANES * unroll))
     after_main, after_whole = f.add(part.begin, main), f.add(part.begin, whole)
     values = _trips(f, part.begin, after_main, main, unroll, chunk, list(state))
