@@ -39,6 +39,7 @@ from .vector import Vec
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
+PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones are widened when they are read
 
 
@@ -98,6 +99,7 @@ class _Matmul:
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.f = f
         self.spec = spec
+        self.sizes, self.schedule = sizes, schedule
         self.m, self.n, self.k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
         self.batch = [resolve(size, sizes) for size in spec.batch]
         self.m_loop = len(spec.batch)
@@ -329,18 +331,8 @@ class _Matmul:
         B in place is copied to scratch, unless a single row tile would read it, or it is masked.
         """
         f = self.f
-        outer = dict(enumerate(batch))
-        base = self.bodies.addresses[self.spec.b]
-        a = self.left.at(batch, m0)
-
-        def done(begin: Int, count: Int, sums: Value) -> None:
-            self.epilogue.emit(RowTile(batch, f.add(m0, begin), count, n0, columns), sums)
-
-        def soon(begin: Int, count: Int) -> None:
-            if columns is None:
-                self.epilogue.prefetch(RowTile(batch, f.add(m0, begin), count, n0))
-
-        finish, sums = Finish(done, soon), self.sums
+        tile, a = RowTile(batch, m0, rows, n0, columns), self.left.at(batch, m0)
+        finish, sums = self._finish(tile), self.sums
         few = f.is_less(rows, self.rows.most + 1)
         if self.b is None:
             panels = self._panels(panel)
@@ -351,11 +343,12 @@ class _Matmul:
 
             f.either(
                 few if self.is_narrow else True,
-                lambda: self.rows.from_panels(self.strides, a, panels, rows, columns, sums, finish),
+                lambda: self._call_from_panels(tile, a, panels),
                 widened,
             )
             return
-        source = f.at(base, "float", self.b.offset(f, {**outer, self.n_loop: n0}))
+        base = self.bodies.addresses[self.spec.b]
+        source = f.at(base, "float", self.b.offset(f, {**dict(enumerate(batch)), self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
 
         def packed() -> None:
@@ -367,6 +360,52 @@ class _Matmul:
             lambda: self.rows.in_place(self.in_place, a, source, rows, sums, finish),
             packed,
         )
+
+    def _finish(self, tile: RowTile) -> Finish:
+        """Return what becomes of the row tiles of `tile`: its epilogue."""
+        f = self.f
+
+        def done(begin: Int, count: Int, sums: Value) -> None:
+            self.epilogue.emit(tile._replace(m0=f.add(tile.m0, begin), rows=count), sums)
+
+        def soon(begin: Int, count: Int) -> None:
+            if tile.columns is None:
+                self.epilogue.prefetch(tile._replace(m0=f.add(tile.m0, begin), rows=count))
+
+        return Finish(done, soon)
+
+    def _from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
+        """Emit a tile from A's rows at `a` and a weight's panels."""
+        finish = self._finish(tile)
+        self.rows.from_panels(self.strides, a, panels, tile.rows, tile.columns, self.sums, finish)
+
+    def _call_from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
+        """The same; in an exact kernel of several row tiles by a part.
+
+        It knows of the number of rows only how large a row tile may be, so kernels for other numbers of rows
+        mostly have the same one.
+        """
+        f, m, k = self.f, self.m, self.k
+        is_exact = type(self) is _Matmul and all(isinstance(size, int) for size in self.sizes)
+        if not (is_exact and isinstance(m, int) and isinstance(k, int)) or m <= self.rows.most:
+            self._from_panels(tile, a, panels)
+            return
+        if min(m, self.block) * k < PART_SIZE:
+            self._from_panels(tile, a, panels)
+            return
+        columns = tile.columns
+        place = [f.i64(x) for x in (*tile.batch, tile.m0, tile.rows, tile.n0)]
+        passed = [columns] if isinstance(columns, Value) else []
+
+        def body(g: Function) -> None:
+            there = type(self)(g, self.spec, self.sizes, self.schedule)
+            left, right, *rest = g.params[3:]
+            *batch, m0, rows, n0 = rest[: len(place)]
+            known = rest[-1] if passed else columns
+            there._from_panels(RowTile(batch, m0, rows, n0, known), left, right)
+
+        name = "tile_x" if passed else f"tile_{columns or 'all'}"
+        f.call_part(name, body, *f.params[:3], a, panels, *place, *passed)
 
     def _panels(self, panel: Int) -> Value:
         """Return the address of B's packed panels for tile number `panel` of a block of rows."""
