@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from kernels import Run, fma_peak, medians, prepare, random
+from kernels import Run, aligned, fma_peak, medians, prepare, random
 from shapevm.compiler.packing import winograd_layout
 from shapevm.jit import spec as s
 from shapevm.jit import winograd
@@ -112,9 +112,10 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     weight = random(f, c // groups, kernel, kernel)
     columns = np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, f))
     x, bias = random(batch, side, side, c), random(f)
-    y = np.zeros([int(size) for size in spec.buffers[2].shape], np.float32)  # type: ignore[arg-type]
+    y = aligned(np.zeros([int(size) for size in spec.buffers[2].shape], np.float32))  # type: ignore[arg-type]
     flat = x.reshape([int(size) for size in spec.buffers[0].shape])  # type: ignore[arg-type]
-    ours = prepare(Kernel(code), [flat, packed(columns, spec.b_layout, groups), y, bias], ())
+    panels = aligned(packed(columns, spec.b_layout, groups))  # as in an artifact
+    ours = prepare(Kernel(code), [flat, panels, y, bias], ())
     tx = torch.from_numpy(x).permute(0, 3, 1, 2)
     tw, tb = torch.from_numpy(weight).contiguous(memory_format=torch.channels_last), torch.from_numpy(bias)
 
