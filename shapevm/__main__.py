@@ -92,7 +92,8 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
     "--buckets",
     multiple=True,
     metavar="NAME=ITEM,...",
-    help="also put kernels for ranges in: sizes, 33..128, 8..512/8, max512, multiple8 (repeatable)",
+    help="also put kernels for ranges in: sizes, 33..128, max512, round16to512 (sizes that round up to the "
+    "same multiple share a kernel), multiple8, 8..512/8 (repeatable)",
 )
 @target_option
 @click.option(

@@ -1,12 +1,15 @@
 """Buckets: ranges of sizes whose kernels are compiled ahead and travel in the artifact.
 
-    buckets={"length": [16, 32, (33, 128), "max 512", "multiple 8"]}
+    buckets={"length": [16, 32, (33, 128), "round 64 to 512", "max 2048", "multiple 8"]}
 
-An item is a size, a range (low, high), "max N" (from behind the greatest size before it to N) or "multiple N"
-(the multiples of N). Several dimensions make the product of their items, in order. A launch takes exact code
-of its sizes, else the first bucket that they are in, else generic code. Kernels take any number of rows and
-columns as they are, so nothing is padded: "multiple N" is for the multiples of N only, whose kernels need no
-code for remainders.
+An item is a size, a range (low, high), "max N" (from behind the greatest size before it to N), "round N to M"
+(as many ranges as there are multiples of N: all sizes that round up to one share a kernel; from behind the
+greatest size before it to M, without M to the greatest size there is) or "multiple N" (the multiples of N
+only, whose kernels need no code for remainders). Several dimensions make the product of their items, in
+order. A launch takes exact code of its sizes, else the first bucket that they are in, else generic code.
+
+Kernels of sizes that round up to one multiple of 16 go over as many vectors at each of them, the last one
+masked: lanes beyond the size are computed and dropped. No tensor is padded and no sum gets other terms.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from .vm.program import KernelObject
 
 MAX_CELLS = 4096  # of a product of buckets
+MAX_KERNELS = 1 << 14  # of all buckets together: some minutes of compiling, some 100 MB
 
 #: One cell of the product: for each dimension that is named a size or a range.
 Cell = dict[str, int | SizeRange]
@@ -34,12 +38,12 @@ Buckets = Mapping[str, Sequence[Any]]
 
 _ITEM = re.compile(
     r"(?P<low>\d+)\.\.(?P<high>\d+)?(/(?P<step>\d+))?|(?P<size>\d+)|max *(?P<max>\d+)"
-    r"|multiple *(?P<multiple>\d+)"
+    r"|multiple *(?P<multiple>\d+)|round *(?P<round>\d+)( *to *(?P<to>\d+))?"
 )
 
 
 def parse_buckets(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the buckets that texts like "length=16,32,33..128,max512,multiple8" say.
+    """Return the buckets that texts like "length=16,32,33..128,round64to512" say.
 
     Raises ArgumentError for a text of another form.
     """
@@ -47,7 +51,7 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, list[Any]]:
     for text in texts:
         name, equals, items = text.partition("=")
         if not equals or not items:
-            raise ArgumentError(f"buckets {text!r} must look like length=16,32,33..128,max512,multiple8")
+            raise ArgumentError(f"buckets {text!r} must look like length=16,32,33..128,round64to512")
         found.setdefault(name.strip(), []).extend(item.strip() for item in items.split(","))
     return found
 
@@ -72,7 +76,10 @@ def cells(buckets: Buckets, symbols: Sequence[Symbol]) -> list[Cell]:
     items = [_items(known[name], wanted) for name, wanted in buckets.items()]
     total = math.prod(map(len, items))
     if total > MAX_CELLS:
-        raise ArgumentError(f"buckets: their product has {total} cells; at most {MAX_CELLS} are allowed")
+        raise ArgumentError(
+            f"buckets: their product has {total} cells; at most {MAX_CELLS} are allowed: "
+            "take wider ranges, or round up to greater multiples"
+        )
     return (
         [dict(zip(buckets, choice, strict=True)) for choice in itertools.product(*items)] if buckets else []
     )
@@ -84,30 +91,57 @@ def _items(symbol: Symbol, wanted: Sequence[Any]) -> list[int | SizeRange]:
     found: list[int | SizeRange] = []
     top = symbol.min - 1
     for item in wanted:
-        made = _item(symbol, item, top)
-        found.append(made)
-        end = made if isinstance(made, int) else made.max
+        found += _item(symbol, item, top)
+        end = found[-1] if isinstance(found[-1], int) else found[-1].max
         top = max(top, end) if end is not None else top
     return found
 
 
-def _item(symbol: Symbol, item: Any, top: int) -> int | SizeRange:
-    """Return one item; `top`: the greatest size before it."""
+def _item(symbol: Symbol, item: Any, top: int) -> list[int | SizeRange]:
+    """Return the sizes and ranges of one item; `top`: the greatest size before it."""
     match item:
         case bool():
             pass
         case int():
-            return _fitted(symbol, item, SizeRange(item, item))
+            return [_fitted(symbol, item, SizeRange(item, item))]
         case SizeRange():
-            return _fitted(symbol, item, item)
+            return [_fitted(symbol, item, item)]
         case (int(low), int(high)):
-            return _fitted(symbol, item, SizeRange(low, high))
-        case str() if parts := _ITEM.fullmatch(item.strip()):
-            return _fitted(symbol, item, _range_of(parts, symbol, top))
+            return [_fitted(symbol, item, SizeRange(low, high))]
+        case str() if (parts := _ITEM.fullmatch(item.strip())) and parts["round"]:
+            return _classes(symbol, item, int(parts["round"]), parts["to"], top)
+        case str() if parts:
+            return [_fitted(symbol, item, _range_of(parts, symbol, top))]
     raise ArgumentError(
         f"buckets: {symbol.name} has the item {item!r}; an item is a size, a pair (low, high), "
-        '"max N", "multiple N" or "LOW..HIGH/STEP"'
+        '"max N", "round N to M", "multiple N" or "LOW..HIGH/STEP"'
     )
+
+
+def _classes(symbol: Symbol, item: str, multiple: int, to: str | None, top: int) -> list[int | SizeRange]:
+    """Return the ranges of sizes behind `top` that round up to the same multiple, up to `to`."""
+    what = f"buckets: {symbol.name} has the item {item!r}"
+    end = symbol.max if to is None else int(to)
+    if end is None:
+        raise ArgumentError(f'{what} and no greatest size; say where it ends: "round {multiple} to 512"')
+    if multiple < 1:
+        raise ArgumentError(f"{what}; sizes round up to multiples of 1 or more")
+    if end <= top:
+        raise ArgumentError(f"{what} behind {top}, which leaves no sizes up to {end}; put it before")
+    whole = _fitted(symbol, item, SizeRange(top + 1, end))
+    low, high = (whole, whole) if isinstance(whole, int) else (whole.min, whole.max or 0)
+    step = symbol.multiple_of
+    edges = range(-(-low // multiple), -(-high // multiple) + 1)
+    if len(edges) > MAX_CELLS:
+        raise ArgumentError(
+            f"{what}, {len(edges)} buckets; at most {MAX_CELLS} are allowed: round up to a greater multiple"
+        )
+    ranges = [(max(low, (n - 1) * multiple + 1), min(high, n * multiple)) for n in edges]
+    return [
+        _fitted(symbol, item, SizeRange(first, last))
+        for first, last in ranges
+        if -(-first // step) * step <= last
+    ]
 
 
 def _range_of(parts: re.Match[str], symbol: Symbol, top: int) -> SizeRange:
@@ -139,6 +173,47 @@ def _fitted(symbol: Symbol, item: Any, wanted: SizeRange) -> int | SizeRange:
     return low if low == high else SizeRange(low, high, step)
 
 
+def shown_keys(keys: Sequence[KernelKey]) -> list[str]:
+    """Return kernels' keys for people; those next to each other whose sizes round up to neighbouring
+    multiples are one text: "1..512 round 16,384"."""
+    shown: list[str] = []
+    rest = [key for key in keys if key is not None]
+    while rest:
+        n, axis = _run(rest)
+        texts = [str(size) for size in rest[0]]
+        if n > 2:
+            (first, _), (_, last), step = _ends(rest[0][axis]), _ends(rest[n - 1][axis]), _step(rest, axis)
+            texts[axis] = f"{first}..{last} round {step}"
+        shown.append(",".join(texts))
+        del rest[: n if n > 2 else 1]
+    return shown
+
+
+def _ends(size: int | SizeRange) -> tuple[int, int | None]:
+    return (size, size) if isinstance(size, int) else (size.min, size.max)
+
+
+def _step(keys: Sequence[tuple[int | SizeRange, ...]], axis: int) -> int:
+    """Return how far apart the ends of the first two are."""
+    first, second = (_ends(key[axis])[1] for key in keys[:2])
+    return second - first if first is not None and second is not None else 0
+
+
+def _run(keys: Sequence[tuple[int | SizeRange, ...]]) -> tuple[int, int]:
+    """Return how many keys from the first on differ in one axis, by one multiple each, and that axis."""
+    if len(keys) < 2:
+        return 1, 0
+    axis = next((i for i, (a, b) in enumerate(zip(*keys[:2], strict=True)) if a != b), 0)
+    n, step = 1, _step(keys, axis)
+    for before, after in itertools.pairwise(keys):
+        (_, end), (begin, last) = _ends(before[axis]), _ends(after[axis])
+        is_alike = before[:axis] + before[axis + 1 :] == after[:axis] + after[axis + 1 :]
+        if not is_alike or end is None or last is None or begin <= end or end % step or last - end > step:
+            break
+        n += 1
+    return n, axis
+
+
 # Programs ---------------------------------------------------------------------------------------------
 
 
@@ -149,6 +224,23 @@ def keys_of(program: Program, wanted: Iterable[Cell]) -> dict[int, list[KernelKe
         for kernel, key in kernel_keys(program, cell, list(cell)):
             found.setdefault(kernel, {})[key] = None
     return {k: sorted(keys, key=lambda key: not _is_exact(key)) for k, keys in found.items()}
+
+
+def keys_of_buckets(program: Program, buckets: Buckets) -> tuple[dict[int, list[KernelKey]], str]:
+    """Return `keys_of` the buckets' cells, and how many that are, for people.
+
+    Raises ArgumentError for more kernels than anyone can want, and as `cells` does.
+    """
+    wanted = cells(buckets, program.symbols)
+    found = keys_of(program, wanted)
+    n_kernels = sum(map(len, found.values()))
+    text = f"{n_kernels:,} kernels for {len(wanted):,} bucket{'' if len(wanted) == 1 else 's'}"
+    if n_kernels > MAX_KERNELS:
+        raise ArgumentError(
+            f"buckets: {text}; at most {MAX_KERNELS:,} are compiled: take wider ranges, or round up to "
+            "greater multiples"
+        )
+    return found, text
 
 
 def _is_exact(key: KernelKey) -> bool:

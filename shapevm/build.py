@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .buckets import Buckets, add_keys, cells, keys_of
+from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
@@ -135,8 +135,8 @@ def build_program(
         return [*store.generic(spec), *(store.object(spec, dims) for dims in wanted[spec])]
 
     program = emit(graph, compile=compile_spec)
-    wanted_keys = keys_of(program, cells(buckets or {}, program.symbols))
-    return add_keys(program, store, wanted_keys, lambda done, total: progress("buckets", done, total))
+    keys, text = keys_of_buckets(program, buckets or {})
+    return add_keys(program, store, keys, lambda done, total: progress(text, done, total))
 
 
 def check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from .buckets import shown_keys
 from .vm.artifact import read
 from .vm.instruction import decode_all
 from .vm.program import Function, Input, Program, format_key
@@ -35,7 +36,8 @@ def inspection(path: Path) -> dict[str, Any]:
         "kernels": [
             {"label": k.label, "source": k.source, "generic": sum(o.key is None for o in k.objects),
              "exact": [list(o.exact_dims) for o in k.objects if o.exact_dims is not None],
-             "buckets": [format_key(o.key) for o in k.objects if o.ranges is not None]}
+             "buckets": [format_key(o.key) for o in k.objects if o.ranges is not None],
+             "bucket_table": shown_keys([o.key for o in k.objects if o.ranges is not None])}
             for k in program.kernels
         ],
         "fallback_operators": [
@@ -79,7 +81,7 @@ def inspect_text(path: Path) -> str:
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):
         code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]
-        code += [f"bucket {ranges}" for ranges in kernel["buckets"]]
+        code += [f"bucket {ranges}" for ranges in kernel["bucket_table"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
     called = data["fallback_operators"]

@@ -13,7 +13,7 @@ from shapevm.vm.sizes import kernel_keys
 
 import shapevm
 from shapevm import executable
-from shapevm.buckets import cells, format_buckets, parse_buckets
+from shapevm.buckets import cells, format_buckets, keys_of_buckets, parse_buckets, shown_keys
 
 ROWS, WIDTH = Symbol("rows", 1, 512), Symbol("width", 8, None, 8)
 
@@ -50,6 +50,9 @@ def bits(results):
         (["multiple 8"], [R(8, 512, 8)]),
         (["4..9", "10..30/5", (7, 7)], [R(4, 9), R(10, 30, 5), 7]),
         (["max16", "max 20", "100.."], [R(1, 16), R(17, 20), R(100, 512)]),
+        (["round 128"], [R(1, 128), R(129, 256), R(257, 384), R(385, 512)]),
+        ([1, (2, 20), "round 16 to 40", "max 512"], [1, R(2, 20), R(21, 32), R(33, 40), R(41, 512)]),
+        (["round1to3"], [1, 2, 3]),
     ],
 )
 def test_items(items, found):
@@ -60,6 +63,8 @@ def test_products_in_order_and_multiples_of_the_contract():
     made = cells({"rows": [1, (2, 8)], "width": [16, "max 64"]}, [ROWS, WIDTH])
     assert made == [{"rows": r, "width": w} for r, w in itertools.product((1, R(2, 8)), (16, R(24, 64, 8)))]
     assert cells({"width": ["multiple 12"]}, [ROWS, WIDTH]) == [{"width": R(24, None, 24)}]
+    made = cells({"width": ["round 12 to 40"]}, [ROWS, WIDTH])
+    assert [cell["width"] for cell in made] == [8, R(16, 24, 8), 32, 40]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,12 @@ def test_products_in_order_and_multiples_of_the_contract():
         ({"rows": ["about 3"]}, "an item is a size, a pair"),
         ({"rows": [True]}, "an item is a size, a pair"),
         ({"rows": ["multiple 0"]}, "multiples are of 1 or more"),
+        ({"rows": ["round 0"]}, "sizes round up to multiples of 1 or more"),
+        ({"rows": ["round 16 to 600"]}, "the item 'round 16 to 600'; the program takes 1..512"),
+        ({"rows": ["max 512", "round 16"]}, "behind 512, which leaves no sizes up to 512; put it before"),
+        ({"width": ["round 16"]}, 'no greatest size; say where it ends: "round 16 to 512"'),
+        ({"width": ["round 1 to 9000"]}, "8993 buckets; at most 4096 are allowed: round up to a greater"),
+        ({"rows": ["round 2"], "width": ["round 8 to 999"]}, "31744 cells; at most 4096 are allowed: take"),
         ({"rows": "16"}, "it must be a list"),
         ({"width": [12]}, "the program takes 8.., a multiple of 8"),
         ({"rows": list(range(1, 101)), "width": [8 * n for n in range(1, 101)]}, "10000 cells; at most 4096"),
@@ -88,8 +99,26 @@ def test_the_command_lines_form():
     shown = format_buckets(parse_buckets(texts), [ROWS, WIDTH])
     assert shown == ["rows=16,33..128,129..512", "width=16../16"]
     assert cells(parse_buckets(shown), [ROWS, WIDTH]) == cells(parse_buckets(texts), [ROWS, WIDTH])
+    assert format_buckets(parse_buckets(["rows=1,round256"]), [ROWS]) == ["rows=1,2..256,257..512"]
     with pytest.raises(shapevm.ArgumentError, match="'rows' must look like"):
         parse_buckets(["rows"])
+
+
+def test_keys_that_round_up_are_shown_as_one():
+    keys = [(R((n - 1) * 16 + 1, n * 16), 384) for n in range(1, 9)]
+    assert shown_keys(keys) == ["1..128 round 16,384"]
+    assert shown_keys([(7, 384), *keys[2:], (R(129, 140), 384), (R(200, 512), 384)]) == [
+        "7,384", "33..140 round 16,384", "200..512,384",
+    ]  # fmt: skip
+    assert shown_keys([(R(1, 16),), (R(17, 40),)]) == ["1..16", "17..40"]
+    assert shown_keys([(R(1, None),), (R(1, 16),), (R(17, 32),), (R(33, 48),)]) == ["1..", "1..48 round 16"]
+
+
+def test_too_many_kernels_are_refused(bucketed, monkeypatch):
+    monkeypatch.setattr("shapevm.buckets.MAX_KERNELS", 9)
+    assert keys_of_buckets(read(bucketed), {"rows": ["round 256"]})[1].endswith(" kernels for 2 buckets")
+    with pytest.raises(shapevm.ArgumentError, match="kernels for 512 buckets; at most 9 are compiled: take"):
+        keys_of_buckets(read(bucketed), {"rows": ["round 1"]})
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,14 @@ from shapevm.specialise import open_store
 from shapevm.stress import STREAMS, shapes
 
 WIDTH, BATCH, LENGTH = 48, 6, 40
-#: Sizes, ranges, what is left up to a size, multiples: each alone, then all of them over two sizes.
+#: Sizes, ranges, what is left up to a size, multiples, rounding up: each alone, then over two sizes.
 BUCKETS = {
     "size": {"length": [1, 7, 16]},
     "range": {"length": [(2, 9), (10, 40)]},
     "max": {"length": ["max 14", "max 40"]},
     "multiple": {"length": ["multiple 8", "multiple 3"]},
+    "round": {"length": ["round 16"]},
+    "rounds": {"batch": [2, "round 4"], "length": [1, "round 8 to 24", "round 16"]},
     "product": {"batch": [2, "max 6"], "length": [5, (6, 14), "multiple 4", (15, 40)]},
 }
 N_CALLS = 14
@@ -110,4 +112,5 @@ def test_every_kind_of_bucket_is_met(programs):
             assert bits(programs[kind], inputs) == expected, (kind, length)
             met[kind] |= {e.tier for _, e in programs[kind].stats().entries}
     assert all("bucket" in tiers for tiers in met.values()), met
-    assert "generic" in met["size"] and "generic" in met["multiple"] and "generic" not in met["max"], met
+    assert "generic" in met["size"] and "generic" in met["multiple"], met
+    assert all("generic" not in met[kind] for kind in ("max", "round", "rounds")), met
