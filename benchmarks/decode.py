@@ -28,7 +28,7 @@ from measure import Figure, interleaved, median, ratio
 from peers import export_onnx, is_installed, onnxruntime_session
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map
-from shapevm.jit.link import link
+from shapevm.jit.link import Object
 from shapevm.jit.llvm import Function, Value
 from shapevm.jit.matmul import pack_panels
 from shapevm.jit.reference import f32_to_bf16
@@ -77,7 +77,7 @@ def read_stream(memory: np.ndarray) -> Run:
         f.store(total, f.at(f.params[1], type, i), align=4)
     target = find_target(host_target())
     text = f'target triple = "{target.triple}"\n{f.text()}attributes #0 = {{ {target.attributes} }}\n'
-    blob = link(target_machine(target.name).emit_object(llvm.parse_assembly(text)), "kernel")
+    blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link("kernel")
     code, address = _map(blob.code)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address + blob.entry)
     found = aligned(np.zeros(STREAMS * lanes, np.float32))

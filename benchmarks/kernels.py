@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map, _Rt, product_terms
-from shapevm.jit.link import link
+from shapevm.jit.link import Object
 from shapevm.jit.llvm import Function
 from shapevm.jit.matmul import PANEL, pack_panels
 from shapevm.jit.target import find_target, host_target, target_machine
@@ -78,7 +78,7 @@ def fma_peak() -> tuple[Run, float]:
     for i, x in enumerate(loop.results):
         f.store(x, f.at(f.params[0], type, i), align=4)
     text = f'target triple = "{target.triple}"\n{f.text()}attributes #0 = {{ {target.attributes} }}\n'
-    blob = link(target_machine(target.name).emit_object(llvm.parse_assembly(text)), "kernel")
+    blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link("kernel")
     memory, address = _map(blob.code)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address + blob.entry)
     data = aligned(np.zeros(n * lanes, np.float32))

@@ -102,10 +102,10 @@ class Generator(Protocol):
     `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body
     (the final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an
     exact kernel, in a generic one an i64 Value loaded from `dims` already, in a bucket's an int or a
-    `Bounded` Value; `resolve` reads a Size with it. In
-    an exact kernel `Generated`'s sizes may be ints or the spec's Dims. Constant data: `f.declarations["name"]
-    = "@name = private unnamed_addr constant ..."`. `schedule`: the generator's own name of a variant, None
-    for its choice. Raises ValueError for a schedule that it does not know.
+    `Bounded` Value; `resolve` reads a Size with it. In an exact kernel `Generated`'s sizes may be ints or
+    the spec's Dims. Constant data: `f.declarations["name"] = "@name = private unnamed_addr constant ..."`, in
+    a section of its own unless it is a vector. `schedule`: the generator's own name of a variant, None for
+    its choice. Raises ValueError for a schedule that it does not know.
     """
 
     def __call__(self, f: Function, spec: Any, sizes: Sequence[Int], schedule: str | None) -> Generated:

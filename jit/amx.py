@@ -87,7 +87,9 @@ def configure(f: Function) -> None:
     """Give all eight tiles 16 rows of 64 bytes."""
     data = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
     text = "".join(f"\\{byte:02X}" for byte in data)
-    f.declarations[_CONFIG] = f'@{_CONFIG} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
+    f.declarations[_CONFIG] = (
+        f'@{_CONFIG} = private unnamed_addr constant [64 x i8] c"{text}", section ".rodata.tiles", align 64'
+    )
     f.call("void", "llvm.x86.ldtilecfg", Value("ptr", f"@{_CONFIG}"))
 
 

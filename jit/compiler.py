@@ -8,8 +8,7 @@ global context would keep every constant of every kernel for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Container, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import llvmlite.binding as llvm
@@ -17,8 +16,8 @@ import llvmlite.binding as llvm
 from ..vm.program import KernelKey, SizeRange
 from . import attention, concat, conv, matmul, nest, places, scan, scatter, search, sort
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings
-from .link import Blob, link
-from .llvm import Bounded, Function, Int
+from .link import Blob, Object
+from .llvm import Bounded, Function, Int, module_text
 from .spec import (
     Attention,
     Body,
@@ -87,19 +86,53 @@ def kernel_text(
     return _module(f.whole_text(), target), generated
 
 
-@lru_cache(maxsize=MAX_PARTS)
-def _code(name: str, text: str, parts: tuple[tuple[str, Blob], ...], target: str) -> Blob:
-    """Return the code of a kernel's part; kernels for other shapes mostly have the same parts."""
-    with llvm.create_context() as context, llvm.parse_assembly(_module(text, target), context) as module:
-        return link(target_machine(target).emit_object(module), name, dict(parts))
+class _Parts:
+    """Compiled parts of kernels, by target and text: kernels for other shapes mostly have the same ones.
+
+    A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
+    to 2 ms more, most of a small part's time.
+    """
+
+    def __init__(self) -> None:
+        self._blobs: dict[tuple[str, str], Blob] = {}
+
+    def known(self, f: Function, target: str) -> dict[str, Blob]:
+        """Return the code of those parts of `f` that were compiled before, by name."""
+        found: dict[str, Blob] = {}
+        for part in f.parts.values():
+            blob = self._blobs.get((target, part.whole_text()))
+            found |= self.known(part, target) if blob is None else {part.name: blob}
+        return found
+
+    def add(self, part: Function, target: str, blob: Blob) -> None:
+        """Remember a part's code, and forget the oldest if there are many."""
+        if len(self._blobs) >= MAX_PARTS:
+            self._blobs.pop(next(iter(self._blobs), ("", "")), None)
+        self._blobs[target, part.whole_text()] = blob
 
 
-def _parts(f: Function, target: str) -> dict[str, Blob]:
-    """Return the code of the function's parts, each with that of its own."""
-    return {
-        name: _code(name, part.text(), tuple(_parts(part, target).items()), target)
-        for name, part in f.parts.items()
+_PARTS = _Parts()
+
+
+def _new(f: Function, known: Container[str]) -> list[Function]:
+    """Return the functions that are to be compiled for `f`: parts that are not known, callers last."""
+    found = {
+        part.name: part
+        for child in f.parts.values()
+        if child.name not in known
+        for part in _new(child, known)
     }
+    return [*found.values(), f]
+
+
+def _link(elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob]) -> Blob:
+    """Return the code of the last of `functions`, which an object holds; remember that of the others."""
+    object, blobs = Object(elf), dict(known)
+    for f in functions:
+        blobs[f.name] = object.link(f.name, {name: blobs[name] for name in f.parts})
+        if f is not functions[-1]:
+            _PARTS.add(f, target, blobs[f.name])
+    return blobs[functions[-1].name]
 
 
 def _load_dims(f: Function, key: Sequence[int | SizeRange | None]) -> list[Int]:
@@ -134,14 +167,15 @@ def compile_kernel(
     begin = perf_counter()
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)
-    text = _module(f.text(), target)
+    known = _PARTS.known(f, target)
+    functions = _new(f, known)
+    text = _module(module_text(functions), target)
     written = perf_counter()
     with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
         parsed = perf_counter()
         elf = target_machine(target).emit_object(module)
-    parts = _parts(f, target)
     emitted = perf_counter()
-    blob = link(elf, ENTRY, parts)
+    blob = _link(elf, functions, target, known)
     timings = Timings(written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
     return CodeObject(
         spec_hash=spec_hash(spec),

@@ -1,9 +1,9 @@
-"""The linker: one ELF object of one kernel -> one position-independent blob without relocations.
+"""The linker: a function of an ELF object -> one position-independent blob without relocations.
 
-An object of LLVM's `emit_object` holds `.text`, `.rodata*` and a few relocation kinds. The blob is `.text`
-followed by the read-only data, each at its alignment; it runs wherever a page boundary puts it. The ELF
-structures are read with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02 ms
-(tests/jit/test_link.py reads the same objects with pyelftools and compares). References: System V ABI gABI
+An object of LLVM's `emit_object` holds the code, `.rodata*` and a few relocation kinds. The blob is the
+function's section followed by the read-only data that it reaches; it runs wherever a page boundary puts it.
+The ELF structures are read with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02
+ms (tests/jit/test_link.py reads the same objects with pyelftools and compares). References: System V ABI gABI
 chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.7.
 """
 
@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
+from typing import NamedTuple
 
-SHF_ALLOC, SHF_WRITE = 2, 1
+SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
 SHN_UNDEF, STT_SECTION = 0, 3
 EM_X86_64, EM_AARCH64 = 62, 183
+VECTORS, VECTOR_BYTES = ".rodata", 64  # where x86-64 keeps constants of 64 bytes, of which ELF has no section
 CODE_ALIGN, PAGE = 64, 4096  # bytes; code that reaches its data by page (ADRP) moves by pages only
 
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
@@ -34,7 +36,8 @@ class LinkError(ValueError):
 
 @dataclass(frozen=True)
 class Section:
-    """One ELF section; `body` is its part of the file, empty for none."""
+    """One ELF section. `entry`: bytes of a constant where it holds constants of one size (SHF_MERGE), else 0;
+    `body`: its part of the file, empty for none."""
 
     name: str
     type: int
@@ -42,16 +45,18 @@ class Section:
     link: int
     info: int
     align: int
+    entry: int
     body: memoryview
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """One ELF symbol: `value` is an offset in section `section`."""
+    """One ELF symbol: `value` is an offset in section `section`; `is_section`: it stands for all of that."""
 
     name: str
     section: int
     value: int
+    is_section: bool
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,10 @@ def read_sections(elf: bytes) -> tuple[int, list[Section]]:
             link,
             info,
             align,
+            entry if flags & SHF_MERGE else 0,
             view[start : start + (0 if type == SHT_NOBITS else n)],
         )
-        for name, type, flags, _, start, n, link, info, align, _ in rows
+        for name, type, flags, _, start, n, link, info, align, entry in rows
     ]
 
 
@@ -100,7 +106,12 @@ def read_symbols(sections: list[Section]) -> list[Symbol]:
             for name, info, _, section, value, _ in _SYMBOL.iter_unpack(table.body):
                 of_section = info & 15 == STT_SECTION
                 symbols.append(
-                    Symbol(sections[section].name if of_section else _text(names, name), section, value)
+                    Symbol(
+                        sections[section].name if of_section else _text(names, name),
+                        section,
+                        value,
+                        of_section,
+                    )
                 )
             return symbols
     return []
@@ -156,68 +167,131 @@ RELOCATIONS: dict[tuple[int, int], Callable[[bytearray, int, int], None]] = {
 # Linking ----------------------------------------------------------------------------------------------
 
 
-def _lay_out(sections: list[Section]) -> tuple[bytearray, dict[int, int]]:
-    """Return the blob (code first) and the offset in it of each section that is loaded."""
-    loaded = [i for i, s in enumerate(sections) if s.flags & SHF_ALLOC and _is_kept(s)]
-    loaded.sort(key=lambda i: sections[i].name != ".text")
-    blob, places = bytearray(), {}
-    for i in loaded:
-        align = max(sections[i].align, 1)
-        blob += bytes(-len(blob) % align)
-        places[i] = len(blob)
-        blob += sections[i].body
-    return blob, places
+class _Relocation(NamedTuple):
+    """Where in its section, to which symbol (a number of the symbol table) plus what, by which rule."""
+
+    offset: int
+    symbol: int
+    addend: int
+    kind: int
 
 
-def _is_kept(section: Section) -> bool:
-    """Whether the section belongs in the blob; raises LinkError for data that would have to be writable."""
-    if section.type == SHT_NOBITS or section.flags & SHF_WRITE:
-        if len(section.body) or section.type == SHT_NOBITS and section.name != ".bss":
-            raise LinkError(f"section {section.name} is writable; a kernel keeps its state in svm_rt")
-        return False
-    return section.type == SHT_PROGBITS and not section.name.startswith((".eh_frame", ".note", ".comment"))
+class Object:
+    """One ELF object of LLVM, of one or several functions, each in a section of its own.
 
-
-def _append(blob: bytearray, parts: Mapping[str, Blob]) -> dict[str, int]:
-    """Append linked parts; return the place of each one's entry by name."""
-    entries = {}
-    for name, part in parts.items():
-        blob += bytes(-len(blob) % part.align)
-        entries[name] = len(blob) + part.entry
-        blob += part.code
-    return entries
-
-
-def link(elf: bytes, entry: str, parts: Mapping[str, Blob] = MappingProxyType({})) -> Blob:
-    """Return the blob of one object, whose entry point is the symbol `entry`.
-
-    `parts`: linked code of the functions that the object calls but does not define.
-    Raises LinkError naming the symbol, section or relocation that stands against it.
+    Raises LinkError for bytes that are no ELF64 object, and for one with data that would have to be writable.
     """
-    machine, sections = read_sections(elf)
-    symbols = read_symbols(sections)
-    blob, places = _lay_out(sections)
-    entries = _append(blob, parts)
-    for table in sections:
-        if table.type == SHT_RELA and table.info in places:
-            base = places[table.info]
-            for offset, info, addend in _RELA.iter_unpack(table.body):
-                symbol = symbols[info >> 32]
-                defined = symbol.section in places
-                if not defined and symbol.name not in entries:
-                    raise LinkError(
-                        f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline"
-                    )
-                apply = RELOCATIONS.get((machine, info & 0xFFFFFFFF))
-                if apply is None:
-                    raise LinkError(
-                        f"relocation {info & 0xFFFFFFFF} of machine {machine} against {symbol.name!r} "
-                        "is unknown"
-                    )
-                to = places[symbol.section] + symbol.value if defined else entries[symbol.name]
-                apply(blob, base + offset, to + addend)
-    for symbol in symbols:
-        if symbol.name == entry and symbol.section in places:
-            align = PAGE if machine == EM_AARCH64 and len(places) > 1 else CODE_ALIGN
-            return Blob(bytes(blob), places[symbol.section] + symbol.value, align)
-    raise LinkError(f"the object defines no symbol {entry!r}")
+
+    def __init__(self, elf: bytes) -> None:
+        self.machine, self.sections = read_sections(elf)
+        self.symbols = read_symbols(self.sections)
+        self.relocations: dict[int, list[_Relocation]] = {}
+        for section in self.sections:
+            _check_writable(section)
+            if section.type == SHT_RELA:
+                rows = _RELA.iter_unpack(section.body)
+                found = [_Relocation(at, info >> 32, plus, info & 0xFFFFFFFF) for at, info, plus in rows]
+                self.relocations[section.info] = found
+
+    def link(self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({})) -> Blob:
+        """Return the blob of the function `entry` and of the constants that it reaches, whatever else the
+        object holds. `parts`: linked code of the functions that it calls.
+
+        Raises LinkError naming the symbol, section or relocation that stands against it.
+        """
+        for symbol in self.symbols:
+            if symbol.name == entry and symbol.section != SHN_UNDEF:
+                return _Layout(self, symbol, parts).blob()
+        raise LinkError(f"the object defines no symbol {entry!r}")
+
+    def piece(self, symbol: Symbol, addend: int) -> range:
+        """Return the bytes of its section that a relocation reaches: a constant, or the whole section."""
+        section = self.sections[symbol.section]
+        n = len(section.body)
+        if section.entry and not symbol.is_section:
+            return range(symbol.value, symbol.value + section.entry)
+        if self.machine != EM_X86_64 or section.name != VECTORS or n % VECTOR_BYTES:
+            return range(n)
+        # The place is the constant's less 4, less the bytes of an immediate operand behind it: 0, 1 or 4.
+        place = symbol.value + addend + 4
+        first = -(-place // 4) * 4 // VECTOR_BYTES * VECTOR_BYTES
+        is_open = place % VECTOR_BYTES == VECTOR_BYTES - 4  # the last four bytes, or an immediate of four
+        return range(first, min(first + (2 if is_open else 1) * VECTOR_BYTES, n))
+
+
+class _Layout:
+    """A blob as it grows: the code of `start`, the constants in the order in which they are first used, the
+    parts."""
+
+    def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob]) -> None:
+        self.object, self.start, self.parts = object, start, parts
+        self.bytes = bytearray()
+        self.places: dict[tuple[int, int], int] = {}  # of pieces: (section, first byte)
+        self.waiting: list[tuple[int, _Relocation]] = []  # the place of a relocation's piece in the blob
+        self._place(start.section, range(len(object.sections[start.section].body)))
+
+    def blob(self) -> Blob:
+        """Return the finished blob."""
+        applied = []
+        for place, relocation in self.waiting:  # grows while pieces are found
+            applied.append((place, relocation, self._target(relocation)))
+        entries = self._append_parts()
+        for place, relocation, target in applied:
+            symbol = self.object.symbols[relocation.symbol]
+            to = entries[symbol.name] if target is None else target
+            self._rule(relocation)(self.bytes, place, to + relocation.addend)
+        align = PAGE if self.object.machine == EM_AARCH64 and len(self.places) > 1 else CODE_ALIGN
+        return Blob(bytes(self.bytes), self.start.value, align)
+
+    def _place(self, section: int, piece: range) -> int:
+        """Append a piece of a section, if it is new; return its place."""
+        key = section, piece.start
+        if key not in self.places:
+            of = self.object.sections[section]
+            self.bytes += bytes(-len(self.bytes) % max(of.entry or of.align, 1))
+            self.places[key] = len(self.bytes)
+            self.bytes += of.body[piece.start : piece.stop]
+            for relocation in self.object.relocations.get(section, ()):
+                if relocation.offset in piece:
+                    self.waiting.append((self.places[key] + relocation.offset - piece.start, relocation))
+        return self.places[key]
+
+    def _target(self, relocation: _Relocation) -> int | None:
+        """Return the place of a relocation's symbol in the blob, None for that of a part."""
+        symbol = self.object.symbols[relocation.symbol]
+        if symbol.name in self.parts:
+            return None
+        if symbol.section == SHN_UNDEF or not _is_loaded(self.object.sections[symbol.section]):
+            raise LinkError(f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline")
+        piece = self.object.piece(symbol, relocation.addend)
+        return self._place(symbol.section, piece) + symbol.value - piece.start
+
+    def _append_parts(self) -> dict[str, int]:
+        """Append the parts; return the place of each one's entry by name."""
+        entries = {}
+        for name, part in self.parts.items():
+            self.bytes += bytes(-len(self.bytes) % part.align)
+            entries[name] = len(self.bytes) + part.entry
+            self.bytes += part.code
+        return entries
+
+    def _rule(self, relocation: _Relocation) -> Callable[[bytearray, int, int], None]:
+        rule = RELOCATIONS.get((self.object.machine, relocation.kind))
+        if rule is None:
+            raise LinkError(
+                f"relocation {relocation.kind} of machine {self.object.machine} against "
+                f"{self.object.symbols[relocation.symbol].name!r} is unknown"
+            )
+        return rule
+
+
+def _is_loaded(section: Section) -> bool:
+    return bool(section.flags & SHF_ALLOC) and section.type == SHT_PROGBITS
+
+
+def _check_writable(section: Section) -> None:
+    """Refuse data that would have to be writable."""
+    is_bss = section.type == SHT_NOBITS
+    is_writable = bool(section.flags & SHF_ALLOC) and (is_bss or bool(section.flags & SHF_WRITE))
+    if is_writable and (len(section.body) or (is_bss and section.name != ".bss")):
+        raise LinkError(f"section {section.name} is writable; a kernel keeps its state in svm_rt")

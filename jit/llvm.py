@@ -194,27 +194,24 @@ class Function:
 
     def text(self) -> str:
         """Return the finished function with its declarations, its parts declared only."""
-        parts = (f"declare {part._signature()}" for part in self.parts.values())
-        declared = [*self.declarations.values(), *parts]
-        lines = [f"define {self._signature()} #0 {{", "entry:", *self.lines, "  ret void", "}"]
-        return "\n".join([*sorted(declared), *lines]) + "\n"
+        return module_text([self])
 
     def whole_text(self) -> str:
         """Return the function with its declarations and its parts."""
-        functions = list(self._all().values())
-        declarations = {name: text for f in functions for name, text in f.declarations.items()}
-        lines = sorted(declarations.values())
-        for f in functions:
-            linkage = "" if f is self else "internal "
-            lines += [f"define {linkage}{f._signature()} #0 {{", "entry:", *f.lines, "  ret void", "}"]
-        return "\n".join(lines) + "\n"
+        return module_text(list(self.functions().values()))
 
-    def _all(self) -> dict[str, Function]:
-        """Return the parts, those of parts too, and the function itself, by name."""
+    def functions(self) -> dict[str, Function]:
+        """Return the parts, those of parts before their callers, and the function itself, by name."""
         found: dict[str, Function] = {}
         for part in self.parts.values():
-            found |= part._all()
+            for name, f in part.functions().items():
+                assert found.setdefault(name, f).lines == f.lines, f"two parts named {name}"
         return {**found, self.name: self}
+
+    def definition(self) -> list[str]:
+        """Return the lines of the definition, in a section of its own: functions are linked one by one."""
+        head = f'define {self._signature()} #0 section ".text.{self.name}" {{'
+        return [head, "entry:", *self.lines, "  ret void", "}"]
 
     # i64 arithmetic with folding
     def i64(self, x: Int) -> Value:
@@ -418,3 +415,23 @@ class Function:
             then()
         with self.when(self.op("i1", f"xor i1 {condition.name}, true")):
             otherwise()
+
+
+def module_text(functions: Sequence[Function]) -> str:
+    """Return the text of a module of these functions; their parts that are not among them are declared.
+
+    Constants of a vector's size may lie anywhere; the linker takes larger ones by their sections.
+    """
+    names = {f.name for f in functions}
+    declared = {text for f in functions for text in f.declarations.values()}
+    assert all("section" in text for text in declared if text.startswith("@")), "a table needs a section"
+    declared |= {
+        f"declare {part._signature()}"
+        for f in functions
+        for part in f.parts.values()
+        if part.name not in names
+    }
+    lines = sorted(declared)
+    for f in functions:
+        lines += f.definition()
+    return "\n".join(lines) + "\n"

@@ -123,7 +123,7 @@ def _two_over_pi_words(count: int) -> tuple[int, ...]:
 def _table(f: Function) -> Value:
     words = _two_over_pi_words(42)
     values = ", ".join(f"i32 {w}" for w in words)
-    array = f"private unnamed_addr constant [{len(words)} x i32] [{values}]"
+    array = f'private unnamed_addr constant [{len(words)} x i32] [{values}], section ".rodata.two_over_pi"'
     f.declarations["two_over_pi"] = f"@two_over_pi = {array}"
     return Value("ptr", "@two_over_pi")
 

@@ -4,12 +4,14 @@ import threading
 
 import numpy as np
 import pytest
+from shapevm.jit import compiler
 from shapevm.jit.compiler import assembly, bounds, compile_kernel, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
 from shapevm.jit.target import TARGETS, find_target, host_target
 
 from .nests import M, N, bias_add, layer_norm
+from .test_attention import attention
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -23,6 +25,18 @@ def test_compiles_for_every_target(target, dims):
 
 def test_the_same_arguments_give_the_same_code():
     assert compile_kernel(layer_norm(), (3, 0)) == compile_kernel(layer_norm(), (3, 0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_code_does_not_depend_on_what_was_compiled_before(target):
+    """Parts that are known are linked, new ones are compiled with their kernel: the bytes are the same."""
+    spec = attention(64, 64, mask="padding")
+    for dims in ((1, 2, 37, 37), None):
+        compiler._PARTS = compiler._Parts()
+        first = compile_kernel(spec, dims, target)
+        assert compile_kernel(spec, dims, target).code == first.code
+        f, _ = compiler._generate(spec, dims, compiler.target_for(spec, target), None)
+        assert compiler._PARTS.known(f, compiler.target_for(spec, target))
 
 
 def test_ir_is_kept_on_request_and_assembly_is_text():

@@ -14,7 +14,7 @@ from shapevm.jit.target import TARGETS, host_target, target_machine
 TABLE = (
     "@table = private unnamed_addr constant [64 x i32] ["
     + ", ".join(f"i32 {i * i}" for i in range(64))
-    + "], align 64\n"
+    + '], section ".rodata.table", align 64\n'
 )
 
 
@@ -67,12 +67,12 @@ def test_reads_what_pyelftools_reads(target, text):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_relocation_points_into_the_blob(target):
     elf = compile_object(table_kernel(), target)
-    blob = link.link(elf, "kernel")
+    blob = link.Object(elf).link("kernel")
     assert blob.entry % 16 == 0 and struct.pack("<64i", *(i * i for i in range(64))) in blob.code
 
 
 def test_linked_code_runs():
-    blob = link.link(compile_object(table_kernel(), host_target()), "kernel")
+    blob = link.Object(compile_object(table_kernel(), host_target())).link("kernel")
     out = (execute.ctypes.c_int32 * 64)()
     kernel = execute.Kernel(code_object(blob))
     pointers = (execute.ctypes.c_void_p * 1)(execute.ctypes.addressof(out))
@@ -84,23 +84,23 @@ def test_undefined_symbol_is_refused_by_name():
     f = Function("kernel", PARAMS)
     f.call("void", "somewhere_else")
     with pytest.raises(link.LinkError, match="somewhere_else"):
-        link.link(compile_object(f.text(), host_target()), "kernel")
+        link.Object(compile_object(f.text(), host_target())).link("kernel")
 
 
 def test_writable_data_is_refused():
     f = Function("kernel", PARAMS)
-    f.declarations["state"] = "@state = global i64 7"
+    f.declarations["state"] = '@state = global i64 7, section ".data.state"'
     f.store(f.params[3], f.op("ptr", "getelementptr i8, ptr @state, i64 0"))
     with pytest.raises(link.LinkError, match=r"\.data.* writable"):
-        link.link(compile_object(f.text(), host_target()), "kernel")
+        link.Object(compile_object(f.text(), host_target())).link("kernel")
 
 
 def test_missing_entry_and_garbage_are_refused():
     elf = compile_object(table_kernel(), host_target())
     with pytest.raises(link.LinkError, match="'other'"):
-        link.link(elf, "other")
+        link.Object(elf).link("other")
     with pytest.raises(link.LinkError, match="ELF64"):
-        link.link(b"MZ" + elf[2:], "kernel")
+        link.Object(b"MZ" + elf[2:]).link("kernel")
 
 
 def test_aarch64_page_and_offset_fields():
