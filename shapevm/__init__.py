@@ -60,6 +60,7 @@ def compile(
     dynamic_shapes: Any = None,
     inputs: Any = None,
     strategy: str | None = None,
+    jit: str | None = None,
     sizes: Sequence[Mapping[str, int]] = (),
     buckets: Mapping[str, Sequence[Any]] | None = None,
     target: str | None = None,
@@ -75,17 +76,19 @@ def compile(
     torch.fx.GraphModule. `inputs`: names of the inputs, perhaps shapes and dtypes, which stand in for `args`
     and `dynamic_shapes`; see `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in
     the background), "jit" (exact before the first run), "bucket" (what was compiled ahead, nothing more) or
-    "generic"; None: the setting. All give the same bits. `sizes`: values of the contract's symbols for which
-    exact kernels are compiled now and travel in the artifact. `buckets`: ranges for which kernels are
-    compiled now, such as {"length": [16, (17, 64), "max 512"]}; see `shapevm.buckets`. `target`: the machine
-    to compile for, None: this one. `fallback`: "torch" calls PyTorch for operators that cannot be compiled
+    "generic"; None: the setting. All give the same bits. `jit` says the first two in other words, and may
+    stand instead of a strategy: "background", or "sync" for the best code at the first call. `sizes`: values
+    of the contract's symbols for which exact kernels are compiled now and travel in the artifact. `buckets`:
+    ranges for which kernels are compiled now, such as {"length": [16, (17, 64), "round 64 to 512"]}; see
+    `shapevm.buckets`. `target`: the machine to compile for, None: this one. `fallback`: "torch" calls PyTorch
+    for operators that cannot be compiled
     (`shapevm inspect` lists them; such an artifact needs torch where it runs), "error" refuses them.
     `random`: "native", random numbers are the program's own, from a seed that it keeps between calls
     (`Executable.manual_seed`; torch's initial one at first), or "torch", PyTorch draws what eager would.
     `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy, target, fallback, random, weights, sizes or buckets that cannot be;
+    ArgumentError for a strategy, jit, target, fallback, random, weights, sizes or buckets that cannot be;
     ShapeError for an nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these;
     and what torch.export raises for a model that it cannot export.
     """
@@ -98,7 +101,7 @@ def compile(
     from .executable import check_strategy, executable_of
     from .inputs import example_inputs, read_inputs
 
-    strategy, store = check_strategy(strategy), open_store(target)
+    strategy, store = check_strategy(strategy, jit), open_store(target)
     notify = progress or (lambda stage, done, total: None)
     if not args and not kwargs and inputs is not None:
         args = example_inputs(read_inputs(inputs)) if needs_examples(model) else args
@@ -114,17 +117,17 @@ def compile(
     return executable_of(program, strategy, store, check)
 
 
-def load(path: str | Path, *, strategy: str | None = None) -> Executable:
+def load(path: str | Path, *, strategy: str | None = None, jit: str | None = None) -> Executable:
     """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
-    no new exact kernels are compiled).
+    no new exact kernels are compiled). `strategy`, `jit`: as `compile` takes them.
 
     An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
     loaded.
 
     Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
     TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
-    strategy.
+    strategy or jit.
     """
-    from .executable import open_executable
+    from .executable import check_strategy, open_executable
 
-    return open_executable(Path(path), strategy)
+    return open_executable(Path(path), check_strategy(strategy, jit))

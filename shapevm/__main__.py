@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
-from .commands import COMMANDS, parse_sizes
-from .settings import STRATEGIES, TABLE, settings
+from .commands import COMMANDS, jit_option, parse_sizes, strategy_option
+from .settings import TABLE, settings
 from .vm.errors import Error
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ def compile_command(
 @click.option(
     "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
 )
-@click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+@strategy_option
+@jit_option
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
 @click.option(
     "--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile"
@@ -164,6 +165,7 @@ def run_command(
     inputs: tuple[str, ...],
     output: Path | None,
     strategy: str | None,
+    jit: str | None,
     repeat: int,
     profile: Path | None,
     metrics: Path | None,
@@ -176,7 +178,7 @@ def run_command(
     from . import load, record
     from .files import read_inputs, write_results
 
-    exe = load(artifact, strategy=strategy)
+    exe = load(artifact, strategy=strategy, jit=jit)
     values = read_inputs(inputs, exe.machine.inputs)
     times = []
     with record(exe) as recording:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .settings import STRATEGIES, settings
+from .settings import JIT, STRATEGIES, settings
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -31,6 +31,12 @@ sizes_option = click.option(
 )
 profile_option = click.option(
     "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
+)
+strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+jit_option = click.option(
+    "--jit",
+    type=click.Choice(list(JIT)),
+    help=f"instead of --strategy {' or '.join(JIT.values())}: exact code in the background, or first of all",
 )
 
 
@@ -104,18 +110,19 @@ def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> No
 @artifact_argument
 @sizes_option
 @profile_option
-@click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+@strategy_option
+@jit_option
 @click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 @click.option("--html", "page", type=path_type, help="write one HTML page")
 def explain_command(
-    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None, measure: bool,
-    as_json: bool, page: Path | None,
+    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None,
+    jit: str | None, measure: bool, as_json: bool, page: Path | None,
 ) -> None:  # fmt: skip
     """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
     from . import load
 
-    with load(artifact, strategy=strategy) as exe:
+    with load(artifact, strategy=strategy, jit=jit) as exe:
         _warm(exe, sizes, profiles)
         found = exe.explain(measure)
     if page is not None:

@@ -53,10 +53,11 @@ _VIEWS = (
 
 @dataclass(frozen=True)
 class Options:
-    """`torch.compile`'s `options`: `strategy` and `target` as `shapevm.compile` takes them; `freeze`: weights
-    are constants where no gradients are wanted."""
+    """`torch.compile`'s `options`: `strategy`, `jit` and `target` as `shapevm.compile` takes them; `freeze`:
+    weights are constants where no gradients are wanted."""
 
     strategy: str | None = None
+    jit: str | None = None
     target: str | None = None
     freeze: bool = True
 
@@ -81,7 +82,7 @@ def _options(given: Mapping[str, Any]) -> Options:
     if unknown:
         raise ArgumentError(f"option {unknown[0]!r} is unknown; known are {', '.join(known)}")
     options = Options(**given)
-    check_strategy(options.strategy)
+    check_strategy(options.strategy, options.jit)
     check_compiler()
     return options
 
@@ -299,4 +300,5 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 def _executable(graph: Any, options: Options) -> Executable:
     store = open_store(options.target)
     run_passes(graph)
-    return executable_of(build_program(graph, store), check_strategy(options.strategy), store)
+    strategy = check_strategy(options.strategy, options.jit)
+    return executable_of(build_program(graph, store), strategy, store)

@@ -53,6 +53,8 @@ class Setting:
 
 
 STRATEGIES = ("auto", "jit", "bucket", "generic")
+#: What `jit` may say instead of a strategy: when exact code comes.
+JIT = {"background": "auto", "sync": "jit"}
 
 TABLE: tuple[Setting, ...] = (
     Setting(

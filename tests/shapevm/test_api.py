@@ -267,6 +267,8 @@ def test_complex_numbers_are_refused(module):
     ("options", "message"),
     [
         ({"strategy": "fast"}, "strategy 'fast' is unknown; known are auto, jit, bucket, generic"),
+        ({"jit": "later"}, "jit 'later' is unknown; known are background, sync"),
+        ({"jit": "sync", "strategy": "auto"}, "jit 'sync' means strategy 'jit', not 'auto'; give one"),
         ({"target": "z80"}, "target 'z80' is unknown; known are x86-64-v4"),
         ({"sizes": [{"m": 3}]}, "sizes m=3 must give a value for each of n"),
         ({"sizes": [{"n": 3}, {}]}, "must give a value for each of n"),

@@ -87,6 +87,14 @@ def test_run_prints_and_writes_results(run, artifact, x, tmp_path):
         np.testing.assert_array_equal(written[name], expected[name])
 
 
+def test_jit_on_the_command_line(run, artifact, x):
+    shown = run("explain", artifact, "--sizes", "n=71", "--jit", "sync", "--json")
+    assert {entry["tier"] for site in json.loads(shown)["sites"] for entry in site["entries"]} == {"exact"}
+    run("run", artifact, "--input", f"x={x}", "--jit", "background")
+    text = run("run", artifact, "--input", f"x={x}", "--jit", "sync", "--strategy", "generic", code=1)
+    assert "jit 'sync' means strategy 'jit', not 'generic'; give one of them" in text
+
+
 @pytest.mark.parametrize("strategy", ["auto", "jit", "bucket", "generic"])
 def test_run_and_the_runner_write_the_same(run, artifact, x, tmp_path, strategy):
     np.savez(tmp_path / "in.npz", x=np.load(x))

@@ -86,6 +86,18 @@ def test_the_strategy_is_the_settings(saved):
         shapevm.load(saved, strategy="fast")
 
 
+def test_jit_stands_for_a_strategy(saved):
+    with shapevm.load(saved, jit="sync") as exe:
+        exe(X(5))
+        assert exe.stats().tier() == "exact"
+    with shapevm.settings.scope(strategy="jit"), shapevm.load(saved, jit="background") as exe:
+        exe(X(5))
+        assert exe.stats().tier() == "generic"
+    shapevm.load(saved, strategy="jit", jit="sync").close()  # they agree
+    with pytest.raises(shapevm.ArgumentError, match="jit 'background' means strategy 'auto', not 'bucket'"):
+        shapevm.load(saved, strategy="bucket", jit="background")
+
+
 def test_auto_specialises_what_is_hot(saved):
     with shapevm.settings.scope(hot_calls=3), shapevm.load(saved, strategy="auto") as exe:
         for calls in range(1, 3):
