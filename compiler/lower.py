@@ -151,7 +151,7 @@ class GroupLowering:
         image, weight = (cast(Value, arg) for arg in node.args)
         a = self._buffer(base_of(image), shape_of(image))
         shared = self._product(node, shape_of(weight)[0])
-        return Conv(**shared, a=a, a_index=(), window=_window(node))
+        return Conv(**shared, a=a, a_index=(), window=_window(node), planes=node.attrs["planes"])
 
     def _product(self, node: Node, k: DimExpr) -> dict[str, Any]:
         """Return the fields that a matmul and a conv share, a's left out."""

@@ -34,6 +34,7 @@ def _conv_layout(conv: Node, weight: Value) -> str:
     attrs, channels = conv.attrs, shape_of(cast(Value, conv.args[0]))[-1]
     steps = {*attrs["stride"], *attrs["dilation"], *attrs["expansion"], attrs["groups"]}
     is_fit = attrs["kernel"] == (TAPS, TAPS) and steps == {1} and isinstance(channels, int)
+    is_fit = is_fit and not attrs["planes"]
     array = cast(Node, weight.node).attrs["array"]
     return winograd_layout(channels, array.shape[1]) if is_fit and np.isfinite(array).all() else "panels"
 
@@ -50,6 +51,8 @@ def winograd_layout(channels: int, columns: int) -> str:
 def has_depthwise_kernel(conv: Node) -> bool:
     """Return True for a conv that `jit.depthwise` computes; it reads the weights in place."""
     attrs, (x, weight) = conv.attrs, cast(tuple[Value, Value], conv.args)
+    if attrs["planes"]:
+        return False
     is_plain = len(attrs["kernel"]) <= depthwise.AXES and set(attrs["expansion"]) == {1}
     is_narrow = depthwise.is_narrow(shape_of(x)[-1], shape_of(weight)[1], attrs["groups"])
     return is_plain and min(attrs["dilation"]) > 0 and is_narrow

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from . import depthwise, winograd
+from . import depthwise, planes, winograd
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES, tail_mask
 from .depthwise import is_depthwise
@@ -39,6 +39,8 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     _check_window(spec)
+    if spec.planes:
+        return planes.emit(f, spec, sizes, schedule)
     if spec.b_layout in LAYOUTS:
         return winograd.emit(f, spec, sizes, schedule)
     if is_depthwise(spec):

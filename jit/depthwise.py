@@ -18,13 +18,12 @@ from .bodies import LANES
 from .epilogue import Epilogue, RowTile
 from .llvm import Function, Int, Value
 from .microkernel import PANEL, SCHEDULES, VECTOR, load, tail
-from .pixels import OverPixels
+from .pixels import AXES, OverPixels, flat, two
 from .spec import Conv, Window
 
 PIXELS = 7  # at a time, of a line of unknown length
 LEAST_PIXELS, MOST_PIXELS = 5, 8
 NAME = "pixels"  # of the one schedule
-AXES = 2
 
 
 def is_narrow(channels: object, columns: object, groups: int) -> bool:
@@ -63,9 +62,9 @@ class _Depthwise(OverPixels):
         assert isinstance(channels, int)
         self.channels = channels
         self.padded = -(-channels // LANES) * LANES
-        self.height, self.across = _two(extent)
-        self.down, self.along = _two([resolve(size, sizes) for size in spec.window.out])
-        self.window = _flat(spec.window)
+        self.height, self.across = two(extent)
+        self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
+        self.window = flat(spec.window)
         self.pixels = _pixels(self.along)
         self.epilogue = Epilogue(f, spec, sizes, channels, self.bodies)
         self.group = channels // spec.window.groups
@@ -153,21 +152,6 @@ class _Depthwise(OverPixels):
             at = f.op("ptr", f"getelementptr float, ptr {start.name}, i64 {f.i64(element).name}")
             found = f.op("ptr", f"select i1 {inside.name}, ptr {at.name}, ptr {self.zeros.name}")
             f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
-
-
-def _two(sides: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the sizes of an image of AXES axes, one of fewer being a single line."""
-    return (sides[0], sides[1]) if len(sides) == AXES else (1, sides[0])
-
-
-def _flat(window: Window) -> Window:
-    """Return the window over two axes of one over fewer."""
-    more = AXES - len(window.kernel)
-    one, none = (1,) * more, (0,) * more
-    return Window(
-        (*one, *window.out), (*one, *window.kernel), (*one, *window.stride), (*one, *window.dilation),
-        (*one, *window.expansion), (*none, *window.low), window.groups,
-    )  # fmt: skip
 
 
 class _Taps:

@@ -33,7 +33,7 @@ from .microkernel import (
     unread,
 )
 from .row_tiles import Finish, RowTiles
-from .spec import Matmul, Size
+from .spec import Conv, Matmul, Size
 from .streams import STREAMS, Streams
 from .vector import Vec
 
@@ -77,7 +77,8 @@ def _check(spec: Matmul) -> None:
 
 def uses_tiles(spec: Matmul) -> bool:
     """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
-    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
+    is_planes = isinstance(spec, Conv) and spec.planes
+    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32" and not is_planes
 
 
 def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
@@ -86,11 +87,16 @@ def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
     AMX tiles take one panel at a time. A tall tile takes all of a few rows, so B is read once. Of few
     columns they have sums enough to hide an addition's latency.
     """
-    name = default_schedule(f)
-    top = most(m)
+    name, top = default_schedule(f), most(m)
     is_low = top is not None and top <= SCHEDULES[name].rows
-    is_low |= isinstance(spec.n, int) and spec.n <= PANEL
-    return "6x64" if name == "14x32" and not is_low and not (f.has_tiles and uses_tiles(spec)) else name
+    return name if is_low or (f.has_tiles and uses_tiles(spec)) else widest_schedule(f, spec)
+
+
+def widest_schedule(f: Function, spec: Matmul) -> str:
+    """Return the name of the register tile for many rows: it reads the least, and is no wider than the
+    columns."""
+    name = default_schedule(f)
+    return "6x64" if name == "14x32" and not (isinstance(spec.n, int) and spec.n <= PANEL) else name
 
 
 class _Matmul:

@@ -49,7 +49,7 @@ class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
 
     `a_panel`, `b_panel`: A, B is stored in panels of PANEL columns, so many elements apart (0: its rows are
-    contiguous).
+    contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
     """
 
     lda: Int
@@ -58,9 +58,10 @@ class Strides:
     k: Int
     a_panel: int = 0
     b_panel: Int = 0
+    table: Int = 0
 
     def _all(self) -> tuple[Int, ...]:
-        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel)
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table)
 
     def values(self) -> list[Value]:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
@@ -73,8 +74,8 @@ class Strides:
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
-        lda, ldb, ldc, k, b_panel = (next(given) if isinstance(x, Value) else x for x in self._all())
-        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel)
+        lda, ldb, ldc, k, *rest = (next(given) if isinstance(x, Value) else x for x in self._all())
+        return Strides(lda, ldb, ldc, k, self.a_panel, *rest)
 
     def vector(self, g: Function, v: int) -> Int:
         """Return where vector `v` of a row of B lies."""
@@ -85,9 +86,18 @@ class Strides:
 
     def column(self, g: Function, k: Int) -> Int:
         """Return where step k of A's rows lies."""
+        if isinstance(self.table, Value):
+            return g.load("i64", g.at(self.table, "i64", k), align=8)
         if not self.a_panel:
             return k
         return g.add(g.mul(g.udiv(k, PANEL), self.a_panel), g.urem(k, PANEL))
+
+    def steps(self, g: Function, a: Value, k: Int, n: int) -> list[Value]:
+        """Return the addresses of n successive steps of A's first row; a trip does not cross panels."""
+        if isinstance(self.table, Value):
+            return [g.at(a, "float", self.column(g, g.add(k, step))) for step in range(n)]
+        left = g.at(a, "float", self.column(g, k))
+        return [g.at(left, "float", step) for step in range(n)]
 
 
 class MicroKernels:
@@ -140,11 +150,11 @@ class MicroKernels:
                 continue
             with g.loop(begin, end, steps, sums) as k:
                 sums = list(k.carried)
-                left = g.at(a, "float", strides.column(g, k.index))
+                left = strides.steps(g, a, k.index, steps)
                 right = g.at(b, self.element, g.mul(k.index, strides.ldb))
                 for step in range(steps):
                     there = g.at(right, self.element, g.mul(step, strides.ldb))
-                    self._step(g, strides, sums, g.at(left, "float", step), there)
+                    self._step(g, strides, sums, left[step], there)
                 if near:
                     self._prefetch_rows(g, strides, self.unread(g, ahead, g.mul(k.index, strides.ldb)), steps)
                 elif lines and steps > 1:

@@ -8,7 +8,9 @@ from typing import Self
 from .llvm import Function, Int
 from .matmul import _Matmul
 from .microkernel import Schedule
-from .spec import Conv
+from .spec import Conv, Window
+
+AXES = 2  # of an image, at most
 
 
 class OverPixels(_Matmul):
@@ -32,3 +34,18 @@ class OverPixels(_Matmul):
             found.append(f.urem(pixel, size))
             pixel = f.udiv(pixel, size)
         return [pixel, *found[::-1]]
+
+
+def two(sides: Sequence[Int]) -> tuple[Int, Int]:
+    """Return the sizes of an image of AXES axes, one of fewer being a single line."""
+    return (sides[0], sides[1]) if len(sides) == AXES else (1, sides[0])
+
+
+def flat(window: Window) -> Window:
+    """Return the window over two axes of one over fewer."""
+    more = AXES - len(window.kernel)
+    one, none = (1,) * more, (0,) * more
+    return Window(
+        (*one, *window.out), (*one, *window.kernel), (*one, *window.stride), (*one, *window.dilation),
+        (*one, *window.expansion), (*none, *window.low), window.groups,
+    )  # fmt: skip

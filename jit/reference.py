@@ -290,6 +290,7 @@ class _Evaluation:
         """Run a convolution: each group's patches times its columns."""
         groups, n = spec.window.groups, self.size(spec.n)
         image, weights = (from_memory(self.arrays[i], spec.buffers[i].dtype) for i in (spec.a, spec.b))
+        image = np.moveaxis(image, 1, -1) if spec.planes else image
         columns = group_columns(weights, spec.b_layout, groups, n // groups)
         rows = patches(spec.window, [self.size(size) for size in spec.window.out], image)
         acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)

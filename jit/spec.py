@@ -192,10 +192,12 @@ class Conv(Matmul):
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
     taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd2",
     "winograd4": b has been taken to its points by `jit.winograd.pack`, for 3 x 3 taps, C in multiples of 16.
+    `planes`: the image is [N, C, X..] instead, for few channels (`jit.planes`).
     """
 
     family: ClassVar[str] = "conv"
     window: Window = field(kw_only=True)
+    planes: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

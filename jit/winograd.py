@@ -23,7 +23,7 @@ from .bodies import LANES, splat
 from .dtypes import vector
 from .epilogue import RowTile
 from .llvm import Function, Int, Value
-from .matmul import pack_panels
+from .matmul import pack_panels, widest_schedule
 from .microkernel import (
     PANEL,
     SCHEDULES,
@@ -31,7 +31,6 @@ from .microkernel import (
     MicroKernels,
     Schedule,
     Strides,
-    default_schedule,
     each_tile,
 )
 from .pixels import OverPixels
@@ -54,15 +53,9 @@ def pack(weight: np.ndarray, tile: int) -> np.ndarray:
     return pack_panels(points.reshape(-1, weight.shape[1]).astype(np.float32))
 
 
-def choose_schedule(f: Function, spec: Conv) -> str:
-    """Return the name of the register tile for the function's target: no wider than the columns."""
-    name = default_schedule(f)
-    return "6x64" if name == "14x32" and not (isinstance(spec.n, int) and spec.n <= PANEL) else name
-
-
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or choose_schedule(f, spec)
+    name = schedule or widest_schedule(f, spec)
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
     return _Winograd(f, spec, sizes, SCHEDULES[name]).emit(name)

@@ -26,6 +26,8 @@ PER_AXIS = ("kernel", "stride", "dilation", "expansion", "low", "high")
 
 def _infer_conv(types: Types, attrs: Attrs) -> Sequence[Type]:
     x, weight = tensors("conv", types, 2)
+    if attrs["planes"] and x.rank > 2:
+        x = TensorType(x.dtype, (x.shape[0], *x.shape[2:], x.shape[1]))
     dtype = same_dtype("conv", [x, weight])
     check_dtype("conv", dtype, ("f32",))
     groups, n_axes = attrs["groups"], len(attrs["kernel"])
@@ -79,6 +81,7 @@ def out_sizes(sizes: Sequence[DimExpr], attrs: Attrs) -> list[DimExpr]:
 
 def _conv(args: Sequence[Any], attrs: Attrs) -> Any:
     x, weight = args
+    x = np.moveaxis(x, 1, -1) if attrs["planes"] else x
     groups, n_axes = attrs["groups"], x.ndim - 2
     channels, width = x.shape[-1] // groups, weight.shape[1] // groups
     x = padded(x, attrs)
@@ -126,17 +129,18 @@ def window(kernel: Sequence[DimExpr], **given: Any) -> dict[str, Any]:
         "low": (0,) * n,
         "high": (0,) * n,
     }
-    return {**plain, "kernel": tuple(kernel), "groups": 1, **given}
+    return {**plain, "kernel": tuple(kernel), "groups": 1, "planes": False, **given}
 
 
 OPS: tuple[Op, ...] = (
     Op(
         "conv",
         "conv",
-        "conv(Tensor x, Tensor weight; kernel, stride, dilation, expansion, low, high, groups) -> Tensor",
+        "conv(Tensor x, Tensor weight; kernel, stride, dilation, expansion, low, high, groups, planes) -> "
+        "Tensor",
         "The channels-last image x [N, spatial.., C], spread by `expansion` and padded by zeros `low` and "
         "`high`, under the windows of `kernel` taps: [N, out.., F]. weight is [taps * C / groups, F]. A "
-        "negative dilation reverses the taps of its axis.",
+        "negative dilation reverses the taps of its axis. `planes`: x is [N, C, spatial..] (`read_planes`).",
         _infer_conv,
         _conv,
         samples=(
@@ -150,6 +154,9 @@ OPS: tuple[Op, ...] = (
             ),
             Sample(("f32[0, 5, 5, 2]", "f32[18, s0]"), window((3, 3))),
             Sample(("f32[s0, 5, 0]", "f32[0, 3]"), window((2,))),
+            Sample(
+                ("f32[s0, 2, 6, 9]", "f32[18, 4]"), window((3, 3), stride=(1, 2), low=(1, 1), planes=True)
+            ),
         ),
         errors=(
             (

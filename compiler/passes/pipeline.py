@@ -14,6 +14,7 @@ from .decompose import decompose
 from .fold_constants import fold_constants
 from .layout import choose_layout
 from .place_memory import place_memory
+from .read_planes import read_planes
 from .simplify_convs import simplify_convs
 from .update_in_place import update_in_place
 
@@ -22,6 +23,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (decompose, "core"),  # an imported graph: every op is declared
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
+    (read_planes, "core"),  # no convolution is left that is something simpler
     (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead

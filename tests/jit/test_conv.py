@@ -10,11 +10,11 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
-from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import from_json, to_json
 from shapevm.jit.text import format_spec, parse_spec
 
 from .operations import HOST_TARGETS
+from .tiers import by_target, check_tiers
 
 N, H, OUT, ROWS = (s.Dim(i) for i in range(4))
 LOOPS = tuple(s.Index(loop=i) for i in range(2))
@@ -86,36 +86,14 @@ def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", CASES)
 def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str, layout: str) -> None:
     spec = conv(case, layout)
-    generic = Kernel(compile_kernel(spec, None))
-    for n, h in ((2, 5), (1, 1), (0, 4), (3, 17)):
-        out = out_size(case, h)
-        if out < 1:
-            continue
-        rows = n * out * int(spec.window.out[1])  # type: ignore[arg-type]
-        dims = (n, h, out, rows)
-        wanted = arrays(spec, dims)
-        evaluate(spec, dims, wanted)
-        found = arrays(spec, dims)
-        generic.run(found, dims)
-        np.testing.assert_allclose(found[3], wanted[3], rtol=2e-5, atol=2e-5)
-        if n != 1:
-            exact = arrays(spec, dims)
-            Kernel(compile_kernel(spec, dims)).run(exact, dims)
-            assert np.array_equal(exact[3], found[3])
-        tiles = [(t, t + 1) for t in range(generic.n_tiles(dims))]
-        split = arrays(spec, dims)
-        generic.run(split, dims, tiles[::-1])
-        assert np.array_equal(split[3], found[3])
+    sizes = ((n, h, out_size(case, h)) for n, h in ((2, 5), (1, 1), (0, 4), (3, 17)))
+    along = int(spec.window.out[1])  # type: ignore[arg-type]
+    dims = [(n, h, out, n * out * along) for n, h, out in sizes if out > 0]
+    check_tiers(spec, dims, arrays, 3, rtol=2e-5, atol=2e-5)
 
 
 def test_targets_and_schedules_agree() -> None:
-    spec, dims = conv("3x3", "panels"), (2, 9, 9, 126)
-    results = []
-    for target in HOST_TARGETS:
-        for schedule in (None, "6x16") if target == HOST_TARGETS[-1] else (None, "14x32", "6x64"):
-            found = arrays(spec, dims)
-            Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(found, dims)
-            results.append(found[3])
+    results = by_target(conv("3x3", "panels"), (2, 9, 9, 126), arrays, 3)
     tolerance = 1e-5 if "amx" in "".join(HOST_TARGETS) else 0  # its products are not FMAs
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], rtol=tolerance, atol=tolerance)

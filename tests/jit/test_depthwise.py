@@ -7,10 +7,10 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.reference import evaluate
 from shapevm.jit.tuning import schedules_of
 
 from .operations import HOST_TARGETS
+from .tiers import all_equal, check_tiers
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 
@@ -78,19 +78,8 @@ def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", CASES)
 def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str) -> None:
     spec = conv(case)
-    generic = Kernel(compile_kernel(spec, None))
-    for n, h, w in ((2, 5, 7), (1, 1, 1), (0, 4, 4), (1, 3, 29), (2, 17, 14)):
-        dims = dims_of(case, n, h, w)
-        if dims is None:
-            continue
-        wanted, found, exact, split = (arrays(spec, dims) for _ in range(4))
-        evaluate(spec, dims, wanted)
-        generic.run(found, dims)
-        np.testing.assert_allclose(found[3], wanted[3], rtol=2e-6, atol=2e-5)
-        Kernel(compile_kernel(spec, dims)).run(exact, dims)
-        assert np.array_equal(exact[3], found[3])
-        generic.run(split, dims, [(t, t + 1) for t in range(generic.n_tiles(dims))][::-1])
-        assert np.array_equal(split[3], found[3])
+    sizes = [dims_of(case, *size) for size in ((2, 5, 7), (1, 1, 1), (0, 4, 4), (1, 3, 29), (2, 17, 14))]
+    check_tiers(spec, [dims for dims in sizes if dims], arrays, 3, rtol=2e-6, atol=2e-5)
 
 
 @pytest.mark.parametrize("case", ["3x3", "line"])
@@ -103,8 +92,8 @@ def test_loops_that_are_not_joined_and_targets_give_the_same_bits(case: str) -> 
             spec = conv(case, joined)
             buffers = arrays(spec, dims)
             Kernel(compile_kernel(spec, dims, target)).run(buffers, dims)
-            results.append(buffers[3].ravel())
-    assert all(np.array_equal(results[0], other) for other in results[1:])
+            results.append(buffers[3])
+    assert all_equal(results)
 
 
 def test_padding_is_zero_whatever_lies_there() -> None:

@@ -13,7 +13,7 @@ from shapevm.jit.reference import evaluate
 from shapevm.jit.winograd import pack
 from shapevm.jit.winograd_points import LAYOUTS, TAPS, transforms
 
-from .operations import HOST_TARGETS
+from .tiers import all_equal, by_target, check_tiers
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 #: (images, height, width, padding): sides 1 to prime, no images, many tiles, more padding than image
@@ -74,17 +74,8 @@ def test_transforms_give_the_convolution(tile: int) -> None:
 def test_generic_and_exact_agree_with_the_definition_and_each_other(layout: str, columns: int) -> None:
     for low in (0, 1, 2):
         spec = conv(layout, 32, columns, low)
-        generic = Kernel(compile_kernel(spec, None))
-        for n, h, w in (size[:3] for size in SIZES if size[3] == low):
-            dims = dims_of(n, h, w, low)
-            wanted, found, exact, split = (arrays(spec, dims) for _ in range(4))
-            evaluate(spec, dims, wanted)
-            generic.run(found, dims)
-            np.testing.assert_allclose(found[3], wanted[3], rtol=5e-5, atol=2e-4)
-            Kernel(compile_kernel(spec, dims)).run(exact, dims)
-            assert np.array_equal(exact[3], found[3])
-            generic.run(split, dims, [(t, t + 1) for t in range(generic.n_tiles(dims))][::-1])
-            assert np.array_equal(split[3], found[3])
+        sizes = [dims_of(*size) for size in SIZES if size[3] == low]
+        check_tiers(spec, sizes, arrays, 3, rtol=5e-5, atol=2e-4)
 
 
 def test_loops_that_are_not_joined_give_the_same_bits() -> None:
@@ -95,19 +86,12 @@ def test_loops_that_are_not_joined_give_the_same_bits() -> None:
         for key in (None, dims):
             buffers = arrays(spec, dims)
             Kernel(compile_kernel(spec, key)).run(buffers, dims)
-            results.append(buffers[3].ravel())
-    assert all(np.array_equal(results[0], other) for other in results[1:])
+            results.append(buffers[3])
+    assert all_equal(results)
 
 
 def test_targets_and_schedules_agree() -> None:
-    spec, dims = conv("winograd4", 16, 70), dims_of(2, 9, 9, 1)
-    results = []
-    for target in HOST_TARGETS:
-        for schedule in (None, "6x16") if target == HOST_TARGETS[-1] else (None, "14x32", "6x64"):
-            found = arrays(spec, dims)
-            Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(found, dims)
-            results.append(found[3])
-    assert all(np.array_equal(results[0], other) for other in results[1:])
+    assert all_equal(by_target(conv("winograd4", 16, 70), dims_of(2, 9, 9, 1), arrays, 3))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

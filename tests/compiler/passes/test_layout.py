@@ -36,6 +36,14 @@ def test_a_chain_is_permuted_once_on_the_way_in_and_once_on_the_way_out() -> Non
     assert found[0][1] == found[-1][1] == "permute"
 
 
+def test_an_image_of_few_channels_is_read_as_it_comes() -> None:
+    found = kernels(lambda x: F.conv2d((x - 1).abs(), W3[:, :3], stride=2).relu(), 2, 3, 9, 9)
+    assert [family for family, _ in found] == ["nest", "conv", "nest"]
+    assert "permute" not in found[0][1]
+    wide = kernels(lambda x: F.conv2d(x, W3[:, :3], stride=3), 2, 3, 9, 9)  # no kernel reads it so
+    assert [label for _, label in wide] == ["permute", "conv", "permute"]
+
+
 def test_norm_activation_and_shortcut_are_the_convolutions_epilogue() -> None:
     norm = nn.BatchNorm2d(8).eval()
     found = kernels(lambda x: (lambda y: F.relu(norm(conv(y)) + y).mean((2, 3)))(conv(x)), 2, 8, 6, 5)

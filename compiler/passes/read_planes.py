@@ -1,0 +1,33 @@
+"""A convolution of few channels reads its image as it comes, channels first: the permute before it goes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...jit.planes import is_fit
+from ..access import shape_of
+from ..ir import Builder, Graph, Node, Value
+
+
+def read_planes(graph: Graph) -> None:
+    """Give such convolutions the image before its permute; nodes that lose their users are left for
+    `dce`."""
+    for block in list(graph.blocks()):
+        for node in [node for node in block.nodes if node.op == "conv"]:
+            planes = _planes(node)
+            if planes is not None:
+                builder = Builder(graph, block, block.nodes.index(node))
+                builder.source = node.source
+                attrs = {**node.attrs, "planes": True}
+                graph.replace(node.result, builder.one("conv", planes, node.args[1], **attrs))
+
+
+def _planes(conv: Node) -> Value | None:
+    """Return the image of a conv channels first, where it is at hand and a kernel reads it so."""
+    x, attrs = cast(Value, conv.args[0]), conv.attrs
+    permute = x.node
+    if permute is None or permute.op != "permute" or attrs["planes"]:
+        return None
+    axes = (0, *range(2, len(shape_of(x))), 1)
+    is_read = is_fit(shape_of(x)[-1], attrs, attrs["groups"])
+    return cast(Value, permute.args[0]) if permute.attrs["axes"] == axes and is_read else None

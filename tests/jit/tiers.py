@@ -1,0 +1,49 @@
+"""Kernels of one spec that must agree: by tier, by split of the tiles, by target and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.execute import Kernel
+from shapevm.jit.reference import evaluate
+from shapevm.jit.spec import KernelSpec
+
+from .operations import HOST_TARGETS
+
+Dims = tuple[int, ...]
+Arrays = Callable[[KernelSpec, Dims], list[np.ndarray]]  # made anew, equal for equal arguments
+
+
+def check_tiers(
+    spec: KernelSpec, sizes: Iterable[Dims], arrays: Arrays, out: int, rtol: float, atol: float
+) -> None:
+    """Check buffer `out` at each of `sizes`: generic code near the definition, exact code and tiles done one
+    by one backwards with the same bits."""
+    generic = Kernel(compile_kernel(spec, None))
+    for dims in sizes:
+        wanted, found, exact, split = (arrays(spec, dims) for _ in range(4))
+        evaluate(spec, dims, wanted)
+        generic.run(found, dims)
+        np.testing.assert_allclose(found[out], wanted[out], rtol=rtol, atol=atol)
+        Kernel(compile_kernel(spec, dims)).run(exact, dims)
+        assert np.array_equal(exact[out], found[out])
+        generic.run(split, dims, [(t, t + 1) for t in range(generic.n_tiles(dims))][::-1])
+        assert np.array_equal(split[out], found[out])
+
+
+def by_target(spec: KernelSpec, dims: Dims, arrays: Arrays, out: int) -> list[np.ndarray]:
+    """Return buffer `out` from exact code for each target and each schedule that its registers hold."""
+    found = []
+    for target in HOST_TARGETS:
+        for schedule in (None, "6x16") if target == HOST_TARGETS[-1] else (None, "14x32", "6x64"):
+            buffers = arrays(spec, dims)
+            Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(buffers, dims)
+            found.append(buffers[out])
+    return found
+
+
+def all_equal(found: Sequence[np.ndarray]) -> bool:
+    """Return True where all arrays have the bits of the first."""
+    return all(np.array_equal(found[0].ravel(), other.ravel()) for other in found[1:])
