@@ -34,6 +34,7 @@ from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
+from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
 from .tree import signature_of, structure_of
@@ -120,7 +121,8 @@ def import_program(
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
-    plain = functional(program) or decompose(program)
+    with _sizes_are_alike():
+        plain = functional(taken_apart(program, decomposition_table)) or decompose(program)
     importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch")
     return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
 

@@ -1,5 +1,6 @@
-"""Programs without in-place operators, by renaming: where nothing else shares the memory that an operator
-changes, it is the operator that makes a new value, and what follows uses that one.
+"""Programs without in-place operators, by renaming: an operator that changes memory makes a new value, and
+what follows uses that one. Where it changes memory through a view, such as a slice, the new value of the
+whole is the old one with this part replaced; other views of it are taken anew.
 
 torch's own way, `ExportedProgram.run_decompositions`, handles whatever there is, by tracing the program anew:
 half the time that compiling a convolutional network takes. Programs of operators that all have a converter
@@ -13,16 +14,34 @@ from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx.node import map_arg
 
 from .fx_nodes import is_check, is_item, is_operator, overload_of, schema_arguments
 from .importer import find_converter
+from .layout import restored
 
+aten = torch.ops.aten
 #: Composites of torch whose results never share memory with their arguments; of others it is not known.
 _FRESH = (
-    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::batch_norm", "aten::linear", "aten::matmul",
-    "aten::layer_norm", "aten::group_norm", "aten::max_pool2d", "aten::adaptive_avg_pool2d",
-    "aten::scaled_dot_product_attention", "aten::embedding", "aten::softmax.int", "aten::relu6",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear",
+    "matmul", "scaled_dot_product_attention", "embedding", "one_hot", "concat", "where",
+    "batch_norm", "layer_norm", "group_norm", "rms_norm", "softmax", "log_softmax", "std", "var",
+    "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "upsample_nearest2d", "upsample_bilinear2d",
+    "relu6", "log_sigmoid", "square", "isfinite", "max", "min", "true_divide", "argsort", "repeat_interleave",
 )  # fmt: skip
+#: Views of parts, with the operator that puts a new part into the whole: their other arguments are the same.
+_PARTS = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+}
+#: Views of all elements in their order, and with other axes.
+_RESHAPED = (
+    aten.view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    aten.alias.default, aten.detach.default,
+)  # fmt: skip
+_PERMUTED = (aten.permute.default, aten.transpose.int, aten.t.default)
 
 
 def functional(program: ExportedProgram) -> ExportedProgram | None:
@@ -32,20 +51,24 @@ def functional(program: ExportedProgram) -> ExportedProgram | None:
     if any(node.op not in ("placeholder", "call_function", "output") for node in nodes):
         return None
     operators = [node for node in nodes if is_operator(node)]
-    if not all(map(_is_convertible, operators)):
+    if not all(map(is_convertible, operators)):
         return None
-    changes = [node for node in operators if _changes_memory(node)]
-    if not changes:
+    if not any(map(_changes_memory, operators)):
         return program
-    names = _Names()
-    return _renamed(program, names) if all(names.add(node) for node in nodes) else None
+    renamer = _Renamer()
+    if not all(renamer.add(node) for node in nodes):
+        return None
+    result = copy.copy(program)
+    cast(Any, result)._graph_module = torch.fx.GraphModule(program.graph_module, renamer.graph)
+    return result
 
 
-def _is_convertible(node: torch.fx.Node) -> bool:
+def is_convertible(node: torch.fx.Node) -> bool:
+    """Return True for an operator, or the new value that an in-place one makes, that has a converter."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     if _changes_memory(node):
-        return new_value_overload(node) is not None
+        return _keeps_values(node) or new_value_overload(node) is not None
     if node.target._schema.name == "aten::batch_norm" and schema_arguments(node)[5]:
         return False  # it changes its running means
     return is_item(node) or is_check(node) or find_converter(overload_of(node)) is not None
@@ -57,7 +80,7 @@ def _changes_memory(node: torch.fx.Node) -> bool:
 
 def new_value_overload(node: torch.fx.Node) -> Any:
     """Return the overload that makes the new value of an in-place call, such as aten.add.Tensor of
-    aten.add_.Tensor; None where there is none with a converter, or it would make another dtype."""
+    aten.add_.Tensor; None where there is none with a converter."""
     schema = cast(Any, node.target)._schema
     space, name = schema.name.split("::")
     packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
@@ -65,35 +88,13 @@ def new_value_overload(node: torch.fx.Node) -> Any:
     if found is None or not name.endswith("_") or find_converter(str(found)) is None:
         return None
     names = [[argument.name for argument in each.arguments[1:]] for each in (found._schema, schema)]
-    if names[0] != names[1]:  # the first one, which is changed, may be `self` or `input`
-        return None
-    values = [arg.meta.get("val") for arg in node.all_input_nodes]
-    dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
-    return found if len(dtypes) == 1 else None
-
-
-class _Names:
-    """Which nodes stand for one piece of memory, and which memory may be shared."""
-
-    def __init__(self) -> None:
-        self.first: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node, the one that made its memory
-        self._shared: set[torch.fx.Node] = set()
-
-    def add(self, node: torch.fx.Node) -> bool:
-        """Take in the next node. Return False where it changes memory that may be shared."""
-        if is_operator(node) and _changes_memory(node):
-            owner = self.first[cast(torch.fx.Node, node.args[0])]
-            self.first[node] = owner
-            return owner not in self._shared or _keeps_values(node)
-        self.first[node] = node
-        if not _makes_fresh(node):
-            self._shared |= {node, *(self.first[arg] for arg in node.all_input_nodes)}
-        return True
+    return found if names[0] == names[1] else None  # the first one may be `self` or `input`
 
 
 def _keeps_values(node: torch.fx.Node) -> bool:
-    """Return True for dropout in evaluation mode."""
-    return overload_of(node) == "aten.dropout_.default" and not schema_arguments(node)[2]
+    """Return True for in-place operators that change nothing: detach, and dropout in evaluation mode."""
+    is_dropout = overload_of(node) == "aten.dropout_.default"
+    return overload_of(node) == "aten.detach_.default" or (is_dropout and not schema_arguments(node)[2])
 
 
 def _makes_fresh(node: torch.fx.Node) -> bool:
@@ -101,24 +102,98 @@ def _makes_fresh(node: torch.fx.Node) -> bool:
     if node.op == "output":
         return True
     if not is_operator(node):
-        return False
+        return isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat)
     overload: Any = node.target
-    name = f"{overload._schema.name}.{overload._schema.overload_name}".removesuffix(".")
     is_composite = overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
         overload.name(), "CompositeImplicitAutograd"
     )
     has_alias = any(result.alias_info is not None for result in overload._schema.returns)
-    return not has_alias and (not is_composite or name in _FRESH or overload._schema.name in _FRESH)
+    return not has_alias and (not is_composite or overload._schema.name.removeprefix("aten::") in _FRESH)
 
 
-def _renamed(program: ExportedProgram, names: _Names) -> ExportedProgram:
-    """Return `program` in which each use is of the newest value of its memory."""
-    graph, newest = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
-    for node in program.graph.nodes:
-        made = graph.node_copy(node, lambda arg: newest[names.first[arg]])
+class _Renamer:
+    """Copies nodes to `graph`, each use being of the newest value of its memory."""
+
+    def __init__(self) -> None:
+        self.graph = torch.fx.Graph()
+        self._parent: dict[torch.fx.Node, torch.fx.Node] = {}  # what a view, or an in-place result, is of
+        self._made: dict[torch.fx.Node, tuple[int, torch.fx.Node]] = {}  # in which version of its memory
+        self._version: dict[torch.fx.Node, int] = {}  # of memory, by the node that made it
+        self._viewed: set[torch.fx.Node] = set()  # memory with views
+        self._shared: set[torch.fx.Node] = set()  # memory that may be seen in ways not known here
+
+    def add(self, node: torch.fx.Node) -> bool:
+        """Take in the next node. Return False where it changes memory that may be shared."""
         if is_operator(node) and _changes_memory(node):
-            made.target = new_value_overload(node)
-        newest[names.first[node]] = made
-    result = copy.copy(program)
-    cast(Any, result)._graph_module = torch.fx.GraphModule(program.graph_module, graph)
-    return result
+            return self._change(node)
+        if node.target in (*_PARTS, *_RESHAPED, *_PERMUTED):
+            self._parent[node] = cast(torch.fx.Node, node.args[0])
+            self._viewed.add(self._owner(node))
+            return True
+        if not _makes_fresh(node):
+            self._shared |= {node, *map(self._owner, node.all_input_nodes)}
+        self._made[node] = 0, self.graph.node_copy(node, self._newest)
+        return True
+
+    def _owner(self, node: torch.fx.Node) -> torch.fx.Node:
+        """Return the node that made the memory of `node`."""
+        while node in self._parent:
+            node = self._parent[node]
+        return node
+
+    def _newest(self, node: torch.fx.Node) -> torch.fx.Node:
+        """Return what `node` is by now."""
+        version = self._version.get(self._owner(node), 0)
+        found, made = self._made.get(node, (-1, None))
+        if made is None or found != version:
+            is_view = not _changes_memory(node)
+            made = self.graph.node_copy(node, self._newest) if is_view else self._newest(self._parent[node])
+            self._made[node] = version, made
+        return made
+
+    def _change(self, node: torch.fx.Node) -> bool:
+        """Take in an in-place call."""
+        target = cast(torch.fx.Node, node.args[0])
+        if not _keeps_values(node):
+            owner = self._owner(target)
+            moves_axes = torch.Tag.inplace_view in cast(Any, node.target).tags
+            if owner in self._shared or (moves_axes and owner in self._viewed):
+                return False
+            self._write(target, self._new_value(node))
+        self._parent[node] = target
+        return True
+
+    def _write(self, node: torch.fx.Node, new: torch.fx.Node) -> None:
+        """Make `new` the newest value of `node`, and of all that it is a view of."""
+        values = {node: new}
+        while node in self._parent:
+            parent = self._parent[node]
+            values[parent] = new = new if _changes_memory(node) else self._whole(node, new)
+            node = parent
+        version = self._version[node] = self._version.get(node, 0) + 1
+        self._made |= {changed: (version, value) for changed, value in values.items()}
+
+    def _whole(self, view: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
+        """Append what `view` is of, with `new` for it."""
+        parent, rest = self._parent[view], map_arg(view.args[1:], self._newest)
+        if view.target in _PARTS:
+            target, args = _PARTS[view.target], (self._newest(parent), new, *rest)
+        elif view.target in _RESHAPED:
+            target, args = aten.view_as.default, (new, self._newest(parent))
+        elif view.target is aten.permute.default:
+            target, args = view.target, (new, restored([axis % len(rest[0]) for axis in rest[0]]))
+        else:
+            target, args = view.target, (new, *rest)
+        made = self.graph.call_function(target, args, map_arg(view.kwargs, self._newest))
+        made.meta["val"] = parent.meta["val"]
+        return made
+
+    def _new_value(self, node: torch.fx.Node) -> torch.fx.Node:
+        """Append what an in-place call makes, in the dtype of what it changes."""
+        made = self.graph.node_copy(node, self._newest)
+        made.target = new_value_overload(node)
+        del made.meta["val"]  # its dtype may be another one
+        found = node.meta["val"]
+        new = self.graph.call_function(aten.to.dtype, (made, found.dtype))
+        new.meta["val"] = found
+        return new

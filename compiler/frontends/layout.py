@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -18,7 +19,7 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
 
 
-def restored(order: tuple[int, ...]) -> tuple[int, ...]:
+def restored(order: Sequence[int]) -> tuple[int, ...]:
     """Return the permutation that undoes `order`."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 

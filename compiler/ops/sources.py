@@ -208,6 +208,11 @@ def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr
     return length if low is not None and low >= 0 else B.simplify(sympy.Max(0, length))
 
 
+def filled(b: Builder, x: Value, value: B.Tensorlike) -> Value:
+    """value, a number or a 0-d tensor, in the shape and dtype of x."""
+    return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
+
+
 def scalar_tensor(b: Builder, value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
     """The value as a 0-d tensor."""
     return B.full(b, value, dtype or DEFAULT_FLOAT)
@@ -242,6 +247,8 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.full_like.default",), full_like),
     Composite(("aten.zeros_like.default", "aten.empty_like.default"), zeros_like),
     Composite(("aten.ones_like.default",), ones_like),
+    Composite(("aten.fill.Scalar", "aten.fill.Tensor"), filled),
+    Composite(("aten.zero.default",), lambda b, x: filled(b, x, 0), "x with zeros in place of its elements"),
     Composite(("aten.new_full.default",), new_full),
     Composite(("aten.new_zeros.default", "aten.new_empty.default"), new_zeros),
     Composite(("aten.new_ones.default",), new_ones),

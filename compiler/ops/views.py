@@ -244,6 +244,11 @@ def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *, implicit: bool = F
     )
 
 
+def view_as(b: Builder, x: Value, other: Value) -> Value:
+    """x in the other's shape, of as many elements."""
+    return B.reshape(b, x, B.shape_of(other))
+
+
 def expand_as(b: Builder, x: Value, other: Value) -> Value:
     """x repeated to the other's shape."""
     return B.expand(b, x, B.shape_of(other))
@@ -471,6 +476,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.unsqueeze.default",), unsqueeze),
     Composite(("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"), squeeze),
     Composite(("aten.expand.default",), expand),
+    Composite(("aten.view_as.default", "aten.reshape_as.default"), view_as),
     Composite(("aten.expand_as.default",), expand_as),
     Composite(("aten.repeat.default",), repeat),
     Composite(("aten.repeat_interleave.self_int",), repeat_interleave),
