@@ -2,8 +2,9 @@
 
     python -m tests.models.zoo [NAME ...] [--page docs/models.md]
 
-`MODELS` is the table. Tests compile the small ones of it; `make models` compiles all, each in a process of
-its own and through both doors, and writes the page.
+`MODELS` is the table. Tests compile the small ones of it; `make models` compiles all, through each door in a
+process of its own, and puts each row into the page as soon as it is known: `make models ARGS="bert t5"` does
+these rows anew and keeps the others.
 """
 
 from __future__ import annotations
@@ -374,18 +375,31 @@ MODELS = CLASSIFIERS | TRANSFORMERS
 
 
 def main() -> None:
-    """Judge models and write the page."""
+    """Judge models and put their rows into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only these models")
-    parser.add_argument("--page", default="", help="write the page here")
+    parser.add_argument("--page", default="", help="put the rows here")
     options = parser.parse_args()
-    rows = []
     for name in options.names or MODELS:
-        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-            rows.append(alone.submit(row_of, name).result())
-        print(rows[-1], flush=True)
-    if options.page:
-        Path(options.page).write_text(HEAD + "\n".join(rows) + "\n")
+        row = row_of(name)
+        print(row, flush=True)
+        if options.page:
+            put(Path(options.page), name, row)
+
+
+def put(page: Path, name: str, row: str) -> None:
+    """Write the page with the row of a model in place of the one it had."""
+    rows = _rows(page.read_text() if page.exists() else "") | {name: row}
+    missing = [other for other in MODELS if other not in rows]
+    last = [f"\nWithout a row: {', '.join(missing)}."] if missing else []
+    page.write_text("\n".join([HEAD + "\n".join(rows[n] for n in MODELS if n in rows), *last]) + "\n")
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Return the rows of a page by model."""
+    names = {f"| {name} |": name for name in MODELS}
+    found = [(line, start) for line in text.splitlines() for start in names if line.startswith(start)]
+    return {names[start]: line for line, start in found}
 
 
 HEAD = """# Models
@@ -396,7 +410,7 @@ others small ones of transformers. Called in PyTorch: operators without a kernel
 runs the program. Difference: the greatest of all outputs and shapes, as a part of the output's greatest
 magnitude. Seconds, of one processor: `torch.export` itself; from its program to kernel specs; the generic
 kernels. Under `torch.compile` (one graph, `dynamic=True`): the programs that PyTorch asked for, which is more
-than one where its guards tell the three shapes apart. Written by `make models`.
+than one where its guards tell the three shapes apart. Written by `make models`, a row at a time.
 
 | model | called in PyTorch | kernels | difference | export | lowering | generic kernels \
 | torch.compile: called | programs | difference |
@@ -406,26 +420,29 @@ than one where its guards tell the three shapes apart. Written by `make models`.
 
 def row_of(name: str) -> str:
     """Return a model's row of the page."""
-    torch.set_num_threads(1)
-    cells = [*_cells(judged, name, _by_export, 6), *_cells(judged_by_dynamo, name, _by_dynamo, 3)]
+    cells = [
+        cell for door, n_cells in ((_by_export, 6), (_by_dynamo, 3)) for cell in _cells(door, name, n_cells)
+    ]
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _cells(
-    judge: Callable[[Model], Report], name: str, show: Callable[[Report], list[str]], n_cells: int
-) -> list[str]:
+def _cells(door: Callable[[str], list[str]], name: str, n_cells: int) -> list[str]:
+    """Return what a door's process says of a model; its failure is a row of the page as well."""
     try:
-        return show(judge(MODELS[name]))
-    except Exception as error:  # one model's failure is a row of the page
+        with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as alone:
+            return alone.submit(door, name).result()
+    except Exception as error:
         return [" ".join(f"fails: {type(error).__name__}: {error}".split())[:300], *[""] * (n_cells - 1)]
 
 
-def _by_export(found: Report) -> list[str]:
+def _by_export(name: str) -> list[str]:
+    found = judged(MODELS[name])
     seconds = [f"{each:.1f}" for each in (found.time.export, found.time.lowering, found.time.kernels)]
     return [_called(found), str(found.n_kernels), f"{found.difference:.1e}", *seconds]
 
 
-def _by_dynamo(found: Report) -> list[str]:
+def _by_dynamo(name: str) -> list[str]:
+    found = judged_by_dynamo(MODELS[name])
     return [_called(found), str(found.n_programs), f"{found.difference:.1e}"]
 
 
