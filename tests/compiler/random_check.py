@@ -1,0 +1,98 @@
+"""Random programs, all tiers against the references, at eight shapes each.
+
+python -m tests.compiler.random_check --seeds 1000:4000 [--length 20]  # a fifth of a second for each program
+"""
+
+from __future__ import annotations
+
+import argparse
+import traceback
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+from shapevm.compiler.ir import Graph
+from shapevm.compiler.text import format_graph
+from shapevm.jit.store import KernelStore
+
+from shapevm.build import build_program, run_passes
+from shapevm.executable import executable_of
+
+from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored
+from .random_rules import RULES
+
+LENGTH = 6
+EXACT_EVERY = len(
+    SHAPES
+)  # half of a check's time is compiling exact code: a seed has it at every so many shapes
+MOST_KERNELS = 4096
+
+
+class Memory(dict[str, bytes]):
+    """A cache of kernels in memory: programs have many of them in common."""
+
+    def put(self, key: str, record: bytes) -> None:
+        """Keep a record; forget all others where they are many."""
+        if len(self) >= MOST_KERNELS:
+            self.clear()
+        self[key] = record
+
+
+@cache
+def _store() -> KernelStore:
+    return KernelStore(Memory())
+
+
+def check(make: Callable[[], Graph], seed: int = 0, exact_every: int = EXACT_EVERY) -> None:
+    """Compare a graph at every shape: the generic tier with the reference and, at some shapes, others for
+    the next seed, the exact one with the generic one, bit by bit."""
+    graph, whole, store = make(), make(), _store()  # passes change what they are given
+    run_passes(graph)
+    exe = executable_of(build_program(graph, store), "generic", store)
+    for i, shape in enumerate(SHAPES):
+        inputs = stored(whole, inputs_of(whole, shape, seed))
+        results = again = exe(*inputs.values())
+        if i % exact_every == seed % exact_every:
+            again = exe.using("jit")(*inputs.values())
+        wanted = expected(whole, shape, seed)
+        for result, ours, exact, right in zip(whole.body.results, results, again, wanted, strict=True):
+            where = f"seed {seed}, s, t = {shape}, {result.node}"
+            assert same_bits(ours, exact), f"{where}: the tiers differ"
+            problem = difference(result, ours, *right)
+            assert not problem, f"{where}: {problem}"
+
+
+def failures(about: str, seeds: Sequence[int], length: int = LENGTH) -> dict[int, str]:
+    """Return what is wrong with the programs of those seeds that are not right."""
+    found = {}
+    for seed in seeds:
+        try:
+            check(partial(random_graph, seed, length, about), seed)
+        except Exception as error:
+            found[seed] = "".join(traceback.format_exception_only(error)).strip()[:600]
+    return found
+
+
+def main() -> None:
+    """Check a range of seeds; show the graph of each that fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="0:100")
+    parser.add_argument("--length", type=int, default=LENGTH, help="rules of a program")
+    parser.add_argument(
+        "--about", default="", choices=("", *RULES), help="without: each seed's programs of all kinds"
+    )
+    parser.add_argument("--show", action="store_true", help="print the graphs that fail")
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split(":"))
+    bad = 0
+    for seed in range(first, last):
+        for about in (options.about,) if options.about else RULES:
+            for error in failures(about, [seed], options.length).values():
+                bad += 1
+                print(f"{about} {seed}: {error}", flush=True)
+                if options.show:
+                    print(format_graph(random_graph(seed, options.length, about)))
+    print(f"{bad} programs of seeds {options.seeds} fail")
+
+
+if __name__ == "__main__":
+    main()
