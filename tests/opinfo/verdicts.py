@@ -145,7 +145,9 @@ def _with_ties(case: Case, found: Any) -> Any:
         return case.expected
     for axis in range(x.dim()):
         wanted, chosen = (y if y.dim() == x.dim() else y.unsqueeze(axis) for y in (places, given))
-        is_fit = all(wanted.shape[i] == n for i, n in enumerate(x.shape) if i != axis)
+        is_fit = wanted.dim() == x.dim() and all(
+            wanted.shape[i] == n for i, n in enumerate(x.shape) if i != axis
+        )
         if is_fit and _leads_to(x, axis, chosen, wanted):
             return tree_unflatten([*leaves[:-1], given], structure)
     return case.expected
