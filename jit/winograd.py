@@ -23,7 +23,7 @@ from .bodies import LANES, splat
 from .dtypes import vector
 from .epilogue import RowTile
 from .llvm import Function, Int, Value
-from .matmul import pack_panels, widest_schedule
+from .matmul import widest_schedule
 from .microkernel import (
     PANEL,
     SCHEDULES,
@@ -48,9 +48,14 @@ Vectors = list[Value]
 def pack(weight: np.ndarray, tile: int) -> np.ndarray:
     """Return the weights [9 C, N] of a Conv at each point, as panels of [points * C, N]; rounded once."""
     at = transforms(tile).taps
-    window = weight.reshape(TAPS, TAPS, -1, weight.shape[1]).astype(np.float64)
-    points = np.einsum("iy,jx,yxcn->ijcn", at, at, window)
-    return pack_panels(points.reshape(-1, weight.shape[1]).astype(np.float32))
+    taps = np.kron(at, at)  # of both axes at once
+    c, n = len(weight) // TAPS**2, weight.shape[1]
+    panels = np.zeros((-(-n // PANEL), len(taps) * c, PANEL), np.float32)
+    for panel, first in zip(panels, range(0, n, PANEL), strict=True):
+        columns = weight[:, first : first + PANEL].astype(np.float64)
+        width = columns.shape[1]
+        panel[:, :width] = (taps @ columns.reshape(TAPS**2, -1)).reshape(-1, width)
+    return panels
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
