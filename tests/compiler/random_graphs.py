@@ -201,8 +201,12 @@ def _off(value: Any, of: Value | None, noise: np.random.Generator) -> Any:
     """Return what floats may be where they are rounded."""
     if of is None or not _is_float(of):
         return value
-    scale = {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), NOISE)
-    return (value * (1 + scale * (2 * noise.integers(0, 2, value.shape) - 1))).astype(value.dtype)
+    return (value * (1 + _scale(of) * (2 * noise.integers(0, 2, value.shape) - 1))).astype(value.dtype)
+
+
+def _scale(of: Value) -> float:
+    """Return how much rounding floats takes, relative to them."""
+    return {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), NOISE)
 
 
 def expected(graph: Graph, shape: Sequence[int], seed: int) -> list[tuple[Any, Any]]:
@@ -219,7 +223,8 @@ def expected(graph: Graph, shape: Sequence[int], seed: int) -> list[tuple[Any, A
         with np.errstate(all="ignore"):
             off = np.max([np.abs(run[result] - value) for run in noisy], axis=0)
             most = np.max(np.abs(value), initial=0, where=np.isfinite(value))
-        found.append((value, np.where(np.isnan(off), np.inf, 16 * off + 2.0**-20 * most)))
+            own = 2 * _scale(result) * np.abs(value)
+            found.append((value, np.where(np.isnan(off), np.inf, 16 * off + own + 2.0**-20 * most)))
     return found
 
 
