@@ -22,9 +22,8 @@ class Format:
     """Constants of one float format.
 
     `shifter` = 1.5 * 2^mantissa: adding it rounds to an integer, in the low bits of the sum. `exp`:
-    coefficients of e^r, `expm1`: of (e^r - 1 - r) / r^2, |r| <= ln(2) / 2; `tanh`: of (tanh x - x) / x^3 in
-    x^2, |x| <= 0.625. `exp_range`: beyond, e^x is 0 or infinite.
-    `tanh_limit`: beyond, tanh is 1.
+    coefficients of e^r, `expm1`: of (e^r - 1 - r) / r^2, |r| <= ln(2) / 2. `exp_range`: beyond, e^x is 0 or
+    infinite. `tanh_limit`: beyond, tanh is 1.
     """
 
     mantissa: int
@@ -34,7 +33,6 @@ class Format:
     ln2: tuple[float, float]
     exp: tuple[float, ...]
     expm1: tuple[float, ...]
-    tanh: tuple[float, ...]
     exp_range: tuple[float, float]
     tanh_limit: float
     tiny: float  # the smallest normal number
@@ -51,8 +49,6 @@ F32 = Format(
          0.0013823453336954117),
     expm1=(0.5, 0.1666666567325592, 0.041666485369205475, 0.00833357498049736, 0.0013933009468019009,
            0.0001973565376829356),
-    tanh=(-0.3333328068256378, 0.13331416249275208, -0.053737934678792953, 0.020634090527892113,
-          -0.005700043868273497),
     exp_range=(-104.0, 89.0),
     tanh_limit=10.0,
     tiny=2.0**-126,
@@ -70,9 +66,6 @@ F64 = Format(
     expm1=(0.5, 0.16666666666666677, 0.041666666666666616, 0.008333333333321457, 0.001388888888892014,
            0.00019841269886509218, 2.4801587244359733e-05, 2.7557243859388496e-06, 2.7557347503390057e-07,
            2.510915061792362e-08, 2.08910332909789e-09),
-    tanh=(-0.33333333333333315, 0.13333333333329975, -0.05396825396615941, 0.021869488470986957,
-          -0.00886323434326302, 0.0035921142655926136, -0.00145572747665949, 0.0005894577083484491,
-          -0.00023702690996648535, 9.158326159022823e-05, -3.0210685148451165e-05, 6.05219525636239e-06),
     exp_range=(-746.0, 711.0),
     tanh_limit=20.0,
     tiny=2.0**-1022,
@@ -137,6 +130,8 @@ def _reduce(x: Vec) -> tuple[Vec, Vec]:
 def _scale(p: Vec, shifted: Vec, halvings: int = 0) -> Vec:
     """Return p * 2^(n - halvings), rounded once, for p near 1 and the bits of n + shifter."""
     form = FORMATS[p.element]
+    if p.can_scale:
+        return p.scale(shifted.floats() - (form.shifter + halvings))
     n = shifted - (_shifter_bits(form) + halvings)
     half = n >> 1
     first, second = ((k + form.bias << form.mantissa).floats() for k in (half, n - half))
@@ -191,15 +186,21 @@ def expm1_f64(x: Vec) -> Vec:
 
 
 def tanh(x: Vec) -> Vec:
-    """Hyperbolic tangent: an odd polynomial below 0.625, above it 1 - 2 / (e^(2 |x|) + 1)."""
+    """Hyperbolic tangent: u / (u + 1) with u = (e^(2 |x|) - 1) / 2 = 2^n (e^(2 r) - 1) / 2 + (2^n - 1) / 2.
+
+    |x| = n ln(2) / 2 + r; the factors 2 are in the constants. The quotient is taken as u - u^2 / (u + 1),
+    above u = 1 as 1 - 1 / (u + 1): what is subtracted is small where u + 1 is rounded coarsely.
+    """
     form = FORMATS[x.element]
-    z = x * x
-    small = fma(x * z, polynomial(z, form.tanh), x)
     a = at_most(x.abs(), form.tanh_limit)
-    shifted, r = _reduce(a + a)
-    e = polynomial(r, form.exp) * _power_of_two(shifted)
-    large = 1.0 - 2.0 / (e + 1.0)
-    return select(a.lt(0.625), small, large).copysign(x)
+    shifted = fma(a, 2 * form.log2e, form.shifter)
+    n = shifted - form.shifter
+    r = fma(n, -form.ln2[1] / 2, fma(n, -form.ln2[0] / 2, a))
+    p = fma(r * r, polynomial(r, [c * 2.0 ** (k + 1) for k, c in enumerate(form.expm1)]), r)
+    power = _power_of_two(shifted.bits())
+    u = fma(power, p, fma(power, 0.5, -0.5))
+    first = at_most(u, 1.0)
+    return fma(-first, first / (u + 1.0), first).copysign(x)
 
 
 def sigmoid(x: Vec) -> Vec:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .dtypes import vector
 from .llvm import Function, Value, f32_bits, f64_bits
 
+AVX512_BYTES = 2048  # of all vector registers together
 _INT_OF = {"float": "i32", "double": "i64"}
 _FLOAT_OF = {"i32": "float", "i64": "double"}
 _MANGLED = {"float": "f32", "double": "f64"}
@@ -187,6 +188,17 @@ class Vec:
     def sqrt(self) -> Vec:
         """Square root, correctly rounded."""
         return self.intrinsic("sqrt")
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether `scale` is an instruction: floats that fill a register of AVX-512."""
+        return self.element == "float" and self.f.register_bytes == AVX512_BYTES and self.lanes == 16
+
+    def scale(self, n: Vec) -> Vec:
+        """Self * 2^n for floats n that are integers, rounded once."""
+        name, mask, rounding = "llvm.x86.avx512.mask.scalef.ps.512", Value("i16", "-1"), Value("i32", "4")
+        a, b = self.value, n.value
+        return Vec(self.f, self.f.call(a.type, name, a, b, self.like(0.0).value, mask, rounding))
 
     def any(self) -> Value:
         """Whether any lane of a vector of i1 holds, as an i1."""

@@ -56,8 +56,9 @@ def _along_last(compute: Callable[[Builder, Value], Value]) -> Callable[[Builder
 
 
 def _softmax_last(b: Builder, x: Value) -> Value:
+    """Divide once a row: the sum is at least 1, so its reciprocal is as good as a division of each power."""
     powers = b.one("exp", B.pointwise(b, "sub", x, b.one("reduce_max", x)))
-    return B.pointwise(b, "div", powers, b.one("reduce_sum", powers))
+    return B.pointwise(b, "mul", powers, b.one("reciprocal", b.one("reduce_sum", powers)))
 
 
 def _log_softmax_last(b: Builder, x: Value) -> Value:

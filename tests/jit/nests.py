@@ -78,7 +78,7 @@ def softmax(n: Size = N, m: Size = M, dtype: str = "f32") -> Nest:
     b = Body()
     x = b.load(dtype, (n, m), at(0, 1))
     e = b.op("exp", b.op("sub", x, b.op("reduce.max", x)))
-    b.store(b.op("div", e, b.op("reduce.sum", e)), (n, m), at(0, 1))
+    b.store(b.op("mul", e, b.op("reciprocal", b.op("reduce.sum", e))), (n, m), at(0, 1))
     return b.nest(n, m)
 
 
