@@ -111,7 +111,8 @@ void svm_close(svm_program *p) {
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
   code_map_free(&p->code_map);
   void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->constants,
-                    p->functions, p->kernels, p->buffers, p->objects, p->externs, p->extern_of_string};
+                    p->functions, p->kernels, p->buffers, p->objects, p->spans,   p->externs,
+                    p->extern_of_string};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
   image_close(&p->image);
   pthread_cond_destroy(&p->changed);

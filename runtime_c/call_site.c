@@ -117,19 +117,10 @@ static int32_t count_elements(const kernel *k, const int64_t *dims, int64_t *n_e
   return SVM_OK;
 }
 
-static const code_object *find_exact(const kernel *k, const int64_t *dims) {
-  for (int32_t i = 0; i < k->n_objects; i++) {
-    const code_object *o = &k->objects[i];
-    if (o->exact_dims && code_fits(o, dims)) return o;
-  }
-  return NULL;
-}
-
 /* The first bucket for these dims: the artifact's in its order, then those that came later in theirs. */
 static const code_object *find_bucket(const kernel *k, const int64_t *dims) {
-  for (int32_t i = 0; i < k->n_objects; i++) {
-    if (k->objects[i].ranges && code_fits(&k->objects[i], dims)) return &k->objects[i];
-  }
+  const code_object *own = code_index_find(&k->buckets, dims);
+  if (own) return own;
   for (const installed *x = k->installed_buckets; x; x = x->next) {
     if (code_fits(&x->object, dims)) return &x->object;
   }
@@ -149,7 +140,7 @@ int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_err
 /* An installed record that is not needed to live: the artifact's own exact code gets an instance by itself.
  */
 static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
-  const code_object *generic = atomic_load(&k->generic), *exact = find_exact(k, e->dims);
+  const code_object *generic = atomic_load(&k->generic), *exact = code_index_find(&k->exact, e->dims);
   const code_object *bucket = find_bucket(k, e->dims);
   if (generic && entry_give(e, k, generic, error)) return error->code;
   if (bucket && entry_give(e, k, bucket, error)) return error->code;

@@ -102,8 +102,9 @@ static int32_t check_code_range(const svm_program *p, const svm_file_object *o, 
   return SVM_OK;
 }
 
-/* Parse the kernel's objects; out of n, those of one target remain. */
-static int32_t load_objects(svm_program *p, kernel *k, cursor *c, uint64_t *total, svm_error *error) {
+/* Parse the kernel's objects; out of n, those of one target remain. `spans`: n of them. */
+static int32_t load_objects(svm_program *p, kernel *k, cursor *c, uint64_t *total, code_span *spans,
+                            svm_error *error) {
   int32_t n = k->n_objects;
   k->n_objects = 0;
   for (int32_t i = 0; i < n; i++) {
@@ -114,6 +115,10 @@ static int32_t load_objects(svm_program *p, kernel *k, cursor *c, uint64_t *tota
     c->at += k->objects[i].record->record_size;
   }
   choose_target(p, k, n);
+  uint32_t n_dims = k->signature.n_dims;
+  k->exact = code_index_make(k->objects, k->n_objects, n_dims, GUARD_EXACT, spans);
+  spans += k->exact.n_spans;
+  k->buckets = code_index_make(k->objects, k->n_objects, n_dims, GUARD_BUCKET, spans);
   return SVM_OK;
 }
 
@@ -125,13 +130,15 @@ static int32_t load_all_objects(svm_program *p, svm_error *error) {
   if (s->count != n || n > s->size / sizeof(svm_file_object))
     return broken(error, "OBJECTS holds other objects than KERNELS counts");
   p->objects = calloc(n + 1, sizeof *p->objects);
-  if (!p->objects) return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of code objects");
+  p->spans = calloc(n + 1, sizeof *p->spans);
+  if (!p->objects || !p->spans)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of code objects");
   code_object *objects = p->objects;
   for (int32_t i = 0; i < p->n_kernels; i++) {
     kernel *k = &p->kernels[i];
     k->objects = objects;
     objects += k->n_objects;
-    int32_t code = load_objects(p, k, &c, &total, error);
+    int32_t code = load_objects(p, k, &c, &total, p->spans + (k->objects - p->objects), error);
     if (code) return code;
   }
   return c.at == c.end ? SVM_OK : broken(error, "OBJECTS is longer than its records");

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "code.h"
+#include "code_index.h"
 #include "image.h"
 #include "lru.h"
 #include "svm.h"
@@ -63,6 +63,7 @@ typedef struct kernel {
   buffer_type *buffers;
   code_object *objects; /* those of the artifact that this CPU runs */
   int32_t n_objects;
+  code_index exact, buckets; /* of `objects` */
   _Atomic(const code_object *) generic;
   struct installed *installed_generic; /* its owner, when it came later than the artifact */
   struct installed *installed_buckets; /* those that came later, in the order of coming */
@@ -98,6 +99,7 @@ struct svm_program {
   kernel *kernels;
   buffer_type *buffers;
   code_object *objects;
+  code_span *spans; /* of the kernels' indices */
   code_map code_map;
   extern_slot *externs; /* filled by svm_register_extern before the first call */
   int32_t *extern_of_string;

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import random
 import struct
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.spec import to_json
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm import artifact, machine, values
 from shapevm.vm.arrays import NUMPY
 from shapevm.vm.assembler import assemble
@@ -34,7 +36,7 @@ from shapevm.vm.errors import (
 )
 from shapevm.vm.layout import BY_NAME
 from shapevm.vm.machine import Machine, Options, Request
-from shapevm.vm.program import Program, SizeRange
+from shapevm.vm.program import KernelKey, Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
@@ -672,6 +674,68 @@ def test_misses_outside_of_all_buckets_are_counted() -> None:
         m.set_strategy("bucket")
         assert tiers(m) == {5: "exact", 8: "bucket", 16: "bucket", 17: "generic", 4: "generic"}
         assert (m.site(0).misses, m.site(0).outside) == (5, 2)
+
+
+TWICE = Nest(
+    2,
+    (Buffer("f32", (Dim(0), Dim(1))), Buffer("f32", (Dim(0), Dim(1)), True)),
+    (Dim(0), Dim(1)),
+    (
+        Instr("load", "f32", buffer=0, index=(Index(0), Index(1))),
+        Instr("add", "f32", (0, 0)),
+        Instr("store", "f32", (1,), buffer=1, index=(Index(0), Index(1))),
+    ),
+)
+TWICE_TEXT = f"""
+symbol "n" 0 .. 40
+symbol "m" 0 .. 40
+input "x": f32[s0, s1]
+output "y"
+kernel k0 "twice" (2 dims, f32[n0, n1], out f32[n0, n1]) = {json.dumps(to_json(TWICE))}
+function "main" (3 params, 1 results)
+  alloc r3 f32 (r1, r2)
+  kernel k0 (r1, r2) (r0, r3)
+  return (r3)
+"""
+
+
+def tables(rng: random.Random) -> Iterator[tuple[KernelKey, ...]]:
+    """Yield keys of objects: random ones that overlap, classes of one dim, and products of classes."""
+    span = lambda: sorted(rng.choices(range(41), k=2))  # noqa: E731
+    size = lambda: rng.choice([rng.randrange(41), SizeRange(*span(), rng.choice([1, 1, 4]))])  # noqa: E731
+    for n in (0, 1, 7, 60):
+        yield tuple((size(), rng.choice([size(), SizeRange(0, None)])) for _ in range(n))
+    classes = [SizeRange(8 * n + 1, 8 * n + 8) for n in range(5)]
+    yield tuple((c, SizeRange(0, None)) for c in classes)
+    yield tuple((SizeRange(2, 30), c) for c in reversed(classes))
+    yield (*itertools.product(classes, classes), (SizeRange(5, 35), SizeRange(5, 35)), (3, 4), (7, 7))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_that_fits_is_found(seed: int) -> None:
+    """Exact code, then the first bucket, as going through all of them would find it."""
+    rng, program, generic = random.Random(seed), assemble(TWICE_TEXT), code(TWICE)
+    for table in tables(rng):
+        objects = [generic]
+        for i, key in enumerate(table):
+            assert key is not None
+            exact = tuple(s for s in key if isinstance(s, int))
+            ranges = tuple(SizeRange(s, s) if isinstance(s, int) else s for s in key)
+            own = {"exact_dims": exact} if len(exact) == len(key) else {"ranges": ranges}
+            objects.append(replace(generic, schedule=f"object {i}", **own))  # type: ignore[arg-type]
+        rng.shuffle(objects)
+        kernel = replace(program.kernels[0], objects=tuple(objects))
+        with load(replace(program, kernels=(kernel,)), Options(strategy="bucket")) as m:
+            for _ in range(150):
+                dims = rng.randrange(41), rng.randrange(41)
+                (y,) = m.call([np.ones(dims, "f")])
+                assert (y == 2).all()
+            found = {e.dims: e.schedule for e in m.site(0).entries}
+        fits = lambda o, dims: all(n in r for n, r in zip(dims, o.ranges, strict=True))  # noqa: E731
+        for dims, schedule in found.items():
+            fitting = [o for o in objects if o.exact_dims == dims]
+            fitting += [o for o in objects if o.ranges and fits(o, dims)]
+            assert schedule == [*fitting, generic][0].schedule, (dims, table)
 
 
 @pytest.mark.parametrize("wrong", [(-1, 5, 1), (5, 4, 1), (0, -2, 1), (0, 5, 0), (0, 5, -3)])
