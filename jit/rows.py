@@ -19,13 +19,14 @@ from .loops import Loops
 from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
 from .spec import Instr, Size
-from .streamed import either_way, read_ahead, streams
+from .streamed import AHEAD, either_way, read_ahead, streams
 from .strip import State, each, strip
 from .tiling import Range
 
 # A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
 # cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
 SHORT_PASS = 6
+LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
 Values = dict[int, Value]  # instruction ids -> their values in one vector of lanes
 
 
@@ -182,6 +183,19 @@ class Rows(Passes):
 
         either_way(self.f, self.streams, run)
 
+    def _read_ahead(self, p: Pass, at: Position) -> None:
+        """Prefetch in the second pass what the first reads two rows later; if rows are long, in the first.
+
+        Memory then brings rows while others are computed, not in a pass of its own.
+        """
+        assert isinstance(self.length, int)
+        first = self.passes[0].ids
+        row_bytes = self.length * max(DTYPES[self.body[i].dtype].bytes for i in first)
+        if row_bytes > LONG_ROW and p is self.passes[0]:
+            read_ahead(self.f, self.bodies, first, at)
+        if row_bytes <= LONG_ROW and p is self.passes[1]:
+            read_ahead(self.f, self.bodies, first, at, max(2 * row_bytes, AHEAD))
+
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""
         n = N_ACCUMULATORS
@@ -190,8 +204,8 @@ class Rows(Passes):
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             values = given[0] | self.reread(p, index)
             at = Position((*outer, index), mask, self.is_streaming)
-            if self.is_streaming and mask is None and p is self.passes[0]:
-                read_ahead(self.f, self.bodies, p.ids, at)
+            if self.is_streaming and mask is None:
+                self._read_ahead(p, at)
             values = self.bodies.emit(p.ids, at, values)
             self.keep(p, values, index)
             after: State = []

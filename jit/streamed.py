@@ -16,7 +16,7 @@ from .loops import Loops
 from .microkernel import LINE_BYTES, prefetch, unread
 from .spec import Index, Instr
 
-AHEAD = 2048  # bytes: where a pass over memory reads next
+AHEAD = 4096  # bytes: where a pass over memory reads next
 LEAST_BYTES = 16 << 20  # of an output; less may still be in the last cache when it is read
 
 
@@ -31,15 +31,17 @@ def streams(f: Function, loops: Loops, bodies: BodyEmitter, stores: Sequence[Ins
     return is_known and can_stream(f, bodies, along, last, LEAST_BYTES)
 
 
-def read_ahead(f: Function, bodies: BodyEmitter, ids: Sequence[int], at: Position) -> None:
-    """Prefetch what the loads among `ids` along the innermost loop read AHEAD bytes later."""
+def read_ahead(
+    f: Function, bodies: BodyEmitter, ids: Sequence[int], at: Position, n_bytes: int = AHEAD
+) -> None:
+    """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later."""
     last = len(at.loops) - 1
     for i in ids:
         instr = bodies.body[i]
         if instr.op == "load" and instr.index[-1:] == (Index(loop=last),):
             assert instr.buffer is not None
             element = memory_element(instr.dtype)
-            place = f.add(bodies.offset(i, at), AHEAD // DTYPES[instr.dtype].bytes)
+            place = f.add(bodies.offset(i, at), n_bytes // DTYPES[instr.dtype].bytes)
             prefetch(f, unread(f, bodies.addresses[instr.buffer], place, element), 3)
 
 
