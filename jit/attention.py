@@ -17,7 +17,7 @@ from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import affine
 from .bodies import LANES, BodyEmitter, Position, splat
 from .exponentials import F32 as EXP
-from .llvm import Function, Int, Value, least, most
+from .llvm import Function, Int, Value, most
 from .math import apply
 from .microkernel import (
     PANEL,
@@ -237,12 +237,6 @@ class _Attention:
         self._multiply(self.weigh, rows, self.scores, values, self.results, PANEL)
 
     # softmax
-    def _score(self, row: Value, j: Int) -> Value:
-        """Return the address of the scores of keys j .. j + 15 in a row: they lie in panels of all rows."""
-        f = self.f
-        panel = f.mul(f.udiv(j, PANEL), self.most * PANEL)
-        return f.at(row, "float", f.add(panel, f.urem(j, PANEL)))
-
     def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
         """Turn scores into exp(masked score - row max); keep 1 / their sum in `factors`.
 
@@ -252,25 +246,12 @@ class _Attention:
         with f.loop(0, rows) as r:
             row = f.at(self.scores, "float", f.mul(r.index, PANEL))
             top = self._mask_row(row, (*batch, f.add(i0, r.index)))
-            self._keep(top, f.at(self.tops, "float", r.index))
-        with f.loop(0, rows) as r:
-            row = f.at(self.scores, "float", f.mul(r.index, PANEL))
-            top = Vec(f, f.splat(f.load("float", f.at(self.tops, "float", r.index), align=4), LANES))
-            empty = top.eq(Vec(f, splat(f, "f32", "-inf")))
-            factor = self._exponentiate_row(row, select(empty, 0.0, top) if self.spec.safe_softmax else top)
-            if self.spec.safe_softmax:  # all masked: weights 0, factor 1
-                factor = select(empty, 1.0, factor)
-            elif self.k_len == 0:
-                factor = factor.like(1.0)
-            elif least(self.k_len) == 0:
-                some = Vec(f, f.splat(f.less(0, self.k_len), LANES))
-                factor = select(some, factor, 1.0)
-            self._keep(factor, f.at(self.factors, "float", r.index))
+            keep_first(f, top, f.at(self.tops, "float", r.index))
+        given = (self.scores, self.tops, self.factors, f.i64(rows), f.i64(self.k_len))
+        call_part(f, "exponentiate", exponentiate, *given, self.most, self.spec.safe_softmax)
 
-    def _keep(self, value: Vec, place: Value) -> None:
-        """Store the first lane."""
-        f = self.f
-        f.store(f.op("float", f"extractelement {VECTOR} {value.value.name}, i32 0"), place, align=4)
+    def _score(self, row: Value, j: Int) -> Value:
+        return score_at(self.f, row, j, self.most)
 
     def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
         """Scale and mask a row of scores; return the greatest, -inf if all are, in every lane.
@@ -299,21 +280,8 @@ class _Attention:
             top = select(other.gt(top), other, top)
         return top
 
-    def _exponentiate_row(self, row: Value, top: Vec) -> Vec:
-        """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
-        f = self.f
-        sums = Accumulators(f, "reduce.sum", "f32")
 
-        def chunk(j: Int, mask: Value | None, state: State) -> State:
-            weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, self._score(row, j), align=4)) - top).value
-            f.store(weight, self._score(row, j), align=4)
-            return sums.add(state, weight, mask)
-
-        end = strip(f, Range(0, self.k_len), 2, chunk, sums.start)
-        return 1.0 / Vec(f, sums.finish(end, f.ceildiv(self.k_len, LANES)))
-
-
-# Keys and values in panels: parts, each compiled once for all lengths ------------------------------------
+# Parts, each compiled once for all lengths --------------------------------------------------------------
 
 
 def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int) -> None:
@@ -324,6 +292,57 @@ def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int
         emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
 
     f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)))
+
+
+def score_at(f: Function, row: Value, j: Int, most: int) -> Value:
+    """Return the address of the scores of keys j .. j + 15 in a row: they lie in panels of `most` rows."""
+    panel = f.mul(f.udiv(j, PANEL), most * PANEL)
+    return f.at(row, "float", f.add(panel, f.urem(j, PANEL)))
+
+
+def keep_first(f: Function, value: Vec, place: Value) -> None:
+    """Store the first lane."""
+    f.store(f.op("float", f"extractelement {VECTOR} {value.value.name}, i32 0"), place, align=4)
+
+
+def exponentiate(
+    f: Function,
+    scores: Value,
+    tops: Value,
+    factors: Value,
+    rows: Value,
+    k_len: Value,
+    most: int,
+    is_safe: bool,
+) -> None:
+    """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
+
+    `is_safe`: a row that is masked everywhere gets weights 0 and the factor 1.
+    """
+    with f.loop(0, rows) as r:
+        row = f.at(scores, "float", f.mul(r.index, PANEL))
+        top = Vec(f, f.splat(f.load("float", f.at(tops, "float", r.index), align=4), LANES))
+        empty = top.eq(Vec(f, splat(f, "f32", "-inf")))
+        factor = _exponentiate_row(f, row, select(empty, 0.0, top) if is_safe else top, k_len, most)
+        if is_safe:
+            factor = select(empty, 1.0, factor)
+        else:
+            factor = select(Vec(f, f.splat(f.less(0, k_len), LANES)), factor, 1.0)
+        keep_first(f, factor, f.at(factors, "float", r.index))
+
+
+def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int) -> Vec:
+    """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
+    sums = Accumulators(f, "reduce.sum", "f32")
+
+    def chunk(j: Int, mask: Value | None, state: State) -> State:
+        place = score_at(f, row, j, most)
+        weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, place, align=4)) - top).value
+        f.store(weight, place, align=4)
+        return sums.add(state, weight, mask)
+
+    end = strip(f, Range(0, k_len), 2, chunk, sums.start)
+    return 1.0 / Vec(f, sums.finish(end, f.ceildiv(k_len, LANES)))
 
 
 def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int) -> None:
