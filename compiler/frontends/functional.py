@@ -10,6 +10,7 @@ can do without.
 from __future__ import annotations
 
 import copy
+import operator
 from typing import Any, cast
 
 import torch
@@ -75,7 +76,7 @@ def is_convertible(node: torch.fx.Node) -> bool:
 
 
 def _changes_memory(node: torch.fx.Node) -> bool:
-    return cast(Any, node.target)._schema.is_mutable
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def new_value_overload(node: torch.fx.Node) -> Any:
@@ -97,18 +98,53 @@ def _keeps_values(node: torch.fx.Node) -> bool:
     return overload_of(node) == "aten.detach_.default" or (is_dropout and not schema_arguments(node)[2])
 
 
+def _is_itself(node: torch.fx.Node) -> bool:
+    """Return True for operators that return their argument: dropout in evaluation mode, and casts to the same
+    dtype."""
+    if node.target is aten.dropout.default:
+        return not schema_arguments(node)[2]
+    if node.target is not aten.to.dtype:
+        return False
+    x, dtype, _, is_copied, order = schema_arguments(node)
+    return bool(_dtype(x) == dtype and not is_copied and order is None)
+
+
+def _dtype(node: torch.fx.Node) -> torch.dtype:
+    return cast(torch.dtype, node.meta["val"].dtype)
+
+
+def _is_writable(view: torch.fx.Node) -> bool:
+    """Return True for views through which `_Renamer` can write."""
+    return view.target in (*_PARTS, *_RESHAPED, *_PERMUTED) or _is_itself(view)
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Return True where the result certainly is the memory of the first argument."""
+    if not is_operator(node) or _is_itself(node):
+        return is_operator(node)
+    has_alias = any(result.alias_info is not None for result in cast(Any, node.target)._schema.returns)
+    return has_alias and not _is_composite(node.target)
+
+
+def _is_composite(overload: Any) -> bool:
+    """Return True for an operator that is written in others: its schema says nothing certain of memory."""
+    return overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        overload.name(), "CompositeImplicitAutograd"
+    )
+
+
 def _makes_fresh(node: torch.fx.Node) -> bool:
     """Return True where the results certainly share no memory with anything."""
     if node.op == "output":
         return True
     if not is_operator(node):
         return isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat)
+    if node.target is aten.to.dtype and _dtype(cast(torch.fx.Node, node.args[0])) != _dtype(node):
+        return True
     overload: Any = node.target
-    is_composite = overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
-        overload.name(), "CompositeImplicitAutograd"
-    )
     has_alias = any(result.alias_info is not None for result in overload._schema.returns)
-    return not has_alias and (not is_composite or overload._schema.name.removeprefix("aten::") in _FRESH)
+    is_fresh = not _is_composite(overload) or overload._schema.name.removeprefix("aten::") in _FRESH
+    return is_fresh and not has_alias
 
 
 class _Renamer:
@@ -126,7 +162,7 @@ class _Renamer:
         """Take in the next node. Return False where it changes memory that may be shared."""
         if is_operator(node) and _changes_memory(node):
             return self._change(node)
-        if node.target in (*_PARTS, *_RESHAPED, *_PERMUTED):
+        if _is_view(node) or (node.target is operator.getitem and node.args[0] in self._parent):
             self._parent[node] = cast(torch.fx.Node, node.args[0])
             self._viewed.add(self._owner(node))
             return True
@@ -155,13 +191,20 @@ class _Renamer:
         """Take in an in-place call."""
         target = cast(torch.fx.Node, node.args[0])
         if not _keeps_values(node):
-            owner = self._owner(target)
-            moves_axes = torch.Tag.inplace_view in cast(Any, node.target).tags
-            if owner in self._shared or (moves_axes and owner in self._viewed):
+            if not self._can_change(node, target):
                 return False
             self._write(target, self._new_value(node))
         self._parent[node] = target
         return True
+
+    def _can_change(self, node: torch.fx.Node, target: torch.fx.Node) -> bool:
+        moves_axes = torch.Tag.inplace_view in cast(Any, node.target).tags
+        owner = self._owner(target)
+        if owner in self._shared or (moves_axes and owner in self._viewed):
+            return False
+        while target in self._parent and (_is_writable(target) or _changes_memory(target)):
+            target = self._parent[target]
+        return target is owner
 
     def _write(self, node: torch.fx.Node, new: torch.fx.Node) -> None:
         """Make `new` the newest value of `node`, and of all that it is a view of."""
@@ -176,6 +219,8 @@ class _Renamer:
     def _whole(self, view: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
         """Append what `view` is of, with `new` for it."""
         parent, rest = self._parent[view], map_arg(view.args[1:], self._newest)
+        if _is_itself(view):
+            return new
         if view.target in _PARTS:
             target, args = _PARTS[view.target], (self._newest(parent), new, *rest)
         elif view.target in _RESHAPED:

@@ -81,6 +81,22 @@ def comparison(m: Of, x: torch.Tensor) -> torch.Tensor:
     return m.linear(x).gt_(x) + x.clone().fill_(x[0, 1])
 
 
+def read_later(m: Of, x: torch.Tensor) -> torch.Tensor:
+    y = m.linear(x)
+    first, second = y.split(2, 1)
+    wide = y[0].expand(2, 4)
+    same = torch.nn.functional.dropout(y, 0.5, training=False).to(torch.float32)
+    same[:, :1] = 7
+    same[x > 0] = 0
+    return first + second + wide.sum(0)[:2] + y.to(torch.float64).mul_(2)[:, :2]
+
+
+def through_several(m: Of, x: torch.Tensor) -> torch.Tensor:
+    y = m.linear(x)
+    y.split(2, 1)[0].mul_(2)
+    return y
+
+
 def own_axes(m: Of, x: torch.Tensor) -> torch.Tensor:
     return m.linear(x).unsqueeze_(1).mul_(2).squeeze_(1)
 
@@ -127,10 +143,10 @@ def exported(function: Callable) -> torch.export.ExportedProgram:
 
 
 RENAMED = [
-    residual, view_after, dropout_of_view, view_before, through_view, parts, axes, comparison, own_axes,
-    other_dtype,
+    residual, view_after, dropout_of_view, view_before, through_view, read_later, parts, axes, comparison,
+    own_axes, other_dtype,
 ]  # fmt: skip
-LEFT = [own_input, training, unknown, own_axes_of_a_view]
+LEFT = [own_input, training, unknown, through_several, own_axes_of_a_view]
 
 
 @pytest.mark.parametrize("function", RENAMED)
@@ -160,7 +176,7 @@ def test_operators_without_a_converter_are_taken_apart() -> None:
     assert "test_functional.py" in {source_of(n).split(":")[0] for n in apart.graph.nodes if is_operator(n)}
 
 
-@pytest.mark.parametrize("function", [*RENAMED, plain, without_converters, unknown, own_axes_of_a_view])
+@pytest.mark.parametrize("function", [*RENAMED, plain, without_converters, unknown, through_several])
 def test_values_are_eagers(function: Callable) -> None:
     program = exported(function)
     with shapevm.compile(program, dynamic_shapes={"x": {0: BATCH}}, strategy="generic") as exe:
