@@ -25,6 +25,7 @@ SECTIONS = {
     "vision": "ResNet-50 and its layers (one core, all in one run)",
     "classifiers": "Image classifiers (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
+    "limits": "Kernels beside the limits of the machine (one core)",
     "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "memory": "Resident memory (each in a process of its own)",
