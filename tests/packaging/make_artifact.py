@@ -10,8 +10,9 @@ import torch
 
 import shapevm
 
-#: Lengths of the input. The artifact carries exact kernels for the last one.
+#: Lengths of the input. The artifact carries exact kernels for the last one, a bucket's for the one before.
 LENGTHS = (1, 5, 8)
+BUCKETS = {"n": [(2, 7), "round 64 to 512"]}
 
 
 class Model(torch.nn.Module):
@@ -30,7 +31,8 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     model = Model().eval()
     dims = {"x": {0: torch.export.Dim("n", min=1, max=4096)}}
-    exe = shapevm.compile(model, (torch.randn(3, 16),), dynamic_shapes=dims, sizes=[{"n": LENGTHS[-1]}])
+    options = {"dynamic_shapes": dims, "sizes": [{"n": LENGTHS[-1]}], "buckets": BUCKETS}
+    exe = shapevm.compile(model, (torch.randn(3, 16),), **options)
     exe.save(folder / "model.svm")
     for n in LENGTHS:
         x = torch.randn(n, 16)
