@@ -116,6 +116,8 @@ def sdpa(
     batch = B.broadcast_shape("attention", [shape[:-2] for shape in shapes])
     q, k, v = (B.expand(b, x, (*batch, *shape[-2:])) for x, shape in zip((q, k, v), shapes, strict=True))
     (length, width), keys = shapes[0][-2:], shapes[1][-2]
+    k = B.of_size(b, "attention", k, len(batch) + 1, width)
+    v = B.of_size(b, "attention", v, len(batch), keys)
     if is_causal:
         mask = _causal(b, length, keys)
     if mask is not None:
@@ -135,8 +137,6 @@ def _by_products(
 ) -> Value:
     """Attention in its parts: with dropout, in f64, or of a width that only calls tell."""
     dtype, rank = B.dtype_of(q), len(B.shape_of(q))
-    k = B.of_size(b, "attention", k, rank - 1, B.shape_of(q)[-1])
-    v = B.of_size(b, "attention", v, rank - 2, B.shape_of(k)[-2])
     if scale is None:
         width = B.full(b, B.shape_of(q)[-1], dtype)
         q = B.pointwise(b, "mul", q, b.one("rsqrt", width))
