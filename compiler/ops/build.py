@@ -18,7 +18,7 @@ from ..promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result
 from ..ranges import bounds
 from ..types import ScalarType, TensorType
 from .conditions import add_guard
-from .rules import Shape, equal_shapes, show
+from .rules import Shape, equal_shapes, may_equal, show
 
 Number: TypeAlias = bool | int | float | sympy.Expr
 Tensorlike: TypeAlias = Value | Number
@@ -54,7 +54,21 @@ def is_one(dim: DimExpr) -> bool:
 def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
     """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`,
     everywhere."""
-    return b.one("full", value=convert_number(value, dtype), dtype=dtype, shape=tuple(shape))
+    value = convert_number(value, dtype)
+    less = _negative_terms(b, value)
+    if less == 0:
+        return b.one("full", value=value, dtype=dtype, shape=tuple(shape))
+    parts = (full(b, simplify(part), dtype, shape) for part in (value + less, less))
+    return b.one("sub", *parts)
+
+
+def _negative_terms(b: Builder, value: Number) -> DimExpr:
+    """Return what a size expression that may be below 0 takes off; kernels take sizes, which are not."""
+    if not isinstance(value, sympy.Expr) or value.is_number:
+        return 0
+    low, _ = bounds_of(b, value)
+    terms = [] if low is not None and low >= 0 else sympy.Add.make_args(sympy.expand(value))
+    return simplify(-sum((term for term in terms if term.could_extract_minus_sign()), sympy.Integer(0)))
 
 
 def uniform(x: Value) -> Number | None:
@@ -130,7 +144,8 @@ def axes_of(op: str, axes: int | Sequence[int] | None, rank: int) -> list[int]:
 
 
 def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
-    """Return `x` in `shape`; one -1 takes the rest."""
+    """Return `x` in `shape`; one -1 takes the rest. Numbers of elements that may or may not be equal must be
+    at every call."""
     shape = tuple(shape)
     unknown = [i for i, size in enumerate(shape) if isinstance(size, int | sympy.Integer) and int(size) == -1]
     if unknown:
@@ -138,7 +153,12 @@ def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
         rest = product(size for i, size in enumerate(shape) if i != at)
         shape = (*shape[:at], divide(product(shape_of(x)), rest), *shape[at + 1 :])
     shape = tuple(simplify(size) for size in shape)
-    return x if equal_shapes(shape, shape_of(x)) else b.one("reshape", x, shape=shape)
+    if equal_shapes(shape, shape_of(x)):
+        return x
+    ours, wanted = simplify(product(shape_of(x))), simplify(product(shape))
+    if not may_equal(ours, wanted) and not is_known(ours - wanted):
+        x = of_size(b, "reshape", b.one("reshape", x, shape=(ours,)), 0, wanted)
+    return b.one("reshape", x, shape=shape)
 
 
 def divide(a: DimExpr, by: DimExpr) -> DimExpr:
@@ -232,6 +252,9 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
 
 
 def _concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+    for i, size in enumerate(shape_of(xs[0])):
+        if i != axis and not isinstance(size, int):
+            xs = [x if is_known(shape_of(x)[i] - size) else of_size(b, "concat", x, i, size) for x in xs]
     return xs[0] if len(xs) == 1 else b.one("concat", *xs, axis=axis)
 
 
@@ -295,28 +318,51 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
     return tuple(result)
 
 
-def broadcast(b: Builder, op: str, args: Sequence[Value]) -> list[Value]:
-    """Return all `args` expanded to one shape. Sizes that may or may not be equal must be at every call."""
-    args = _agreeing(b, op, args)
+def broadcast(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -> list[Value]:
+    """Return all `args` expanded to one shape. Sizes that may or may not be equal must be at every call, or
+    with `or_one` be 1."""
+    args = agreeing(b, op, args, or_one)
     shape = broadcast_shape(op, [shape_of(x) for x in args])
     return [expand(b, x, shape) for x in args]
 
 
-def _agreeing(b: Builder, op: str, args: Sequence[Value]) -> list[Value]:
-    """Return `args` with one expression for each size that must be the same."""
+def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -> list[Value]:
+    """Return `args` with one expression for each size that must be the same; with `or_one` sizes that only
+    calls tell may be 1 there, and are repeated."""
     made, rank = list(args), max((len(shape_of(x)) for x in args), default=0)
     for back in range(1, rank + 1):
-        wanted: DimExpr = 1
-        for i, x in enumerate(made):
-            axis = len(shape_of(x)) - back
-            size = shape_of(x)[axis] if axis >= 0 else 1
-            wanted = size if is_one(wanted) else wanted
-            if not is_one(size) and not equal(size, wanted) and not _is_known(size - wanted):
-                made[i] = of_size(b, op, x, axis, wanted)
+        sizes = [shape_of(x)[-back] if len(shape_of(x)) >= back else 1 for x in made]
+        wanted: DimExpr = next((size for size in sizes if not is_one(size)), 1)
+        open_ones = [i for i, size in enumerate(sizes) if not is_one(size) and not is_known(size - wanted)]
+        may_be_one = or_one and any(bounds_of(b, sizes[i])[0] in (None, 0, 1) for i in open_ones)
+        if may_be_one:
+            wanted = _common_size(b, op, [size for size in sizes if not is_one(size)])
+            open_ones = [i for i, size in enumerate(sizes) if not is_one(size)]
+        for i in open_ones:
+            x, axis = made[i], len(shape_of(made[i])) - back
+            made[i] = repeated(b, x, axis, wanted) if may_be_one else of_size(b, op, x, axis, wanted)
     return made
 
 
-def _is_known(dim: DimExpr) -> bool:
+def _common_size(b: Builder, op: str, sizes: Sequence[DimExpr]) -> DimExpr:
+    """Return the size that all of those, which are equal or 1, broadcast to; it is checked at every call."""
+    common = sympy.sympify(sizes[0])
+    for size in map(sympy.sympify, sizes[1:]):
+        message = f"{op}: sizes {format_dim(common)} and {format_dim(size)} must be equal, or one of them 1"
+        add_guard(b, sympy.Or(sympy.Eq(common, size), sympy.Eq(common, 1), sympy.Eq(size, 1)), message)
+        common = sympy.Max(common, size) * sympy.Min(1, common, size)
+    return simplify(common)
+
+
+def repeated(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
+    """Return `x` whose size along an axis, 1 or `size` at a call, is `size`."""
+    if equal(shape_of(x)[axis], size):
+        return x
+    return b.one("gather", x, pointwise(b, "mod", iota(b, size), shape_of(x)[axis]), axis=axis)
+
+
+def is_known(dim: DimExpr) -> bool:
+    """Whether a size expression is a number."""
     return not isinstance(simplify(dim), sympy.Expr) or bool(sympy.sympify(simplify(dim)).is_number)
 
 

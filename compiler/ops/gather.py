@@ -122,9 +122,7 @@ def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
     length = 1 if found.axis is None else B.shape_of(index)[found.axis]
     low, _ = B.bounds_of(b, found.start)
     fits = (
-        low is not None
-        and low >= 0
-        and always_at_most(simplify(found.start + length), size, b.graph.symbols)
+        low is not None and low >= 0 and always_at_most(simplify(found.start + length), size, b.graph.symbols)
     )
     return found if fits else None
 
@@ -213,9 +211,7 @@ def merged_index(
             index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
         )
         if not known:
-            inside = B.pointwise(
-                b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size)
-            )
+            inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
             merged = B.where(b, inside, merged, _NEVER)
     return cast(Value, merged)
 
@@ -234,8 +230,9 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     axes = list(named)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     position = axes[0] if together else 0
-    places = B.broadcast_shape("index", [B.shape_of(i) for i in named.values()])
-    chosen = [wrapped(b, i, shape[axis]) for axis, i in named.items()]
+    chosen = B.agreeing(b, "index", list(named.values()))
+    places = B.broadcast_shape("index", [B.shape_of(i) for i in chosen])
+    chosen = [wrapped(b, i, shape[axis]) for axis, i in zip(named, chosen, strict=True)]
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     if len(axes) == 1:
         return gather(b, x, chosen[0], axes[0])
@@ -268,9 +265,7 @@ def holding(b: Builder, mask: Value) -> Value:
     return b.one("places", line, count=size_of(b, total))
 
 
-def without_masks(
-    b: Builder, x: Value, indices: Sequence[Value | None]
-) -> tuple[Value, list[Value | None]]:
+def without_masks(b: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value, list[Value | None]]:
     """Return x and its indices with the axes of each bool mask merged to one, indexed by where it holds."""
     found: list[Value | None] = []
     for i in indices:

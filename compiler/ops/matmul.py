@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dims import equal, format_dim
+from ..dims import DimExpr, equal, format_dim
 from ..errors import ShapeError
 from ..ir import Builder, Node, Value
 from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
@@ -161,7 +161,16 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
     if len(B.shape_of(weight)) == 1:
         result = matmul(b, x, weight)
         return result if bias is None else add(b, result, bias)
+    n, k = B.shape_of(weight)
+    x = _as_long(b, x, k)
+    bias = bias if bias is None or not B.shape_of(bias) else _as_long(b, bias, n)
     return b.one("linear", x, weight, bias)
+
+
+def _as_long(b: Builder, x: Value, size: DimExpr) -> Value:
+    """Return `x` whose last axis must be of `size`, where only calls tell whether it is."""
+    last = len(B.shape_of(x)) - 1
+    return x if last < 0 or B.is_known(B.shape_of(x)[last] - size) else B.of_size(b, "linear", x, last, size)
 
 
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:

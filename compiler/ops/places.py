@@ -124,7 +124,7 @@ def nonzero_static(b: Builder, x: Value, *, size: DimExpr, fill_value: int = -1)
 
 def masked_select(b: Builder, x: Value, mask: Value) -> Value:
     """The elements where a mask holds, in order."""
-    x, mask = B.broadcast(b, "masked_select", [x, mask])
+    x, mask = B.broadcast(b, "masked_select", [x, mask], or_one=True)
     return gather(b, B.reshape(b, x, [B.product(B.shape_of(x))]), holding(b, mask), 0)
 
 

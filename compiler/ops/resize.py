@@ -338,7 +338,7 @@ def _grid_sample(b: Builder, x: Value, grid: Value, mode: int, padding: int, cor
     """x at the points of a grid (last axis: x, y(, z) from -1 to 1), by interpolation of its last axes."""
     wide = _position_dtype(x)
     shape, n = B.shape_of(x), len(B.shape_of(x)) - 2
-    grid = B.cast_to(b, grid, wide)
+    grid = B.of_size(b, "grid_sampler", B.cast_to(b, grid, wide), 0, shape[0])
     last = len(B.shape_of(grid)) - 1
     points = [
         _unnormalised(b, B.drop_axis(b, B.take(b, grid, last, n - 1 - i, 1), last), shape[2 + i], corners)

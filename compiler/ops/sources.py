@@ -114,9 +114,11 @@ OPS: tuple[Op, ...] = (
 
 
 def full(
-    b: Builder, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any
+    b: Builder, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value everywhere; its own dtype unless one is given."""
+    if isinstance(value, Value):
+        return B.expand(b, B.tensor_of(b, value, dtype), tuple(size))
     return B.full(b, value, dtype or scalar_dtype(value), tuple(size))
 
 

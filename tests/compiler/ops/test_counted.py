@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,3 +131,37 @@ def test_sizes_that_must_agree() -> None:
     assert exe(x, x > 0).tolist() == [1, 2]
     with pytest.raises(GuardError, match="masked_select: sizes s1 and s0 must be equal"):
         exe(x, torch.ones(5, dtype=torch.bool))
+
+
+def _of_any_sizes(function: Callable[..., Any], *args: torch.Tensor) -> Any:
+    """Compile a function of arguments all of whose sizes are dynamic."""
+    dims = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in args)
+    return shapevm.compile(Function(function), args, dynamic_shapes=(dims,), fallback="error")
+
+
+def test_sizes_that_are_one_or_equal() -> None:
+    x, mask = torch.arange(4.0), torch.rand(4) > 0.5
+    exe = _of_any_sizes(lambda x, mask: x.masked_select(mask), x, mask)
+    for n, m in ((3, 3), (1, 5), (5, 1), (1, 1), (0, 1), (1, 0)):
+        x, mask = torch.arange(1.0, n + 1), torch.arange(m) % 2 == 0
+        assert exe(x, mask).tolist() == x.masked_select(mask).tolist()
+    with pytest.raises(GuardError, match="masked_select: sizes s0 and s1 must be equal, or one of them 1"):
+        exe(torch.ones(2), torch.ones(5, dtype=torch.bool))
+
+
+def test_numbers_of_elements_that_must_agree() -> None:
+    exe = _of_any_sizes(lambda x, y: x.reshape_as(y), torch.rand(6, 4), torch.rand(3, 8))
+    x = torch.rand(5, 6)
+    assert torch.equal(exe(x, torch.rand(10, 3)), x.reshape(10, 3))
+    with pytest.raises(GuardError, match=r"the model needs .*; here s0 is 5, s1 is 6, s2 is 10, s3 is 4"):
+        exe(x, torch.rand(10, 4))
+
+
+def test_a_length_below_zero_in_a_kernel() -> None:
+    """What the window starts before is dilation * (kernel - 1) - padding: below 0 for a kernel of one tap."""
+    convolve = partial(F.conv_transpose1d, stride=2, padding=1, output_padding=1)
+    x, weight = torch.randint(-4, 5, (1, 2, 6)), torch.randint(-4, 5, (2, 3, 3))
+    exe = _of_any_sizes(convolve, x, weight)
+    for kernel in (3, 1, 5):
+        weight = torch.randint(-4, 5, (2, 3, kernel))
+        assert torch.equal(exe(x, weight), convolve(x, weight))
