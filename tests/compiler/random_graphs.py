@@ -41,6 +41,7 @@ OTHERS = {
 N_OTHERS = 4
 N_NOISES = 3
 NOISE = 2.0**-22
+SUMS = 4  # how much coarser sums of many are
 LIMIT = 1e5
 
 
@@ -191,17 +192,19 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
                 continue
             args = [None if x is None else found[x] if x in found else values[x] for x in node.args]
             if is_rough and OPS[node.op].kind != "pointwise":  # it adds up, or rounds on the way
-                args = [_off(arg, x, noise) for arg, x in zip(args, node.args, strict=True)]
+                args = [_off(arg, x, noise, SUMS) for arg, x in zip(args, node.args, strict=True)]
             for result, value in zip(node.results, _reference(node, args, attrs), strict=True):
                 found[result] = _off(value, result, noise) if is_rough else value
     return found
 
 
-def _off(value: Any, of: Value | None, noise: np.random.Generator) -> Any:
+def _off(value: Any, of: Value | None, noise: np.random.Generator, times: float = 1) -> Any:
     """Return what floats may be where they are rounded."""
     if of is None or not _is_float(of):
         return value
-    return (value * (1 + _scale(of) * (2 * noise.integers(0, 2, value.shape) - 1))).astype(value.dtype)
+    return (value * (1 + times * _scale(of) * (2 * noise.integers(0, 2, value.shape) - 1))).astype(
+        value.dtype
+    )
 
 
 def _scale(of: Value) -> float:
