@@ -12,6 +12,7 @@ row's sum is a multiplication by its reciprocal, after the sum over keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import affine
@@ -291,7 +292,8 @@ def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int
         given = iter(part.params)
         emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
 
-    f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)))
+    key = tuple(replace(x, name="") if isinstance(x, Value) else x for x in arguments)
+    f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
 
 
 def score_at(f: Function, row: Value, j: Int, most: int) -> Value:
