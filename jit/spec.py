@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 SPEC_VERSION = 1
@@ -190,8 +191,8 @@ class Conv(Matmul):
     """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
-    taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd2",
-    "winograd4": b has been taken to its points by `jit.winograd.pack`, for 3 x 3 taps, C in multiples of 16.
+    taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
+    packed by `jit.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are another algorithm's.
     `planes`: the image is [N, C, X..] instead, for few channels (`jit.planes`).
     """
 
@@ -428,6 +429,7 @@ def from_json(text: str) -> KernelSpec:
     )
 
 
+@lru_cache(maxsize=1024)
 def spec_hash(spec: KernelSpec) -> str:
     """Return the SHA-256 (hex) of the canonical text: the identity of the computation."""
     return hashlib.sha256(to_json(spec).encode()).hexdigest()
