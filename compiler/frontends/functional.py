@@ -166,7 +166,10 @@ class _Renamer:
             self._parent[node] = cast(torch.fx.Node, node.args[0])
             self._viewed.add(self._owner(node))
             return True
-        if not _makes_fresh(node):
+        is_part = (
+            node.target is operator.getitem
+        )  # results of a known operator lie apart
+        if not (node.args[0] not in self._shared if is_part else _makes_fresh(node)):
             self._shared |= {node, *map(self._owner, node.all_input_nodes)}
         self._made[node] = 0, self.graph.node_copy(node, self._newest)
         return True
