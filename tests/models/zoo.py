@@ -40,7 +40,7 @@ class Model:
 
     `make()`: the module, its weights drawn from torch's generator. `inputs(**sizes)`: keyword arguments of
     these sizes. `dims`: bounds of each size, (min, max) or (min, max, multiple). `axes`: the dynamic axes of
-    each argument, nested as the arguments are, with names of `dims`, or text such as "past + length".
+    each argument, nested as the arguments are, with names of `dims`.
     `shapes`: three sizes to compare at; the model is exported at `example`, or at the last of them.
     `automatic`: sizes of which torch.export finds out by itself what must hold of them.
     """
@@ -101,8 +101,7 @@ def _dim(name: str, low: int, high: int, multiple: int = 1) -> Any:
 
 def _with_dims(axes: Any, dims: Mapping[str, Any]) -> Any:
     if isinstance(axes, str):
-        first, *rest = (dims[name] for name in axes.split(" + "))
-        return sum(rest, first)
+        return dims[axes]
     if isinstance(axes, Mapping):
         return {key: _with_dims(item, dims) for key, item in axes.items()}
     if isinstance(axes, list | tuple):
