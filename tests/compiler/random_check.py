@@ -20,7 +20,7 @@ from shapevm.executable import executable_of
 from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored
 from .random_rules import RULES
 
-LENGTH = 6
+SHORT, LONG, LONG_EVERY = 3, 14, 8  # rules of programs: each of so many seeds has a long one
 EXACT_EVERY = len(
     SHAPES
 )  # half of a check's time is compiling exact code: a seed has it at every so many shapes
@@ -61,12 +61,17 @@ def check(make: Callable[[], Graph], seed: int = 0, exact_every: int = EXACT_EVE
             assert not problem, f"{where}: {problem}"
 
 
-def failures(about: str, seeds: Sequence[int], length: int = LENGTH) -> dict[int, str]:
+def graph_of(seed: int, about: str, length: int = 0) -> Graph:
+    """Return the graph of a seed, of `length` rules or, for 0, as many as the seed has."""
+    return random_graph(seed, length or (SHORT if seed % LONG_EVERY else LONG), about)
+
+
+def failures(about: str, seeds: Sequence[int], length: int = 0) -> dict[int, str]:
     """Return what is wrong with the programs of those seeds that are not right."""
     found = {}
     for seed in seeds:
         try:
-            check(partial(random_graph, seed, length, about), seed)
+            check(partial(graph_of, seed, about, length), seed)
         except Exception as error:
             found[seed] = "".join(traceback.format_exception_only(error)).strip()[:600]
     return found
@@ -76,7 +81,7 @@ def main() -> None:
     """Check a range of seeds; show the graph of each that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0:100")
-    parser.add_argument("--length", type=int, default=LENGTH, help="rules of a program")
+    parser.add_argument("--length", type=int, default=0, help="rules of a program; without: as in the tests")
     parser.add_argument(
         "--about", default="", choices=("", *RULES), help="without: each seed's programs of all kinds"
     )
@@ -90,7 +95,7 @@ def main() -> None:
                 bad += 1
                 print(f"{about} {seed}: {error}", flush=True)
                 if options.show:
-                    print(format_graph(random_graph(seed, options.length, about)))
+                    print(format_graph(graph_of(seed, about, options.length)))
     print(f"{bad} programs of seeds {options.seeds} fail")
 
 

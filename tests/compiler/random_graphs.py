@@ -191,25 +191,26 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
             if not is_rough and not any(x in found for x in node.args):
                 continue
             args = [None if x is None else found[x] if x in found else values[x] for x in node.args]
-            if is_rough and OPS[node.op].kind != "pointwise":  # it adds up, or rounds on the way
-                args = [_off(arg, x, noise, SUMS) for arg, x in zip(args, node.args, strict=True)]
+            is_sum = OPS[node.op].kind != "pointwise"  # it adds up, or rounds on the way
+            if is_rough and is_sum:
+                args = [_off(arg, x, noise, is_sum) for arg, x in zip(args, node.args, strict=True)]
             for result, value in zip(node.results, _reference(node, args, attrs), strict=True):
-                found[result] = _off(value, result, noise) if is_rough else value
+                found[result] = _off(value, result, noise, is_sum) if is_rough else value
     return found
 
 
-def _off(value: Any, of: Value | None, noise: np.random.Generator, times: float = 1) -> Any:
+def _off(value: Any, of: Value | None, noise: np.random.Generator, is_sum: bool) -> Any:
     """Return what floats may be where they are rounded."""
     if of is None or not _is_float(of):
         return value
-    return (value * (1 + times * _scale(of) * (2 * noise.integers(0, 2, value.shape) - 1))).astype(
+    return (value * (1 + _scale(of, is_sum) * (2 * noise.integers(0, 2, value.shape) - 1))).astype(
         value.dtype
     )
 
 
-def _scale(of: Value) -> float:
+def _scale(of: Value, is_sum: bool = False) -> float:
     """Return how much rounding floats takes, relative to them."""
-    return {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), NOISE)
+    return {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), SUMS * NOISE if is_sum else NOISE)
 
 
 def expected(graph: Graph, shape: Sequence[int], seed: int) -> list[tuple[Any, Any]]:
