@@ -166,9 +166,7 @@ class _Renamer:
             self._parent[node] = cast(torch.fx.Node, node.args[0])
             self._viewed.add(self._owner(node))
             return True
-        is_part = (
-            node.target is operator.getitem
-        )  # results of a known operator lie apart
+        is_part = node.target is operator.getitem  # results of a known operator lie apart
         if not (node.args[0] not in self._shared if is_part else _makes_fresh(node)):
             self._shared |= {node, *map(self._owner, node.all_input_nodes)}
         self._made[node] = 0, self.graph.node_copy(node, self._newest)
@@ -221,17 +219,18 @@ class _Renamer:
 
     def _whole(self, view: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
         """Append what `view` is of, with `new` for it."""
-        parent, rest = self._parent[view], map_arg(view.args[1:], self._newest)
         if _is_itself(view):
             return new
-        if view.target in _PARTS:
-            target, args = _PARTS[view.target], (self._newest(parent), new, *rest)
-        elif view.target in _RESHAPED:
+        parent, target = self._parent[view], cast(Any, view.target)
+        rest: list[Any] = list(map_arg(view.args[1:], self._newest))
+        if target in _PARTS:
+            target, args = _PARTS[target], (self._newest(parent), new, *rest)
+        elif target in _RESHAPED:
             target, args = aten.view_as.default, (new, self._newest(parent))
-        elif view.target is aten.permute.default:
-            target, args = view.target, (new, restored([axis % len(rest[0]) for axis in rest[0]]))
+        elif target is aten.permute.default:
+            args = (new, restored([axis % len(rest[0]) for axis in rest[0]]))
         else:
-            target, args = view.target, (new, *rest)
+            args = (new, *rest)
         made = self.graph.call_function(target, args, map_arg(view.kwargs, self._newest))
         made.meta["val"] = parent.meta["val"]
         return made
