@@ -33,6 +33,7 @@ from .microkernel import (
     unread,
 )
 from .row_tiles import Finish, RowTiles
+from .shallow import Shallow, is_shallow
 from .spec import Conv, Matmul, Size
 from .streams import STREAMS, Streams
 from .vector import Vec
@@ -145,6 +146,9 @@ class _Matmul:
         if self.b is not None:
             self.in_place = Strides(lda, self.b.stride(self.k_loop), self.width, self.k)
         self.row_strides = Strides(lda, self.width, self.width, self.k)
+        self.shallow: Shallow | None = None
+        if isinstance(self.n, int) and isinstance(self.k, int) and is_shallow(f, spec, self.n, self.k):
+            self.shallow = Shallow(f, spec, self.bodies, self.n, self.k, lda)
 
     def _left(self, sizes: Sequence[Int]) -> InPlace | Computed:
         """Return where A's rows come from; those of a prologue lie in scratch behind the panel of B."""
@@ -392,6 +396,9 @@ class _Matmul:
         mostly have the same one.
         """
         f, m, k = self.f, self.m, self.k
+        if self.shallow is not None:
+            self.shallow.emit(tile, a, panels)
+            return
         is_exact = type(self) is _Matmul and all(isinstance(size, int) for size in self.sizes)
         if not (is_exact and isinstance(m, int) and isinstance(k, int)) or m <= self.rows.most:
             self._from_panels(tile, a, panels)
