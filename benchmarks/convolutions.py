@@ -23,7 +23,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.depthwise import is_narrow
 from shapevm.jit.execute import Kernel
-from shapevm.jit.winograd_points import LAYOUTS, TAPS
+from shapevm.jit.winograd_points import LAYOUT, TAPS
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [
@@ -73,7 +73,7 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         s.Instr("store", "f32", (4,), buffer=2, index=(i, j)),
     )
     layout, panels = layout_of(c, f, kernel, stride, groups), groups * -(-(f // groups) // 32)
-    weight = (panels, (LAYOUTS[layout] + TAPS - 1) ** 2 * c if layout in LAYOUTS else k, 32)
+    weight = (panels, k, 32)
     is_matmul = kernel == stride == groups == 1
     image = (m, c) if is_matmul else (batch, side, side, c)
     buffers = (
@@ -94,14 +94,14 @@ def layout_of(c: int, f: int, kernel: int, stride: int, groups: int) -> str:
     """Return how the weights lie: in rows for narrow groups."""
     if is_narrow(c, f, groups):
         return "rows"
-    return winograd_layout(c, f) if (kernel, stride, groups) == (TAPS, 1, 1) else "panels"
+    return winograd_layout(c) if (kernel, stride, groups) == (TAPS, 1, 1) else "panels"
 
 
 def packed(columns: np.ndarray, layout: str, groups: int) -> np.ndarray:
     """Return the weights [taps * C / groups, F] as a kernel of `layout` takes them."""
     if layout == "rows":
         return columns
-    return winograd.pack(columns, LAYOUTS[layout]) if layout in LAYOUTS else pack_groups(columns, groups)
+    return winograd.pack(columns) if layout == LAYOUT else pack_groups(columns, groups)
 
 
 def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, float]:

@@ -9,15 +9,13 @@ import numpy as np
 from ..jit import depthwise, winograd
 from ..jit.bodies import LANES
 from ..jit.conv import pack_groups
-from ..jit.winograd_points import LAYOUTS, TAPS
+from ..jit.pixels import AXES
+from ..jit.winograd_points import LAYOUT, TAPS
 from .access import shape_of
 from .ir import Builder, Node, Value
 from .types import TensorType
 from .weights import held
 
-#: A convolution's weights may take so many bytes at the points of 4 x 4 tiles. Beyond, with few tiles of an
-#: image, reading them would take longer than the products they save: tiles of 2 x 2 have fewer points.
-MOST_POINT_BYTES = 4 * 1024 * 1024
 Packed = dict[tuple[Value, str, int], Value]
 
 
@@ -36,16 +34,13 @@ def _conv_layout(conv: Node, weight: Value) -> str:
     is_fit = attrs["kernel"] == (TAPS, TAPS) and steps == {1} and isinstance(channels, int)
     is_fit = is_fit and not attrs["planes"]
     array = cast(Node, weight.node).attrs["array"]
-    return winograd_layout(channels, array.shape[1]) if is_fit and np.isfinite(array).all() else "panels"
+    return winograd_layout(channels) if is_fit and np.isfinite(array).all() else "panels"
 
 
-def winograd_layout(channels: int, columns: int) -> str:
+def winograd_layout(channels: int) -> str:
     """Return the layout of the weights of 3 x 3 taps. Sizes of the image do not decide: every tier has the
     same bits."""
-    if channels % LANES or not channels:
-        return "panels"
-    points = (LAYOUTS["winograd4"] + TAPS - 1) ** 2
-    return "winograd4" if 4 * points * channels * columns <= MOST_POINT_BYTES else "winograd2"
+    return "panels" if channels % LANES or not channels else LAYOUT
 
 
 def has_depthwise_kernel(conv: Node) -> bool:
@@ -53,7 +48,7 @@ def has_depthwise_kernel(conv: Node) -> bool:
     attrs, (x, weight) = conv.attrs, cast(tuple[Value, Value], conv.args)
     if attrs["planes"]:
         return False
-    is_plain = len(attrs["kernel"]) <= depthwise.AXES and set(attrs["expansion"]) == {1}
+    is_plain = len(attrs["kernel"]) <= AXES and set(attrs["expansion"]) == {1}
     is_narrow = depthwise.is_narrow(shape_of(x)[-1], shape_of(weight)[1], attrs["groups"])
     return is_plain and min(attrs["dilation"]) > 0 and is_narrow
 
@@ -82,6 +77,6 @@ def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value
         array, dtype = node.attrs["array"], "f32"
         if product.op == "matmul":
             array, dtype = held(array, builder.graph.weights)
-        panels = winograd.pack(array, LAYOUTS[layout]) if layout in LAYOUTS else pack_groups(array, groups)
+        panels = winograd.pack(array) if layout == LAYOUT else pack_groups(array, groups)
         packed[key] = builder.constant(panels, dtype, f"{node.attrs['name']}.panels")
     return packed[key]

@@ -23,7 +23,7 @@ from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from .spec import Conv, Size
-from .winograd_points import LAYOUTS
+from .winograd_points import LAYOUT
 
 UNROLL = 4  # vectors in one trip of a copy
 SHORT = 2 * LANES  # elements that are copied without a loop
@@ -41,7 +41,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     _check_window(spec)
     if spec.planes:
         return planes.emit(f, spec, sizes, schedule)
-    if spec.b_layout in LAYOUTS:
+    if spec.b_layout == LAYOUT:
         return winograd.emit(f, spec, sizes, schedule)
     if is_depthwise(spec):
         return depthwise.emit(f, spec, sizes, schedule)

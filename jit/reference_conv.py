@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .spec import Window
-from .winograd_points import LAYOUTS, TAPS, transforms
+from .winograd_points import LAYOUT, TAPS
 
 
 def patches(window: Window, out: Sequence[int], image: np.ndarray) -> np.ndarray:
@@ -38,17 +38,12 @@ def _tap(window: Window, out: Sequence[int], image: np.ndarray, tap: Sequence[in
 
 def group_columns(weights: np.ndarray, layout: str, groups: int, n: int) -> np.ndarray:
     """Return the weights [groups, k, n] of a conv's B, `n` columns a group."""
-    if layout in LAYOUTS:
-        return _from_points(group_columns(weights, "panels", 1, n)[0], LAYOUTS[layout])[None]
+    if layout == LAYOUT:
+        columns = group_columns(weights, "panels", 1, n)
+        by_tap = columns.reshape(-1, TAPS * TAPS, n).transpose(1, 0, 2)
+        return by_tap.reshape(columns.shape)
     if layout == "rows":
         return weights.reshape(len(weights), groups, n).transpose(1, 0, 2)
     panels, k, width = weights.shape
     columns = weights.reshape(groups, panels // groups, k, width).transpose(0, 2, 1, 3)
     return columns.reshape(groups, k, panels // groups * width)[:, :, :n]
-
-
-def _from_points(weights: np.ndarray, tile: int) -> np.ndarray:
-    """Return the weights [9 C, n] in f64 whose points `weights` [points * C, n] are, but for rounding."""
-    back, side = transforms(tile).back, tile + TAPS - 1
-    points = weights.reshape(side, side, -1, weights.shape[1]).astype(np.float64)
-    return np.einsum("yi,xj,ijcn->yxcn", back, back, points).reshape(-1, weights.shape[1])

@@ -1,14 +1,14 @@
-"""A Conv of 3 x 3 taps and stride 1 by Winograd's F(m x m, 3 x 3), in layouts `winograd2` and `winograd4`.
+"""A Conv of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3), in layout `winograd`.
 
-The outputs of an image are cut into tiles of m x m, counted through all images. A block of tiles is taken to
-its points: (m + 2)^2 matrices [tiles, C] in scratch. For the columns of one micro-kernel each of them is
-multiplied by its point's weights, which lie behind one another as the steps of a matmul do; then each tile's
-sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Every transform is
-a fixed sequence of FMAs and k ascends, so the bits are the same on every tier; the layout belongs to the
-spec, so no size decides it.
+The outputs of an image are cut into tiles of 4 x 4, counted through all images. A block of tiles is taken to
+its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights, packed
+as any convolution's, are taken to their points as well, one line of points at a time, and multiplied; then
+each tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights
+at their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
+of the products of a block. Every transform is a fixed sequence of FMAs and k ascends, so the bits are
+the same on every tier; the layout belongs to the spec, so no size decides it.
 
-An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap,
-with weights taken back from their points.
+An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .bodies import LANES, splat
 from .dtypes import vector
 from .epilogue import RowTile
 from .llvm import Function, Int, Value
-from .matmul import widest_schedule
+from .matmul import choose_schedule, pack_panels
 from .microkernel import (
     PANEL,
     SCHEDULES,
@@ -32,35 +32,34 @@ from .microkernel import (
     Schedule,
     Strides,
     each_tile,
+    prefetch,
+    unread,
 )
 from .pixels import OverPixels
-from .row_tiles import Ahead, RowTiles
+from .row_tiles import RowTiles
 from .spec import Conv, Size
-from .winograd_points import LAYOUTS, TAPS, transforms
+from .winograd_points import SIDE, TAPS, TILE, transforms
 
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
 MOST_TILES, LEAST_TILES = 48, 24  # of a block
 TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles of a row
+CHANNELS = 64  # of weights at a line of points, which the second-level cache should hold
+FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
+CHANNELS_OF_FEW = 16
+POINTS = SIDE**2
 GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
 Vectors = list[Value]
 
 
-def pack(weight: np.ndarray, tile: int) -> np.ndarray:
-    """Return the weights [9 C, N] of a Conv at each point, as panels of [points * C, N]; rounded once."""
-    at = transforms(tile).taps
-    taps = np.kron(at, at)  # of both axes at once
-    c, n = len(weight) // TAPS**2, weight.shape[1]
-    panels = np.zeros((-(-n // PANEL), len(taps) * c, PANEL), np.float32)
-    for panel, first in zip(panels, range(0, n, PANEL), strict=True):
-        columns = weight[:, first : first + PANEL].astype(np.float64)
-        width = columns.shape[1]
-        panel[:, :width] = (taps @ columns.reshape(TAPS**2, -1)).reshape(-1, width)
-    return panels
+def pack(weight: np.ndarray) -> np.ndarray:
+    """Return the weights [9 C, N] of a Conv as panels of [C * 9, N]: a channel's taps side by side."""
+    by_channel = weight.reshape(TAPS * TAPS, -1, weight.shape[1]).transpose(1, 0, 2)
+    return pack_panels(by_channel.reshape(weight.shape))
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or widest_schedule(f, spec)
+    name = schedule or choose_schedule(f, spec, _n_tiles(f, spec, sizes))
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
     return _Winograd(f, spec, sizes, SCHEDULES[name]).emit(name)
@@ -73,21 +72,30 @@ def _check(spec: Conv) -> None:
         raise ValueError(f"conv kernel: {spec.b_layout} is for 3 x 3 taps, side by side, in one group")
     if not isinstance(channels, int) or channels % LANES or not channels:
         raise ValueError(f"conv kernel: {spec.b_layout} is for channels in multiples of {LANES}")
+    weight = spec.buffers[spec.b]
+    if weight.dtype != "f32" or weight.shape[1:] != (TAPS * TAPS * channels, PANEL):
+        raise ValueError(f"conv kernel: {spec.b_layout} is for weights in f32, in panels of all taps")
+
+
+def _n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
+    """Return the tiles of all images."""
+    count = resolve(spec.buffers[spec.a].shape[0], sizes)
+    for size in spec.window.out:
+        count = f.mul(count, f.ceildiv(resolve(size, sizes), TILE))
+    return count
 
 
 class _Products(RowTiles):
     """The products of one point: row tiles as a matmul's, each into its place of the point's sums."""
 
-    def multiply(
-        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, ahead: Ahead
-    ) -> None:
+    def multiply(self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value) -> None:
         """Leave the products of `rows` rows in `sums`."""
         f = self.f
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
             place = f.at(sums, "float", f.mul(begin, self.width))
-            self._multiply(kernels, rows, count, left, b, number, place, ahead)
+            self._multiply(kernels, rows, count, left, b, number, place, None)
 
         each_tile(f, rows, self.most, row_tile)
 
@@ -96,50 +104,55 @@ class _Winograd(OverPixels):
     """The state of one emission: a matmul's tiles, whose rows are tiles of outputs."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
-        self.tile = LAYOUTS[spec.b_layout]
-        self.side = self.tile + TAPS - 1
-        self.points = self.side**2
         self.images, self.height, self.across, channels = (
             resolve(size, sizes) for size in spec.buffers[spec.a].shape
         )
         assert isinstance(channels, int)
         self.channels = channels
         self.out = [resolve(size, sizes) for size in spec.window.out]
-        self.down, self.along = (f.ceildiv(size, self.tile) for size in self.out)
+        self.down, self.along = (f.ceildiv(size, TILE) for size in self.out)
         super().__init__(f, spec, sizes, schedule)
-        self.m = f.mul(self.images, f.mul(self.down, self.along))
+        self.m = _n_tiles(f, spec, sizes)
         self.block = self._tiles_of_block()
-        self.products = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
-        self.strides = Strides(channels, PANEL, self.width, channels, b_panel=self._panel_elements())
+        self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
+        self.chunk = self._channels()
+        self.panel = TAPS * TAPS * channels * PANEL  # elements of one
         self._place_scratch()
-
-    def _panel_elements(self) -> int:
-        return self.points * self.channels * PANEL if self.width > PANEL else 0
 
     def _tiles_of_block(self) -> int:
         """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
         if not isinstance(self.m, int):
             return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
-        limit = max(LEAST_TILES, min(MOST_TILES, POINT_BYTES // (4 * self.points * self.channels)))
+        limit = max(LEAST_TILES, min(MOST_TILES, POINT_BYTES // (4 * POINTS * self.channels)))
         return -(-self.m // max(-(-self.m // limit), 1)) or 1
 
+    def _channels(self) -> int:
+        """Return how many channels' weights are at points at a time; sums over channels stay in order."""
+        most = CHANNELS_OF_FEW if self.block <= FEW_TILES else CHANNELS
+        return max(n for n in range(1, most + 1) if self.channels % n == 0)
+
     def _place_scratch(self) -> None:
-        """Lay out: zeros, what tells that an output is not finite, a tile between two passes, its outputs,
-        all sums, all points."""
+        """Lay out: zeros, what tells that an output is not finite, the factors of the weights' transform, a
+        tile between two passes, its outputs, weights at a line of points, all sums, all points."""
         f, place = self.f, self.sums
         self.zeros, place = place, f.at(place, "float", LANES)
         self.flag, place = place, f.at(place, "float", LANES)
-        self.passed, place = place, f.at(place, "float", self.points * LANES)
-        self.outputs, place = place, f.at(place, "float", self.tile**2 * self.width)
+        self.factors, place = place, f.at(place, "float", SIDE * TAPS * LANES)
+        self.passed, place = place, f.at(place, "float", POINTS * LANES)
+        self.outputs, place = place, f.at(place, "float", TILE**2 * self.width)
+        self.point_weights = self.chunk * self.width + GAP
+        self.weights, place = place, f.at(place, "float", SIDE * self.point_weights)
         self.point_sums = self.block * self.width + GAP
         self.point_rows = self.block * self.channels + GAP
-        self.sums, place = place, f.at(place, "float", self.points * self.point_sums)
+        self.sums, place = place, f.at(place, "float", POINTS * self.point_sums)
         self.transformed = place
 
     def emit(self, name: str) -> Generated:
         """Emit the loop over the kernel's tiles: blocks, and the columns of one micro-kernel in each."""
         f, spec = self.f, self.conv
         f.store(Value(VECTOR, "zeroinitializer"), self.zeros, align=4)
+        for i, factor in enumerate(transforms().taps.ravel()):
+            f.store(splat(f, "f32", factor), _line(f, self.factors, i), align=4)
         with f.loop(f.params[3], f.params[4]) as tile:
             panels = f.ceildiv(self.n, self.width)
             block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
@@ -148,10 +161,10 @@ class _Winograd(OverPixels):
                 self._starts_block(tile.index, panel), lambda: self._to_points(first, rows), lambda: None
             )
             self._columns([], first, rows, panel, f.mul(panel, self.width), self._tile)
-        lines = LANES * (2 + self.points) + self.tile**2 * self.width
-        floats = lines + self.points * (self.point_sums + self.point_rows)
-        work = 2 * self.points * self.block * self.width * self.channels
-        epilogue = 8 * self.block * self.tile**2 * self.width * len(spec.epilogue)
+        lines = LANES * (2 + SIDE * TAPS + POINTS) + TILE**2 * self.width
+        floats = lines + SIDE * self.point_weights + POINTS * (self.point_sums + self.point_rows)
+        work = 2 * POINTS * self.block * self.width * self.channels
+        epilogue = 8 * self.block * TILE**2 * self.width * len(spec.epilogue)
         return Generated(self._blocks(), ((4 * floats, ()),), ((work + epilogue, ()),), name)
 
     def _blocks(self) -> tuple[tuple[Size, int], ...]:
@@ -160,7 +173,7 @@ class _Winograd(OverPixels):
         columns = (self.conv.n, self.width)
         if isinstance(self.m, int):
             return ((self.m, self.block), columns)
-        height, width = (tiles * self.tile for tiles in TILES_OF_BLOCK)
+        height, width = (tiles * TILE for tiles in TILES_OF_BLOCK)
         out = self.conv.window.out
         return (self.conv.buffers[self.conv.a].shape[0], 1), (out[0], height), (out[1], width), columns
 
@@ -182,7 +195,7 @@ class _Winograd(OverPixels):
         f = self.f
         line = f.udiv(tile, self.along)
         row, column = f.urem(line, self.down), f.urem(tile, self.along)
-        return f.udiv(line, self.down), f.mul(row, self.tile), f.mul(column, self.tile)
+        return f.udiv(line, self.down), f.mul(row, TILE), f.mul(column, TILE)
 
     def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
         """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
@@ -200,42 +213,65 @@ class _Winograd(OverPixels):
         with f.loop(0, rows) as r:
             start, shape, _ = self._source(f.add(first, r.index))
             to = f.at(self.transformed, "float", f.mul(r.index, self.channels))
-            part = f"winograd{self.tile}_to_points"
+            part = "winograd_to_points"
             given = (start, *shape, self.zeros, self.passed, to, f.i64(self.point_rows))
-            f.call_part(part, lambda g: _define_to_points(g, self.tile), *given)
+            f.call_part(part, _define_to_points, *given)
 
     def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
         f = self.f
-        b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.points * self.channels))
-        kernels = MicroKernels(f, "point", self.strides, self.products._used(columns))
-        with f.loop(0, self.points) as point:
-            here = f.at(b, "float", f.mul(point.index, self.channels * PANEL))
-            size = self.channels * PANEL
-            ahead = Ahead(kernels.unread(f, here, size), size, self._panel_elements())
-            a = f.at(self.transformed, "float", f.mul(point.index, self.point_rows))
-            sums = f.at(self.sums, "float", f.mul(point.index, self.point_sums))
-            self.products.multiply(kernels, a, here, rows, sums, ahead)
+        b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.panel // PANEL))
+        if self.chunk < self.channels:
+            with f.loop(0, POINTS * self.point_sums, LANES) as place:
+                f.store(Value(VECTOR, "zeroinitializer"), f.at(self.sums, "float", place.index), align=4)
+        with f.loop(0, self.channels, self.chunk) as chunk, f.loop(0, SIDE) as line:
+            self._weights_to_points(b, chunk.index, line.index, columns)
+            self._products(chunk.index, line.index, rows, columns)
         with f.loop(0, rows) as r:
             sums = f.at(self.sums, "float", f.mul(r.index, self.width))
             self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
+
+    def _products(self, channel: Int, line: Int, rows: Int, columns: Int | None) -> None:
+        """Emit the products of a line of points, of a chunk of channels."""
+        f = self.f
+        strides = Strides(self.channels, self.width, self.width, self.chunk)
+        adds = self.chunk < self.channels
+        kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), adds=adds)
+        with f.loop(0, SIDE) as place:
+            point = f.add(f.mul(line, SIDE), place.index)
+            weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))
+            a = f.at(self.transformed, "float", f.add(f.mul(point, self.point_rows), channel))
+            sums = f.at(self.sums, "float", f.mul(point, self.point_sums))
+            self.row_tiles.multiply(kernels, a, weights, rows, sums)
+
+    def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> None:
+        """Emit the transform of a tile's weights, a chunk of channels, to one line of points."""
+        f, row = self.f, TAPS * TAPS * PANEL
+        vectors = -(-(columns if isinstance(columns, int) else self.width) // LANES)
+        ends = f.less(f.add(channel, self.chunk), self.channels)
+        to_chunk, to_tile = row * self.chunk, f.sub(self.panel * (self.width // PANEL), f.mul(channel, row))
+        after = f.op("i64", f"select i1 {ends.name}, i64 {to_chunk}, i64 {f.i64(to_tile).name}")
+        given = (f.at(b, "float", f.mul(channel, row)), f.i64(line), self.factors, after, self.weights)
+        key = (self.channels, self.chunk, self.width, vectors)
+        name = "winograd_weights_{}_{}_{}_{}".format(*key)
+        f.call_part(name, lambda g: _define_weights(g, *key), *given)
 
     def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
         """Emit the outputs of one tile and their epilogue."""
         f, width = self.f, self.width
         start, shape, (image, y, x) = self._source(tile)
         outputs = (self.outputs, f.i64(width), f.i64(width if columns is None else columns))
-        name, given = f"winograd{self.tile}", (sums, f.i64(self.point_sums), self.passed, *outputs, self.flag)
-        f.call_part(f"{name}_to_outputs", lambda g: _define_to_outputs(g, self.tile), *given)
+        given = (sums, f.i64(self.point_sums), self.passed, *outputs, self.flag)
+        f.call_part("winograd_to_outputs", _define_to_outputs, *given)
         flag = f.load("i64", self.flag, align=8)
         with f.when(f.op("i1", f"icmp ne i64 {flag.name}, 0")):
-            again = (start, *shape, b, f.i64(self.points * self.channels * PANEL), *outputs)
-            f.call_part(f"{name}_by_taps", lambda g: _define_by_taps(g, self.tile), *again)
+            again = (start, *shape, b, f.i64(self.panel), *outputs)
+            f.call_part("winograd_by_taps", _define_by_taps, *again)
         height, across = self.out
-        count = f.minimum(self.tile, f.sub(across, x))
-        with f.loop(0, f.minimum(self.tile, f.sub(height, y)), nonempty=True) as line:
+        count = f.minimum(TILE, f.sub(across, x))
+        with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
             first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
-            at = f.at(self.outputs, "float", f.mul(line.index, self.tile * width))
+            at = f.at(self.outputs, "float", f.mul(line.index, TILE * width))
             *batch, m0 = self.loops_at(first)
             self.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
 
@@ -243,9 +279,9 @@ class _Winograd(OverPixels):
 # Parts, the same for all kernels --------------------------------------------------------------------------
 
 
-def _to_points_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors:
-    """Return the points of `given` pixels along an axis; points +-p share their even and odd terms."""
-    matrix = transforms(tile).pixels
+def _to_points_along(g: Function, matrix: np.ndarray, given: Sequence[Value]) -> Vectors:
+    """Return the points of `given` pixels or taps along an axis; points +-p share their even and odd
+    terms."""
     found = [_sum(g, matrix[0], given)]
     for row in matrix[1:-1:2]:
         even, odd = (_sum(g, np.where(np.arange(len(row)) % 2 == rest, row, 0), given) for rest in (0, 1))
@@ -253,9 +289,9 @@ def _to_points_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors:
     return [*found, _sum(g, matrix[-1], given)]
 
 
-def _to_outputs_along(g: Function, tile: int, given: Sequence[Value]) -> Vectors:
+def _to_outputs_along(g: Function, given: Sequence[Value]) -> Vectors:
     """Return the outputs of `given` points along an axis; +-p are taken together first."""
-    matrix, joined = transforms(tile).outputs.copy(), list(given)
+    matrix, joined = transforms().outputs.copy(), list(given)
     for i in range(1, len(given) - 1, 2):
         joined[i : i + 2] = [_binary(g, op, given[i], given[i + 1]) for op in ("fadd", "fsub")]
         plus, minus = matrix[:, i].copy(), matrix[:, i + 1]
@@ -293,14 +329,14 @@ def _both(g: Function, a: Value, b: Value) -> Value:
     return g.op("i1", f"and i1 {a.name}, {b.name}")
 
 
-def _define_to_points(g: Function, tile: int) -> None:
+def _define_to_points(g: Function) -> None:
     """The channels of one tile's window, zeros outside of the image, to their points, `apart` elements from
     one another."""
     image, y, x, height, across, channels, zeros, passed, to, apart = g.params
-    side = tile + TAPS - 1
-    columns = [_inside(g, g.add(x, j), across) for j in range(side)]
+    matrix = transforms().pixels
+    columns = [_inside(g, g.add(x, j), across) for j in range(SIDE)]
     with g.loop(0, channels, LANES) as c:
-        with g.loop(0, side) as line:
+        with g.loop(0, SIDE) as line:
             row = g.add(y, line.index)
             is_there = _inside(g, row, height)
             first = g.add(g.mul(row, across), x)
@@ -311,33 +347,59 @@ def _define_to_points(g: Function, tile: int) -> None:
                 at = f"getelementptr float, ptr {image.name}, i64 {g.i64(place).name}"
                 address = g.op("ptr", f"select i1 {inside}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
                 given.append(g.load(VECTOR, address, align=4))
-            for j, value in enumerate(_to_points_along(g, tile, given)):
-                g.store(value, _line(g, passed, g.add(g.mul(line.index, side), j)), align=4)
-        with g.loop(0, side) as pixel:
-            places = [g.add(pixel.index, i * side) for i in range(side)]
+            for j, value in enumerate(_to_points_along(g, matrix, given)):
+                g.store(value, _line(g, passed, g.add(g.mul(line.index, SIDE), j)), align=4)
+        with g.loop(0, SIDE) as pixel:
+            places = [g.add(pixel.index, i * SIDE) for i in range(SIDE)]
             given = [g.load(VECTOR, _line(g, passed, place), align=4) for place in places]
-            for place, value in zip(places, _to_points_along(g, tile, given), strict=True):
+            for place, value in zip(places, _to_points_along(g, matrix, given), strict=True):
                 g.store(value, g.at(to, "float", g.add(g.mul(place, apart), c.index)), align=4)
 
 
-def _define_to_outputs(g: Function, tile: int) -> None:
+def _define_weights(g: Function, channels: int, chunk: int, width: int, vectors: int) -> None:
+    """The weights of `chunk` channels and `vectors` vectors of columns to line `line` of points, of `factors`
+    down the taps: rows of `width` elements. In passing it asks for its share of those `after` elements on."""
+    b, line, factors, after, to = g.params
+    matrix, taps = transforms().taps, TAPS * TAPS
+    down = [g.load(VECTOR, _line(g, factors, g.add(g.mul(line, TAPS), i)), align=4) for i in range(TAPS)]
+    with g.loop(0, chunk) as c:
+        for v in range(vectors):
+            panel, column = divmod(v * LANES, PANEL)
+            place = g.add(g.mul(c.index, taps * PANEL), panel * taps * channels * PANEL + column)
+            first = g.at(b, "float", place)
+            along = []
+            for x in range(TAPS):
+                rows = [g.at(first, "float", (y * TAPS + x) * PANEL) for y in range(TAPS)]
+                given = [g.load(VECTOR, row, align=4) for row in rows]
+                total = _binary(g, "fmul", given[0], down[0])
+                for weight, factor in zip(given[1:], down[1:], strict=True):
+                    total = _fma(g, weight, factor, total)
+                along.append(total)
+            place = g.add(g.mul(c.index, width), v * LANES)
+            for i, value in enumerate(_to_points_along(g, matrix, along)):
+                g.store(value, g.at(to, "float", g.add(place, i * (chunk * width + GAP))), align=4)
+            for tap in range(0, taps, SIDE):
+                row = g.add(after, g.mul(g.add(line, tap), PANEL))
+                prefetch(g, unread(g, first, row), 2)
+
+
+def _define_to_outputs(g: Function) -> None:
     """The sums of one tile, points `apart` elements from one another, to its outputs, `wide` elements from
     one another; `used` columns. `flag` is not 0 where one of them, or a sum of a row, is not finite."""
     sums, apart, passed, outputs, wide, used, flag = g.params
-    side = tile + TAPS - 1
     zero = Value(VECTOR, "zeroinitializer")
     with g.loop(0, used, LANES, carried=[zero]) as v:
-        with g.loop(0, side) as point:
-            places = [g.add(g.mul(g.add(point.index, i * side), apart), v.index) for i in range(side)]
+        with g.loop(0, SIDE) as point:
+            places = [g.add(g.mul(g.add(point.index, i * SIDE), apart), v.index) for i in range(SIDE)]
             given = [g.load(VECTOR, g.at(sums, "float", place), align=4) for place in places]
-            for i, value in enumerate(_to_outputs_along(g, tile, given)):
-                g.store(value, _line(g, passed, g.add(point.index, i * side)), align=4)
-        with g.loop(0, tile, carried=v.carried) as row:
-            first = g.mul(row.index, side)
-            given = [g.load(VECTOR, _line(g, passed, g.add(first, j)), align=4) for j in range(side)]
-            found = _to_outputs_along(g, tile, given)
+            for i, value in enumerate(_to_outputs_along(g, given)):
+                g.store(value, _line(g, passed, g.add(point.index, i * SIDE)), align=4)
+        with g.loop(0, TILE, carried=v.carried) as row:
+            first = g.mul(row.index, SIDE)
+            given = [g.load(VECTOR, _line(g, passed, g.add(first, j)), align=4) for j in range(SIDE)]
+            found = _to_outputs_along(g, given)
             for j, value in enumerate(found):
-                place = g.add(g.mul(g.add(g.mul(row.index, tile), j), wide), v.index)
+                place = g.add(g.mul(g.add(g.mul(row.index, TILE), j), wide), v.index)
                 g.store(value, g.at(outputs, "float", place), align=4)
             total = reduce(lambda a, b: _binary(g, "fadd", a, b), found)
             row.next(_fma(g, total, zero, row.carried[0]))
@@ -347,11 +409,11 @@ def _define_to_outputs(g: Function, tile: int) -> None:
     g.store(g.op("i64", f"zext i{LANES} {bits.name} to i64"), flag, align=8)
 
 
-def _define_by_taps(g: Function, tile: int) -> None:
+def _define_by_taps(g: Function) -> None:
     """The outputs of one tile, tap by tap, `panel` elements from one panel of weights to the next."""
     image, y, x, height, across, channels, b, panel, outputs, wide, used = g.params
-    with g.loop(0, tile * tile) as q, g.loop(0, used, LANES) as v:
-        row, column = g.add(y, g.udiv(q.index, tile)), g.add(x, g.urem(q.index, tile))
+    with g.loop(0, TILE * TILE) as q, g.loop(0, used, LANES) as v:
+        row, column = g.add(y, g.udiv(q.index, TILE)), g.add(x, g.urem(q.index, TILE))
         weights = g.at(b, "float", g.mul(g.udiv(v.index, PANEL), panel))
         weights = g.at(weights, "float", g.urem(v.index, PANEL))
         total = Value(VECTOR, "zeroinitializer")
@@ -362,17 +424,8 @@ def _define_by_taps(g: Function, tile: int) -> None:
             pixel = g.mul(g.add(g.mul(line, across), place), channels)
             with g.loop(0, count, carried=[total]) as c:
                 left = g.load("float", g.at(image, "float", g.add(pixel, c.index)), align=4)
-                right = _weights(g, tile, (down, along), weights, channels, c.index)
+                k = g.add(g.mul(c.index, TAPS * TAPS), down * TAPS + along)
+                right = g.load(VECTOR, g.at(weights, "float", g.mul(k, PANEL)), align=4)
                 c.next(_fma(g, g.splat(left, LANES), right, c.carried[0]))
             (total,) = c.results
         g.store(total, g.at(outputs, "float", g.add(g.mul(q.index, wide), v.index)), align=4)
-
-
-def _weights(g: Function, tile: int, tap: tuple[int, int], b: Value, channels: Value, c: Value) -> Value:
-    """Return the weights of a channel under one tap, taken back from their points."""
-    back = transforms(tile).back
-    factors = np.outer(back[tap[0]], back[tap[1]]).ravel()
-    points = np.flatnonzero(factors)
-    rows = [g.mul(g.add(g.mul(channels, int(point)), c), PANEL) for point in points]
-    given = [g.load(VECTOR, g.at(b, "float", row), align=4) for row in rows]
-    return _sum(g, factors[points], given)

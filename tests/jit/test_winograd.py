@@ -11,7 +11,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.reference import evaluate
 from shapevm.jit.winograd import pack
-from shapevm.jit.winograd_points import LAYOUTS, TAPS, transforms
+from shapevm.jit.winograd_points import LAYOUT, TAPS, TILE, transforms
 
 from .tiers import all_equal, by_target, check_tiers
 
@@ -20,14 +20,13 @@ N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 SIZES = ((2, 5, 7, 1), (1, 1, 1, 1), (0, 4, 4, 1), (3, 17, 4, 1), (1, 29, 31, 1), (2, 6, 5, 0), (1, 2, 3, 2))
 
 
-def conv(layout: str, c: int, f: int, low: int = 1, joined: bool = True) -> s.Conv:
+def conv(c: int, f: int, low: int = 1, joined: bool = True) -> s.Conv:
     """relu(conv(x) + bias) of images [N, H, W, C]; `joined`: rows are one loop, not three."""
-    tile = LAYOUTS[layout]
     rows: tuple[s.Size, ...] = (ROWS,) if joined else (N, OUT_H, OUT_W)
     loops = tuple(s.Index(loop=i) for i in range(len(rows) + 1))
     buffers = (
         s.Buffer("f32", (N, H, W, c)),
-        s.Buffer("f32", (-(-f // 32), (tile + 2) ** 2 * c, 32)),
+        s.Buffer("f32", (-(-f // 32), 9 * c, 32)),
         s.Buffer("f32", (f,)),
         s.Buffer("f32", (*rows, f), is_output=True),
     )
@@ -42,7 +41,7 @@ def conv(layout: str, c: int, f: int, low: int = 1, joined: bool = True) -> s.Co
     ones = (1, 1)
     window = s.Window((OUT_H, OUT_W), (3, 3), ones, ones, ones, (low, low))
     batch, m = rows[:-1], rows[-1]
-    return s.Conv(6, buffers, batch, m, f, 9 * c, 0, (), 1, (), layout, epilogue, window=window)
+    return s.Conv(6, buffers, batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue, window=window)
 
 
 def dims_of(n: int, h: int, w: int, low: int) -> tuple[int, ...]:
@@ -54,35 +53,32 @@ def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    buffers[1] = pack(rng.standard_normal((spec.k, spec.n)).astype(np.float32), LAYOUTS[spec.b_layout])  # type: ignore[call-overload]
+    buffers[1] = pack(rng.standard_normal((spec.k, spec.n)).astype(np.float32))  # type: ignore[call-overload]
     buffers[3][...] = np.nan
     return buffers
 
 
-@pytest.mark.parametrize("tile", LAYOUTS.values())
-def test_transforms_give_the_convolution(tile: int) -> None:
-    t, rng = transforms(tile), np.random.default_rng(0)
-    x, w = rng.standard_normal(tile + 2), rng.standard_normal(TAPS)
+def test_transforms_give_the_convolution() -> None:
+    t, rng = transforms(), np.random.default_rng(0)
+    x, w = rng.standard_normal(TILE + 2), rng.standard_normal(TAPS)
     np.testing.assert_allclose(t.outputs @ ((t.pixels @ x) * (t.taps @ w)), np.correlate(x, w), rtol=1e-12)
-    np.testing.assert_allclose(t.back @ t.taps, np.eye(TAPS), atol=1e-15)
     assert np.array_equal(t.pixels, t.pixels.astype(np.float32))  # exact in f32
     assert np.array_equal(t.outputs, t.outputs.astype(np.float32))
 
 
-@pytest.mark.parametrize("columns", [37, 70])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_generic_and_exact_agree_with_the_definition_and_each_other(layout: str, columns: int) -> None:
+@pytest.mark.parametrize(("channels", "columns"), [(32, 37), (96, 70)])
+def test_generic_and_exact_agree_with_the_definition_and_each_other(channels: int, columns: int) -> None:
     for low in (0, 1, 2):
-        spec = conv(layout, 32, columns, low)
+        spec = conv(channels, columns, low)
         sizes = [dims_of(*size) for size in SIZES if size[3] == low]
-        check_tiers(spec, sizes, arrays, 3, rtol=5e-5, atol=2e-4)
+        check_tiers(spec, sizes, arrays, 3, rtol=5e-5, atol=4e-4)
 
 
 def test_loops_that_are_not_joined_give_the_same_bits() -> None:
     dims = dims_of(2, 9, 6, 1)
     results = []
     for joined in (True, False):
-        spec = conv("winograd4", 16, 40, joined=joined)
+        spec = conv(16, 40, joined=joined)
         for key in (None, dims):
             buffers = arrays(spec, dims)
             Kernel(compile_kernel(spec, key)).run(buffers, dims)
@@ -91,13 +87,12 @@ def test_loops_that_are_not_joined_give_the_same_bits() -> None:
 
 
 def test_targets_and_schedules_agree() -> None:
-    assert all_equal(by_target(conv("winograd4", 16, 70), dims_of(2, 9, 9, 1), arrays, 3))
+    assert all_equal(by_target(conv(16, 70), dims_of(2, 9, 9, 1), arrays, 3))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
-def test_what_is_not_finite_reaches_the_outputs_that_see_it_only(layout: str, value: float) -> None:
-    spec, dims = conv(layout, 16, 40), dims_of(2, 11, 9, 1)
+def test_what_is_not_finite_reaches_the_outputs_that_see_it_only(value: float) -> None:
+    spec, dims = conv(16, 40), dims_of(2, 11, 9, 1)
     wanted, found = arrays(spec, dims), arrays(spec, dims)
     for buffers in (wanted, found):
         buffers[0][1, 4, 5, 3] = value
@@ -113,27 +108,24 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_only(layout: str, va
 
 def test_error_is_near_that_of_the_sum() -> None:
     """Of the sum of |x w|: 3e-7 is what a chain of FMAs has over 576 products."""
-    for layout, bound in (("winograd2", 4e-7), ("winograd4", 1.2e-6)):
-        spec, dims = conv(layout, 64, 32), dims_of(1, 12, 12, 1)
-        buffers, magnitude = arrays(spec, dims), arrays(spec, dims)
-        wanted = arrays(spec, dims)
-        rng = np.random.default_rng(1)
-        weight = rng.standard_normal((576, 32)).astype(np.float32)
-        for x, given in ((buffers, weight), (wanted, weight), (magnitude, np.abs(weight))):
-            x[1], x[2][...] = pack(given, LAYOUTS[layout]), 0
-        magnitude[0][...] = np.abs(magnitude[0])
-        for x in (wanted, magnitude):
-            evaluate(spec, dims, x)
-        Kernel(compile_kernel(spec, dims)).run(buffers, dims)
-        assert (np.abs(buffers[3] - wanted[3]) / magnitude[3]).max() < bound
+    spec, dims = conv(64, 32), dims_of(1, 12, 12, 1)
+    buffers, magnitude, wanted = (arrays(spec, dims) for _ in range(3))
+    weight = np.random.default_rng(1).standard_normal((576, 32)).astype(np.float32)
+    for x, given in ((buffers, weight), (wanted, weight), (magnitude, np.abs(weight))):
+        x[1], x[2][...] = pack(given), 0
+    magnitude[0][...] = np.abs(magnitude[0])
+    for x in (wanted, magnitude):
+        evaluate(spec, dims, x)
+    Kernel(compile_kernel(spec, dims)).run(buffers, dims)
+    assert (np.abs(buffers[3] - wanted[3]) / magnitude[3]).max() < 1.2e-6
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    spec = conv("winograd2", 32, 32)
+    spec = conv(32, 32)
     strided = dataclasses.replace(spec, window=dataclasses.replace(spec.window, stride=(2, 1)))
-    with pytest.raises(ValueError, match="winograd2 is for 3 x 3 taps, side by side, in one group"):
+    with pytest.raises(ValueError, match="winograd is for 3 x 3 taps, side by side, in one group"):
         compile_kernel(strided, None)
-    with pytest.raises(ValueError, match="winograd2 is for channels in multiples of 16"):
-        compile_kernel(conv("winograd2", 24, 32), None)
+    with pytest.raises(ValueError, match="winograd is for channels in multiples of 16"):
+        compile_kernel(conv(24, 32), None)
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
         compile_kernel(spec, None, schedule="wide")
