@@ -3,8 +3,8 @@
     python -m tests.opinfo.coverage [--ops REGEX] [--dtypes f32,i64] [--limit 4] [--again bad]
 
 Verdicts are kept in build/opinfo/verdicts.json: `--again all` judges everything anew, `--again bad` (the
-default) only cells that are new or not right, `--again new` new ones only, `--again none` writes the page
-from what is there.
+default) only cells that are new or not right, `--again new` new ones only, `--again more` also those judged
+on fewer samples than `--limit`, `--again none` writes the page from what is there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +26,38 @@ KEPT = ROOT / "build" / "opinfo" / "verdicts.json"
 
 #: Verdicts of operators that are judged alone: in company they would cost the others another try.
 ALONE = ("skipped", "refused", "crash", "slow")
-#: Operators tried as one program with dynamic sizes: torch.export's time grows faster than their number.
-DYNAMIC_GROUP = 2
-#: (operator, dtype, mode) -> [(verdict, detail), ...], one for each case
-Found = dict[tuple[str, str, str], list[tuple[str, str]]]
+#: (operator, dtype, mode)
+Key = tuple[str, str, str]
+#: [(verdict, detail), ...], one for each case
+Found = dict[Key, list[tuple[str, str]]]
+#: Of how many samples the verdicts are at most.
+Limits = dict[Key, int]
+FEW = 2
 
 
-def read() -> Found:
-    """Return the kept verdicts."""
-    if not KEPT.exists():
-        return {}
-    return {tuple(key.split(" ")): rows for key, rows in json.loads(KEPT.read_text()).items()}
+def read(path: Path = KEPT) -> tuple[Found, Limits]:
+    """Return the kept verdicts and their limits."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if "verdicts" not in kept:  # as they were kept before limits were
+        kept = {"verdicts": kept, "limits": dict.fromkeys(kept, FEW)}
+    found, limits = (
+        {tuple(key.split(" ")): x for key, x in kept[name].items()} for name in ("verdicts", "limits")
+    )
+    return found, limits
 
 
-def keep(judged: Found) -> None:
+def keep(judged: Found, judged_limits: Limits) -> None:
     """Keep verdicts beside those that are kept already, also by another process meanwhile."""
-    found = read() | judged
+    found, limits = (old | new for old, new in zip(read(), (judged, judged_limits), strict=True))
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     beside = KEPT.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps({" ".join(key): rows for key, rows in sorted(found.items())}, indent=0))
+    kept = {"verdicts": found, "limits": limits}
+    beside.write_text(
+        json.dumps(
+            {name: {" ".join(key): x for key, x in sorted(all.items())} for name, all in kept.items()},
+            indent=0,
+        )
+    )
     beside.replace(KEPT)
 
 
@@ -55,15 +69,15 @@ def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
 def main() -> None:
     """Judge and write the page."""
     options = _options()
-    found = read()
+    found, limits = read()
     if options.again != "none":
-        _judge(options, found)
+        _judge(options, found, limits)
     _show(found, options)
     if options.page:
         from .cases import database
         from .page import page
 
-        Path(options.page).write_text(page(found, database()))
+        Path(options.page).write_text(page(found, limits, database()))
 
 
 def _options() -> Any:
@@ -71,40 +85,42 @@ def _options() -> Any:
     parser.add_argument("--ops", default="", help="only operators whose name matches")
     parser.add_argument("--dtypes", default="", help="only these, with commas")
     parser.add_argument("--modes", default="static,dynamic")
-    parser.add_argument("--limit", type=int, default=2, help="samples of an operator at a dtype")
-    parser.add_argument("--group", type=int, default=16, help="operators tried as one program")
+    parser.add_argument("--limit", type=int, default=FEW, help="samples of an operator at a dtype")
+    parser.add_argument("--group", type=int, default=32, help="samples tried as one program")
     parser.add_argument("--family", default="", help="only operators of this family")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300, help="for one program")
-    parser.add_argument("--again", default="bad", choices=("all", "bad", "new", "none"))
+    parser.add_argument("--again", default="bad", choices=("all", "bad", "new", "more", "none"))
     parser.add_argument("--page", default="", help="write the page here")
     parser.add_argument("--verbose", action="store_true", help="show every case that is not right")
     return parser.parse_args()
 
 
-def _judge(options: Any, found: Found) -> None:
+def _judge(options: Any, found: Found, limits: Limits) -> None:
     from . import cases, pool
 
     infos = cases.database()
-    tasks = _tasks(options, found, infos)
+    tasks = _tasks(options, found, limits, infos)
     judged: Found = {}
-    start, total = time.monotonic(), sum(len(cells) for cells, _ in tasks)
-    results = pool.run(tasks, infos, options.limit, options.jobs, options.seconds)
-    for done, (cell, mode, verdicts) in enumerate(results, 1):
-        found[cell.op, cell.dtype, mode] = judged[cell.op, cell.dtype, mode] = [
-            (v.verdict, v.detail) for v in verdicts
-        ]
+    judged_limits: Limits = {}
+    start, total = time.monotonic(), sum(len(task[0]) for task in tasks)
+    results = pool.run(tasks, infos, options.jobs, options.seconds)
+    for done, (cell, mode, limit, verdicts) in enumerate(results, 1):
+        key = (cell.op, cell.dtype, mode)
+        found[key] = judged[key] = [(v.verdict, v.detail) for v in verdicts]
+        limits[key] = judged_limits[key] = limit
         if done % 20 == 0 or done == total:
-            keep(judged)
+            keep(judged, judged_limits)
             seconds = time.monotonic() - start
             print(f"{done} of {total} cells, {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-def _tasks(options: Any, found: Found, infos: dict[str, Any]) -> list[Any]:
+def _tasks(options: Any, found: Found, limits: Limits, infos: dict[str, Any]) -> list[Any]:
     """Return what to judge: first what is likely to compile, in groups, then the families of `LAST`, then
     what compiles or runs badly so far, each operator alone."""
     from .cases import DTYPES, cells
     from .family import LAST, family
+    from .verdicts import MOST
 
     dtypes = options.dtypes.split(",") if options.dtypes else list(DTYPES)
     wanted = [cell for cell in cells(infos, dtypes) if re.search(options.ops, cell.op)]
@@ -113,12 +129,15 @@ def _tasks(options: Any, found: Found, infos: dict[str, Any]) -> list[Any]:
     tasks: list[tuple[list[Any], list[Any]]] = []
     for mode in options.modes.split(","):
         for dtype in dtypes:
-            mine = [cell for cell in wanted if cell.dtype == dtype and _is_due(options, found, cell, mode)]
+            due = partial(_is_due, options, found, limits, mode)
+            mine = [cell for cell in wanted if cell.dtype == dtype and due(cell)]
             mine.sort(key=lambda cell: family(cell.op, infos[cell.op]) in LAST)
             calm = [cell for cell in mine if cell.op not in alone]
-            size = options.group if mode == "static" else DYNAMIC_GROUP
-            grouped = [(tuple(calm[i : i + size]), mode) for i in range(0, len(calm), size)]
-            tasks.append((grouped, [((cell,), mode) for cell in mine if cell.op in alone]))
+            most = max((limits.get((cell.op, dtype, mode), 0) for cell in mine), default=0)
+            limit = max(options.limit, most)  # no cell is judged on fewer samples than before
+            size = max(1, (options.group if mode == "static" else MOST[mode]) // limit)
+            grouped = [(tuple(calm[i : i + size]), mode, limit) for i in range(0, len(calm), size)]
+            tasks.append((grouped, [((cell,), mode, limit) for cell in mine if cell.op in alone]))
     return [task for first, _ in tasks for task in first] + [task for _, last in tasks for task in last]
 
 
@@ -126,9 +145,13 @@ def _hinders(verdict: str, detail: str) -> bool:
     return verdict in ALONE and not detail.startswith("eager:")
 
 
-def _is_due(options: Any, found: Found, cell: Any, mode: str) -> bool:
-    rows = found.get((cell.op, cell.dtype, mode))
-    return rows is None or options.again == "all" or (options.again == "bad" and is_bad(rows))
+def _is_due(options: Any, found: Found, limits: Limits, mode: str, cell: Any) -> bool:
+    key = (cell.op, cell.dtype, mode)
+    rows = found.get(key)
+    if rows is None or options.again == "all":
+        return True
+    is_more = options.again == "more" and limits[key] < options.limit and len(rows) >= limits[key]
+    return is_more or (options.again == "bad" and is_bad(rows))
 
 
 def _show(found: Found, options: Any) -> None:

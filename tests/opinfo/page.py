@@ -15,25 +15,27 @@ Found = Mapping[tuple[str, str, str], list[tuple[str, str]]]
 SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!", "slow": "?"}
 HEAD = """# Operators
 
-Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on at most {limit} of its
-samples for each dtype (the summary counts them), exported, compiled and compared with eager: values within
-the tolerances of `torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own
-rounding is coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is
-open, and so are random numbers. With dynamic sizes every axis of every input is dynamic. Samples that eager
-or `torch.export` refuses do not count, nor those whose inputs or results are complex, sparse, quantised or of
-a dtype that is not in the table.
+Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on some or all of its samples
+(the summary counts them), exported, compiled and compared with eager: values within the tolerances of
+`torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own rounding is
+coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is open, and so
+are random numbers. With dynamic sizes every axis of every input is dynamic. Samples that eager or
+`torch.export` refuses do not count, nor those whose inputs or results are complex, sparse, quantised or of a
+dtype that is not in the table.
 
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
 compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
 samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
 `make operators`.
 
-Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones.
+Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones. The
+samples of a pair are at most {few}, evenly chosen, for some pairs at most {limit}; {whole} pairs have been
+judged on all that they have, each mode counted.
 """
 
 
-def page(found: Found, infos: Mapping[str, Any]) -> str:
-    """Return the page."""
+def page(found: Found, limits: Mapping[tuple[str, str, str], int], infos: Mapping[str, Any]) -> str:
+    """Return the page. `limits`: of how many samples the verdicts are at most."""
     import torch
 
     families: dict[str, list[str]] = {}
@@ -44,7 +46,9 @@ def page(found: Found, infos: Mapping[str, Any]) -> str:
     )
     head = HEAD.format(
         torch=torch.__version__.split("+")[0],
-        limit=max(map(len, found.values()), default=0),
+        few=min(limits.values(), default=0),
+        limit=max(limits.values(), default=0),
+        whole=sum(len(rows) < limits[key] for key, rows in found.items()),
         pairs=n_pairs,
         **{mode: len({key for key in found if key[2] == mode}) for mode in ("static", "dynamic")},
     )

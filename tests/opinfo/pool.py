@@ -12,8 +12,9 @@ from typing import Any
 from .cases import Cell, calls
 from .verdicts import Verdict, judge_group, judge_one, prepare
 
-#: One unit of work: cells that are tried as one program, and how they are compiled ("static", "dynamic").
-Task = tuple[tuple[Cell, ...], str]
+#: One unit of work: cells that are tried together, how they are compiled ("static", "dynamic"), and with how
+#: many samples each at most.
+Task = tuple[tuple[Cell, ...], str, int]
 #: Imported before the processes start, which then all run the same code and start at once.
 LOADED = (
     "boundary",
@@ -30,11 +31,11 @@ PATIENCE = 5
 _FORK = multiprocessing.get_context("fork")
 
 
-def _work(pipe: Connection, infos: dict[str, Any], limit: int) -> None:
+def _work(pipe: Connection, infos: dict[str, Any]) -> None:
     """Judge what comes through the pipe; `apart`: announce every case, so that a crash is that case's."""
     prepare()
     while True:
-        (cells, mode), apart = pipe.recv()
+        (cells, mode, limit), apart = pipe.recv()
         cases = [calls(infos[cell.op], cell.dtype, limit) for cell in cells]
         if not apart:
             pipe.send(judge_group(cells, cases, mode))
@@ -47,8 +48,8 @@ def _work(pipe: Connection, infos: dict[str, Any], limit: int) -> None:
 class _Worker:
     """One process and what it is at."""
 
-    def __init__(self, infos: dict[str, Any], limit: int, seconds: float) -> None:
-        self.infos, self.limit, self.seconds = infos, limit, seconds
+    def __init__(self, infos: dict[str, Any], seconds: float) -> None:
+        self.infos, self.seconds = infos, seconds
         self.process: Any = None
         self.start_process()
 
@@ -56,7 +57,7 @@ class _Worker:
         """Start the process, in the place of an earlier one."""
         self.stop()
         self.pipe, other = _FORK.Pipe()
-        self.process = _FORK.Process(target=_work, args=(other, self.infos, self.limit), daemon=True)
+        self.process = _FORK.Process(target=_work, args=(other, self.infos), daemon=True)
         self.process.start()
         other.close()
 
@@ -98,27 +99,25 @@ class _Worker:
         return None
 
 
-def run(tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, seconds: float) -> Iterator[Any]:
-    """Yield (cell, mode, verdicts) as they come. `seconds`: what a task, then each of its cases, may take;
-    what had no answer is tried again at the end, one at a time, with `PATIENCE` times as long."""
+def run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float) -> Iterator[Any]:
+    """Yield (cell, mode, limit, verdicts) as they come. `seconds`: what a task, then each of its cases, may
+    take; what had no answer is tried again at the end, one at a time, with `PATIENCE` times as long."""
     late = []
-    for cell, mode, verdicts in _run(tasks, infos, limit, jobs, seconds):
+    for cell, mode, limit, verdicts in _run(tasks, infos, jobs, seconds):
         if any(verdict.verdict == "slow" for verdict in verdicts):
-            late.append(((cell,), mode))
-        yield cell, mode, verdicts
-    yield from _run(late, infos, limit, 1, PATIENCE * seconds)
+            late.append(((cell,), mode, limit))
+        yield cell, mode, limit, verdicts
+    yield from _run(late, infos, 1, PATIENCE * seconds)
 
 
-def _run(
-    tasks: Sequence[Task], infos: dict[str, Any], limit: int, jobs: int, seconds: float
-) -> Iterator[Any]:
+def _run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float) -> Iterator[Any]:
     for name in LOADED:
         importlib.import_module(f"shapevm.{name}")
     pending = list(reversed(tasks))
     busy: list[_Worker] = []
     try:
         for _ in range(min(jobs, len(tasks))):
-            busy.append(_Worker(infos, limit, seconds))
+            busy.append(_Worker(infos, seconds))
             busy[-1].give(pending.pop())
         while busy:
             ready = wait([worker.pipe for worker in busy], timeout=1)
@@ -131,11 +130,11 @@ def _run(
                     continue
                 if found is None:
                     continue
-                cells, mode = worker.task
+                cells, mode, limit = worker.task
                 if not found:
-                    pending.extend(((cell,), mode) for cell in cells)
+                    pending.extend(((cell,), mode, limit) for cell in cells)
                 for cell, verdicts in zip(cells, found, strict=False):
-                    yield cell, mode, verdicts
+                    yield cell, mode, limit, verdicts
                 if pending:
                     worker.give(pending.pop())
                 else:
