@@ -108,9 +108,9 @@ def _item(symbol: Symbol, item: Any, top: int) -> list[int | SizeRange]:
             return [_fitted(symbol, item, item)]
         case (int(low), int(high)):
             return [_fitted(symbol, item, SizeRange(low, high))]
-        case str() if (parts := _ITEM.fullmatch(item.strip())) and parts["round"]:
-            return _classes(symbol, item, int(parts["round"]), parts["to"], top)
-        case str() if parts:
+        case str() if parts := _ITEM.fullmatch(item.strip()):
+            if parts["round"]:
+                return _classes(symbol, item, int(parts["round"]), parts["to"], top)
             return [_fitted(symbol, item, _range_of(parts, symbol, top))]
     raise ArgumentError(
         f"buckets: {symbol.name} has the item {item!r}; an item is a size, a pair (low, high), "
