@@ -35,9 +35,9 @@ Limits = dict[Key, int]
 FEW = 2
 
 
-def read(path: Path = KEPT) -> tuple[Found, Limits]:
+def read() -> tuple[Found, Limits]:
     """Return the kept verdicts and their limits."""
-    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     if "verdicts" not in kept:  # as they were kept before limits were
         kept = {"verdicts": kept, "limits": dict.fromkeys(kept, FEW)}
     found, limits = (
@@ -51,13 +51,11 @@ def keep(judged: Found, judged_limits: Limits) -> None:
     found, limits = (old | new for old, new in zip(read(), (judged, judged_limits), strict=True))
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     beside = KEPT.with_suffix(f".{os.getpid()}")
-    kept = {"verdicts": found, "limits": limits}
-    beside.write_text(
-        json.dumps(
-            {name: {" ".join(key): x for key, x in sorted(all.items())} for name, all in kept.items()},
-            indent=0,
-        )
-    )
+    tables = {
+        name: {" ".join(key): x for key, x in sorted(table.items())}
+        for name, table in (("verdicts", found), ("limits", limits))
+    }
+    beside.write_text(json.dumps(tables, indent=0))
     beside.replace(KEPT)
 
 

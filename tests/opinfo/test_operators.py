@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from . import cases, verdicts
+from . import cases, coverage, verdicts
 from .cases import Call, Cell
 from .family import FAMILIES, family
 
@@ -79,6 +81,37 @@ def test_places_of_equal_elements_are_open() -> None:
         found = (torch.tensor([[2]]), torch.tensor([[place]]))
         expected = verdicts._with_ties(case, found)
         assert (verdicts.compare(found, expected, case.again, "topk") == "") is is_right
+
+
+def test_a_result_of_another_rank_is_no_place() -> None:
+    x = torch.tensor([[2, 1, 2, 0]])
+    case = verdicts.Case("median", Call(torch.median, Wrong), x.median(), x.median())
+    case.call.tensors = [x]
+    assert verdicts._with_ties(case, x.median()) is case.expected
+
+
+def test_verdicts_are_kept_with_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "KEPT", tmp_path / "verdicts.json")
+    one, other = ("add", "f32", "static"), ("sub", "f32", "dynamic")
+    coverage.keep({one: [("native", "")]}, {one: 2})
+    coverage.keep({other: [("refused", "why")]}, {other: 30})
+    assert coverage.read() == (
+        {one: [["native", ""]], other: [["refused", "why"]]},
+        {one: 2, other: 30},
+    )
+
+
+def test_what_is_due() -> None:
+    cell, key = Cell("add", "f32"), ("add", "f32", "static")
+    for again, limit, rows, wanted in (
+        ("bad", 2, [("native", "")] * 2, False),
+        ("bad", 2, [("differs", "")] * 2, True),
+        ("more", 9, [("native", "")] * 2, True),
+        ("more", 9, [("native", "")], False),  # it has no more samples
+        ("all", 2, [("native", "")], True),
+    ):
+        options = SimpleNamespace(again=again, limit=limit)
+        assert coverage._is_due(options, {key: rows}, {key: 2}, "static", cell) is wanted
 
 
 def test_the_guilty_case_of_a_group_is_named() -> None:

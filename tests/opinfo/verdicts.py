@@ -117,6 +117,8 @@ def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
     except Exception as error:
         if isinstance(error, shapevm.Error) and not _runs_in_torch(program, tensors):
             return Verdict("skipped", "export: the program does not run in PyTorch")
+        if not isinstance(error, shapevm.Error) and not _is_decomposed_in_torch(program):
+            return Verdict("skipped", "export: PyTorch cannot decompose the program")
         is_refused = isinstance(error, shapevm.Error) and not isinstance(error, AssertionError)
         return Verdict("refused" if is_refused else "crash", f"{type(error).__name__}: {_line(error)}")
     callers = _callers(program) if exe.machine.externs else ()
@@ -147,11 +149,11 @@ def _with_ties(case: Case, found: Any) -> Any:
     x, places, given = case.call.tensors[0], leaves[-1], ours[-1]
     if places.shape != given.shape or places.dtype != given.dtype or places.dtype != torch.int64:
         return case.expected
+    if x.dim() - places.dim() not in (0, 1):
+        return case.expected
     for axis in range(x.dim()):
         wanted, chosen = (y if y.dim() == x.dim() else y.unsqueeze(axis) for y in (places, given))
-        is_fit = wanted.dim() == x.dim() and all(
-            wanted.shape[i] == n for i, n in enumerate(x.shape) if i != axis
-        )
+        is_fit = all(wanted.shape[i] == n for i, n in enumerate(x.shape) if i != axis)
         if is_fit and _leads_to(x, axis, chosen, wanted):
             return tree_unflatten([*leaves[:-1], given], structure)
     return case.expected
@@ -209,6 +211,15 @@ def _runs_in_torch(program: Any, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch.export's program itself runs on the tensors that it was exported with."""
     try:
         _eager(program.module(), tensors, SEED)
+    except Exception:
+        return False
+    return True
+
+
+def _is_decomposed_in_torch(program: Any) -> bool:
+    """Whether torch.export's program can be written in core operators by PyTorch."""
+    try:
+        program.run_decompositions()
     except Exception:
         return False
     return True
