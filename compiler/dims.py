@@ -14,6 +14,7 @@ from math import prod
 from typing import TypeAlias
 
 import sympy
+from sympy.core.function import Application
 
 DimExpr: TypeAlias = int | sympy.Expr
 MOST_REMEMBERED = 1 << 14  # results of sympy's, which takes milliseconds for each
@@ -69,12 +70,13 @@ def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _is_whole(quotient: sympy.Expr) -> bool:
-    """Return True where `quotient` is a polynomial with integer coefficients."""
+    """Return True where `quotient` is a polynomial with integer coefficients of symbols and of functions of
+    FUNCTIONS."""
     if not quotient.free_symbols:
         return bool(quotient.is_Integer)
-    if not quotient.is_polynomial():
-        return False
-    return all(c.is_Integer for c in sympy.Poly(quotient, *quotient.free_symbols).coeffs())
+    polynomial = sympy.Poly(quotient)
+    is_plain = all(each.is_Symbol or isinstance(each, Application) for each in polynomial.gens)
+    return is_plain and all(c.is_Integer for c in polynomial.coeffs())
 
 
 def symbol(name: str) -> sympy.Symbol:
