@@ -223,13 +223,19 @@ def unsqueeze(b: Builder, x: Value, dim: int) -> Value:
 
 def squeeze(b: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Value:
     """x without those of the named axes (all for None) whose size is 1; sizes that calls tell must be
-    others."""
+    others, but 1 where they are at most that."""
     shape = B.shape_of(x)
     named = range(len(shape)) if dim is None else B.axes_of("squeeze", dim, len(shape)) if dim != [] else []
     for axis in named:
-        if not isinstance(shape[axis], int) and not always_at_most(2, shape[axis], b.graph.symbols):
-            message = f"squeeze: axis {axis}, of size {format_dim(shape[axis])}, must not be 1 in a call"
-            add_guard(b, sympy.Ne(shape[axis], 1), message)
+        size = shape[axis]
+        if isinstance(size, int) or always_at_most(2, size, b.graph.symbols):
+            continue
+        what = f"squeeze: axis {axis}, of size {format_dim(size)}"
+        if B.bounds_of(b, size)[1] == 1:
+            x = B.of_size(b, what, x, axis, 1)
+        else:
+            add_guard(b, sympy.Ne(size, 1), f"{what}, must not be 1 in a call")
+    shape = B.shape_of(x)
     return B.reshape(
         b, x, [size for axis, size in enumerate(shape) if axis not in named or not B.is_one(size)]
     )
