@@ -331,6 +331,7 @@ def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -
     calls tell may be 1 there, and are repeated."""
     made, rank = list(args), max((len(shape_of(x)) for x in args), default=0)
     for back in range(1, rank + 1):
+        made = _without_small(b, op, made, back)
         sizes = [shape_of(x)[-back] if len(shape_of(x)) >= back else 1 for x in made]
         wanted: DimExpr = next((size for size in sizes if not is_one(size)), 1)
         open_ones = [i for i, size in enumerate(sizes) if not is_one(size) and not is_known(size - wanted)]
@@ -342,6 +343,21 @@ def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -
             x, axis = made[i], len(shape_of(made[i])) - back
             made[i] = repeated(b, x, axis, wanted) if may_be_one else of_size(b, op, x, axis, wanted)
     return made
+
+
+def _without_small(b: Builder, op: str, args: Sequence[Value], back: int) -> list[Value]:
+    """Return `args` where a size that is at most 1 beside one that it does not always equal is 1, which is
+    checked at every call."""
+    found = [(x, len(shape_of(x)) - back) for x in args]
+    sizes = [shape_of(x)[axis] for x, axis in found if axis >= 0 and not is_one(shape_of(x)[axis])]
+    if all(is_known(size - sizes[0]) for size in sizes):
+        return list(args)
+    return [
+        of_size(b, op, x, axis, 1)
+        if axis >= 0 and not isinstance(shape_of(x)[axis], int) and bounds_of(b, shape_of(x)[axis])[1] == 1
+        else x
+        for x, axis in found
+    ]
 
 
 def _common_size(b: Builder, op: str, sizes: Sequence[DimExpr]) -> DimExpr:

@@ -157,13 +157,15 @@ def test_numbers_of_elements_that_must_agree() -> None:
         exe(x, torch.rand(10, 4))
 
 
-def test_an_axis_of_at_most_one_is_dropped() -> None:
-    """The condition is a quotient of slices of the singular values: the first and the last one, if any."""
+@pytest.mark.parametrize("function", [torch.linalg.cond, torch.linalg.matrix_rank])
+def test_an_axis_of_at_most_one_is_one(function: Callable[..., torch.Tensor]) -> None:
+    """The condition is a quotient of slices of the singular values: the first and the last one, if any; the
+    rank is how many are above a share of the first one."""
     x = torch.rand(5, 5) + torch.eye(5)
     dims = ((dict.fromkeys(range(2), torch.export.Dim.AUTO),),)
-    exe = shapevm.compile(Function(torch.linalg.cond), (x,), dynamic_shapes=dims)
+    exe = shapevm.compile(Function(function), (x,), dynamic_shapes=dims)
     for n in (5, 3, 1):
-        torch.testing.assert_close(exe(x[:n, :n]), torch.linalg.cond(x[:n, :n]), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(exe(x[:n, :n]), function(x[:n, :n]), rtol=1e-4, atol=1e-4)
 
 
 def test_a_length_below_zero_in_a_kernel() -> None:
