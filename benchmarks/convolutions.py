@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from kernels import Run, aligned, fma_peak, medians, prepare, random
 from shapevm.compiler.packing import winograd_layout
+from shapevm.jit import planes, winograd
 from shapevm.jit import spec as s
-from shapevm.jit import winograd
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.depthwise import is_narrow
@@ -86,8 +86,18 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         return s.Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
     two = (1, 1)
     window = s.Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
+    if reads_planes(c, kernel, stride, groups):
+        buffers = (s.Buffer("f32", (batch, c, side, side)), *buffers[1:])
+        return s.Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window, planes=True)
     b_index = (s.Index(loop=2), j) if layout == "rows" else ()
     return s.Conv(0, buffers, (), m, f, k, 0, (), 1, b_index, layout, body, window=window)
+
+
+def reads_planes(c: int, kernel: int, stride: int, groups: int) -> bool:
+    """Return True where the compiler has the image read channels first."""
+    two, strides = (1, 1), (stride, stride)
+    axes = {"kernel": (kernel, kernel), "stride": strides, "dilation": two, "expansion": two}
+    return planes.is_fit(c, axes, groups)
 
 
 def layout_of(c: int, f: int, kernel: int, stride: int, groups: int) -> str:
@@ -113,7 +123,8 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     columns = np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, f))
     x, bias = random(batch, side, side, c), random(f)
     y = aligned(np.zeros([int(size) for size in spec.buffers[2].shape], np.float32))  # type: ignore[arg-type]
-    flat = x.reshape([int(size) for size in spec.buffers[0].shape])  # type: ignore[arg-type]
+    image = x.transpose(0, 3, 1, 2) if isinstance(spec, s.Conv) and spec.planes else x
+    flat = aligned(image.reshape([int(size) for size in spec.buffers[0].shape]))  # type: ignore[arg-type]
     panels = aligned(packed(columns, spec.b_layout, groups))  # as in an artifact
     ours = prepare(Kernel(code), [flat, panels, y, bias], ())
     tx = torch.from_numpy(x).permute(0, 3, 1, 2)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from convolutions import GROUPED, LAYERS, Measured, measure
+from convolutions import GROUPED, LAYERS, candidates, measure
+from layer_peers import measure_peers
 from measure import Figure
 from peers import check, compared, contestants, missing
 from sentences import warm
@@ -57,13 +58,13 @@ def layers() -> list[Figure]:
     share = (
         f"{ours * 1e3:.1f}, {torchs * 1e3:.1f}; {peak / ours:.0%} of the FMA peak by the definition's flops"
     )
-    least = f"{worst.torch / worst.ours:.2f}x ({name_of(worst)})"
+    least = f"{worst.torch / worst.ours:.2f}x ({name_of(worst.layer)})"
     return [
         Figure("all convolutions of ResNet-50: shapevm, PyTorch (ms)", share, "at least 85%"),
         Figure("of these the one that gains least against PyTorch", least, "at least 1x"),
         *(
             Figure(
-                f"{name_of(row)} in {row.layer[5]} groups: shapevm, PyTorch (us)",
+                f"{name_of(row.layer)}: shapevm, PyTorch (us)",
                 f"{row.ours * 1e6:.0f}, {row.torch * 1e6:.0f}: {row.torch / row.ours:.2f}x",
                 "at least 1.5x",
             )
@@ -72,10 +73,24 @@ def layers() -> list[Figure]:
     ]
 
 
-def name_of(row: Measured) -> str:
+def against_peers() -> list[Figure]:
+    """Each of ResNet-50's layers beside the same node of other runtimes, and those in groups."""
+    found, gains = [], []
+    for layer in (*LAYERS, *GROUPED):
+        (ours, theirs), *_ = candidates(1, layer)
+        times = measure_peers(layer, {"shapevm": ours, "PyTorch": theirs}, ROUNDS)
+        gains.append(min(time for name, time in times.items() if name != "shapevm") / times["shapevm"])
+        text = ", ".join(f"{name} {time * 1e6:.0f}" for name, time in times.items())
+        found.append(Figure(f"{name_of(layer)} (us)", f"{text}: {gains[-1]:.2f}x the best", "at least 1x"))
+    n_as_fast = sum(gain >= 1 for gain in gains)
+    text = f"{n_as_fast} of {len(gains)}; least {min(gains):.2f}x"
+    return [*found, Figure("layers at least as fast as the best of the others", text, "all")]
+
+
+def name_of(layer: tuple[int, ...]) -> str:
     """Return a layer's name."""
-    side, c, f, kernel, stride, *_ = row.layer
-    return f"{side}^2 {c}->{f} {kernel}x{kernel}/{stride}"
+    side, c, f, kernel, stride, groups, *_ = layer
+    return f"{side}^2 {c}->{f} {kernel}x{kernel}/{stride}" + (f" in {groups} groups" if groups > 1 else "")
 
 
 def figures() -> list[Figure]:
@@ -84,5 +99,5 @@ def figures() -> list[Figure]:
     shapevm.set_threads(1)
     with torch.inference_mode():
         if not vision.is_installed():
-            return [*layers(), Figure("ResNet-50", "torchvision is not installed")]
-        return [*resnet50(), *layers(), *missing()]
+            return [*layers(), *against_peers(), Figure("ResNet-50", "torchvision is not installed")]
+        return [*resnet50(), *layers(), *against_peers(), *missing()]
