@@ -304,10 +304,10 @@ def index_put(
         put = index_put(b, B.permute(b, x, order), list(named.values()), values, accumulate)
         return B.permute(b, put, back)
     first, end = axes[0], axes[-1] + 1
-    index = B.agreeing(b, "index_put", list(named.values()), or_one=True)
-    places = B.broadcast_shape("index_put", [B.shape_of(i) for i in index])
-    index = [wrapped(b, i, shape[axis]) for axis, i in zip(named, index, strict=True)]
-    index = merged_index(b, shape[first:end], index, places)
+    chosen = B.agreeing(b, "index_put", list(named.values()), or_one=True)
+    places = B.broadcast_shape("index_put", [B.shape_of(i) for i in chosen])
+    chosen = [wrapped(b, i, shape[axis]) for axis, i in zip(named, chosen, strict=True)]
+    index = merged_index(b, shape[first:end], chosen, places)
     if all(map(B.is_one, B.shape_of(values))):
         values = B.reshape(b, values, [1])
     else:
