@@ -67,7 +67,8 @@ class _Planes(OverPixels):
         self.lines = (LINES - 1) * self.window.stride[0] + (taps[0] - 1) * step[0] + 1
         self.phase = f.mul(f.ceildiv(f.add(self.along, self.reach), LANES), LANES)
         self.line = f.mul(self.phase, channels * self.phases)
-        self.tiles = RowTiles(f, self.along, self.along or 1, self.k, self.width, schedule, self.dtype)
+        line = self.along if isinstance(self.along, int) else schedule.rows
+        self.tiles = RowTiles(f, self.along, line or 1, self.k, self.width, schedule, self.dtype)
         self.table = f.at(self.packed, "float", self.steps * self.width if self.has_copy else 0)
         self.image = f.at(self.table, "i64", self.steps)
         panel = self.steps * PANEL if self.width > PANEL and not self.has_copy else 0
