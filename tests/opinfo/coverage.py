@@ -39,7 +39,7 @@ def read() -> tuple[Found, Limits]:
     """Return the kept verdicts and their limits."""
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     if "verdicts" not in kept:  # as they were kept before limits were
-        kept = {"verdicts": kept, "limits": dict.fromkeys(kept, FEW)}
+        kept = {"verdicts": kept, "limits": {key: len(rows) for key, rows in kept.items()}}
     found, limits = (
         {tuple(key.split(" ")): x for key, x in kept[name].items()} for name in ("verdicts", "limits")
     )

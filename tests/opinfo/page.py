@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .cases import DTYPES
+from .coverage import FEW
 from .family import LAST, family
 from .verdicts import RIGHT
 
@@ -29,8 +30,8 @@ samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic
 `make operators`.
 
 Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones. The
-samples of a pair are at most {few}, evenly chosen, for some pairs at most {limit}; {whole} pairs have been
-judged on all that they have, each mode counted.
+samples of a pair are one or two, evenly chosen; {more} pairs have been judged on up to {limit}, {whole} of
+them on all that they have (each mode counted).
 """
 
 
@@ -46,9 +47,9 @@ def page(found: Found, limits: Mapping[tuple[str, str, str], int], infos: Mappin
     )
     head = HEAD.format(
         torch=torch.__version__.split("+")[0],
-        few=min(limits.values(), default=0),
         limit=max(limits.values(), default=0),
-        whole=sum(len(rows) < limits[key] for key, rows in found.items()),
+        more=sum(limit > FEW for limit in limits.values()),
+        whole=sum(len(rows) < limits[key] for key, rows in found.items() if limits[key] > FEW),
         pairs=n_pairs,
         **{mode: len({key for key in found if key[2] == mode}) for mode in ("static", "dynamic")},
     )
