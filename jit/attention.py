@@ -60,11 +60,17 @@ def exp_of_nonpositive(x: Vec) -> Vec:
     return select(keep, polynomial(r, EXP.exp) * power, 0.0)
 
 
+def choose_schedule(f: Function, v_dim: Int) -> str:
+    """Return the name of the register tile: the widest whose panels the values fill, at least by half."""
+    name = default_schedule(f)
+    is_full = isinstance(v_dim, int) and -v_dim % (2 * PANEL) < PANEL
+    return "6x64" if name == "14x32" and is_full else name
+
+
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or default_schedule(f)
-    known = [each for each, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL]
-    check_schedule("attention", name, known)
+    name = schedule or choose_schedule(f, resolve(spec.v_dim, sizes))
+    check_schedule("attention", name, list(SCHEDULES))
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(
@@ -99,25 +105,26 @@ class _Attention:
                     f"attention kernel: {role}'s head dimension must be its last axis (stride 1); copy {role}"
                 )
         self.most, self.vectors = SCHEDULES[schedule].rows, SCHEDULES[schedule].vectors
+        self.panel = max(PANEL, LANES * self.vectors)  # columns of the panels of keys, values and scores
         self.block = BLOCK // self.most * self.most
         if isinstance(self.q_len, int):
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
         self._place_scratch()
-        lda, group = self.q.stride(self.row_loop), self.most * PANEL
-        score = Strides(lda, PANEL, PANEL, self.head_dim)
-        self.score = MicroKernels(f, "score", score, self.vectors)
-        self.half_score = MicroKernels(f, "score", score, 1)
+        lda, group = self.q.stride(self.row_loop), self.most * self.panel
+        score = Strides(lda, self.panel, self.panel, self.head_dim)
+        self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.vectors + 1)}
         # k_len is passed, also where it is known: so kernels of all lengths share their parts.
         k_len = f.i64(self.k_len)
-        self.weigh = MicroKernels(f, "weigh", Strides(PANEL, PANEL, PANEL, k_len, group), self.vectors)
+        weigh = Strides(self.panel, self.panel, self.panel, k_len, group, a_width=self.panel)
+        self.weigh = MicroKernels(f, "weigh", weigh, self.vectors)
 
     def _place_scratch(self) -> None:
         """Lay out scratch: a row tile of results, factors, maxima, scores, panels of keys and values."""
         f = self.f
-        self.width = f.mul(f.ceildiv(self.k_len, PANEL), PANEL)  # of a row of scores
+        self.width = f.mul(f.ceildiv(self.k_len, self.panel), self.panel)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
         self.results = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.factors = f.at(self.results, "float", self.most * PANEL)
+        self.factors = f.at(self.results, "float", self.most * self.panel)
         self.tops = f.at(self.factors, "float", LANES)
         self.scores = f.at(self.tops, "float", LANES)
         self.keys = f.at(self.scores, "float", f.mul(self.width, self.most))
@@ -126,11 +133,11 @@ class _Attention:
     def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
-        fixed = self.most * PANEL + 2 * LANES + self.most * PANEL + PANEL * LANES
+        fixed = self.most * self.panel + 2 * LANES + self.most * self.panel + self.panel * LANES
         terms = [
             (fixed, ()),
-            (self.most + LANES + PANEL, (k_len,)),
-            (PANEL, (d,)),
+            (self.most + LANES + self.panel, (k_len,)),
+            (self.panel, (d,)),
             (1, (k_len, d)),
             (1, (k_len, v)),
         ]
@@ -176,8 +183,20 @@ class _Attention:
         keys = f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer))
         values = f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer))
         k_len, step = f.i64(self.k_len), self.key_loop
-        call_part(f, "pack_keys", pack_keys, keys, self.keys, k_len, self.head_dim, self.k.stride(step))
-        call_part(f, "pack_values", pack_values, values, self.values, k_len, self.v_dim, self.v.stride(step))
+        call_part(
+            f, "pack_keys", pack_keys, keys, self.keys, k_len, self.head_dim, self.k.stride(step), self.panel
+        )
+        call_part(
+            f,
+            "pack_values",
+            pack_values,
+            values,
+            self.values,
+            k_len,
+            self.v_dim,
+            self.v.stride(step),
+            self.panel,
+        )
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(q, "float", f.mul(begin, self.q.stride(self.row_loop)))
@@ -195,47 +214,48 @@ class _Attention:
             kernels.call(rows, a, f.at(b, "float", first), f.at(c, "float", first), b, 0)
 
     def _scores(self, rows: int, q: Value) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled; of a last panel with at most LANES keys only half."""
-        f = self.f
+        """scores[i, j] = q[i] . k[j], unscaled; of a last panel only the vectors that have keys."""
+        f, most = self.f, self.panel // LANES
 
-        def panel(j: Int, kernels: MicroKernels, columns: int) -> None:
+        def panel(j: Int, vectors: int) -> None:
             keys = f.at(self.keys, "float", f.mul(j, self.depth))
             scores = f.at(self.scores, "float", f.mul(j, self.most))
-            self._multiply(kernels, rows, q, keys, scores, columns)
+            kernels = self.score[vectors if vectors <= self.vectors else self.vectors]
+            self._multiply(kernels, rows, q, keys, scores, vectors * LANES)
 
-        with f.loop(0, f.sub(self.k_len, LANES), PANEL) as j:
-            panel(j.index, self.score, PANEL)
-        in_last = f.urem(
-            f.add(self.k_len, PANEL - 1), PANEL
-        )  # index in its panel of the last key; none: PANEL - 1
-        begin = f.mul(f.udiv(self.k_len, PANEL), PANEL)
-        is_half = f.is_less(in_last, LANES)
-        if is_half is True:
-            panel(begin, self.half_score, LANES)
-        elif is_half is not False:
-            with f.when(is_half):
-                panel(begin, self.half_score, LANES)
+        with f.loop(0, f.sub(self.k_len, (most - 1) * LANES), self.panel) as j:
+            panel(j.index, most)
+        # index in its panel of the last key; none: panel - 1
+        in_last = f.urem(f.add(self.k_len, self.panel - 1), self.panel)
+        begin = f.mul(f.udiv(self.k_len, self.panel), self.panel)
+        vectors = f.add(f.udiv(in_last, LANES), 1)
+        is_partial = f.is_less(in_last, (most - 1) * LANES)
+
+        def rest() -> None:
+            dispatch(f, vectors, range(1, most), lambda n: panel(begin, n))
+
+        f.either(is_partial, rest, lambda: None)
 
     def _outputs(self, out: Value, rows: Int) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns."""
         f = self.f
-        with f.loop(0, self.v_dim, PANEL) as panel:
+        with f.loop(0, self.v_dim, self.panel) as panel:
             values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
             counts = self._row_counts()
             dispatch(f, rows, counts, lambda n: self._weigh(n, values))
-            vectors = panel_vectors(f, self.v_dim, panel.index)
+            vectors = panel_vectors(f, self.v_dim, panel.index, self.panel)
             with f.loop(0, rows) as r:
                 factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
                 row = f.at(
                     f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop))
                 )
-                sums = f.at(self.results, "float", f.mul(r.index, PANEL))
+                sums = f.at(self.results, "float", f.mul(r.index, self.panel))
                 for first, mask in vectors:
                     total = f.load(VECTOR, f.at(sums, "float", first), align=4)
                     store(f, apply(f, "mul", "f32", total, factor), f.at(row, "float", first), mask)
 
     def _weigh(self, rows: int, values: Value) -> None:
-        self._multiply(self.weigh, rows, self.scores, values, self.results, PANEL)
+        self._multiply(self.weigh, rows, self.scores, values, self.results, self.panel)
 
     # softmax
     def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
@@ -245,14 +265,14 @@ class _Attention:
         """
         f = self.f
         with f.loop(0, rows) as r:
-            row = f.at(self.scores, "float", f.mul(r.index, PANEL))
+            row = f.at(self.scores, "float", f.mul(r.index, self.panel))
             top = self._mask_row(row, (*batch, f.add(i0, r.index)))
             keep_first(f, top, f.at(self.tops, "float", r.index))
         given = (self.scores, self.tops, self.factors, f.i64(rows), f.i64(self.k_len))
-        call_part(f, "exponentiate", exponentiate, *given, self.most, self.spec.safe_softmax)
+        call_part(f, "exponentiate", exponentiate, *given, self.most, self.panel, self.spec.safe_softmax)
 
     def _score(self, row: Value, j: Int) -> Value:
-        return score_at(self.f, row, j, self.most)
+        return score_at(self.f, row, j, self.most, self.panel)
 
     def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
         """Scale and mask a row of scores; return the greatest, -inf if all are, in every lane.
@@ -296,10 +316,11 @@ def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int
     f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
 
 
-def score_at(f: Function, row: Value, j: Int, most: int) -> Value:
-    """Return the address of the scores of keys j .. j + 15 in a row: they lie in panels of `most` rows."""
-    panel = f.mul(f.udiv(j, PANEL), most * PANEL)
-    return f.at(row, "float", f.add(panel, f.urem(j, PANEL)))
+def score_at(f: Function, row: Value, j: Int, most: int, width: int) -> Value:
+    """Return the address of the scores of keys j .. j + 15 in a row: in panels of `most` rows and `width`
+    keys."""
+    panel = f.mul(f.udiv(j, width), most * width)
+    return f.at(row, "float", f.add(panel, f.urem(j, width)))
 
 
 def keep_first(f: Function, value: Vec, place: Value) -> None:
@@ -315,6 +336,7 @@ def exponentiate(
     rows: Value,
     k_len: Value,
     most: int,
+    width: int,
     is_safe: bool,
 ) -> None:
     """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
@@ -322,10 +344,10 @@ def exponentiate(
     `is_safe`: a row that is masked everywhere gets weights 0 and the factor 1.
     """
     with f.loop(0, rows) as r:
-        row = f.at(scores, "float", f.mul(r.index, PANEL))
+        row = f.at(scores, "float", f.mul(r.index, width))
         top = Vec(f, f.splat(f.load("float", f.at(tops, "float", r.index), align=4), LANES))
         empty = top.eq(Vec(f, splat(f, "f32", "-inf")))
-        factor = _exponentiate_row(f, row, select(empty, 0.0, top) if is_safe else top, k_len, most)
+        factor = _exponentiate_row(f, row, select(empty, 0.0, top) if is_safe else top, k_len, most, width)
         if is_safe:
             factor = select(empty, 1.0, factor)
         else:
@@ -333,12 +355,12 @@ def exponentiate(
         keep_first(f, factor, f.at(factors, "float", r.index))
 
 
-def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int) -> Vec:
+def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Vec:
     """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
     sums = Accumulators(f, "reduce.sum", "f32")
 
     def chunk(j: Int, mask: Value | None, state: State) -> State:
-        place = score_at(f, row, j, most)
+        place = score_at(f, row, j, most, width)
         weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, place, align=4)) - top).value
         f.store(weight, place, align=4)
         return sums.add(state, weight, mask)
@@ -347,8 +369,8 @@ def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int
     return 1.0 / Vec(f, sums.finish(end, f.ceildiv(k_len, LANES)))
 
 
-def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int) -> None:
-    """Write keys as [ceil(k_len / PANEL), head_dim rounded up to LANES, PANEL].
+def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int, width: int) -> None:
+    """Write keys as [ceil(k_len / width), head_dim rounded up to LANES, width].
 
     The last key stands in for those past the end.
     """
@@ -356,33 +378,33 @@ def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, str
     whole = isinstance(head_dim, int) and head_dim % LANES == 0
     last = f.sub(k_len, 1)
     with f.loop(0, k_len, LANES) as j0:
-        panel, column = f.udiv(j0.index, PANEL), f.urem(j0.index, PANEL)
-        place = f.at(to, "float", f.add(f.mul(panel, f.mul(depth, PANEL)), column))
+        panel, column = f.udiv(j0.index, width), f.urem(j0.index, width)
+        place = f.at(to, "float", f.add(f.mul(panel, f.mul(depth, width)), column))
         keys = [f.minimum(f.add(j0.index, lane), last) for lane in range(LANES)]
         rows = [f.at(k, "float", f.mul(key, stride)) for key in keys]
         with f.loop(0, head_dim, LANES) as d:
             mask = None if whole else tail(f, f.sub(head_dim, d.index))
             columns = transpose(f, [load(f, f.at(row, "float", d.index), mask) for row in rows])
             for i, column_values in enumerate(columns):
-                f.store(column_values, f.at(place, "float", f.mul(f.add(d.index, i), PANEL)), align=4)
+                f.store(column_values, f.at(place, "float", f.mul(f.add(d.index, i), width)), align=4)
 
 
-def panel_vectors(f: Function, v_dim: Int, panel: Int) -> list[tuple[int, Value | None]]:
+def panel_vectors(f: Function, v_dim: Int, panel: Int, width: int) -> list[tuple[int, Value | None]]:
     """Return (first column, mask) of each vector of the panel of `v_dim` columns that begins at `panel`."""
-    if isinstance(v_dim, int) and v_dim % PANEL == 0:
-        return [(first, None) for first in range(0, PANEL, LANES)]
+    if isinstance(v_dim, int) and v_dim % width == 0:
+        return [(first, None) for first in range(0, width, LANES)]
     columns = f.sub(v_dim, panel)
-    return [(first, tail(f, f.sub(columns, first))) for first in range(0, PANEL, LANES)]
+    return [(first, tail(f, f.sub(columns, first))) for first in range(0, width, LANES)]
 
 
-def pack_values(f: Function, v: Value, to: Value, k_len: Value, v_dim: Int, stride: Int) -> None:
-    """Write values as [ceil(v_dim / PANEL), k_len, PANEL], padded with zeros."""
-    with f.loop(0, v_dim, PANEL) as panel:
-        vectors = panel_vectors(f, v_dim, panel.index)
+def pack_values(f: Function, v: Value, to: Value, k_len: Value, v_dim: Int, stride: Int, width: int) -> None:
+    """Write values as [ceil(v_dim / width), k_len, width], padded with zeros."""
+    with f.loop(0, v_dim, width) as panel:
+        vectors = panel_vectors(f, v_dim, panel.index, width)
         source = f.at(v, "float", panel.index)
         target = f.at(to, "float", f.mul(panel.index, k_len))
         with f.loop(0, k_len) as j:
             row = f.at(source, "float", f.mul(j.index, stride))
-            place = f.at(target, "float", f.mul(j.index, PANEL))
+            place = f.at(target, "float", f.mul(j.index, width))
             for first, mask in vectors:
                 f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)

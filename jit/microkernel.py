@@ -48,8 +48,8 @@ def default_schedule(f: Function) -> str:
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
 
-    `a_panel`, `b_panel`: A, B is stored in panels of PANEL columns, so many elements apart (0: its rows are
-    contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
+    `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
+    rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
     """
 
     lda: Int
@@ -59,6 +59,7 @@ class Strides:
     a_panel: int = 0
     b_panel: Int = 0
     table: Int = 0
+    a_width: int = PANEL
 
     def _all(self) -> tuple[Int, ...]:
         return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table)
@@ -69,13 +70,13 @@ class Strides:
 
     def known(self) -> tuple[int | None, ...]:
         """Return what is compiled into a micro-kernel, None for what it takes as an argument."""
-        return (self.a_panel, *(None if isinstance(x, Value) else x for x in self._all()))
+        return (self.a_panel, self.a_width, *(None if isinstance(x, Value) else x for x in self._all()))
 
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
         lda, ldb, ldc, k, *rest = (next(given) if isinstance(x, Value) else x for x in self._all())
-        return Strides(lda, ldb, ldc, k, self.a_panel, *rest)
+        return Strides(lda, ldb, ldc, k, self.a_panel, *rest, self.a_width)
 
     def vector(self, g: Function, v: int) -> Int:
         """Return where vector `v` of a row of B lies."""
@@ -90,7 +91,7 @@ class Strides:
             return g.load("i64", g.at(self.table, "i64", k), align=8)
         if not self.a_panel:
             return k
-        return g.add(g.mul(g.udiv(k, PANEL), self.a_panel), g.urem(k, PANEL))
+        return g.add(g.mul(g.udiv(k, self.a_width), self.a_panel), g.urem(k, self.a_width))
 
     def steps(self, g: Function, a: Value, k: Int, n: int) -> list[Value]:
         """Return the addresses of n successive steps of A's first row; a trip does not cross panels."""
