@@ -1,10 +1,10 @@
 """Families of models at dynamic shapes, with random weights: what each needs, and how far it is from eager.
 
-    python -m tests.models.zoo [NAME ...] [--page docs/models.md]
+    python -m tests.models.zoo [NAME ...] [--door export] [--page docs/models.md]
 
 `MODELS` is the table. Tests compile the small ones of it; `make models` compiles all, through each door in a
-process of its own, and puts each row into the page as soon as it is known: `make models ARGS="bert t5"` does
-these rows anew and keeps the others.
+process of its own, and puts what it finds into the page at once: `make models ARGS="bert t5"` does these
+rows anew and keeps the others.
 """
 
 from __future__ import annotations
@@ -393,28 +393,32 @@ def main() -> None:
     """Judge models and put their rows into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only these models")
-    parser.add_argument("--page", default="", help="put the rows here")
+    parser.add_argument("--door", action="append", choices=DOORS, help="only what this door makes of them")
+    parser.add_argument("--page", type=Path, help="put the rows here")
     options = parser.parse_args()
     for name in options.names or MODELS:
-        row = row_of(name)
-        print(row, flush=True)
-        if options.page:
-            put(Path(options.page), name, row)
+        for door in options.door or DOORS:
+            cells = _cells(door, name)
+            print(name, door, *cells, sep=" | ", flush=True)
+            if options.page:
+                put(options.page, name, door, cells)
 
 
-def put(page: Path, name: str, row: str) -> None:
-    """Write the page with the row of a model in place of the one it had."""
-    rows = _rows(page.read_text() if page.exists() else "") | {name: row}
+def put(page: Path, name: str, door: str, cells: Sequence[str]) -> None:
+    """Write the page with what a door makes of a model in place of what it has."""
+    rows = _rows(page.read_text() if page.exists() else "")
+    row = rows.setdefault(name, ["not run", "", "", "", "", "", "not run", "", ""])
+    row[DOORS[door][1]] = cells
     missing = [other for other in MODELS if other not in rows]
     last = [f"\nWithout a row: {', '.join(missing)}."] if missing else []
-    page.write_text("\n".join([HEAD + "\n".join(rows[n] for n in MODELS if n in rows), *last]) + "\n")
+    lines = [f"| {n} | {' | '.join(rows[n])} |" for n in MODELS if n in rows]
+    page.write_text("\n".join([HEAD + "\n".join(lines), *last]) + "\n")
 
 
-def _rows(text: str) -> dict[str, str]:
-    """Return the rows of a page by model."""
-    names = {f"| {name} |": name for name in MODELS}
-    found = [(line, start) for line in text.splitlines() for start in names if line.startswith(start)]
-    return {names[start]: line for line, start in found}
+def _rows(text: str) -> dict[str, list[str]]:
+    """Return the cells of a page's rows by model."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    return {name: cells for name, *cells in rows if name in MODELS}
 
 
 HEAD = """# Models
@@ -426,7 +430,7 @@ runs the program. Difference: the greatest of all outputs and shapes, as a part 
 magnitude. Seconds, of one processor: `torch.export` itself; from its program to kernel specs; the generic
 kernels. Under `torch.compile` (one graph, `dynamic=True`, axes of one size marked as static): the programs
 that PyTorch asked for, which is more than one where its guards tell the three shapes apart. Written by
-`make models`, a row at a time.
+`make models`, row by row.
 
 | model | called in PyTorch | kernels | difference | export | lowering | generic kernels \
 | torch.compile: called | programs | difference |
@@ -434,21 +438,15 @@ that PyTorch asked for, which is more than one where its guards tell the three s
 """
 
 
-def row_of(name: str) -> str:
-    """Return a model's row of the page."""
-    cells = [
-        cell for door, n_cells in ((_by_export, 6), (_by_dynamo, 3)) for cell in _cells(door, name, n_cells)
-    ]
-    return f"| {name} | {' | '.join(cells)} |"
-
-
-def _cells(door: Callable[[str], list[str]], name: str, n_cells: int) -> list[str]:
+def _cells(door: str, name: str) -> list[str]:
     """Return what a door's process says of a model; its failure is a row of the page as well."""
+    judge, place = DOORS[door]
     try:
         with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as alone:
-            return alone.submit(door, name).result()
+            return alone.submit(judge, name).result()
     except Exception as error:
-        return [" ".join(f"fails: {type(error).__name__}: {error}".split())[:300], *[""] * (n_cells - 1)]
+        text = " ".join(f"fails: {type(error).__name__}: {error}".replace("|", "/").split())
+        return [text[:300], *[""] * (place.stop - place.start - 1)]
 
 
 def _by_export(name: str) -> list[str]:
@@ -464,6 +462,13 @@ def _by_dynamo(name: str) -> list[str]:
 
 def _called(found: Report) -> str:
     return ", ".join(found.fallbacks) or "none"
+
+
+#: What judges a model, and where its cells are in a row.
+DOORS: dict[str, tuple[Callable[[str], list[str]], slice]] = {
+    "export": (_by_export, slice(0, 6)),
+    "compile": (_by_dynamo, slice(6, 9)),
+}
 
 
 if __name__ == "__main__":
