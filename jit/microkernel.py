@@ -75,8 +75,9 @@ class Strides:
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
-        lda, ldb, ldc, k, *rest = (next(given) if isinstance(x, Value) else x for x in self._all())
-        return Strides(lda, ldb, ldc, k, self.a_panel, *rest, self.a_width)
+        bound = (next(given) if isinstance(x, Value) else x for x in self._all())
+        lda, ldb, ldc, k, b_panel, table = bound
+        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width)
 
     def vector(self, g: Function, v: int) -> Int:
         """Return where vector `v` of a row of B lies."""
