@@ -364,6 +364,8 @@ def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
             return item if isinstance(item, int) else dims.setdefault(item, Dim(len(dims)))
         if isinstance(item, Index) and item.scale < 0 and isinstance(item.offset, sympy.Expr):
             item = replace(item, offset=cast(Any, sympy.Max(item.offset, 0)))  # below 0 for empty loops only
+        if isinstance(item, Instr) and isinstance(item.size, sympy.Expr):
+            item = replace(item, size=cast(Any, sympy.Max(item.size, 0)))  # the same
         if isinstance(item, tuple):
             return tuple(visit(part) for part in item)
         if is_dataclass(item) and not isinstance(item, type):

@@ -117,7 +117,7 @@ def _digamma(x: Array) -> Array:
 
 
 def _zeta(s: Array, q: Array) -> Array:
-    total, a = np.zeros_like(s), q.copy()
+    total, a = np.zeros_like(s), np.array(q)
     left = (a > -4086) & (a < 20)
     while left.any():
         total[left] += a[left] ** -s[left]

@@ -17,7 +17,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 SPEC_VERSION = 1
@@ -429,7 +428,6 @@ def from_json(text: str) -> KernelSpec:
     )
 
 
-@lru_cache(maxsize=1024)
 def spec_hash(spec: KernelSpec) -> str:
     """Return the SHA-256 (hex) of the canonical text: the identity of the computation."""
     return hashlib.sha256(to_json(spec).encode()).hexdigest()

@@ -176,3 +176,10 @@ def test_a_length_below_zero_in_a_kernel() -> None:
     for kernel in (3, 1, 5):
         weight = torch.randint(-4, 5, (2, 3, kernel))
         assert torch.equal(exe(x, weight), convolve(x, weight))
+
+
+def test_a_place_below_zero_of_an_empty_axis() -> None:
+    """Numbers from the last place down: with no places that is -1, which nothing reads."""
+    exe = _of_any_sizes(lambda x: torch.cat([torch.arange(x.shape[0]).flip(0)] * 2), torch.rand(3, 2))
+    for n in (4, 1, 0):
+        assert torch.equal(exe(torch.rand(n, 2)), torch.cat([torch.arange(n).flip(0)] * 2))
