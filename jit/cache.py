@@ -1,10 +1,9 @@
 """The disk cache of compiled kernels: content-addressed, atomic, capped, and never trusted.
 
 A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the
-sources of the
-code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does not match is
-deleted and
-counts as absent. Writers write aside and rename, so readers and other processes never see half an entry.
+sources of the code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does
+not match is deleted and counts as absent. Writers write aside and rename, so readers and other processes
+never see half an entry.
 """
 
 from __future__ import annotations
@@ -14,13 +13,17 @@ import functools
 import hashlib
 import os
 import tempfile
+from array import array
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+
+import numpy as np
 
 from ..vm.program import KernelKey, format_key
 
 _DIGEST_BYTES = 32
-_TRIM_EVERY = 64  # puts between two looks at the directory's size
+_LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
 
 
 @functools.cache
@@ -56,7 +59,7 @@ class DiskCache:
     def __init__(self, directory: Path, max_bytes: int | None) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
-        self._puts = 0
+        self._put_bytes: int | None = None  # since the last look; None: there was none
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / key[2:]
@@ -91,23 +94,41 @@ class DiskCache:
                 os.unlink(temporary)
         except OSError:
             return
-        self._puts += 1
-        if self._puts % _TRIM_EVERY == 1:
+        if self.max_bytes is None:
+            return
+        if self._put_bytes is not None:
+            self._put_bytes += len(payload) + _DIGEST_BYTES
+        if self._put_bytes is None or self._put_bytes > self.max_bytes // _LOOKS:
             self.trim()
 
     def trim(self) -> None:
-        """Delete the least recently used entries beyond `max_bytes`."""
+        """Delete the least recently used entries beyond `max_bytes`.
+
+        The directory is gone through twice, so that of each entry no more than its age and size are kept.
+        """
         if self.max_bytes is None:
             return
-        entries = []
-        for path in self.directory.glob("??/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
-            if total <= self.max_bytes:
-                return
-            with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size
+        self._put_bytes = 0
+        ages, sizes = array("q"), array("q")
+        for _, status in self._entries():
+            ages.append(status.st_mtime_ns)
+            sizes.append(status.st_size)
+        if sum(sizes) <= self.max_bytes:
+            return
+        left = sum(sizes) - self.max_bytes
+        order = np.argsort(ages)
+        gone = np.searchsorted(np.cumsum(np.asarray(sizes)[order]), left)
+        youngest = ages[order[min(gone, len(order) - 1)]]
+        for path, status in self._entries():
+            if left > 0 and status.st_mtime_ns <= youngest:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    left -= status.st_size
+
+    def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path and the state of each entry."""
+        for folder in self.directory.glob("??"):
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        yield entry.path, entry.stat()

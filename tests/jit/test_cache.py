@@ -52,14 +52,23 @@ def test_every_flipped_bit_and_every_truncation_is_refused(tmp_path):
 
 
 def test_least_recently_used_goes_first(tmp_path):
-    cache = DiskCache(tmp_path, 3 * 1032)
+    cache = DiskCache(tmp_path, None)
     keys = [cache_key(str(i), None, "t") for i in range(5)]
     for i, key in enumerate(keys):
         cache.put(key, bytes(1000))
         os.utime(cache._path(key), (i, i))
     assert cache.get(keys[0]) is not None  # now the most recent
-    cache.trim()
+    DiskCache(tmp_path, 3 * 1032).trim()
     assert [cache.get(key) is not None for key in keys] == [True, False, False, True, True]
+
+
+def test_the_cap_holds_while_entries_are_put(tmp_path):
+    """By one part in sixteen; what a look at the directory keeps of each entry is its age and its size."""
+    cache = DiskCache(tmp_path, 32 * 1032)
+    for i in range(100):
+        cache.put(cache_key(str(i), None, "t"), bytes(1000))
+        assert sum(path.stat().st_size for path in tmp_path.glob("??/*")) <= 35 * 1032
+    assert all(cache.get(cache_key(str(i), None, "t")) for i in range(70, 100))
 
 
 def test_unwritable_directory_is_no_error(tmp_path):
