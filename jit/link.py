@@ -208,8 +208,9 @@ class Object:
         """Return the bytes of its section that a relocation reaches: a constant, or the whole section."""
         section = self.sections[symbol.section]
         n = len(section.body)
-        if section.entry and not symbol.is_section:
-            return range(symbol.value, symbol.value + section.entry)
+        if section.entry and not (symbol.is_section and self.machine == EM_X86_64):
+            first = (symbol.value + (addend if symbol.is_section else 0)) // section.entry * section.entry
+            return range(first, first + section.entry)
         if self.machine != EM_X86_64 or section.name != VECTORS or n % VECTOR_BYTES:
             return range(n)
         # The place is the constant's less 4, less the bytes of an immediate operand behind it: 0, 1 or 4.
