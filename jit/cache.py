@@ -117,7 +117,7 @@ class DiskCache:
             return
         left = sum(sizes) - self.max_bytes
         order = np.argsort(ages)
-        gone = np.searchsorted(np.cumsum(np.asarray(sizes)[order]), left)
+        gone = int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), left))
         youngest = ages[order[min(gone, len(order) - 1)]]
         for path, status in self._entries():
             if left > 0 and status.st_mtime_ns <= youngest:
