@@ -220,7 +220,7 @@ class _Attention:
         def panel(j: Int, vectors: int) -> None:
             keys = f.at(self.keys, "float", f.mul(j, self.depth))
             scores = f.at(self.scores, "float", f.mul(j, self.most))
-            kernels = self.score[vectors if vectors <= self.vectors else self.vectors]
+            kernels = self.score[min(vectors, self.vectors)]
             self._multiply(kernels, rows, q, keys, scores, vectors * LANES)
 
         with f.loop(0, f.sub(self.k_len, (most - 1) * LANES), self.panel) as j:

@@ -25,6 +25,16 @@ class RowTile(NamedTuple):
     n0: Int
     columns: Int | None = None
 
+    def arguments(self, f: Function) -> list[Value]:
+        """Return its place, without its columns, as arguments of a part."""
+        return [f.i64(x) for x in (*self.batch, self.m0, self.rows, self.n0)]
+
+    @classmethod
+    def of(cls, parameters: Sequence[Value], columns: Int | None = None) -> RowTile:
+        """Return the row tile whose `arguments` a part has as `parameters`."""
+        *batch, m0, rows, n0 = parameters
+        return cls(batch, m0, rows, n0, columns)
+
 
 class Epilogue:
     """The epilogue of `spec` on tiles of `width` columns. `bodies`: its emitter in the kernel's function."""
@@ -71,13 +81,13 @@ class Epilogue:
     ) -> None:
         """Call a part that takes the kernel's own first parameters, a row tile's place and `passed`."""
         f = self.f
-        place = [f.i64(x) for x in (*tile.batch, tile.m0, tile.rows, tile.n0)]
+        place = tile.arguments(f)
 
         def body(g: Function) -> None:
-            *batch, m0, rows, n0 = g.params[3 : 3 + len(place)]
+            tile_of_part = RowTile.of(g.params[3 : 3 + len(place)])
             bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, self.sizes, self.here.n_loop)
             there = _Rows(g, self.spec, bodies, self.width)
-            define(there, RowTile(batch, m0, rows, n0), g.params[3 + len(place) :])
+            define(there, tile_of_part, g.params[3 + len(place) :])
 
         f.call_part(name, body, *f.params[:3], *place, *passed)
 

@@ -389,33 +389,35 @@ class _Matmul:
         finish = self._finish(tile)
         self.rows.from_panels(self.strides, a, panels, tile.rows, tile.columns, self.sums, finish)
 
-    def _call_from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
-        """The same; in an exact kernel of several row tiles by a part.
+    def _has_part(self) -> bool:
+        """Whether tiles are a part: in an exact kernel of several row tiles, where they are large enough."""
+        m, k = self.m, self.k
+        is_exact = type(self) is _Matmul and all(isinstance(size, int) for size in self.sizes)
+        if not (is_exact and isinstance(m, int) and isinstance(k, int)):
+            return False
+        return m > self.rows.most and min(m, self.block) * k >= PART_SIZE
 
-        It knows of the number of rows only how large a row tile may be, so kernels for other numbers of rows
-        mostly have the same one.
+    def _call_from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
+        """The same, from registers or by a part if there is one.
+
+        The part knows of the number of rows only how large a row tile may be, so kernels for other numbers of
+        rows mostly have the same one.
         """
-        f, m, k = self.f, self.m, self.k
         if self.shallow is not None:
             self.shallow.emit(tile, a, panels)
             return
-        is_exact = type(self) is _Matmul and all(isinstance(size, int) for size in self.sizes)
-        if not (is_exact and isinstance(m, int) and isinstance(k, int)) or m <= self.rows.most:
+        if not self._has_part():
             self._from_panels(tile, a, panels)
             return
-        if min(m, self.block) * k < PART_SIZE:
-            self._from_panels(tile, a, panels)
-            return
-        columns = tile.columns
-        place = [f.i64(x) for x in (*tile.batch, tile.m0, tile.rows, tile.n0)]
+        f, columns = self.f, tile.columns
+        place = tile.arguments(f)
         passed = [columns] if isinstance(columns, Value) else []
 
         def body(g: Function) -> None:
             there = type(self)(g, self.spec, self.sizes, self.schedule)
             left, right, *rest = g.params[3:]
-            *batch, m0, rows, n0 = rest[: len(place)]
             known = rest[-1] if passed else columns
-            there._from_panels(RowTile(batch, m0, rows, n0, known), left, right)
+            there._from_panels(RowTile.of(rest[: len(place)], known), left, right)
 
         name = "tile_x" if passed else f"tile_{columns or 'all'}"
         f.call_part(name, body, *f.params[:3], a, panels, *place, *passed)

@@ -17,7 +17,7 @@ from .bodies import LANES
 from .epilogue import RowTile
 from .llvm import Function, Int, Value
 from .matmul import _check, widest_schedule
-from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, Strides
+from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, Strides, load
 from .pixels import AXES, OverPixels, flat, two
 from .row_tiles import Finish, RowTiles
 from .spec import Conv
@@ -176,8 +176,7 @@ def _load_inside(g: Function, source: Value, first: Int, count: Value) -> Value:
     places = g.op(wide, f"add {wide} {g.splat(g.i64(first), LANES).name}, <{lanes}>")
     inside = g.op(f"<{LANES} x i1>", f"icmp ult {wide} {places.name}, {g.splat(count, LANES).name}")
     address = g.op("ptr", f"getelementptr float, ptr {source.name}, i64 {g.i64(first).name}")
-    nothing = Value(VECTOR, "zeroinitializer")
-    return g.call(VECTOR, f"llvm.masked.load.v{LANES}f32.p0", address, Value("i32", "4"), inside, nothing)
+    return load(g, address, inside)
 
 
 def _cut(g: Function, given: Sequence[Value]) -> list[Value]:

@@ -10,7 +10,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.tuning import schedules_of
 
 from .operations import HOST_TARGETS
-from .tiers import all_equal, check_tiers
+from .tiers import all_equal, check_padding, check_tiers
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 
@@ -99,11 +99,7 @@ def test_loops_that_are_not_joined_and_targets_give_the_same_bits(case: str) -> 
 def test_padding_is_zero_whatever_lies_there() -> None:
     spec, dims = conv("3x3"), dims_of("3x3", 3, 3, 5)
     assert dims is not None
-    buffers = arrays(spec, dims)
-    buffers[0][::2] = np.nan
-    Kernel(compile_kernel(spec, dims)).run(buffers, dims)
-    finite = np.isfinite(buffers[3]).reshape(3, -1)
-    assert finite[1].all() and not finite[::2].any()
+    check_padding(spec, dims, arrays, 3)
 
 
 def test_there_is_one_schedule() -> None:

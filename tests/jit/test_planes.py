@@ -12,7 +12,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
 
-from .tiers import all_equal, by_target, check_tiers
+from .tiers import all_equal, by_target, check_padding, check_tiers
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 
@@ -109,11 +109,7 @@ def test_targets_and_schedules_agree() -> None:
 def test_padding_is_zero_whatever_lies_there() -> None:
     spec, dims = conv("small"), dims_of("small", 3, 3, 5)
     assert dims is not None
-    buffers = arrays(spec, dims)
-    buffers[0][::2] = np.nan
-    Kernel(compile_kernel(spec, dims)).run(buffers, dims)
-    finite = np.isfinite(buffers[3]).reshape(3, -1)
-    assert finite[1].all() and not finite[::2].any()
+    check_padding(spec, dims, arrays, 3)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -44,6 +44,16 @@ def by_target(spec: KernelSpec, dims: Dims, arrays: Arrays, out: int) -> list[np
     return found
 
 
+def check_padding(spec: KernelSpec, dims: Dims, arrays: Arrays, out: int) -> None:
+    """Check that of three images a finite one between two of NaN stays finite, and those do not: what lies
+    around an image is not read as its padding."""
+    buffers = arrays(spec, dims)
+    buffers[0][::2] = np.nan
+    Kernel(compile_kernel(spec, dims)).run(buffers, dims)
+    finite = np.isfinite(buffers[out]).reshape(3, -1)
+    assert finite[1].all() and not finite[::2].any()
+
+
 def all_equal(found: Sequence[np.ndarray]) -> bool:
     """Return True where all arrays have the bits of the first."""
     return all(np.array_equal(found[0].ravel(), other.ravel()) for other in found[1:])
