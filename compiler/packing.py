@@ -9,6 +9,8 @@ import numpy as np
 from ..jit import depthwise, winograd
 from ..jit.bodies import LANES
 from ..jit.conv import pack_groups
+from ..jit.matmul import as_panels
+from ..jit.microkernel import PANEL
 from ..jit.pixels import AXES
 from ..jit.winograd_points import LAYOUT, TAPS
 from .access import shape_of
@@ -77,6 +79,13 @@ def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value
         array, dtype = node.attrs["array"], "f32"
         if product.op == "matmul":
             array, dtype = held(array, builder.graph.weights)
-        panels = winograd.pack(array) if layout == LAYOUT else pack_groups(array, groups)
+        panels = winograd.pack(array) if layout == LAYOUT else _in_panels(array, groups)
         packed[key] = builder.constant(panels, dtype, f"{node.attrs['name']}.panels")
     return packed[key]
+
+
+def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Return `pack_groups` of a weight, in the weight's own memory where that will do: it is copied once,
+    into the artifact."""
+    is_whole = groups == 1 and weight.shape[1] % PANEL == 0
+    return as_panels(weight) if is_whole else pack_groups(weight, groups)

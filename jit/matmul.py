@@ -48,10 +48,16 @@ def pack_panels(weight: np.ndarray) -> np.ndarray:
     """Return a [K, N] weight as [ceil(N / PANEL), K, PANEL], the last panel padded with zeros."""
     (k, n), whole = weight.shape, weight.shape[1] // PANEL
     panels = np.zeros((-(-n // PANEL), k, PANEL), weight.dtype)
-    panels[:whole] = weight[:, : whole * PANEL].reshape(k, whole, PANEL).transpose(1, 0, 2)
+    panels[:whole] = as_panels(weight[:, : whole * PANEL])
     if n % PANEL:
         panels[whole, :, : n % PANEL] = weight[:, whole * PANEL :]
     return panels
+
+
+def as_panels(weight: np.ndarray) -> np.ndarray:
+    """Return a [K, N] weight as `pack_panels` does, in the memory where it lies; N is a multiple of PANEL."""
+    k, n = weight.shape
+    return weight.reshape(k, n // PANEL, PANEL).transpose(1, 0, 2)
 
 
 def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:

@@ -206,7 +206,8 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant: None, bool, int, float, str, or a tensor as a contiguous array of NUMPY_DTYPES[dtype].
+    """A constant: None, bool, int, float, str, or a tensor as an array of NUMPY_DTYPES[dtype], which need
+    not be contiguous: writing the artifact copies it.
 
     Equality is of bits: NaN equals itself, 0.0 is not -0.0, 1 is not True.
     """
@@ -239,7 +240,7 @@ class Constant:
             raise ValueError(
                 f"constant {name!r}: the array is {array.dtype}; {dtype} is kept as {NUMPY_DTYPES[dtype]}"
             )
-        return cls(np.require(array, requirements="C"), dtype, name)
+        return cls(array, dtype, name)
 
 
 @dataclass(frozen=True)

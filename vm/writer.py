@@ -31,6 +31,7 @@ from .program import Axis, Constant, Function, Input, Kernel, Program, Symbol
 
 Array = np.ndarray[Any, Any]
 PAGED = ("BLOBS", "WEIGHTS")
+PIECE_BYTES = 1 << 22  # of an array that is copied on its way into the file
 
 
 def aligned(offset: int, alignment: int) -> int:
@@ -149,10 +150,19 @@ class _Weights:
         at = 0
         for offset, array in self.placed:
             file.write(bytes(offset - at))
-            data = np.ascontiguousarray(array)
-            if data.size:
-                file.write(data.reshape(-1).view(np.uint8).data)
+            for piece in _pieces(array):
+                file.write(piece.reshape(-1).view(np.uint8).data)
             at = offset + array.nbytes
+
+
+def _pieces(array: Array) -> Iterator[Array]:
+    """Yield the elements of an array in order as contiguous arrays: of one that is not, a few MB at a time."""
+    if array.flags.c_contiguous:
+        yield array
+        return
+    step = max(1, PIECE_BYTES * len(array) // array.nbytes)
+    for start in range(0, len(array), step):
+        yield np.ascontiguousarray(array[start : start + step])
 
 
 def _objects(kernels: tuple[Kernel, ...]) -> tuple[bytes, bytes]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.packing import pack
+from shapevm.compiler.types import TensorType
 from shapevm.compiler.weights import held
+from shapevm.jit.matmul import pack_panels
 from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
 from shapevm.jit.spec import Matmul, from_json
 
@@ -74,3 +78,15 @@ def test_weights_are_rounded_on_request(dtype: str) -> None:
 def test_unknown_weights_are_refused() -> None:
     with pytest.raises(shapevm.ArgumentError, match="weights 'int3' is unknown; known are f32, bf16, f16"):
         shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),), weights="int3")
+
+
+@pytest.mark.parametrize(("n", "is_view"), [(64, True), (40, False)])
+def test_panels_are_not_copied_when_compiling(n: int, is_view: bool) -> None:
+    graph = Graph("product")
+    builder = Builder(graph)
+    weight = np.random.default_rng(0).standard_normal((8, n)).astype(np.float32)
+    x = graph.input("x", TensorType("f32", (3, 8)))
+    product = builder.one("matmul", x, constant := builder.constant(weight, "f32", "w"))
+    panels = pack(builder, constant, product.node, {}).node.attrs["array"]
+    np.testing.assert_array_equal(panels, pack_panels(weight))
+    assert np.shares_memory(panels, weight) == is_view

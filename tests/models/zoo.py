@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 
 import shapevm
 from shapevm import dynamo
+from shapevm.settings import settings
 
 from . import sequences, vision
 
@@ -136,10 +137,10 @@ def made(model: Model) -> torch.nn.Module:
 
 
 def judged(model: Model) -> Report:
-    """Compile a model, compare it with eager at its shapes, and say what it took: generic code at all,
-    exact code at the last."""
+    """Compile a model, compare it with eager at its shapes, and say what it took without a cache: generic
+    code at all, exact code at the last."""
     module, time = made(model), Stopwatch()
-    with compiled(model, module, strategy="generic", progress=time) as exe:
+    with settings.scope(cache=False), compiled(model, module, strategy="generic", progress=time) as exe:
         difference = max(differs(module, exe, model.inputs(**sizes)) for sizes in model.shapes)
         differs(module, exe.using("jit"), model.inputs(**model.shapes[-1]))
         fallbacks = tuple(sorted(exe.machine.externs))

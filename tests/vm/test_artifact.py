@@ -73,6 +73,14 @@ def test_shared_weights_are_stored_once() -> None:
     assert len(data) < 2 * array.nbytes
 
 
+@pytest.mark.parametrize("shape", [(50_000, 3), (3, 2_000_003), (2, 3, 5)])
+def test_a_tensor_need_not_be_contiguous(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype="<f4").reshape(shape).T
+    constants = (Constant.tensor(array, "f32", "a"), *sample().constants[1:])
+    read = artifact.from_bytes(artifact.to_bytes(replace(sample(), constants=constants)))
+    np.testing.assert_array_equal(read.constants[0].value, array)
+
+
 def test_object_alone() -> None:
     for o in sample().kernels[0].objects:
         data = artifact.serialise_object(o)
