@@ -156,7 +156,7 @@ class _Weights:
 
 
 def _pieces(array: Array) -> Iterator[Array]:
-    """Yield the elements of an array in order as contiguous arrays: of one that is not, a few MB at a time."""
+    """Yield an array's elements in order, contiguous: of an array that is not, a few MB at a time."""
     if array.flags.c_contiguous:
         yield array
         return
