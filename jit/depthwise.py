@@ -1,28 +1,33 @@
 """A Conv of narrow groups, the depthwise one foremost: vectors lie along the channels of several groups.
 
-A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is one line of outputs. It is done
-a few pixels at a time, whose sums stay in registers: each pixel of the image is read once for all taps of its
-line, not once for each output; in groups of more than one channel each channel in turn is spread over its
-group's lanes. Lines of the image that do not exist are left out; where columns do not, a table says for every
-tap where to read, zeros in scratch being there for those. The sums wait in scratch for the epilogue.
+A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is a few lines of outputs. They
+are done a few pixels of each at a time, so that lines of the image are read again from the first-level
+cache; the sums of these pixels stay in registers until the epilogue has stored them. Each pixel of the image
+is loaded once for all taps of its line, not once for each output; in groups of more than one channel each
+channel in turn is spread over its group's lanes. Lines of the image that do not exist are left out. Columns
+that do not are zeros: blocks at the ends of a line of known length have code of their own, else a table says
+for every tap where to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from .abi import Generated, check_schedule, resolve
-from .bodies import LANES
-from .epilogue import Epilogue, RowTile
+from .abi import RT_SCRATCH, Generated, check_schedule, resolve
+from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .llvm import Function, Int, Value
-from .microkernel import PANEL, SCHEDULES, VECTOR, load, tail
+from .microkernel import SCHEDULES, VECTOR, load
 from .pixels import AXES, OverPixels, flat, two
-from .spec import Conv, Window
+from .rows import is_dear
+from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
 LEAST_PIXELS, MOST_PIXELS = 5, 8
+LINES = 4  # of outputs in a tile
+MOST_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
 
 
@@ -46,15 +51,31 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     return _Depthwise(f, spec, sizes).emit(NAME)
 
 
-def _pixels(across: Int) -> int:
-    """Return how many outputs of a line of `across` are done at a time: the fewest to spare."""
-    if not isinstance(across, int):
+def _pixels(along: Int) -> int:
+    """Return how many outputs of a line of `along` are done at a time: those that leave the least rest."""
+    if not isinstance(along, int):
         return PIXELS
-    return min(range(MOST_PIXELS, LEAST_PIXELS - 1, -1), key=lambda n: -(-across // n) * n)
+    return min(range(MOST_PIXELS, LEAST_PIXELS - 1, -1), key=lambda n: along % n)
+
+
+class Block(NamedTuple):
+    """`pixels` outputs side by side.
+
+    `outside`: those of the columns they see that are padding; None: a table says where each column is.
+    """
+
+    pixels: int
+    outside: frozenset[int] | None = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Its part's name."""
+        places = ["table"] if self.outside is None else sorted(self.outside)
+        return "_".join(map(str, ("pixels", self.pixels, *places)))
 
 
 class _Depthwise(OverPixels):
-    """The state of one emission; of a matmul it has the epilogue."""
+    """The state of one emission; of a matmul it has the loops of its epilogue."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int]) -> None:
         super().__init__(f, spec, sizes, SCHEDULES["6x16"])
@@ -66,69 +87,124 @@ class _Depthwise(OverPixels):
         self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
         self.window = flat(spec.window)
         self.pixels = _pixels(self.along)
-        self.epilogue = Epilogue(f, spec, sizes, channels, self.bodies)
         self.group = channels // spec.window.groups
-        self.taps = _Taps(self.window, channels, self.pixels)
-        self.zeros = self.sums
+        self.edges = self._edges()
+        self.zeros = f.at(self.sums, "float", MOST_PIXELS * LANES)
         self.table = f.at(self.zeros, "float", self.padded)
-        self.sums = f.at(self.table, "ptr", self.taps.columns * self.window.kernel[0])
+
+    def columns(self, pixels: int) -> int:
+        """Return how many columns of the image `pixels` outputs side by side see."""
+        window = self.window
+        return (pixels - 1) * window.stride[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
 
     def emit(self, name: str) -> Generated:
-        """Emit the loop over lines of outputs."""
+        """Emit the loop over tiles."""
         f, spec = self.f, self.conv
-        with f.loop(0, self.padded, LANES) as c:
-            f.store(Value(VECTOR, "zeroinitializer"), f.at(self.zeros, "float", c.index), align=4)
+        if self.edges is None:
+            with f.loop(0, self.padded, LANES) as c:
+                f.store(Value(VECTOR, "zeroinitializer"), f.at(self.zeros, "float", c.index), align=4)
         with f.loop(f.params[3], f.params[4]) as tile:
-            image, line = f.udiv(tile.index, self.down), f.urem(tile.index, self.down)
-            with f.loop(0, self.along, self.pixels) as x:
-                self._some_pixels(image, line, x.index)
-        table = 8 * self.taps.columns * self.window.kernel[0]
-        scratch = ((4 * self.padded * (1 + self.pixels) + table, ()),)
+            groups = f.ceildiv(self.down, LINES)
+            image, first = f.udiv(tile.index, groups), f.mul(f.urem(tile.index, groups), LINES)
+            self._lines(image, first, f.minimum(f.add(first, LINES), self.down))
+        table = 8 * self.columns(self.pixels) * self.window.kernel[0]
+        scratch = ((4 * (MOST_PIXELS * LANES + self.padded) + table, ()),)
         out = spec.window.out
-        tiles = ((spec.buffers[spec.a].shape[0], 1), *(((out[0], 1),) if len(out) == AXES else ()))
+        down = ((out[0], LINES),) if len(out) == AXES else ()
         taps = self.window.kernel[0] * self.window.kernel[1]
-        work = self.padded * (2 * taps * self.group + 8 * len(spec.epilogue))
-        return Generated(tiles, scratch, ((work, (out[-1],)),), name)
+        work = LINES * self.padded * (2 * taps * self.group + 8 * len(spec.epilogue))
+        return Generated(((spec.buffers[spec.a].shape[0], 1), *down), scratch, ((work, (out[-1],)),), name)
 
-    def _some_pixels(self, image: Int, line: Int, x: Int) -> None:
-        """Emit `pixels` outputs of one line, from x on, as far as there are any."""
+    def _lines(self, image: Int, first: Int, end: Int) -> None:
+        """Emit lines `first` .. `end` - 1 of an image, a block of each in turn."""
+        f = self.f
+
+        def blocks(begin: Int, behind: Int, block: Block) -> None:
+            with f.loop(begin, behind, block.pixels) as x, f.loop(first, end) as line:
+                self._outputs(image, line.index, x.index, block)
+
+        if self.edges is not None:
+            begin, behind = self._inside()
+            if begin < behind:
+                blocks(begin, behind, Block(self.pixels))
+            for x, block in self.edges:
+                blocks(x, x + block.pixels, block)
+            return
+        whole = f.mul(f.udiv(self.along, self.pixels), self.pixels)
+        with f.loop(0, whole, self.pixels) as x:
+            left = self._left_of(x.index)
+            low = f.op("i1", f"icmp sge i64 {f.i64(left).name}, 0")
+            high = f.less(f.add(left, self.columns(self.pixels) - 1), self.across)
+            inside, behind = f.op("i1", f"and i1 {low.name}, {high.name}"), f.add(x.index, self.pixels)
+            f.either(
+                inside,
+                lambda: blocks(x.index, behind, Block(self.pixels)),
+                lambda: blocks(x.index, behind, Block(self.pixels, None)),
+            )
+        if whole != self.along:
+            blocks(whole, self.along, Block(1, None))
+
+    def _left_of(self, x: Int) -> Int:
+        """Return the first column that output x of a line sees."""
+        return self.f.sub(self.f.mul(x, self.window.stride[1]), self.window.low[1])
+
+    def _inside(self) -> tuple[int, int]:
+        """Return the range of a known line's outputs whose whole blocks see no padding."""
+        assert isinstance(self.along, int) and isinstance(self.across, int)
+        step, low, whole = self.pixels * self.window.stride[1], self.window.low[1], self.along // self.pixels
+        begin = min(max(-(-low // step), 0), whole)
+        end = min((self.across - self.columns(self.pixels) + low) // step + 1, whole)
+        return begin * self.pixels, max(begin, end) * self.pixels
+
+    def _edges(self) -> list[tuple[int, Block]] | None:
+        """Return a known line's other blocks and where they begin; None: there are too many, or they are
+        long."""
+        along, across, pixels = self.along, self.across, self.pixels
+        if self.group > 1 or not (isinstance(along, int) and isinstance(across, int)):
+            return None
+        begin, end = self._inside()
+        if along - (end - begin) > MOST_EDGES * pixels:
+            return None
+        found = []
+        for x in (*range(0, begin, pixels), *range(end, along, pixels)):
+            n, left = min(pixels, along - x), self._left_of(x)
+            assert isinstance(left, int)
+            outside = (c for c in range(self.columns(n)) if not 0 <= left + c < across)
+            found.append((x, Block(n, frozenset(outside))))
+        return found
+
+    def _outputs(self, image: Int, line: Int, x: Int, block: Block) -> None:
+        """Emit a block of outputs of one line, from x on."""
         f, window = self.f, self.window
         step = window.dilation[0]
         top = f.sub(f.mul(line, window.stride[0]), window.low[0])
-        left = f.sub(f.mul(x, window.stride[1]), window.low[1])
         lowest, highest = self._taps_inside(top, step)
         first = f.mul(f.add(f.mul(image, self.height), f.add(top, f.mul(lowest, step))), self.across)
         start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(first, self.channels))
-        weights = f.at(
-            self.bodies.addresses[self.conv.b],
-            "float",
-            f.mul(lowest, window.kernel[1] * self.group * self.channels),
-        )
+        taps = f.mul(lowest, window.kernel[1] * self.group * self.channels)
+        weights = f.at(self.bodies.addresses[self.conv.b], "float", taps)
         rows = f.i64(f.sub(highest, lowest))
         apart = f.i64(f.mul(f.mul(self.across, self.channels), step))
-        low = f.op("i1", f"icmp sge i64 {f.i64(left).name}, 0")
-        high = f.less(f.add(left, self.taps.columns - 1), self.across)
-        whole = f.op("i1", f"and i1 {low.name}, {high.name}")
-
-        def inside() -> None:
-            there = f.at(start, "float", f.mul(left, self.channels))
-            self._call("depthwise", self.taps.inside, there, apart, weights, rows)
-
-        def by_table() -> None:
-            self._fill(start, left, rows, apart)
-            self._call("depthwise_at_edge", self.taps.by_table, self.table, weights, rows)
-
-        f.either(whole, inside, by_table)
         pixel = f.add(f.mul(f.add(f.mul(image, self.down), line), self.along), x)
-        count = f.minimum(self.pixels, f.sub(self.along, x))
-        columns = None if self.channels % PANEL == 0 else self.channels
-        *batch, m0 = self.loops_at(pixel)
-        self.epilogue.emit(RowTile(batch, m0, count, 0, columns), self.sums, self.padded)
+        there = f.at(start, "float", f.mul(self._left_of(x), self.channels))
+        if block.outside is None:
+            self._fill(start, self._left_of(x), rows, apart, self.columns(block.pixels))
+            there = self.table
+        self._call(block, [there, apart, weights, rows, *map(f.i64, self.loops_at(pixel))])
 
-    def _call(self, name: str, define: Callable[[Function], None], *args: Value) -> None:
-        window = self.window
-        kind = "_".join(map(str, (self.group, window.kernel[1], window.stride[1], window.dilation[1])))
-        self.f.call_part(f"{name}_{self.channels}_{self.pixels}_{kind}", define, *args, self.sums)
+    def _call(self, block: Block, given: list[Value]) -> None:
+        """Emit the code of a block in place, or in an exact kernel the call of its part."""
+        f = self.f
+        if not all(isinstance(size, int) for size in self.sizes):
+            _Outputs(f, self, self.bodies, block, self.sums).emit(given)
+            return
+
+        def define(g: Function) -> None:
+            bodies = BodyEmitter(g, self.conv.epilogue, self.conv.buffers, self.sizes, self.n_loop)
+            sums = g.load("ptr", g.at(g.params[2], "i8", RT_SCRATCH), align=8)
+            _Outputs(g, self, bodies, block, sums).emit(g.params[3:])
+
+        f.call_part(block.name, define, *f.params[:3], *given)
 
     def _taps_inside(self, top: Int, step: int) -> tuple[Int, Int]:
         """Return the first tap whose line exists, and the one behind the last; lines are `step` apart."""
@@ -142,9 +218,9 @@ class _Depthwise(OverPixels):
         lowest = reached(0)
         return lowest, f.maximum(reached(self.height), lowest)
 
-    def _fill(self, start: Value, left: Int, rows: Value, apart: Value) -> None:
+    def _fill(self, start: Value, left: Int, rows: Value, apart: Value, columns: int) -> None:
         """Emit the table of where the columns of each line begin: [rows, columns]; zeros outside."""
-        f, columns = self.f, self.taps.columns
+        f = self.f
         with f.loop(0, rows) as row, f.loop(0, columns) as column:
             place = f.add(left, column.index)
             inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.across).name}")
@@ -154,79 +230,90 @@ class _Depthwise(OverPixels):
             f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
 
 
-class _Taps:
-    """The sums of a few pixels of a line over taps: parts, which kernels with the same window share."""
+class _Outputs:
+    """Emits the outputs of a block, sums and epilogue, into one function, the kernel's or a part's.
 
-    def __init__(self, window: Window, channels: int, pixels: int) -> None:
-        self.channels, self.pixels, self.group = channels, pixels, channels // window.groups
-        self.kernel, self.stride, self.dilation = window.kernel[1], window.stride[1], window.dilation[1]
-        self.columns = (pixels - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+    `sums`: scratch for those that a long epilogue takes one after another.
+    """
 
-    def inside(self, g: Function) -> None:
-        """Lines of the image at `start`, `apart` elements from one another."""
-        start, apart, weights, rows, sums = g.params
+    def __init__(self, g: Function, conv: _Depthwise, bodies: BodyEmitter, block: Block, sums: Value) -> None:
+        self.g, self.bodies, self.sums = g, bodies, sums
+        self.pixels, self.outside = block
+        self.columns = conv.columns(self.pixels)
+        self.channels, self.group, self.m_loop = conv.channels, conv.group, conv.m_loop
+        self.kernel, self.stride, self.dilation = (
+            axes[1] for axes in (conv.window.kernel, conv.window.stride, conv.window.dilation)
+        )
 
-        def at(row: Int, column: int, c: Int) -> Value:
-            return g.at(
-                g.at(g.at(start, "float", g.mul(row, apart)), "float", c), "float", column * self.channels
-            )
+    def emit(self, given: Sequence[Value]) -> None:
+        """Emit the code.
 
-        self._define(g, at, weights, rows, sums)
+        `given`: where lines or their table begin, how far they are apart, the weights of the first one, how
+        many there are, and the first output's place in the epilogue's loops.
+        """
+        g, channels = self.g, self.channels
+        has_rest = channels % LANES > 0
+        with g.loop(0, channels, LANES) as c:
+            self._vector(given, c.index, tail_mask(g, g.sub(channels, c.index)) if has_rest else None)
 
-    def by_table(self, g: Function) -> None:
-        """Columns of lines where `table` says."""
-        table, weights, rows, sums = g.params
-
-        def at(row: Int, column: int, c: Int) -> Value:
-            place = g.at(table, "ptr", g.add(g.mul(row, self.columns), column))
-            return g.at(g.load("ptr", place, align=8), "float", c)
-
-        self._define(g, at, weights, rows, sums)
-
-    def _define(
-        self, g: Function, at: Callable[[Int, int, Int], Value], weights: Value, rows: Value, sums: Value
-    ) -> None:
-        whole = self.channels // LANES * LANES
-        with g.loop(0, whole, LANES) as c:
-            self._vector(g, at, weights, rows, sums, c.index, None)
-        if whole < self.channels:
-            self._vector(g, at, weights, rows, sums, whole, tail(g, self.channels - whole))
-
-    def _vector(
-        self,
-        g: Function,
-        at: Callable[[Int, int, Int], Value],
-        weights: Value,
-        rows: Value,
-        sums: Value,
-        c: Int,
-        mask: Value | None,
-    ) -> None:
-        """The sums of LANES channels: taps in their order, one fused multiply-add each."""
-        totals = [Value(VECTOR, "zeroinitializer")] * self.pixels
-        with g.loop(0, rows, carried=totals) as row:
+    def _vector(self, given: Sequence[Value], c: Int, mask: Value | None) -> None:
+        """The outputs of LANES channels: one fused multiply-add for each channel of a group and tap."""
+        g, bodies = self.g, self.bodies
+        start, apart, weights, rows, *batch, m0 = given
+        known = bodies.emit(bodies.hoistable(self.m_loop), Position((*batch, 0, c), mask))
+        with g.loop(0, rows, carried=[Value(VECTOR, "zeroinitializer")] * self.pixels) as row:
             rows_of_tap = self.kernel * self.group * self.channels
             line = g.at(g.at(weights, "float", g.mul(row.index, rows_of_tap)), "float", c)
-            known: dict[int, Value] = {}
-            totals = list(row.carried)
-            for tap, channel in np.ndindex(self.kernel, self.group):
+            totals, column_at = list(row.carried), self._line(start, apart, row.index, c, mask)
+            for channel, tap in np.ndindex(self.group, self.kernel):
                 weight = load(g, g.at(line, "float", (tap * self.group + channel) * self.channels), mask)
                 for pixel in range(self.pixels):
-                    column = pixel * self.stride + tap * self.dilation
-                    if column not in known:
-                        known[column] = load(g, at(row.index, column, c), mask)
-                    left = self._spread(g, known[column], channel)
+                    left = column_at(pixel * self.stride + tap * self.dilation, channel)
                     totals[pixel] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, weight, totals[pixel])
             row.next(*totals)
-        padded = -(-self.channels // LANES) * LANES
-        for pixel, total in enumerate(row.results):
-            g.store(total, g.at(g.at(sums, "float", c), "float", pixel * padded), align=4)
+        ids = [i for i in bodies.ids if i not in known]
 
-    def _spread(self, g: Function, value: Value, channel: int) -> Value:
+        def finish(pixel: Int, total: Value) -> None:
+            bodies.emit(ids, Position((*batch, g.add(m0, pixel), c), mask), known, total)
+
+        if not any(is_dear(bodies.body[i]) for i in ids):
+            for pixel, total in enumerate(row.results):
+                finish(pixel, total)
+            return
+        for pixel, total in enumerate(row.results):
+            g.store(total, g.at(self.sums, "float", pixel * LANES), align=64)
+        with g.loop(0, self.pixels) as p:
+            finish(p.index, g.load(VECTOR, g.at(self.sums, "float", g.mul(p.index, LANES)), align=64))
+
+    def _line(
+        self, start: Value, apart: Value, row: Int, c: Int, mask: Value | None
+    ) -> Callable[[int, int], Value]:
+        """Return what gives LANES channels of a column of line `row`, one of each group spread over it."""
+        g, known = self.g, dict[int, Value]()
+        first = (
+            g.at(g.at(start, "float", g.mul(row, apart)), "float", c) if self.outside is not None else None
+        )
+
+        def loaded(column: int) -> Value:
+            if self.outside is not None and column in self.outside:
+                return Value(VECTOR, "zeroinitializer")
+            if first is not None:
+                return load(g, g.at(first, "float", column * self.channels), mask)
+            place = g.at(start, "ptr", g.add(g.mul(row, self.columns), column))
+            return load(g, g.at(g.load("ptr", place, align=8), "float", c), mask)
+
+        def given(column: int, channel: int) -> Value:
+            if column not in known:
+                known[column] = loaded(column)
+            return self._spread(known[column], channel)
+
+        return given
+
+    def _spread(self, value: Value, channel: int) -> Value:
         """Return channel number `channel` of each group in all of the group's lanes."""
         if self.group == 1:
             return value
         lanes = ", ".join(f"i32 {lane // self.group * self.group + channel}" for lane in range(LANES))
-        return g.op(
+        return self.g.op(
             VECTOR, f"shufflevector {VECTOR} {value.name}, {VECTOR} poison, <{LANES} x i32> <{lanes}>"
         )

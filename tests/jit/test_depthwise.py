@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
@@ -100,6 +102,15 @@ def test_padding_is_zero_whatever_lies_there() -> None:
     spec, dims = conv("3x3"), dims_of("3x3", 3, 3, 5)
     assert dims is not None
     check_padding(spec, dims, arrays, 3)
+
+
+def test_a_long_epilogue_takes_sums_one_after_another() -> None:
+    """As one of few operations does, which takes them from registers."""
+    short = conv("3x3")
+    acc, load, add, store = short.epilogue
+    body = (acc, load, add, s.Instr("erf", "f32", (2,)), dataclasses.replace(store, args=(3,)))
+    spec = dataclasses.replace(short, epilogue=body)
+    check_tiers(spec, [dims for dims in (dims_of("3x3", 2, 5, 15),) if dims], arrays, 3, rtol=2e-6, atol=2e-5)
 
 
 def test_there_is_one_schedule() -> None:
