@@ -393,7 +393,20 @@ class _Matmul:
     def _from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
         """Emit a tile from A's rows at `a` and a weight's panels."""
         finish = self._finish(tile)
-        self.rows.from_panels(self.strides, a, panels, tile.rows, tile.columns, self.sums, finish)
+        is_new = self._is_new(tile.n0)
+        self.rows.from_panels(self.strides, a, panels, tile.rows, tile.columns, self.sums, finish, is_new)
+
+    def _is_new(self, n0: Int) -> Value | bool:
+        """Whether tiles of columns from `n0` on are the first to read their rows of A, a block of several."""
+        f = self.f
+        is_dense = isinstance(self.left, InPlace) and self.left.stride == self.k
+        if not is_dense or self._one_block():
+            return False
+        is_first = True if isinstance(self.n, int) and self.n <= self.width else f.is_less(n0, 1)
+        if isinstance(self.m, int) or isinstance(is_first, bool):
+            return is_first
+        is_much = f.less(self.block, self.m)
+        return f.op("i1", f"and i1 {is_first.name}, {is_much.name}")
 
     def _has_part(self) -> bool:
         """Whether tiles are a part: in an exact kernel of several row tiles, where they are large enough."""

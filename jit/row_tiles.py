@@ -2,9 +2,10 @@
 prefetch.
 
 The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, the panels
-that come next follow in memory, and each row tile prefetches its share of them. Rows of many steps are
-computed in chunks of CHUNK steps, each for all row tiles: what the second-level cache holds is then A's block
-and two chunks of B, not two whole tiles. Sums wait in scratch between chunks, so k still ascends.
+that come next follow in memory, and each row tile prefetches its share of them; where it is the first of many
+to read its rows of A, it prefetches the next row tile's instead. Rows of many steps are computed in chunks of
+CHUNK steps, each for all row tiles: what the second-level cache holds is then A's block and two chunks of B,
+not two whole tiles. Sums wait in scratch between chunks, so k still ascends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .microkernel import (
     each_tile,
     line,
     row_counts,
+    unread,
     unroll,
 )
 
@@ -44,11 +46,16 @@ class Finish:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more)."""
+    """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more).
+
+    `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by side
+    a core foresees no more than the rest of each.
+    """
 
     first: Value
     size: Int
     apart: Int = 0
+    is_new: Value | bool = False
 
 
 def is_chunked(k: Int) -> bool:
@@ -88,13 +95,17 @@ class RowTiles:
         columns: Int | None,
         sums: Value,
         finish: Finish,
+        is_new: Value | bool = False,
     ) -> None:
-        """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile."""
+        """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile.
+
+        `is_new`: whether A's rows lie one behind the other and come from memory.
+        """
         f = self.f
         kernels = MicroKernels(f, "micro", strides, self._used(columns), dtype=self.dtype)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
-            ahead = Ahead(after, f.mul(self.k, self.width))
+            ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new)
             self._each(kernels, a, b, rows, sums, ahead, finish)
             return
         self._clear(rows, sums)
@@ -104,7 +115,7 @@ class RowTiles:
             steps = CHUNK if f.urem(self.k, CHUNK) == 0 else f.minimum(CHUNK, left)
             here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
             following = kernels.unread(f, here, CHUNK * PANEL)
-            first = f.op("ptr", f"select i1 {is_last.name}, ptr {after.name}, ptr {following.name}")
+            first = _either(f, is_last, after, following)
             ahead = Ahead(first, CHUNK * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
             chunk_strides = replace(strides, k=steps)
             adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
@@ -198,7 +209,15 @@ class RowTiles:
 
         def spread(lines: int) -> None:
             assert ahead is not None
-            place = lambda r: self._share(kernels, ahead, b, number, lines, r)  # noqa: E731
+
+            def place(r: int) -> Value:
+                if ahead.is_new is False:
+                    return self._share(kernels, ahead, b, number, lines, r)
+                rows_of_a = unread(f, a, f.mul(kernels.strides.lda, r))
+                if ahead.is_new is True:
+                    return rows_of_a
+                return _either(f, ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines, r))
+
             self._call(kernels, count, a, b, sums, place, lines)
 
         if ahead is None:
@@ -238,10 +257,10 @@ class RowTiles:
         if ahead.apart != 0:
             second = kernels.unread(f, place, f.sub(ahead.apart, ahead.size))
             is_first = f.less(begin, ahead.size)
-            place = f.op("ptr", f"select i1 {is_first.name}, ptr {place.name}, ptr {second.name}")
+            place = _either(f, is_first, place, second)
             end = f.mul(end, 2)
         is_left = f.less(begin, end)
-        return f.op("ptr", f"select i1 {is_left.name}, ptr {place.name}, ptr {b.name}")
+        return _either(f, is_left, place, b)
 
     def _call(
         self,
@@ -265,3 +284,8 @@ class RowTiles:
                 kernels.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)
+
+
+def _either(f: Function, condition: Value, then: Value, otherwise: Value) -> Value:
+    """Return the address `then` where `condition` holds, else `otherwise`."""
+    return f.op("ptr", f"select i1 {condition.name}, ptr {then.name}, ptr {otherwise.name}")
