@@ -136,7 +136,12 @@ def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:
     """Return the value of `dim` with symbols replaced. Raises KeyError for a missing symbol."""
     if isinstance(dim, int):
         return dim
-    return int(dim.subs({s: values[str(s)] for s in dim.free_symbols}))
+    return _evaluate(dim, tuple((name, values[name]) for name in _symbols_of(dim)))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _evaluate(dim: sympy.Expr, values: tuple[tuple[str, int], ...]) -> int:
+    return int(dim.subs({symbol(name): value for name, value in values}))
 
 
 def format_dim(dim: DimExpr) -> str:

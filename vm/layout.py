@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
@@ -64,7 +65,7 @@ class Field:
     type: str
     doc: str
 
-    @property
+    @cached_property
     def length(self) -> int | None:
         """Number of bytes of an array field, None for a number."""
         return int(self.type.partition("[")[2][:-1]) if "[" in self.type else None
@@ -89,12 +90,12 @@ class Record:
     doc: str
     fields: tuple[Field, ...]
 
-    @property
+    @cached_property
     def struct(self) -> struct.Struct:
         """The structure as Python's `struct` packs it."""
         return struct.Struct("<" + "".join(field.code for field in self.fields))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of bytes."""
         return self.struct.size

@@ -149,8 +149,12 @@ def inputs_of(graph: Graph, shape: Sequence[int], seed: int) -> list[Any]:
 
 
 _NUMPY = {dtype: np.dtype(f"{dtype[0]}{int(dtype[1:]) // 8}") for dtype in INTS}
-#: Definitions by mpmath take milliseconds for each element; these are PyTorch's, in f64.
+#: Definitions by mpmath or in Python take up to milliseconds for each element; these are PyTorch's, in f64.
 _QUICK = {
+    "erfinv": torch.special.erfinv,
+    "erfcx": torch.special.erfcx,
+    "ndtri": torch.special.ndtri,
+    "log_ndtr": torch.special.log_ndtr,
     "bessel_j0": torch.special.bessel_j0,
     "bessel_j1": torch.special.bessel_j1,
     "bessel_y0": torch.special.bessel_y0,
@@ -161,12 +165,16 @@ _QUICK = {
     "bessel_k1e": torch.special.scaled_modified_bessel_k1,
     "airy_ai": torch.special.airy_ai,
 }
+#: Of halves they are kept in f32, past whose greatest number a running product stays infinite.
+_SCANS = {"sum": np.add, "prod": np.multiply}
 
 
 def _reference(node: Node, args: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
     """Return the results of a node by its operator's definition."""
     if node.op in _QUICK:
         made = _QUICK[node.op](torch.as_tensor(np.asarray(args[0], np.float64))).numpy().astype(args[0].dtype)
+    elif node.op == "scan" and attrs["function"] in _SCANS and B.dtype_of(node.args[0]) in ("f16", "bf16"):
+        made = _SCANS[attrs["function"]].accumulate(args[0], axis=1)
     else:
         made = OPS[node.op].reference(args, attrs)
     made = [made] if len(node.results) == 1 else made

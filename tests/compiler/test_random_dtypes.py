@@ -6,7 +6,7 @@ import pytest
 
 from .random_check import failures
 
-PARTS, SEEDS = 20, 500
+PARTS, SEEDS = 20, 1000
 
 
 @pytest.mark.parametrize("part", range(PARTS))
