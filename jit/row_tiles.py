@@ -48,8 +48,8 @@ class Finish:
 class Ahead:
     """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more).
 
-    `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by side
-    a core foresees no more than the rest of each.
+    `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by
+    side a core foresees no more than the rest of each.
     """
 
     first: Value
