@@ -143,7 +143,9 @@ class _Matmul:
         if self.has_streams:
             self.sums_bytes = max(self.sums_bytes, self.streams.sums_bytes())
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.packed = f.at(self.sums, "i8", self.sums_bytes)
+        if self.has_copy or spec.prologue or type(spec) is not Matmul:
+            # Not in other kernels: parts of those for other numbers of rows would differ in it.
+            self.packed = f.at(self.sums, "i8", self.sums_bytes)
         if self.has_tiles:
             self._place_planes()
         self.left = self._left(sizes)
