@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import product as combinations
 from typing import Any, cast
 
@@ -27,6 +27,10 @@ from .rules import COMPUTE
 
 #: Windows with more taps are reduced one axis after the other.
 MOST_TAPS = 25
+#: Padded windows of a maximum with at most so many taps, on PLANE axes, are one kernel.
+MOST_PLACES, PLANE = 9, 2
+#: Nodes that may lie between a convolution and a pool which reads its layout.
+MOST_STEPS = 32
 #: Windows longer than this along one axis are rows of a reduction.
 LONGEST_CHAIN = 64
 
@@ -164,7 +168,7 @@ def _max_pool(n: int) -> Callable[..., Value]:
             b, f"max_pool{n}d", x, each_axis(kernel, n), stride, padding, dilation, ceil_mode
         )
         if _is_clamped(windows):
-            return reduce(partial(_clamped_maximum, b), windows, x)
+            return _clamped_maximum(b, x, windows)
         padded = _padded(b, x, windows, lowest(B.dtype_of(x)))
         return _over_windows(b, padded, windows, "maximum", "reduce_max")
 
@@ -173,27 +177,62 @@ def _max_pool(n: int) -> Callable[..., Value]:
 
 
 def _is_clamped(windows: Sequence[Window]) -> bool:
-    """Return True where padded windows of a maximum read the nearest element inside instead, one axis after
-    the other: it is in the window as well, half of which at most is padding, and there is no padded copy."""
+    """Return True where padded windows of a maximum read the nearest element inside instead:
+    it is in the window as well, half of which at most is padding, and there is no padded copy."""
     is_padded = any(window.before != 0 or window.after != 0 for window in windows)
     is_dense = all(window.dilation == 1 for window in windows)
     is_alone = all(B.is_one(window.count) for window in windows)
     return is_padded and is_dense and not is_alone and max(w.size for w in windows) <= MOST_TAPS
 
 
-def _clamped_maximum(b: Builder, x: Value, window: Window) -> Value:
-    """Return the maximum of every window along one axis."""
+def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
+    """Return the maximum of every window: channels last of a few taps at once, else one axis after the
+    other, so that only taps along the last one are no vectors in memory."""
+    is_few = len(windows) == PLANE and product(window.size for window in windows) <= MOST_PLACES
+    if is_few and _follows_conv(x):
+        return _clamped_in_planes(b, x, windows)
+    for window in windows:
+        taps = (b.one("gather", x, place, axis=window.axis) for place in _clamped_places(b, x, window))
+        x = reduce(lambda a, c: b.one("maximum", a, c), taps)
+    return x
+
+
+def _follows_conv(x: Value) -> bool:
+    """Return True where `x` is computed from a convolution's result: it will lie channels last."""
+    for _ in range(MOST_STEPS):
+        node = x.node
+        if node is None or not node.args or node.args[0] is None:
+            return False
+        if node.op == "conv":
+            return True
+        x = node.args[0]
+    return False
+
+
+def _clamped_in_planes(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
+    """The two axes as one, so that a tap is one gather and all of them are one kernel."""
+    *outer, height, width = B.shape_of(x)
+    plane = B.reshape(b, x, [*outer, simplify(height * width)])
+    lines, columns = (_clamped_places(b, x, window) for window in windows)
+    starts = [B.add_axis(b, B.pointwise(b, "mul", line, width), 1) for line in lines]
+    places = (B.pointwise(b, "add", start, column) for start in starts for column in columns)
+    taps = (b.one("gather", plane, place, axis=len(outer)) for place in places)
+    return reduce(lambda a, c: b.one("maximum", a, c), taps)
+
+
+def _clamped_places(b: Builder, x: Value, window: Window) -> list[Value]:
+    """Return where each tap of all windows along one axis reads."""
     starts = line_of(b, window.count, window.stride, -window.before)
     last = simplify(B.shape_of(x)[window.axis] - 1)
-    taps = []
+    places = []
     for offset in range(window.size):
         place = B.pointwise(b, "add", starts, offset)
         if offset < window.before:
             place = B.pointwise(b, "maximum", place, 0)
         if window.after != 0:
             place = B.pointwise(b, "minimum", place, last)
-        taps.append(b.one("gather", x, place, axis=window.axis))
-    return reduce(lambda a, c: b.one("maximum", a, c), taps)
+        places.append(place)
+    return places
 
 
 def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:

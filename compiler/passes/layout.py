@@ -104,11 +104,16 @@ def _below_concat(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def _below_gather(b: Builder, node: Node, axes: Axes) -> Value | None:
+    """The axes of the index lie side by side where the table's axis was."""
     table, index = cast(Sequence[Value], node.args)
-    if len(shape_of(index)) != 1 or _is_sinking(index):
+    rank, axis = len(shape_of(index)), node.attrs["axis"]
+    if _is_sinking(index) or rank == 0:
         return None
-    table = permuted(b, table, _inverse(axes))
-    return B.permute(b, b.one("gather", table, index, axis=axes[node.attrs["axis"]]), axes)
+    place = axes[axis]
+    moved = b.one("gather", permuted(b, table, _inverse(axes)), index, axis=place)
+    groups = [[i] if i < place else [i + rank - 1] for i in axes]
+    groups[axis] = list(range(place, place + rank))
+    return B.permute(b, moved, tuple(i for group in groups for i in group))
 
 
 def _below_expand(b: Builder, node: Node, axes: Axes) -> Value | None:

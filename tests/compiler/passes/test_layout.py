@@ -78,3 +78,11 @@ def test_a_depthwise_one_is_a_kernel_over_two_axes_and_pointwise_over_three() ->
 def test_graphs_without_convolutions_are_left_alone() -> None:
     found = kernels(lambda x: x.permute(0, 3, 1, 2).exp() + 1, 2, 4, 5, 6)
     assert [family for family, _ in found] == ["nest"]
+
+
+def test_a_padded_maximum_behind_a_convolution_is_one_kernel() -> None:
+    """Elsewhere it is one for each axis: only taps along the last one are no vectors in memory."""
+    pool = lambda x: F.max_pool2d(x, 3, 2, 1)  # noqa: E731
+    behind = kernels(lambda x: F.conv2d(pool(conv(x)), W1), 2, 8, 7, 9)
+    assert [family for family, _ in behind] == ["nest", "conv", "nest", "matmul", "nest"]
+    assert [family for family, _ in kernels(pool, 2, 8, 7, 9)] == ["nest", "nest"]
