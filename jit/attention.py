@@ -4,20 +4,22 @@ matrix.
 A tile is one place of the batch loops and a block of query rows. It copies the head's keys, transposed,
 and values into panels in scratch; then for each row tile (at most `Schedule.rows` rows) it computes the
 scores with keys along the lanes, turns them into exp(score - max) in place and multiplies v, all in the
-first- and second-level cache. All three sums have a fixed order: over the head dimension and over keys
-by ascending fused multiply-adds (`microkernel`), the softmax's as `reduce` does. The division by the
-row's sum is a multiplication by its reciprocal, after the sum over keys.
+first- and second-level cache. Where rows are short, a group of row tiles takes each of these steps together:
+the end of one tile's chain of dependent instructions then overlaps the next tile's. All three sums have a
+fixed order: over the head dimension and over keys by ascending fused multiply-adds (`microkernel`), the
+softmax's as `reduce` does. The division by the row's sum is a multiplication by its reciprocal, after the
+sum over keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
-from .affine import affine
+from .affine import Affine, affine
 from .bodies import LANES, BodyEmitter, Position, splat
-from .exponentials import F32 as EXP
+from .exponentials import exp_of_nonpositive
 from .llvm import Function, Int, Value, most
 from .math import apply
 from .microkernel import (
@@ -28,36 +30,25 @@ from .microkernel import (
     Strides,
     default_schedule,
     dispatch,
-    each_tile,
     load,
+    prefetch,
     row_counts,
     store,
     tail,
+    unread,
 )
 from .reduce import Accumulators
 from .spec import Attention, Size
 from .strip import State, strip
 from .tiling import Range
-from .transpose import rotate, transpose
-from .vector import Vec, fma, polynomial, select
+from .transpose import fold, transpose
+from .vector import Vec, select
 
-BLOCK = 224  # query rows of a tile at most: they share one copy of the keys and values
+BLOCK = 420  # query rows of a tile at most: they share one copy of the keys and values
+GROUP_SCORES = 4096  # of a group of row tiles: a third of the first-level cache
+MOST_AHEAD = 16  # keys of the next head that a row tile asks for
+MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 F32 = 4  # bytes
-LOWEST_EXPONENT = -87.0  # e^x of less is taken as 0: 1e-38 of the row's largest weight
-
-
-def exp_of_nonpositive(x: Vec) -> Vec:
-    """e^x for x <= 0: within 1 ulp down to LOWEST_EXPONENT, 0 below it, NaN for NaN.
-
-    Half the instructions of `exponentials.exp`: no result is subnormal or infinite, so 2^n is one shift.
-    """
-    shifter = EXP.shifter + EXP.bias  # the sum's low bits are n + bias
-    shifted = fma(x, EXP.log2e, shifter)
-    n = shifted - shifter
-    r = fma(n, -EXP.ln2[1], fma(n, -EXP.ln2[0], x))
-    power = (shifted.bits() << EXP.mantissa).floats()
-    keep = x.compare("uge", LOWEST_EXPONENT)
-    return select(keep, polynomial(r, EXP.exp) * power, 0.0)
 
 
 def choose_schedule(f: Function, v_dim: Int) -> str:
@@ -77,6 +68,27 @@ def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | Non
                 f"attention kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
             )
     return _Attention(f, spec, sizes, name).emit()
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores, maxima and factors are."""
+
+    number: Int
+    begin: Int
+    rows: Int
+    scores: Value
+    tops: Value
+    factors: Value
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The next tile's keys and values, and how many of them each row tile prefetches."""
+
+    keys: Value
+    values: Value
+    share: Int
 
 
 class _Attention:
@@ -115,25 +127,43 @@ class _Attention:
         self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.vectors + 1)}
         # k_len is passed, also where it is known: so kernels of all lengths share their parts.
         k_len = f.i64(self.k_len)
-        weigh = Strides(self.panel, self.panel, self.panel, k_len, group, a_width=self.panel)
+        self.is_whole = isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
+        ldc = self.out.stride(self.row_loop) if self.is_whole else self.panel
+        weigh = Strides(self.panel, self.panel, ldc, k_len, group, a_width=self.panel)
         self.weigh = MicroKernels(f, "weigh", weigh, self.vectors)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: a row tile of results, factors, maxima, scores, panels of keys and values."""
+        """Lay out scratch: a row tile of results; factors, maxima and scores of a group of them; panels of
+        keys and values."""
         f = self.f
         self.width = f.mul(f.ceildiv(self.k_len, self.panel), self.panel)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
+        self.tile_scores = f.mul(self.width, self.most)
+        self.group = self._group()
         self.results = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         self.factors = f.at(self.results, "float", self.most * self.panel)
-        self.tops = f.at(self.factors, "float", LANES)
-        self.scores = f.at(self.tops, "float", LANES)
-        self.keys = f.at(self.scores, "float", f.mul(self.width, self.most))
+        self.tops = f.at(self.factors, "float", self.most_tiles * LANES)
+        self.scores = f.at(self.tops, "float", self.most_tiles * self.most * LANES)
+        self.keys = f.at(self.scores, "float", f.mul(self.tile_scores, self.group))
         self.values = f.at(self.keys, "float", f.mul(self.width, self.depth))
+
+    @property
+    def most_tiles(self) -> int:
+        """The row tiles of a group at most."""
+        return max(GROUP_SCORES // (self.most * self.panel), 1)
+
+    def _group(self) -> Int:
+        """Return how many row tiles take each step together: as many as have GROUP_SCORES scores."""
+        f = self.f
+        if isinstance(self.tile_scores, int):
+            return max(GROUP_SCORES // max(self.tile_scores, self.most * self.panel), 1)
+        return f.maximum(f.udiv(GROUP_SCORES, f.maximum(self.tile_scores, self.most * self.panel)), 1)
 
     def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
-        fixed = self.most * self.panel + 2 * LANES + self.most * self.panel + self.panel * LANES
+        rows = self.most * self.panel + self.most_tiles * (self.most + 1) * LANES
+        fixed = rows + GROUP_SCORES + self.most * self.panel + self.panel * LANES
         terms = [
             (fixed, ()),
             (self.most + LANES + self.panel, (k_len,)),
@@ -148,11 +178,12 @@ class _Attention:
         f, spec = self.f, self.spec
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, block = self._decode(tile.index)
+            *following, _ = self._decode(f.minimum(f.add(tile.index, 1), f.sub(f.params[4], 1)))
             i0 = f.mul(block, self.block)
             top = most(self.q_len)
             one = top is not None and top <= self.block
             rows = self.q_len if one else f.minimum(self.block, f.sub(self.q_len, i0))
-            self._tile(batch, i0, rows)
+            self._tile(batch, i0, rows, following)
         tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.q_len, self.block)]
         products = tuple((2 * self.block, (spec.k_len, size)) for size in (spec.head_dim, spec.v_dim))
         return Generated(
@@ -173,53 +204,125 @@ class _Attention:
         """Return the numbers of rows that a row tile may have."""
         return row_counts(self.q_len, self.block, self.most)
 
-    def _tile(self, batch: list[Int], i0: Int, rows: Int) -> None:
-        """Emit the work of `rows` query rows from i0."""
+    def _address(self, buffer: int, place: Affine, loops: Sequence[Int]) -> Value:
+        """Return the address of an operand where the outer loops are `loops`."""
         f = self.f
-        outer = dict(enumerate(batch))
-        first = {**outer, self.row_loop: i0}
-        q = f.at(self.bodies.addresses[self.spec.q], "float", self.q.offset(f, first))
-        out = f.at(self.bodies.addresses[self.spec.out], "float", self.out.offset(f, first))
-        keys = f.at(self.bodies.addresses[self.spec.k], "float", self.k.offset(f, outer))
-        values = f.at(self.bodies.addresses[self.spec.v], "float", self.v.offset(f, outer))
-        k_len, step = f.i64(self.k_len), self.key_loop
-        call_part(
-            f, "pack_keys", pack_keys, keys, self.keys, k_len, self.head_dim, self.k.stride(step), self.panel
-        )
-        call_part(
-            f,
-            "pack_values",
-            pack_values,
-            values,
-            self.values,
-            k_len,
-            self.v_dim,
-            self.v.stride(step),
-            self.panel,
+        return f.at(self.bodies.addresses[buffer], "float", place.offset(f, dict(enumerate(loops))))
+
+    def _tile(self, batch: list[Int], i0: Int, rows: Int, following: list[Int]) -> None:
+        """Emit the work of `rows` query rows from i0; `following`: the next tile's batch loops."""
+        f, spec = self.f, self.spec
+        q = self._address(spec.q, self.q, [*batch, i0])
+        out = self._address(spec.out, self.out, [*batch, i0])
+        self._pack(batch)
+        ahead = self._ahead(rows, following)
+
+        def scores(tile: RowTile) -> None:
+            lda = self.q.stride(self.row_loop)
+            left = f.at(q, "float", f.mul(tile.begin, lda))
+            self._read_ahead(tile, ahead)
+            after = unread(f, left, f.mul(tile.rows, lda))
+            prefetch_rows(f, after, Range(0, tile.rows), lda, self.head_dim, 3)
+            dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, left))
+            self._mask(tile, batch, f.add(i0, tile.begin))
+
+        def outputs(tile: RowTile) -> None:
+            ldc = self.out.stride(self.row_loop)
+            there = f.at(out, "float", f.mul(tile.begin, ldc))
+            prefetch_rows(f, there, Range(0, tile.rows), ldc, self.v_dim, 3)
+            self._outputs(tile, there)
+
+        self._row_tiles(rows, (scores, self._exponentiate, outputs))
+
+    def _pack(self, batch: list[Int]) -> None:
+        """Copy the head's keys and values into their panels."""
+        f, spec, step = self.f, self.spec, self.key_loop
+        keys, values = self._address(spec.k, self.k, batch), self._address(spec.v, self.v, batch)
+        k_len = f.i64(self.k_len)
+        key_sizes = (k_len, self.head_dim, self.k.stride(step), self.panel)
+        call_part(f, "pack_keys", pack_keys, keys, self.keys, *key_sizes)
+        value_sizes = (k_len, self.v_dim, self.v.stride(step), self.panel)
+        call_part(f, "pack_values", pack_values, values, self.values, *value_sizes)
+
+    def _row_tiles(self, rows: Int, steps: Sequence[Callable[[RowTile], None]]) -> None:
+        """Emit all steps of the row tiles of `rows` rows, of sizes as even as can be, group by group."""
+        f = self.f
+        if rows == 0:
+            return
+        n = f.ceildiv(rows, self.most)
+        base, extra = f.udiv(rows, n), f.urem(rows, n)
+        with f.loop(0, n, self.group) as group:
+            end = f.minimum(f.add(group.index, self.group), n)
+            for step in steps:
+                with f.loop(group.index, end, nonempty=True) as tile:
+                    begin = f.add(f.mul(tile.index, base), f.minimum(tile.index, extra))
+                    count = base
+                    if extra != 0:
+                        is_larger = f.less(tile.index, extra)
+                        count = f.add(base, f.op("i64", f"zext i1 {is_larger.name} to i64"))
+                    step(self._row_tile(tile.index, begin, count, f.sub(tile.index, group.index)))
+
+    def _row_tile(self, number: Int, begin: Int, rows: Int, place: Int) -> RowTile:
+        """Return the row tile that is number `place` in its group."""
+        f = self.f
+        return RowTile(
+            number,
+            begin,
+            rows,
+            f.at(self.scores, "float", f.mul(place, self.tile_scores)),
+            f.at(self.tops, "float", f.mul(place, self.most * LANES)),
+            f.at(self.factors, "float", f.mul(place, LANES)),
         )
 
-        def row_tile(number: Int, begin: Int, count: Int) -> None:
-            left = f.at(q, "float", f.mul(begin, self.q.stride(self.row_loop)))
-            dispatch(f, count, self._row_counts(), lambda n: self._scores(n, left))
-            self._softmax(batch, f.add(i0, begin), count)
-            self._outputs(f.at(out, "float", f.mul(begin, self.out.stride(self.row_loop))), count)
+    def _ahead(self, rows: Int, following: list[Int]) -> Ahead:
+        """Return what the row tiles of `rows` rows prefetch: nothing where heads have several tiles."""
+        f, spec = self.f, self.spec
+        keys = self._address(spec.k, self.k, following)
+        values = self._address(spec.v, self.v, following)
+        if isinstance(self.q_len, int) and self.q_len > self.block:
+            return Ahead(keys, values, 0)
+        wanted = f.add(f.udiv(f.mul(self.k_len, self.most), f.maximum(rows, 1)), 1)
+        share = f.minimum(wanted, MOST_AHEAD)
+        if not isinstance(self.q_len, int):
+            is_one = f.less(self.q_len, self.block + 1)
+            share = f.op("i64", f"select i1 {is_one.name}, i64 {f.i64(share).name}, i64 0")
+        return Ahead(keys, values, share)
 
-        each_tile(f, rows, self.most, row_tile)
+    def _read_ahead(self, tile: RowTile, ahead: Ahead) -> None:
+        """Prefetch a row tile's share of the next tile's keys and values."""
+        f, step = self.f, self.key_loop
+        if ahead.share == 0:
+            return
+        begin = f.mul(tile.number, ahead.share)
+        count = f.minimum(ahead.share, f.maximum(f.sub(self.k_len, begin), 0))
+        part = Range(begin, count)
+        prefetch_rows(f, ahead.keys, part, self.k.stride(step), self.head_dim, 2)
+        prefetch_rows(f, ahead.values, part, self.v.stride(step), self.v_dim, 2)
 
     # one row tile
-    def _multiply(self, kernels: MicroKernels, rows: int, a: Value, b: Value, c: Value, columns: int) -> None:
-        """c = a @ the first `columns` of the panel b."""
+    def _multiply(
+        self,
+        kernels: MicroKernels,
+        rows: int,
+        a: Value,
+        b: Value,
+        c: Value,
+        columns: int,
+        factors: Value | None = None,
+    ) -> None:
+        """c = a @ the first `columns` of the panel b, times the rows' `factors`."""
         f = self.f
         for first in range(0, columns, LANES * kernels.vectors):
-            kernels.call(rows, a, f.at(b, "float", first), f.at(c, "float", first), b, 0)
+            there = f.at(c, "float", first)
+            kernels.call(rows, a, f.at(b, "float", first), there, b, factors=factors)
 
-    def _scores(self, rows: int, q: Value) -> None:
+    def _scores(self, tile: RowTile, rows: int, q: Value) -> None:
         """scores[i, j] = q[i] . k[j], unscaled; of a last panel only the vectors that have keys."""
         f, most = self.f, self.panel // LANES
 
         def panel(j: Int, vectors: int) -> None:
             keys = f.at(self.keys, "float", f.mul(j, self.depth))
-            scores = f.at(self.scores, "float", f.mul(j, self.most))
+            scores = f.at(tile.scores, "float", f.mul(j, self.most))
             kernels = self.score[min(vectors, self.vectors)]
             self._multiply(kernels, rows, q, keys, scores, vectors * LANES)
 
@@ -236,46 +339,51 @@ class _Attention:
 
         f.either(is_partial, rest, lambda: None)
 
-    def _outputs(self, out: Value, rows: Int) -> None:
+    def _outputs(self, tile: RowTile, out: Value) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns."""
         f = self.f
         with f.loop(0, self.v_dim, self.panel) as panel:
             values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
-            counts = self._row_counts()
-            dispatch(f, rows, counts, lambda n: self._weigh(n, values))
-            vectors = panel_vectors(f, self.v_dim, panel.index, self.panel)
-            with f.loop(0, rows) as r:
-                factor = f.splat(f.load("float", f.at(self.factors, "float", r.index), align=4), LANES)
-                row = f.at(
-                    f.at(out, "float", panel.index), "float", f.mul(r.index, self.out.stride(self.row_loop))
-                )
-                sums = f.at(self.results, "float", f.mul(r.index, self.panel))
-                for first, mask in vectors:
-                    total = f.load(VECTOR, f.at(sums, "float", first), align=4)
-                    store(f, apply(f, "mul", "f32", total, factor), f.at(row, "float", first), mask)
+            columns = f.at(out, "float", panel.index)
+            there = columns if self.is_whole else self.results
+            dispatch(f, tile.rows, self._row_counts(), lambda n: self._weigh(tile, n, values, there))
+            if not self.is_whole:
+                self._store_results(tile, columns, panel.index)
 
-    def _weigh(self, rows: int, values: Value) -> None:
-        self._multiply(self.weigh, rows, self.scores, values, self.results, self.panel)
+    def _store_results(self, tile: RowTile, out: Value, column: Int) -> None:
+        """Copy a row tile's results from scratch to the columns from `column` that `out` has."""
+        f = self.f
+        vectors = panel_vectors(f, self.v_dim, column, self.panel)
+        with f.loop(0, tile.rows) as r:
+            row = f.at(out, "float", f.mul(r.index, self.out.stride(self.row_loop)))
+            sums = f.at(self.results, "float", f.mul(r.index, self.panel))
+            for first, mask in vectors:
+                value = f.load(VECTOR, f.at(sums, "float", first), align=4)
+                store(f, value, f.at(row, "float", first), mask)
+
+    def _weigh(self, tile: RowTile, rows: int, values: Value, out: Value) -> None:
+        self._multiply(self.weigh, rows, tile.scores, values, out, self.panel, tile.factors)
 
     # softmax
-    def _softmax(self, batch: list[Int], i0: Int, rows: Int) -> None:
-        """Turn scores into exp(masked score - row max); keep 1 / their sum in `factors`.
-
-        Every row's maximum first: the rows' chains of dependent instructions then overlap.
-        """
+    def _mask(self, tile: RowTile, batch: list[Int], i0: Int) -> None:
+        """Scale and mask the scores; keep every row's maxima by lane in `tops`."""
         f = self.f
-        with f.loop(0, rows) as r:
-            row = f.at(self.scores, "float", f.mul(r.index, self.panel))
+        with f.loop(0, tile.rows) as r:
+            row = f.at(tile.scores, "float", f.mul(r.index, self.panel))
             top = self._mask_row(row, (*batch, f.add(i0, r.index)))
-            keep_first(f, top, f.at(self.tops, "float", r.index))
-        given = (self.scores, self.tops, self.factors, f.i64(rows), f.i64(self.k_len))
+            f.store(top.value, f.at(tile.tops, "float", f.mul(r.index, LANES)), align=4)
+
+    def _exponentiate(self, tile: RowTile) -> None:
+        """Turn masked scores into exp(score - row max); keep 1 / their sum in `factors`."""
+        f = self.f
+        given = (tile.scores, tile.tops, tile.factors, f.i64(tile.rows), f.i64(self.k_len))
         call_part(f, "exponentiate", exponentiate, *given, self.most, self.panel, self.spec.safe_softmax)
 
     def _score(self, row: Value, j: Int) -> Value:
         return score_at(self.f, row, j, self.most, self.panel)
 
     def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
-        """Scale and mask a row of scores; return the greatest, -inf if all are, in every lane.
+        """Scale and mask a row of scores; return the greatest of each lane, -inf if all are.
 
         A NaN is no maximum: it reaches the result through its weight.
         """
@@ -291,15 +399,10 @@ class _Attention:
             if mask is not None:
                 score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
             f.store(score, self._score(row, j), align=4)
-            top = Vec(f, state[0])
-            return [*state[1:], select(Vec(f, score).gt(top), Vec(f, score), top).value]
+            return [*state[1:], greater(f, score, state[0])]
 
-        maxima = [Vec(f, v) for v in strip(f, Range(0, self.k_len), 2, chunk, [lowest, lowest])]
-        top = select(maxima[0].gt(maxima[1]), maxima[0], maxima[1])
-        for step in (8, 4, 2, 1):
-            other = Vec(f, rotate(f, top.value, step))
-            top = select(other.gt(top), other, top)
-        return top
+        maxima = strip(f, Range(0, self.k_len), 2, chunk, [lowest, lowest])
+        return Vec(f, greater(f, *maxima))
 
 
 # Parts, each compiled once for all lengths --------------------------------------------------------------
@@ -323,9 +426,9 @@ def score_at(f: Function, row: Value, j: Int, most: int, width: int) -> Value:
     return f.at(row, "float", f.add(panel, f.urem(j, width)))
 
 
-def keep_first(f: Function, value: Vec, place: Value) -> None:
-    """Store the first lane."""
-    f.store(f.op("float", f"extractelement {VECTOR} {value.value.name}, i32 0"), place, align=4)
+def greater(f: Function, a: Value, b: Value) -> Value:
+    """Return the greater of each lane; b where a is NaN."""
+    return select(Vec(f, a).gt(Vec(f, b)), Vec(f, a), Vec(f, b)).value
 
 
 def exponentiate(
@@ -341,22 +444,28 @@ def exponentiate(
 ) -> None:
     """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
 
-    `is_safe`: a row that is masked everywhere gets weights 0 and the factor 1.
+    `tops`: at first each row's maxima by lane, at last its sums. `is_safe`: a row that is masked everywhere
+    gets weights 0 and the factor 1.
     """
+    lanes = [f.at(tops, "float", LANES * r) for r in range(most)]
+
+    def folded(combine: Callable[[Value, Value], Value]) -> Vec:
+        return Vec(f, fold(f, [f.load(VECTOR, place, align=4) for place in lanes], combine))
+
+    top = folded(lambda a, b: greater(f, a, b))
+    empty = top.eq(Vec(f, splat(f, "f32", "-inf"))) if is_safe else Vec(f, f.splat(f.less(k_len, 1), LANES))
+    f.store((select(empty, 0.0, top) if is_safe else top).value, factors, align=4)
     with f.loop(0, rows) as r:
         row = f.at(scores, "float", f.mul(r.index, width))
-        top = Vec(f, f.splat(f.load("float", f.at(tops, "float", r.index), align=4), LANES))
-        empty = top.eq(Vec(f, splat(f, "f32", "-inf")))
-        factor = _exponentiate_row(f, row, select(empty, 0.0, top) if is_safe else top, k_len, most, width)
-        if is_safe:
-            factor = select(empty, 1.0, factor)
-        else:
-            factor = select(Vec(f, f.splat(f.less(0, k_len), LANES)), factor, 1.0)
-        keep_first(f, factor, f.at(factors, "float", r.index))
+        one = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
+        total = _exponentiate_row(f, row, one, k_len, most, width)
+        f.store(total, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
+    total = folded(lambda a, b: apply(f, "add", "f32", a, b))
+    f.store(select(empty, 1.0, 1.0 / total).value, factors, align=4)
 
 
-def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Vec:
-    """Replace masked scores by exp(score - top); return 1 / their sum in every lane."""
+def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Value:
+    """Replace masked scores by exp(score - top); return their sum by lane."""
     sums = Accumulators(f, "reduce.sum", "f32")
 
     def chunk(j: Int, mask: Value | None, state: State) -> State:
@@ -365,8 +474,22 @@ def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int
         f.store(weight, place, align=4)
         return sums.add(state, weight, mask)
 
-    end = strip(f, Range(0, k_len), 2, chunk, sums.start)
-    return 1.0 / Vec(f, sums.finish(end, f.ceildiv(k_len, LANES)))
+    chunks = f.ceildiv(k_len, LANES)
+    # Lanes past the end are -inf: their weights are 0.
+    end = strip(f, Range(0, f.mul(chunks, LANES), LANES), 1, chunk, sums.start)
+    return sums.by_lane(end, chunks)
+
+
+def prefetch_rows(f: Function, first: Value, rows: Range, stride: Int, dim: Int, level: int) -> None:
+    """Prefetch `dim` elements of rows `stride` elements apart; they may lie outside the buffer."""
+    with f.loop(rows.begin, rows.end(f)) as r:
+        row = unread(f, first, f.mul(r.index, stride))
+        if isinstance(dim, int) and dim <= MOST_UNROLLED * LANES:
+            for d in range(0, dim, LANES):
+                prefetch(f, unread(f, row, d), level)
+        else:
+            with f.loop(0, dim, LANES) as d:
+                prefetch(f, unread(f, row, d.index), level)
 
 
 def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int, width: int) -> None:

@@ -122,19 +122,32 @@ class MicroKernels:
         self.vectors = vectors
 
     def call(
-        self, rows: int, a: Value, b: Value, c: Value, ahead: Value, lines: int = 0, near: bool = False
+        self,
+        rows: int,
+        a: Value,
+        b: Value,
+        c: Value,
+        ahead: Value,
+        lines: int = 0,
+        near: bool = False,
+        factors: Value | None = None,
     ) -> None:
         """Compute `rows` rows from a, b into c, prefetching from `ahead`.
 
         `lines`: successive cache lines for each trip of `unroll(rows)` steps, into the second-level cache.
-        `near`: instead the rows of B that begin at `ahead`, one a step, into the first.
+        `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
+        rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
-        arguments = [a, b, c, ahead, *self.strides.values()]
-        key = (self.strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near)
-        self.f.call_part(name, lambda part: self._define(part, rows, lines, near), *arguments, key=key)
+        arguments = [a, b, c, ahead, *self.strides.values(), *([] if factors is None else [factors])]
+        key = (self.strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near, factors is None)
 
-    def _define(self, g: Function, rows: int, lines: int, near: bool) -> None:
+        def define(part: Function) -> None:
+            self._define(part, rows, lines, near, None if factors is None else part.params[-1])
+
+        self.f.call_part(name, define, *arguments, key=key)
+
+    def _define(self, g: Function, rows: int, lines: int, near: bool, factors: Value | None) -> None:
         """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
@@ -165,8 +178,16 @@ class MicroKernels:
                         prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
                 k.next(*sums)
             sums = k.results
+        if factors is not None:
+            sums = self._scaled(g, sums, factors)
         for value, place in zip(sums, places, strict=True):
             g.store(value, place, align=4)
+
+    def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
+        """Return each row's sums times its factor."""
+        places = [g.at(factors, "float", r) for r in range(len(sums) // self.vectors)]
+        by_row = [Vec(g, g.splat(g.load("float", place, align=4), LANES)) for place in places]
+        return [(Vec(g, x) * by_row[i // self.vectors]).value for i, x in enumerate(sums)]
 
     def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
         """Prefetch this micro-kernel's part of `steps` rows of B."""

@@ -83,11 +83,15 @@ class Accumulators:
             )
         return [*state[1:], new]
 
+    def by_lane(self, state: Sequence[Value], n_chunks: Int) -> Value:
+        """Return the accumulators' reduction, still one of each lane."""
+        a = self._rotated_back(list(state), n_chunks)
+        return self._combine(self._combine(a[0], a[1]), self._combine(a[2], a[3]))
+
     def finish(self, state: Sequence[Value], n_chunks: Int) -> Value:
         """Return the reduction of the row, in every lane."""
         f = self.f
-        a = self._rotated_back(list(state), n_chunks)
-        total = self._combine(self._combine(a[0], a[1]), self._combine(a[2], a[3]))
+        total = self.by_lane(state, n_chunks)
         lanes = LANES
         while lanes > 1:
             half = lanes // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .bodies import LANES
 from .dtypes import vector
@@ -46,6 +46,22 @@ def _interleaved(f: Function, rows: Sequence[Value]) -> list[Value]:
 def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int]) -> Value:
     lanes = ", ".join(f"i32 {pick}" for pick in picks)
     return f.op(a.type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{LANES} x i32> <{lanes}>")
+
+
+def fold(f: Function, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Return the vector whose lane r is the reduction of the lanes of rows[r]; there are at most LANES rows.
+
+    Lanes combine by halves (l and l + 8, then + 4, + 2, + 1), those of two vectors at once.
+    """
+    block, width = list(rows), LANES
+    while width > 1:
+        half = width // 2
+        lower = [lane // half * width + lane % half for lane in range(LANES)]
+        upper = [lane + half for lane in lower]
+        pairs = [(block[i], block[min(i + 1, len(block) - 1)]) for i in range(0, len(block), 2)]
+        block = [combine(_shuffle(f, a, b, lower), _shuffle(f, a, b, upper)) for a, b in pairs]
+        width = half
+    return block[0]
 
 
 def rotate(f: Function, value: Value, step: int) -> Value:

@@ -185,13 +185,19 @@ class Vec:
         """Nearest integer, ties to even."""
         return self.intrinsic("roundeven")
 
+    def from_nearest(self) -> Vec:
+        """Self - rint(self), which is exact; only where `can_scale`."""
+        name, nearest, mask = "llvm.x86.avx512.mask.reduce.ps.512", Value("i32", "8"), Value("i16", "-1")
+        x, rounding = self.value, Value("i32", "4")
+        return Vec(self.f, self.f.call(x.type, name, x, nearest, self.like(0.0).value, mask, rounding))
+
     def sqrt(self) -> Vec:
         """Square root, correctly rounded."""
         return self.intrinsic("sqrt")
 
     @property
     def can_scale(self) -> bool:
-        """Whether `scale` is an instruction: floats that fill a register of AVX-512."""
+        """Whether `scale` and `from_nearest` are instructions: floats that fill a register of AVX-512."""
         return self.element == "float" and self.f.register_bytes == AVX512_BYTES and self.lanes == 16
 
     def scale(self, n: Vec) -> Vec:

@@ -143,17 +143,36 @@ def test_a_nan_score_makes_its_row_nan_and_no_other() -> None:
     assert np.isnan(buffers[3][0, 2]).all() and np.isfinite(np.delete(buffers[3], 2, axis=1)).all()
 
 
-@pytest.mark.parametrize("dims", [None, (1, 2, 300, 40)])
+@pytest.mark.parametrize("dims", [None, (2, 1, 40, 40)])
+def test_a_row_that_sees_one_key_is_its_value(dims: tuple[int, ...] | None) -> None:
+    buffers = arrays((2, 1, 40, 40), 8, 64, "causal")
+    Kernel(compile_kernel(attention(8, 64, "causal"), dims)).run(buffers, (2, 1, 40, 40))
+    assert np.array_equal(buffers[3][:, 0], buffers[2][:, 0])
+
+
+def test_weights_of_scores_far_below_the_greatest_are_zero() -> None:
+    buffers = arrays((1, 1, 4, 20), 1, 16, "bias")
+    buffers[4][0, :, 1:] -= np.array([80.0, 95.0, 200.0, 1e30], np.float32)[:, None]
+    buffers[4][0, :, 0] = 0
+    buffers[0][...] = 0
+    buffers[2][0, 1:] = 1e38
+    Kernel(compile_kernel(attention(1, 16, "bias"), None)).run(buffers, (1, 1, 4, 20))
+    far = np.exp(buffers[4][0, 0, 1:].astype(np.float64)).sum() * 1e38
+    np.testing.assert_allclose(buffers[3][0, 0, 0], buffers[2][0, 0, 0] + far, rtol=2e-5)
+    assert np.array_equal(buffers[3][0, 1:, 0], np.broadcast_to(buffers[2][0, 0, 0], (3, 16)))
+
+
+@pytest.mark.parametrize("dims", [None, (1, 2, 500, 40)])
 def test_every_split_of_the_tiles_gives_the_same_bits(dims: tuple[int, ...] | None) -> None:
     kernel = Kernel(compile_kernel(attention(32, 32, "causal"), dims))
-    buffers = arrays((1, 2, 300, 40), 32, 32, "causal")
-    kernel.run(buffers, (1, 2, 300, 40))
+    buffers = arrays((1, 2, 500, 40), 32, 32, "causal")
+    kernel.run(buffers, (1, 2, 500, 40))
     whole = buffers[3].copy()
-    n = kernel.n_tiles((1, 2, 300, 40))
+    n = kernel.n_tiles((1, 2, 500, 40))
     assert n >= 4
     for ranges in ([(t, t + 1) for t in reversed(range(n))], [(n // 2, n), (0, n // 2)]):
         buffers[3][...] = np.nan
-        kernel.run(buffers, (1, 2, 300, 40), ranges)
+        kernel.run(buffers, (1, 2, 500, 40), ranges)
         assert np.array_equal(whole, buffers[3])
 
 
