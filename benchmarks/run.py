@@ -26,6 +26,7 @@ SECTIONS = {
     "classifiers": "Image classifiers (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",
+    "matmuls": "Products with a constant weight (one core, all in one run)",
     "small": "Small work (one core, all in one run)",
     "calls": "What a call costs (one core)",
     "memory": "Resident memory (each in a process of its own)",

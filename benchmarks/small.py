@@ -42,15 +42,18 @@ class Chain(torch.nn.Module):
         return x
 
 
-def in_rounds(runs: dict[str, Run]) -> dict[str, list[float]]:
+def in_rounds(runs: dict[str, Run], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """Return the seconds of a call, by round, of each contestant in turn: as many calls as take SECONDS."""
     repeats = {}
     for name, run in runs.items():
-        for _ in range(20):
+        run()
+        calls = range(1 if seconds(run) > SECONDS else 20)
+        for _ in calls:
             run()
-        repeats[name] = max(1, int(SECONDS / 20 / seconds(lambda run=run: [run() for _ in range(20)]) * 400))
+        took = seconds(lambda run=run, calls=calls: [run() for _ in calls])
+        repeats[name] = max(1, int(SECONDS * len(calls) / took))
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, run in runs.items():
             calls = range(repeats[name])
             times[name].append(seconds(lambda run=run, calls=calls: [run() for _ in calls]) / len(calls))
