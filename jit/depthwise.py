@@ -19,13 +19,13 @@ import numpy as np
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .llvm import Function, Int, Value
-from .microkernel import SCHEDULES, VECTOR, load
+from .microkernel import SCHEDULES, VECTOR, default_schedule, load
 from .pixels import AXES, OverPixels, flat, two
 from .rows import is_dear
 from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
-LEAST_PIXELS, MOST_PIXELS = 5, 8
+MOST_PIXELS = 8  # at a time; half as many where vector registers are short of room
 LINES = 4  # of outputs in a tile
 MOST_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
@@ -51,11 +51,12 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     return _Depthwise(f, spec, sizes).emit(NAME)
 
 
-def _pixels(along: Int) -> int:
+def _pixels(f: Function, along: Int) -> int:
     """Return how many outputs of a line of `along` are done at a time: those that leave the least rest."""
+    most = MOST_PIXELS if default_schedule(f) == "14x32" else MOST_PIXELS // 2
     if not isinstance(along, int):
-        return PIXELS
-    return min(range(MOST_PIXELS, LEAST_PIXELS - 1, -1), key=lambda n: along % n)
+        return min(most, PIXELS)
+    return min(range(most, most // 2, -1), key=lambda n: along % n)
 
 
 class Block(NamedTuple):
@@ -86,7 +87,7 @@ class _Depthwise(OverPixels):
         self.height, self.across = two(extent)
         self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
         self.window = flat(spec.window)
-        self.pixels = _pixels(self.along)
+        self.pixels = _pixels(f, self.along)
         self.group = channels // spec.window.groups
         self.edges = self._edges()
         self.zeros = f.at(self.sums, "float", MOST_PIXELS * LANES)
