@@ -222,14 +222,14 @@ class _Attention:
             left = f.at(q, "float", f.mul(tile.begin, lda))
             self._read_ahead(tile, ahead)
             after = unread(f, left, f.mul(tile.rows, lda))
-            prefetch_rows(f, after, Range(0, tile.rows), lda, self.head_dim, 3)
+            prefetch_rows(f, after, tile.rows, lda, self.head_dim, 3)
             dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, left))
             self._mask(tile, batch, f.add(i0, tile.begin))
 
         def outputs(tile: RowTile) -> None:
             ldc = self.out.stride(self.row_loop)
             there = f.at(out, "float", f.mul(tile.begin, ldc))
-            prefetch_rows(f, there, Range(0, tile.rows), ldc, self.v_dim, 3)
+            prefetch_rows(f, there, tile.rows, ldc, self.v_dim, 3)
             self._outputs(tile, there)
 
         self._row_tiles(rows, (scores, self._exponentiate, outputs))
@@ -294,10 +294,13 @@ class _Attention:
         if ahead.share == 0:
             return
         begin = f.mul(tile.number, ahead.share)
-        count = f.minimum(ahead.share, f.maximum(f.sub(self.k_len, begin), 0))
-        part = Range(begin, count)
-        prefetch_rows(f, ahead.keys, part, self.k.stride(step), self.head_dim, 2)
-        prefetch_rows(f, ahead.values, part, self.v.stride(step), self.v_dim, 2)
+        count = f.minimum(ahead.share, f.sub(self.k_len, begin))
+        for first, place, dim in (
+            (ahead.keys, self.k, self.head_dim),
+            (ahead.values, self.v, self.v_dim),
+        ):
+            stride = place.stride(step)
+            prefetch_rows(f, unread(f, first, f.mul(begin, stride)), count, stride, dim, 2)
 
     # one row tile
     def _multiply(
@@ -480,9 +483,14 @@ def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int
     return sums.by_lane(end, chunks)
 
 
-def prefetch_rows(f: Function, first: Value, rows: Range, stride: Int, dim: Int, level: int) -> None:
+def prefetch_rows(f: Function, first: Value, rows: Int, stride: Int, dim: Int, level: int) -> None:
     """Prefetch `dim` elements of rows `stride` elements apart; they may lie outside the buffer."""
-    with f.loop(rows.begin, rows.end(f)) as r:
+    name = f"prefetch_{dim if isinstance(dim, int) else 'rows'}_{level}"
+    call_part(f, name, _prefetch_rows, first, f.i64(rows), f.i64(stride), dim, level)
+
+
+def _prefetch_rows(f: Function, first: Value, rows: Value, stride: Value, dim: Int, level: int) -> None:
+    with f.loop(0, rows) as r:
         row = unread(f, first, f.mul(r.index, stride))
         if isinstance(dim, int) and dim <= MOST_UNROLLED * LANES:
             for d in range(0, dim, LANES):

@@ -21,7 +21,7 @@ from .vector import Vec
 VECTOR = vector("float", LANES)
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 LINE_BYTES = 64  # of a cache line
-FEW_ROWS = 8  # a tile of no more rows is short of work for a step of k: it unrolls more
+FEW_ROWS = 8  # a tile of no more rows of a panel is short of work for a step of k: it unrolls more
 UNROLL_FEW, UNROLL_MANY = 4, 2  # steps of k in one trip
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
@@ -134,7 +134,7 @@ class MicroKernels:
     ) -> None:
         """Compute `rows` rows from a, b into c, prefetching from `ahead`.
 
-        `lines`: successive cache lines for each trip of `unroll(rows)` steps, into the second-level cache.
+        `lines`: successive cache lines for each trip of `unroll` steps, into the second-level cache.
         `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
@@ -151,7 +151,7 @@ class MicroKernels:
         """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
-        steps_of_trip = unroll(rows)
+        steps_of_trip = unroll(rows) if near else unroll(rows, self.vectors)
         whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
         places = [
             g.at(row, "float", LANES * v)
@@ -222,9 +222,10 @@ def line(dtype: str) -> int:
     return LINE_BYTES // DTYPES[dtype].bytes
 
 
-def unroll(rows: int) -> int:
-    """Return the steps of k in one trip of a micro-kernel's loop."""
-    return UNROLL_FEW if rows <= FEW_ROWS else UNROLL_MANY
+def unroll(rows: int, vectors: int = PANEL // LANES) -> int:
+    """Return the steps of k in one trip of a micro-kernel's loop; of one that reads `near`, whatever its
+    vectors."""
+    return UNROLL_FEW if rows * vectors <= FEW_ROWS * PANEL // LANES else UNROLL_MANY
 
 
 def unread(f: Function, base: Value, index: Int, element: str = "float") -> Value:

@@ -32,7 +32,7 @@ from .microkernel import (
 
 CHUNK = 384  # steps of k; longer sums by half or more are split
 NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
+SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class RowTiles:
 
     def _lines(self, n: int) -> int:
         """Return the cache lines that each trip of `n` row tiles prefetches, to ask for all of `ahead`."""
-        wanted = self.width // line(self.dtype) * unroll(self.most)
+        wanted = self.width // line(self.dtype) * unroll(self.most, self.vectors)
         return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
 
     def _share(
@@ -250,7 +250,7 @@ class RowTiles:
         """
         f = self.f
         steps = CHUNK if is_chunked(self.k) else self.k
-        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows)), lines * kernels.line))
+        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows, kernels.vectors)), lines * kernels.line))
         if begin == 0:
             return ahead.first
         place, end = kernels.unread(f, ahead.first, begin), ahead.size
