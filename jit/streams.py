@@ -17,7 +17,7 @@ from .microkernel import PANEL, VECTOR, MicroKernels, Schedule, Strides, dispatc
 
 STREAMS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
-NEAR_BYTES = 4096  # of a panel that are asked for ahead
+NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MOST_ROWS = 8  # with more, arithmetic hides the waiting as well
 MOST_RUN_TIME_ROWS = 4  # of a kernel whose rows are known only at run time: each number is code of its own
