@@ -8,12 +8,13 @@ noise, so that a result's tolerance is its own sensitivity. What jumps takes onl
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import sympy
 import torch
+from scipy import special
 from shapevm.compiler.dims import evaluate
 from shapevm.compiler.errors import DtypeError, ShapeError, UnsupportedOp
 from shapevm.compiler.ir import Builder, Graph, Node, SymbolInfo, Value, erase
@@ -42,6 +43,7 @@ N_OTHERS = 4
 N_NOISES = 3
 NOISE = 2.0**-22
 SUMS = 8  # how much coarser sums of many are
+MANY = 512  # products in a sum, from which on it gets coarser with their number
 #: How far from its result an operator may be, as a part of its argument: it takes 1 less almost 1.
 CANCELS = {"gelu": 2.0**-24}
 GREATEST = {
@@ -149,21 +151,33 @@ def inputs_of(graph: Graph, shape: Sequence[int], seed: int) -> list[Any]:
 
 
 _NUMPY = {dtype: np.dtype(f"{dtype[0]}{int(dtype[1:]) // 8}") for dtype in INTS}
-#: Definitions by mpmath or in Python take up to milliseconds for each element; these are PyTorch's, in f64.
-_QUICK = {
-    "erfinv": torch.special.erfinv,
-    "erfcx": torch.special.erfcx,
-    "ndtri": torch.special.ndtri,
-    "log_ndtr": torch.special.log_ndtr,
-    "bessel_j0": torch.special.bessel_j0,
-    "bessel_j1": torch.special.bessel_j1,
-    "bessel_y0": torch.special.bessel_y0,
-    "bessel_y1": torch.special.bessel_y1,
-    "bessel_k0": torch.special.modified_bessel_k0,
-    "bessel_k1": torch.special.modified_bessel_k1,
-    "bessel_k0e": torch.special.scaled_modified_bessel_k0,
-    "bessel_k1e": torch.special.scaled_modified_bessel_k1,
-    "airy_ai": torch.special.airy_ai,
+
+
+def _wave(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function in f64 that is NaN at infinities."""
+    return lambda x: np.where(np.isinf(x), np.nan, function(x))
+
+
+def _by_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+    return lambda x: function(torch.as_tensor(x)).numpy()
+
+
+#: Definitions by mpmath or in Python take up to milliseconds for each element; these functions of f64 do not.
+#: PyTorch's own J, Y and Ai are good to seven digits only.
+_QUICK: dict[str, Callable[[Any], Any]] = {
+    "erfinv": _by_torch(torch.special.erfinv),
+    "erfcx": _by_torch(torch.special.erfcx),
+    "ndtri": _by_torch(torch.special.ndtri),
+    "log_ndtr": _by_torch(torch.special.log_ndtr),
+    "bessel_j0": _wave(special.j0),
+    "bessel_j1": _wave(special.j1),
+    "bessel_y0": _wave(special.y0),
+    "bessel_y1": _wave(special.y1),
+    "bessel_k0": _by_torch(torch.special.modified_bessel_k0),
+    "bessel_k1": _by_torch(torch.special.modified_bessel_k1),
+    "bessel_k0e": _by_torch(torch.special.scaled_modified_bessel_k0),
+    "bessel_k1e": _by_torch(torch.special.scaled_modified_bessel_k1),
+    "airy_ai": _wave(lambda x: special.airy(x)[0]),
 }
 #: Of halves they are kept in f32, past whose greatest number a running product stays infinite.
 _SCANS = {"sum": np.add, "prod": np.multiply}
@@ -172,7 +186,7 @@ _SCANS = {"sum": np.add, "prod": np.multiply}
 def _reference(node: Node, args: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
     """Return the results of a node by its operator's definition."""
     if node.op in _QUICK:
-        made = _QUICK[node.op](torch.as_tensor(np.asarray(args[0], np.float64))).numpy().astype(args[0].dtype)
+        made = _QUICK[node.op](np.asarray(args[0], np.float64)).astype(args[0].dtype)
     elif node.op == "scan" and attrs["function"] in _SCANS and B.dtype_of(node.args[0]) in ("f16", "bf16"):
         made = _SCANS[attrs["function"]].accumulate(args[0], axis=1)
     else:
@@ -216,26 +230,40 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
             if not is_rough and not any(x in found for x in node.args):
                 continue
             args = [None if x is None else found[x] if x in found else values[x] for x in node.args]
-            is_sum = OPS[node.op].kind != "pointwise"  # it adds up, or rounds on the way
-            if is_rough and is_sum:
-                args = [_off(arg, x, noise, is_sum) for arg, x in zip(args, node.args, strict=True)]
+            coarse = _coarseness(node, args)
+            if is_rough and coarse > 1:
+                args = [_off(arg, x, noise, coarse) for arg, x in zip(args, node.args, strict=True)]
             for result, value in zip(node.results, _reference(node, args, attrs), strict=True):
-                found[result] = _off(value, result, noise, is_sum) if is_rough else value
+                found[result] = _off(value, result, noise, coarse) if is_rough else value
                 if node.op in CANCELS:
                     found[result] = found[result] + CANCELS[node.op] * np.abs(args[0])
     return found
 
 
-def _off(value: Any, of: Value | None, noise: np.random.Generator, is_sum: bool) -> Any:
-    """Return what floats may be where they are rounded."""
+def _coarseness(node: Node, args: Sequence[Any]) -> float:
+    """Return how much coarser than rounding a node is: it adds up, or rounds on the way. Products are added
+    up one after the other."""
+    if OPS[node.op].kind == "pointwise":
+        return 1
+    of, axis = _ADDED_UP.get(node.op, (0, None))
+    return SUMS * (1 if axis is None else max(1, args[of].shape[axis] / MANY))
+
+
+#: (argument, axis) whose elements are the products of a sum.
+_ADDED_UP = {"matmul": (0, -1), "linear": (0, -1), "conv": (1, 0), "attention": (1, -2)}
+
+
+def _off(value: Any, of: Value | None, noise: np.random.Generator, coarse: float) -> Any:
+    """Return what floats may be where they are rounded: none of them is what it was."""
     if of is None or not _is_float(of):
         return value
-    return (value * (1 + _scale(of, is_sum) * noise.standard_normal(value.shape))).astype(value.dtype)
+    amount = noise.uniform(0.5, 1.5, value.shape) * noise.choice((-1, 1), value.shape)
+    return (value * (1 + _scale(of, coarse) * amount)).astype(value.dtype)
 
 
-def _scale(of: Value, is_sum: bool = False) -> float:
+def _scale(of: Value, coarse: float = 1) -> float:
     """Return how much rounding floats takes, relative to them."""
-    return {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), SUMS * NOISE if is_sum else NOISE)
+    return {"f16": 2.0**-10, "bf16": 2.0**-7}.get(B.dtype_of(of), coarse * NOISE)
 
 
 def expected(graph: Graph, shape: Sequence[int], seed: int) -> list[tuple[Any, Any]]:
