@@ -124,13 +124,18 @@ class _Depthwise(OverPixels):
             with f.loop(begin, behind, block.pixels) as x, f.loop(first, end) as line:
                 self._outputs(image, line.index, x.index, block)
 
-        if self.edges is not None:
-            begin, behind = self._inside()
-            if begin < behind:
-                blocks(begin, behind, Block(self.pixels))
-            for x, block in self.edges:
-                blocks(x, x + block.pixels, block)
+        if self.edges is None:
+            self._by_table(blocks)
             return
+        begin, behind = self._inside()
+        if begin < behind:
+            blocks(begin, behind, Block(self.pixels))
+        for place, block in self.edges:
+            blocks(place, place + block.pixels, block)
+
+    def _by_table(self, blocks: Callable[[Int, Int, Block], None]) -> None:
+        """Emit `blocks` of any line, by a table where they see padding; single outputs where it ends."""
+        f = self.f
         whole = f.mul(f.udiv(self.along, self.pixels), self.pixels)
         with f.loop(0, whole, self.pixels) as x:
             left = self._left_of(x.index)
