@@ -41,6 +41,7 @@ def _infer_linear(types: Types, attrs: Attrs) -> Sequence[Type]:
     x, weight = tensor("linear", types, 0), tensor("linear", types, 1)
     bias = tensor("linear", types, 2) if len(types) > 2 and types[2] is not None else None
     dtype = same_dtype("linear", [x, weight, *([bias] if bias else [])])
+    check_dtype("linear", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
     if x.rank < 1 or weight.rank != 2 or not equal(x.shape[-1], weight.shape[1]):
         raise ShapeError(
             f"linear: input {show(x.shape)} and weight {show(weight.shape)} must be [.., K] and [N, K]"
@@ -128,6 +129,10 @@ OPS: tuple[Op, ...] = (
             (
                 Sample(("f32[2, 4]", "f32[3, 5]", ""), {}),
                 "linear: input [2, 4] and weight [3, 5] must be [.., K] and [N, K]",
+            ),
+            (
+                Sample(("bool[2, 5]", "bool[3, 5]", ""), {}),
+                "linear: the dtype is bool; it takes bf16, f16, f32, f64, i16, i32, i64, i8, u8",
             ),
         ),
     ),
