@@ -36,21 +36,23 @@ def strip(f: Function, part: Range, unroll: int, chunk: Chunk, state: Sequence[V
     return _tail(f, after_whole, part, f.sub(part.count, whole), chunk, values)
 
 
-def each(f: Function, parts: Sequence[Range], inner: Callable[[tuple[Int, ...]], None]) -> None:
-    """Run `inner` at each place in `parts`, as nested loops."""
+def each(
+    f: Function, parts: Sequence[Range], inner: Callable[[tuple[Int, ...]], None], outer: tuple[Int, ...] = ()
+) -> None:
+    """Run `inner` at each place in `parts`, as nested loops inside those at `outer`.
 
-    def nest(outer: tuple[Int, ...]) -> None:
-        if len(outer) == len(parts):
-            inner(outer)
-            return
-        part = parts[len(outer)]
-        if part.count == 1:
-            nest((*outer, part.begin))
-            return
-        with f.loop(part.begin, part.end(f)) as loop:
-            nest((*outer, loop.index))
-
-    nest(())
+    No function here refers to itself: such a cycle would keep a kernel's whole emission until the garbage
+    collector comes by.
+    """
+    if not parts:
+        inner(outer)
+        return
+    part, *rest = parts
+    if part.count == 1:
+        each(f, rest, inner, (*outer, part.begin))
+        return
+    with f.loop(part.begin, part.end(f)) as loop:
+        each(f, rest, inner, (*outer, loop.index))
 
 
 def rounded_down(f: Function, part: Range, step: int) -> Int:

@@ -1,5 +1,6 @@
 """compile_kernel: one path to code objects; what it refuses; that it leaks nothing."""
 
+import gc
 import threading
 
 import numpy as np
@@ -162,3 +163,16 @@ def test_an_exact_kernel_refuses_other_sizes():
 
 def test_the_host_runs_its_target():
     assert host_target() in TARGETS and find_target(host_target()).needs
+
+
+@pytest.mark.parametrize("spec", [bias_add(), layer_norm(), attention(64, 64)], ids=lambda spec: spec.family)
+def test_what_a_compilation_used_is_freed_at_once(spec):
+    """No cycles, which would stay until the garbage collector's last generation is due."""
+    compile_kernel(spec, None)
+    gc.collect()
+    gc.disable()
+    try:
+        compile_kernel(spec, None)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
