@@ -32,7 +32,7 @@ from .microkernel import (
 
 CHUNK = 384  # steps of k; longer sums by half or more are split
 NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
+SPREAD = (1, 2)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
 
 @dataclass(frozen=True)
