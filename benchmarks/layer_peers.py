@@ -15,6 +15,7 @@ import numpy as np
 from measure import Run, seconds
 from peers import is_installed
 
+CALLS = 3  # a round
 Layer = tuple[int, ...]  # as `convolutions.LAYERS`
 Contestant = tuple[Run, Callable[[], list[float]]]  # a call, and the seconds of all calls so far
 
@@ -86,7 +87,10 @@ def measure_peers(layer: Layer, own: dict[str, Run], rounds: int) -> dict[str, f
     """Return the median seconds of each of `own`, kernels that are timed from outside, and of each installed
     runtime, in turn.
 
-    Everybody runs twice a round, and the second counts: its own data are in the caches then.
+    Everybody runs CALLS times a round, and the last counts: its own data are in the caches then. Two are not
+    enough: the third-level cache of some machines takes in only what came back to the second, so an image
+    that nobody writes came from memory still (96 channels at 56x56: 337, 222, 146 us), while other runtimes
+    bring theirs into their own order just before.
     """
     side, c, *_ = layer
     image = np.random.default_rng(0).standard_normal((1, c, side, side)).astype(np.float32)
@@ -99,9 +103,9 @@ def measure_peers(layer: Layer, own: dict[str, Run], rounds: int) -> dict[str, f
         peers = {name: RUNTIMES[name](path, image) for name in installed}
         for _ in range(rounds):
             for name, run in own.items():
-                found[name] += [seconds(run), seconds(run)]
+                found[name] += [seconds(run) for _ in range(CALLS)]
             for call, _ in peers.values():
-                call()
-                call()
+                for _ in range(CALLS):
+                    call()
         found |= {name: profile() for name, (_, profile) in peers.items()}
-    return {name: float(np.median(values[1::2])) for name, values in found.items()}
+    return {name: float(np.median(values[CALLS - 1 :: CALLS])) for name, values in found.items()}
