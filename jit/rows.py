@@ -27,6 +27,8 @@ from .tiling import Range
 # cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
 SHORT_PASS = 6
 LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
+SHORT_ROW = 8 * 1024
+FIRST_CACHE = 48 * 1024  # bytes of the first-level cache
 Values = dict[int, Value]  # instruction ids -> their values in one vector of lanes
 
 
@@ -126,17 +128,24 @@ class Passes(ABC):
 
     def emit_passes(self, places: Sequence[Position]) -> None:
         """Emit all passes for the vectors of lanes at `places`, where the row loop is 0."""
-        emit = self.bodies.emit
-        given = [emit(self.hoisted, at) for at in places]
-        done = set(self.hoisted)
+        given = self.start(places)
         for n, p in enumerate(self.passes):
-            given = [{**old, **new} for old, new in zip(given, self.run(p, places, given), strict=True)]
-            fixed = [i for i in self.bodies.ids if self._is_row_value(i, n + 1) and i not in done]
-            given = [emit(fixed, at, values) for at, values in zip(places, given, strict=True)]
-            done |= {*fixed, *p.reduces}
+            given = self.known_after(n, places, given, self.run(p, places, given))
         stores = [i for i, instr in enumerate(self.body) if instr.op == "store" and not self.varying[i]]
         for at, values in zip(places, given, strict=True):
-            emit(stores, at, values)
+            self.bodies.emit(stores, at, values)
+
+    def start(self, places: Sequence[Position]) -> list[Values]:
+        """Return what is known before the first pass."""
+        return [self.bodies.emit(self.hoisted, at) for at in places]
+
+    def known_after(
+        self, n: int, places: Sequence[Position], given: Sequence[Values], results: Sequence[Values]
+    ) -> list[Values]:
+        """Return what is known after pass number n, which had these `results`."""
+        given = [{**old, **new} for old, new in zip(given, results, strict=True)]
+        fixed = [i for i in self.bodies.ids if self._is_row_value(i, n + 1) and i not in given[0]]
+        return [self.bodies.emit(fixed, at, values) for at, values in zip(places, given, strict=True)]
 
     def _is_row_value(self, i: int, level: int) -> bool:
         """Whether instruction i is fixed in a row, and known after `level` passes."""
@@ -164,58 +173,128 @@ class Passes(ABC):
         }
 
 
+@dataclass(frozen=True)
+class Running:
+    """A pass at a row, from what is known, and from which element of scratch its row's values are kept."""
+
+    work: Pass
+    outer: tuple[Int, ...]
+    given: Values
+    kept_at: Int = 0
+
+
 class Rows(Passes):
-    """The passes over rows that lie along memory: lanes are neighbours in the row."""
+    """The passes over rows that lie along memory: lanes are neighbours in the row.
+
+    Rows whose results are stored past the caches are stored one row late, in the pass before the last of the
+    next row: so memory writes while others compute, not in a pass of its own.
+    """
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
         self.accumulators = {i: Accumulators(f, self.body[i].op, self.body[i].dtype) for i in self.reductions}
-        self._place_kept(loops.domain[self.row], 1)
         stores = [self.body[i] for i in self.passes[-1].stores]
         self.streams, self.is_streaming = streams(f, loops, bodies, stores), False
+        self.is_late = self.streams is not False and self._can_be_late()
+        self._place_kept(loops.domain[self.row], 2 if self.is_late else 1)
+
+    def _can_be_late(self) -> bool:
+        """Whether there is one outer loop, nothing is stored but along the row, and two rows fit."""
+        stores = [i for i, instr in enumerate(self.body) if instr.op == "store"]
+        is_plain = self.row == 1 and len(self.passes) > 1 and stores == self.passes[-1].stores
+        return is_plain and self._row_bytes() <= LONG_ROW
+
+    def _row_bytes(self) -> int:
+        """Return the bytes of the longest row that the first pass computes with."""
+        assert isinstance(self.length, int)
+        return self.length * max(DTYPES[self.body[i].dtype].bytes for i in self.passes[0].ids)
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
 
         def run(is_streaming: bool) -> None:
             self.is_streaming = is_streaming
-            each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
+            if is_streaming and self.is_late:
+                with self.f.when(self.f.less(0, parts[0].count)):
+                    self._emit_late(parts[0])
+            else:
+                each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
 
         either_way(self.f, self.streams, run)
 
-    def _read_ahead(self, p: Pass, at: Position) -> None:
-        """Prefetch in the second pass what the first reads two rows later; if rows are long, in the first.
+    def _emit_late(self, rows: Range) -> None:
+        """Emit all passes of `rows`, the last of each row in the one before the last of the next row."""
+        f, last = self.f, self.passes[-1]
+        first = self._known_before_last(rows.begin, 0, [])
+        read = {source for i in last.ids for source in self.bodies.sources(self.body[i])} | set(last.stores)
+        ids = [i for i in first if i in read and first[i].name.startswith("%")]
+        carried = [f.i64(0), *(first[i] for i in ids)]
+        with f.loop(f.add(rows.begin, 1), rows.end(f), carried=carried) as row:
+            kept_at, *values = row.carried
+            given = first | dict(zip(ids, values, strict=True))
+            before = Running(last, (f.sub(row.index, 1),), given, kept_at)
+            other = f.sub(self.length, kept_at)
+            known = self._known_before_last(row.index, other, [before])
+            row.next(f.i64(other), *(known[i] for i in ids))
+        kept_at, *values = row.results
+        end = (f.sub(rows.end(f), 1),)
+        self._run([Running(last, end, first | dict(zip(ids, values, strict=True)), kept_at)])
 
-        Memory then brings rows while others are computed, not in a pass of its own.
+    def _known_before_last(self, row: Int, kept_at: Int, beside: list[Running]) -> Values:
+        """Emit the passes of a row but the last, the one before it with those `beside` it; return what is
+        known then."""
+        places = [Position((row, 0))]
+        given = self.start(places)
+        *others, last = self.passes[:-1]
+        for n, p in enumerate((*others, last)):
+            running = [Running(p, (row,), given[0], kept_at), *(beside if p is last else [])]
+            given = self.known_after(n, places, given, [self._run(running)])
+        return given[0]
+
+    def _read_ahead(self, p: Pass, at: Position) -> None:
+        """Prefetch in the second pass what the first reads later; if rows are very long, in the first.
+
+        Memory then brings rows while others are computed, not in a pass of its own. Short rows come two rows
+        later, and into the first-level cache where it holds all rows in use.
         """
-        assert isinstance(self.length, int)
-        first = self.passes[0].ids
-        row_bytes = self.length * max(DTYPES[self.body[i].dtype].bytes for i in first)
+        first, row_bytes = self.passes[0].ids, self._row_bytes()
         if row_bytes > LONG_ROW and p is self.passes[0]:
             read_ahead(self.f, self.bodies, first, at)
         if row_bytes <= LONG_ROW and p is self.passes[1]:
-            read_ahead(self.f, self.bodies, first, at, max(2 * row_bytes, AHEAD))
+            in_use = row_bytes * (3 + 2 * sum(len(p.kept) for p in self.passes))
+            later = row_bytes if row_bytes > SHORT_ROW else 2 * row_bytes
+            level = 3 if in_use <= FIRST_CACHE else 2
+            read_ahead(self.f, self.bodies, first, at, max(later, AHEAD), level)
 
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""
-        n = N_ACCUMULATORS
-        outer = places[0].loops[:-1]
+        return [self._run([Running(p, places[0].loops[:-1], given[0])])]
+
+    def _run(self, running: Sequence[Running]) -> Values:
+        """Emit passes side by side; return the results of the first one's reductions (others have none)."""
+        n, p = N_ACCUMULATORS, running[0].work
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
-            values = given[0] | self.reread(p, index)
-            at = Position((*outer, index), mask, self.is_streaming)
-            if self.is_streaming and mask is None:
-                self._read_ahead(p, at)
-            values = self.bodies.emit(p.ids, at, values)
-            self.keep(p, values, index)
+            values = [self._compute(one, index, mask) for one in running]
             after: State = []
             for k, i in enumerate(p.reduces):
-                value = values[self.body[i].args[0]]
+                value = values[0][self.body[i].args[0]]
                 after += self.accumulators[i].add(state[k * n : k * n + n], value, mask)
             return after
 
         start = [v for i in p.reduces for v in self.accumulators[i].start]
-        end = strip(self.f, Range(0, self.length), 2 if p.is_short(self.bodies) else 1, chunk, start)
+        is_short = len(running) == 1 and p.is_short(self.bodies)
+        end = strip(self.f, Range(0, self.length), 2 if is_short else 1, chunk, start)
         chunks = self.f.ceildiv(self.length, LANES)
         ends = {i: end[k * n : k * n + n] for k, i in enumerate(p.reduces)}
-        return [{i: self.accumulators[i].finish(state, chunks) for i, state in ends.items()}]
+        return {i: self.accumulators[i].finish(state, chunks) for i, state in ends.items()}
+
+    def _compute(self, one: Running, index: Int, mask: Value | None) -> Values:
+        """Emit the vector at `index` of a pass."""
+        p, kept = one.work, self.f.add(one.kept_at, index)
+        at = Position((*one.outer, index), mask, self.is_streaming)
+        if self.is_streaming and mask is None:
+            self._read_ahead(p, at)
+        values = self.bodies.emit(p.ids, at, one.given | self.reread(p, kept))
+        self.keep(p, values, kept)
+        return values

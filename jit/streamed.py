@@ -32,9 +32,15 @@ def streams(f: Function, loops: Loops, bodies: BodyEmitter, stores: Sequence[Ins
 
 
 def read_ahead(
-    f: Function, bodies: BodyEmitter, ids: Sequence[int], at: Position, n_bytes: int = AHEAD
+    f: Function,
+    bodies: BodyEmitter,
+    ids: Sequence[int],
+    at: Position,
+    n_bytes: int = AHEAD,
+    level: int = 3,
 ) -> None:
-    """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later."""
+    """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later, as
+    `microkernel.prefetch` does."""
     last = len(at.loops) - 1
     for i in ids:
         instr = bodies.body[i]
@@ -42,7 +48,7 @@ def read_ahead(
             assert instr.buffer is not None
             element = memory_element(instr.dtype)
             place = f.add(bodies.offset(i, at), n_bytes // DTYPES[instr.dtype].bytes)
-            prefetch(f, unread(f, bodies.addresses[instr.buffer], place, element), 3)
+            prefetch(f, unread(f, bodies.addresses[instr.buffer], place, element), level)
 
 
 def either_way(f: Function, streams: Value | bool, run: Callable[[bool], None]) -> None:

@@ -34,6 +34,7 @@ def test_bits_are_those_of_other_stores(monkeypatch, dims, shift):
     x, row = random(dims, "f32", "x"), random(dims[1:], "f32", "row")
     for spec, inputs in (
         (nests.copy(), [x]), (nests.bias_add(), [x, row]), (nests.gelu(), [x]), (nests.softmax(), [x]),
+        (nests.layer_norm(m=dims[1]), [x, row, row]),
     ):  # fmt: skip
         exact, generic = (computed(spec, key, dims, inputs, shift) for key in (dims, None))
         np.testing.assert_array_equal(exact.view(np.int32), generic.view(np.int32))
