@@ -106,6 +106,19 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
         return _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is
 
 
+def _in_known_operators(program: ExportedProgram) -> ExportedProgram:
+    """Return `program` without in-place operators and with those in parts that have no converter. Raises
+    UnsupportedOp where torch fails to trace them, as it may where an example's size is 0."""
+    try:
+        with _sizes_are_alike():
+            return functional(taken_apart(program, decomposition_table)) or decompose(program)
+    except AssertionError as error:
+        raise UnsupportedOp(
+            f"PyTorch cannot trace the parts of the program's operators ({type(error).__name__}: {error}): "
+            "export it with example sizes of 2 or more"
+        ) from error
+
+
 def import_program(
     program: ExportedProgram,
     name: str = "main",
@@ -121,8 +134,7 @@ def import_program(
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
-    with _sizes_are_alike():
-        plain = functional(taken_apart(program, decomposition_table)) or decompose(program)
+    plain = _in_known_operators(program)
     importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch")
     return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
 

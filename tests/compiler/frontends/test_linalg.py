@@ -20,3 +20,17 @@ def test_a_singular_matrix_is_refused(batch: tuple[int, ...]) -> None:
     singular[..., 1, :] = 0
     with pytest.raises(shapevm.Error, match=r"linalg.inv: LAPACK fails, as for a matrix that is singular"):
         exe(singular)
+
+
+class Svd(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.svd(x))
+
+
+def test_what_torch_cannot_trace_is_refused() -> None:
+    sizes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+    with pytest.raises(shapevm.Error, match="AssertionError.*: export it with example sizes of 2 or more"):
+        shapevm.compile(Svd(), (torch.zeros(0, 0),), dynamic_shapes=sizes)
+    exe = shapevm.compile(Svd(), (torch.randn(3, 4),), dynamic_shapes=sizes, strategy="generic")
+    for x in (torch.randn(4, 4), torch.zeros(0, 0)):
+        assert [found.shape for found in exe(x)] == [wanted.shape for wanted in torch.svd(x)]
