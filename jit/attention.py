@@ -190,7 +190,7 @@ class _Attention:
             tuple(tiles), self._scratch(), (*products, (20 * self.block, (spec.k_len,))), self.schedule
         )
 
-    def _decode(self, tile: Value) -> list[Int]:
+    def _decode(self, tile: Int) -> list[Int]:
         """Return each batch loop's value and the block of rows of tile number `tile`."""
         f = self.f
         found: list[Int] = []
@@ -461,8 +461,8 @@ def exponentiate(
     with f.loop(0, rows) as r:
         row = f.at(scores, "float", f.mul(r.index, width))
         one = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
-        total = _exponentiate_row(f, row, one, k_len, most, width)
-        f.store(total, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
+        weights = _exponentiate_row(f, row, one, k_len, most, width)
+        f.store(weights, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
     total = folded(lambda a, b: apply(f, "add", "f32", a, b))
     f.store(select(empty, 1.0, 1.0 / total).value, factors, align=4)
 
@@ -493,8 +493,8 @@ def _prefetch_rows(f: Function, first: Value, rows: Value, stride: Value, dim: I
     with f.loop(0, rows) as r:
         row = unread(f, first, f.mul(r.index, stride))
         if isinstance(dim, int) and dim <= MOST_UNROLLED * LANES:
-            for d in range(0, dim, LANES):
-                prefetch(f, unread(f, row, d), level)
+            for column in range(0, dim, LANES):
+                prefetch(f, unread(f, row, column), level)
         else:
             with f.loop(0, dim, LANES) as d:
                 prefetch(f, unread(f, row, d.index), level)
