@@ -14,7 +14,7 @@ import numpy as np
 import sympy
 import torch
 
-from ..dims import DimExpr
+from ..dims import DimExpr, format_dim
 from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
 from ..ir import Value
 from ..ops import build as B
@@ -201,14 +201,18 @@ class FxImporter(Importer):
         found = node.meta["val"]
         x = self.values[cast(torch.fx.Node, node.args[0])]
         self.builder.source = source_of(node)
+        if isinstance(found, torch.SymBool):
+            return self._import_truth(x, found)
         if not isinstance(found, torch.SymInt):
             item = self.builder.one("item", x)
             if isinstance(found, torch.SymFloat):
                 self._floats[str(found.node.expr)] = item
             return item
-        if all(user.op == "output" for user in node.users):
+        if found.node.expr.is_Symbol and all(user.op == "output" for user in node.users):
             return self.builder.one("item", x)  # no size: any integer will do
         expr = self.symbols.dim(found)
+        if not isinstance(expr, sympy.Symbol) or str(expr) in self._fallback.known:
+            return self._import_known(x, expr)
         self.builder.one("item", x, symbol=str(expr))
         self._fallback.known.add(str(expr))
         low, high = self.symbols.limits(found)
@@ -221,6 +225,29 @@ class FxImporter(Importer):
         for limit in limits:
             self.builder.apply("guard", truth(self.builder, limit), message=message)
         return expr
+
+    def _import_known(self, x: Value, expected: DimExpr) -> DimExpr:
+        """Read a number from a tensor that the program assumes to be `expected`."""
+        found = self.builder.one("item", x)
+        right = self.builder.one("int_eq", found, self.builder.size(expected))
+        message = f"a value read from a tensor must be {format_dim(expected)}"
+        self.builder.apply("guard", right, message=message)
+        return expected
+
+    def _import_truth(self, x: Value, found: torch.SymBool) -> Value:
+        """Read a truth value from a tensor: what follows is computed from a number that is 0 or 1, or assumes
+        which of them it is."""
+        condition = self.symbols.condition(found)
+        if not condition.free_symbols:
+            value = self.builder.one("item", x)
+            right = value if condition else self.builder.one("bool_not", value)
+            message = f"a value read from a tensor must be {bool(condition)}"
+            self.builder.apply("guard", right, message=message)
+            return value
+        (number,) = map(str, condition.free_symbols)
+        self.builder.one("item", B.cast_to(self.builder, x, "i64"), symbol=number)
+        self._fallback.known.add(number)
+        return truth(self.builder, condition)
 
     def _import_check(self, node: torch.fx.Node) -> None:
         """A check that tracing could not decide: what the contract does not prove is checked at every

@@ -133,6 +133,8 @@ class Symbols:
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
             return self._scaled(expr)
+        if isinstance(expr, sympy.Piecewise) and (number := _number_of_truth(expr)) is not None:
+            return self.translate(number)
         args = [self.translate(arg) for arg in expr.args]
         for kind, function in _FUNCTIONS.items():
             if isinstance(expr, kind):
@@ -140,6 +142,13 @@ class Symbols:
         if isinstance(expr, _KEPT) and not expr.is_Rational:
             return expr.func(*args)
         raise UnsupportedOp(f"the size {expr} cannot be compiled: sizes are made of + - * // % min and max")
+
+
+def _number_of_truth(pieces: sympy.Piecewise) -> sympy.Symbol | None:
+    """Return what 1 if it is 1, else 0 is: the number that torch.export makes of a truth value; else None."""
+    first, *rest = pieces.args
+    is_number = first.cond.is_Equality and first.cond.lhs.is_Symbol and first.cond.rhs == first.expr == 1
+    return first.cond.lhs if is_number and rest == [(0, True)] else None
 
 
 def _factor_and_size(product: Any) -> tuple[float, Any] | None:

@@ -16,6 +16,7 @@ from shapevm.compiler.text import format_graph, parse
 from shapevm.compiler.verify import verify
 from torch.export import Dim
 
+import shapevm
 from shapevm.pytree import flatten_call, from_json, unflatten
 
 
@@ -184,6 +185,52 @@ def test_sizes_read_from_tensors() -> None:
     assert call(graph, torch.zeros(4)).shape == (0,)
     with pytest.raises(GuardError, match="at most 10"):
         call(graph, torch.full((4,), 3.0))
+
+
+class Assumes(torch.nn.Module):
+    """Reads numbers from a tensor, of which `check` holds."""
+
+    def __init__(self, check: Any) -> None:
+        super().__init__()
+        self.check = check
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        n, m = x.tolist()
+        torch._check(self.check(n, m, y.shape[0]))
+        return y + n, m
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong", "message"),
+    [
+        (lambda n, m, size: n == 3, (3, 1), (4, 1), "must be 3"),
+        (lambda n, m, size: n == size, (2, 1), (3, 1), "must be s0; here s0 is 2"),
+        (lambda n, m, size: n == 2 * size, (4, 1), (5, 1), "must be 2\\*s0"),
+        (lambda n, m, size: n == m, (5, 5), (5, 4), "Eq"),
+        (lambda n, m, size: m, (True, True), (True, False), "must be True"),
+        (lambda n, m, size: torch.sym_not(m), (True, False), (True, True), "Ne"),
+    ],
+)
+def test_what_is_assumed_of_values_read_from_tensors_is_checked(
+    check: Any, right: tuple[int, int], wrong: tuple[int, int], message: str
+) -> None:
+    model, y = Assumes(check), torch.ones(2)
+    exe = shapevm.compile(
+        model, (torch.tensor(right), y), dynamic_shapes=({}, {0: Dim.AUTO}), fallback="error"
+    )
+    found, m = exe(torch.tensor(right), y)
+    assert torch.equal(found, y + right[0]) and m == right[1] and type(m) is type(right[1])
+    with pytest.raises(GuardError, match=message):
+        exe(torch.tensor(wrong), y)
+
+
+def test_truth_values_read_from_tensors() -> None:
+    class Truth(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> bool:
+            return x.any().item()
+
+    exe = shapevm.compile(Truth(), (torch.ones(3),), fallback="error")
+    assert exe(torch.tensor([0.0, 2.0, 0.0])) is True and exe(torch.zeros(3)) is False
 
 
 def test_an_empty_maximum_is_refused() -> None:
