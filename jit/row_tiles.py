@@ -10,18 +10,20 @@ not two whole tiles. Sums wait in scratch between chunks, so k still ascends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .bodies import LANES
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, least, most
 from .microkernel import (
     FEW_ROWS,
     PANEL,
+    SCHEDULES,
     VECTOR,
     MicroKernels,
     Schedule,
     Strides,
+    default_schedule,
     dispatch,
     each_tile,
     line,
@@ -80,7 +82,8 @@ class RowTiles:
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
         is_kept = in_panels and is_chunked(self.k)
-        return 4 * self.width * (max(self.most, self.block) if is_kept else self.most)
+        tall = self._tall_counts() if in_panels else []
+        return 4 * self.width * max([self.most, *tall, self.block if is_kept else 0])
 
     def counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
@@ -185,7 +188,45 @@ class RowTiles:
             self._multiply(kernels, rows, count, left, b, number, place, ahead)
             finish.done(begin, count, place)
 
-        each_tile(f, rows, self.most, row_tile)
+        tall = self._tall_counts() if ahead is not None and kernels.vectors == self.vectors else []
+        f.either(
+            self._is_one_of(rows, tall),
+            lambda: self._tall(kernels, a, b, rows, sums, finish),
+            lambda: each_tile(f, rows, self.most, row_tile),
+        )
+
+    def _is_one_of(self, rows: Int, counts: Sequence[int]) -> Value | bool:
+        """Whether `rows` is one of `counts`, which are successive."""
+        if not counts:
+            return False
+        behind = self.f.i64(self.f.sub(rows, counts[0]))
+        return self.f.op("i1", f"icmp ult i64 {behind.name}, {len(counts)}")
+
+    def _tall_counts(self) -> list[int]:
+        """Return the numbers of rows that one tall row tile for each panel takes, where they may turn up.
+
+        Three row tiles of so few rows would wait for B from the second-level cache (13 x 384 x 1536: 1.2
+        times as long). A kernel of known rows has tall tiles alone then.
+        """
+        if isinstance(self.m, int) or self.dtype != "f32" or self.width == PANEL:
+            return []
+        low, top, most_tall = least(self.m), most(self.m), SCHEDULES[default_schedule(self.f)].rows
+        last = most_tall if top is None else min(most_tall, top)
+        return [n for n in range(2 * self.most + 1, last + 1) if n >= low]
+
+    def _tall(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, finish: Finish
+    ) -> None:
+        """Compute all rows by one row tile for each panel; their number is one of `_tall_counts`."""
+        f = self.f
+        strides = replace(kernels.strides, b_panel=0)
+        one = MicroKernels(f, kernels.name, strides, PANEL // LANES, adds=kernels.adds)
+        finish.soon(0, rows)
+        with f.loop(0, self.width, PANEL) as panel:
+            there = f.at(b, one.element, f.mul(panel.index, self.k))
+            place, near = f.at(sums, "float", panel.index), one.unread(f, there, NEAR * PANEL)
+            dispatch(f, rows, self._tall_counts(), lambda n: one.call(n, a, there, place, near, near=True))
+        finish.done(0, rows, sums)
 
     def _multiply(
         self,
@@ -228,8 +269,9 @@ class RowTiles:
             n = -(-min(self.m, self.block) // self.most)
             alone() if n == 1 else spread(self._lines(n))
         else:
-            dense, sparse = self._lines(4), self._lines(16)
-            is_lone, is_low = f.is_less(rows, self.most + 1), f.is_less(rows, self.most * 8)
+            sparse, dense = SPREAD
+            low = self.most * (-(-self._wanted() // sparse) - 1)  # rows of too few row tiles for `sparse`
+            is_lone, is_low = f.is_less(rows, self.most + 1), f.is_less(rows, low + 1)
             f.either(is_lone, alone, lambda: f.either(is_low, lambda: spread(dense), lambda: spread(sparse)))
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
@@ -238,8 +280,11 @@ class RowTiles:
 
     def _lines(self, n: int) -> int:
         """Return the cache lines that each trip of `n` row tiles prefetches, to ask for all of `ahead`."""
-        wanted = self.width // line(self.dtype) * unroll(self.most, self.vectors)
-        return next((lines for lines in SPREAD if n * lines >= wanted), SPREAD[-1])
+        return next((lines for lines in SPREAD if n * lines >= self._wanted()), SPREAD[-1])
+
+    def _wanted(self) -> int:
+        """Return the cache lines of `ahead` for each trip, of all row tiles together."""
+        return self.width // line(self.dtype) * unroll(self.most, self.vectors)
 
     def _share(
         self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int, rows: int

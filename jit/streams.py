@@ -20,7 +20,6 @@ STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while t
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MOST_ROWS = 8  # with more, arithmetic hides the waiting as well
-MOST_RUN_TIME_ROWS = 4  # of a kernel whose rows are known only at run time: each number is code of its own
 
 
 class Streams:
@@ -37,7 +36,7 @@ class Streams:
             return 0
         if not isinstance(self.m, int):
             top = most(self.m)
-            few = MOST_RUN_TIME_ROWS if top is None else min(MOST_RUN_TIME_ROWS, top)
+            few = MOST_ROWS if top is None else min(MOST_ROWS, top)
             return few if least(self.m) <= few else 0
         return self.m if self.m <= MOST_ROWS else 0
 

@@ -54,7 +54,7 @@ def test_few_rows_give_sums_in_ascending_order(n: int, k: int, is_computed: bool
     b, bias = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     for target in TARGETS:
         generic = Kernel(compile_kernel(spec, None, target))
-        for m in (1, 3, 7, MOST_ROWS + 1):
+        for m in (1, 3, 7, MOST_ROWS, MOST_ROWS + 1):
             a = rng.standard_normal((m, k)).astype(np.float32)
             wanted = sums(a + np.float32(is_computed), b, bias)
             for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):
