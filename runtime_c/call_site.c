@@ -93,7 +93,6 @@ static void clear_seen(size_set *s) {
 void installed_free(void *object) {
   installed *i = object;
   code_map_free(&i->map);
-  free(i->record);
   free(i);
 }
 

@@ -77,7 +77,7 @@ typedef struct code_map {
 typedef struct code_piece {
   const void *code;
   size_t size;
-  const char *name; /* for the perf map */
+  const char *name; /* for the perf map; NULL: not in it */
 } code_piece;
 
 /* Map the pieces; starts[i] gets the address of piece i. Never writable and executable at once. */

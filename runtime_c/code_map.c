@@ -90,13 +90,14 @@ const char *svm_host_target(void) {
   return "";
 }
 
-/* One line per piece: address, size, name, as Linux perf reads it. */
+/* One line per named piece: address, size, name, as Linux perf reads it. */
 static void write_perf_rows(const code_piece *pieces, int32_t n, void *const *starts) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/perf-%ld.map", (long)getpid());
   FILE *file = fopen(path, "a");
   if (!file) return; /* a profiler's aid only */
   for (int32_t i = 0; i < n; i++) {
+    if (!pieces[i].name) continue;
     fprintf(file, "%" PRIxPTR " %zx %s\n", (uintptr_t)starts[i], pieces[i].size, pieces[i].name);
   }
   fclose(file);

@@ -212,7 +212,7 @@ int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t 
 /* Eviction ------------------------------------------------------------------------------------- */
 
 /* Exact code may go when it was installed (not the artifact's) and other code takes its place. */
-static int is_evictable(const entry *e) { return e->exact && e->exact->record && entry_fallback(e); }
+static int is_evictable(const entry *e) { return e->exact && e->exact->map.memory && entry_fallback(e); }
 
 /* Without memory for that the code is never evicted. */
 static void rank(svm_program *p, entry *e) {
@@ -245,12 +245,22 @@ static void evict(svm_program *p, const entry *kept) {
 
 /* Installation --------------------------------------------------------------------------------- */
 
+/* What is kept of a record lies behind its code, in the same pages. */
+static int32_t map_installed(const svm_program *p, const kernel *k, installed *out, const uint8_t *code,
+                             svm_error *error) {
+  const svm_file_object *o = out->object.record;
+  code_piece pieces[] = {{code, o->code_size, k->info.label}, {o, o->record_size, NULL}};
+  void *starts[2];
+  if (code_map_make(pieces, 2, p->options.perf_map, &out->map, starts, error)) return error->code;
+  if (code_parse(k->info.label, &k->signature, starts[1], o->record_size, &out->object, error))
+    return error->code;
+  out->object.run = (svm_kernel_code *)(uintptr_t)((char *)starts[0] + out->object.record->entry);
+  return SVM_OK;
+}
+
 static int32_t parse_installed(const svm_program *p, const kernel *k, const void *record, size_t size,
                                installed *out, svm_error *error) {
-  out->record = malloc(size ? size : 1);
-  if (!out->record) return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes of code to install", size);
-  memcpy(out->record, record, size);
-  if (code_parse(k->info.label, &k->signature, out->record, size, &out->object, error)) return error->code;
+  if (code_parse(k->info.label, &k->signature, record, size, &out->object, error)) return error->code;
   const svm_file_object *o = out->object.record;
   const uint8_t *code = (const uint8_t *)o + o->record_size;
   if (o->code_offset || o->code_size != size - o->record_size) {
@@ -264,11 +274,7 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
                        k->info.label, o->target, svm_host_target());
   }
   if (code_check_hash(k->info.label, &out->object, code, error)) return error->code;
-  void *start;
-  code_piece piece = {code, o->code_size, k->info.label};
-  if (code_map_make(&piece, 1, p->options.perf_map, &out->map, &start, error)) return error->code;
-  out->object.run = (svm_kernel_code *)(uintptr_t)((char *)start + o->entry);
-  return SVM_OK;
+  return map_installed(p, k, out, code, error);
 }
 
 /* An entry for which the code's numbers overflow stays without it: a launch that waits for code will get the
@@ -329,8 +335,13 @@ int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *recor
   }
   kernel *k = &p->kernels[kernel_index];
   installed *made = calloc(1, sizeof *made);
-  if (!made) return status_fail(error, SVM_ERROR_MEMORY, "memory: code to install");
-  int32_t code = parse_installed(p, k, record, size, made, error);
+  void *copy = malloc(size ? size : 1); /* aligned, whatever the caller's is */
+  if (!made || !copy) {
+    free(made), free(copy);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes of code to install", size);
+  }
+  int32_t code = parse_installed(p, k, memcpy(copy, record, size), size, made, error);
+  free(copy);
   if (!code) {
     pthread_mutex_lock(&p->lock);
     code = made->object.exact_dims ? install_exact(p, k, made, error)
@@ -354,7 +365,7 @@ static const installed *nth_installed(const kernel *k, int32_t index) {
   const entry_table *t = atomic_load(&k->site.many);
   for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
     const entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
-    if (e && e->exact && e->exact->record && index-- == 0) return e->exact;
+    if (e && e->exact && e->exact->map.memory && index-- == 0) return e->exact;
   }
   return NULL;
 }
@@ -364,7 +375,11 @@ size_t svm_installed_code(svm_program *p, int32_t kernel_index, int32_t index, v
   pthread_mutex_lock(&p->lock);
   const installed *found = nth_installed(&p->kernels[kernel_index], index);
   size_t bytes = found ? found->object.record->record_size + found->object.record->code_size : 0;
-  if (found && record && size >= bytes) memcpy(record, found->record, bytes);
+  if (found && record && size >= bytes) {
+    const svm_file_object *o = found->object.record;
+    memcpy(record, o, o->record_size);
+    memcpy((uint8_t *)record + o->record_size, found->map.memory, o->code_size);
+  }
   pthread_mutex_unlock(&p->lock);
   return bytes;
 }

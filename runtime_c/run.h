@@ -16,13 +16,12 @@ typedef struct instance {
   const code_object *object;
 } instance;
 
-/* Code that was installed: its record, its mapping, its instance (of exact code). */
+/* Code that was installed: its instance (of exact code), and the mapping of the code and its record. */
 typedef struct installed {
   struct installed *next; /* of a kernel's buckets */
   instance instance;
   code_object object;
   code_map map;
-  void *record;
 } installed;
 
 /* A kernel at given dims. `code` is what a launch loads: one store swaps the tier. NULL: nothing to run yet.
