@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import perf_counter
 
 import llvmlite.binding as llvm
 import torch
-from measure import Figure, median, percentile
+from measure import Figure, median, percentile, seconds
 from shapevm.jit.target import find_target, host_target, target_machine
 
 import shapevm
@@ -37,9 +36,9 @@ def figures() -> list[Figure]:
         )
     ]
     with shapevm.settings.scope(cache=False, strategy="generic"):
-        seconds = kernel_seconds(sizes)
+        times = kernel_seconds(sizes)
         floor = empty_seconds()
-    text = f"{median(seconds) * 1e3:.1f} / {percentile(seconds, 0.99) * 1e3:.1f} ms ({len(seconds)} kernels)"
+    text = f"{median(times) * 1e3:.1f} / {percentile(times, 0.99) * 1e3:.1f} ms ({len(times)} kernels)"
     return [
         Figure("one exact kernel of a program just compiled, median / p99", text, "at most 6 / 40 ms"),
         Figure("of which LLVM takes for a function that does nothing", f"{floor * 1e3:.1f} ms"),
@@ -66,11 +65,11 @@ def kernel_seconds(sizes: list[dict[str, int]]) -> list[float]:
 
 def empty_seconds() -> float:
     """Return the median seconds that LLVM takes to make an object of an empty function."""
-    target, machine, seconds = find_target(host_target()), target_machine(host_target()), []
+    target, machine = find_target(host_target()), target_machine(host_target())
     text = f"define void @nothing() #0 {{ ret void }}\nattributes #0 = {{ {target.attributes} }}\n"
-    for _ in range(100):
-        begin = perf_counter()
+
+    def emit() -> None:
         with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
             machine.emit_object(module)
-        seconds.append(perf_counter() - begin)
-    return median(seconds)
+
+    return median([seconds(emit) for _ in range(100)])

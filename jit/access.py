@@ -81,7 +81,7 @@ class Accessor:
         bad = f.op("i1", f"xor i1 {good.name}, true")
         with f.when(bad):
             self._report(place, size)
-        safe = f.op("i64", f"select i1 {good.name}, i64 {place.name}, i64 0")
+        safe = f.select(good, place, 0)
         access.offset = f.add(access.offset, f.mul(safe, stride))
         if not _surely_positive(size):
             access.allowed.append(good)
@@ -184,7 +184,7 @@ class Accessor:
         f = self.f
         start = f.at(self.base, self.element, access.offset)
         for good in access.allowed:  # else read from svm_rt, which is there
-            start = f.op("ptr", f"select i1 {good.name}, ptr {start.name}, ptr {f.params[2].name}")
+            start = f.select(good, start, f.params[2])
         return f.load(self.element, start, self.align)
 
     def _intrinsic(self, name: str, kind: str, place: Value, mask: Value) -> Value:

@@ -285,7 +285,7 @@ class _Attention:
         share = f.minimum(wanted, MOST_AHEAD)
         if not isinstance(self.q_len, int):
             is_one = f.less(self.q_len, self.block + 1)
-            share = f.op("i64", f"select i1 {is_one.name}, i64 {f.i64(share).name}, i64 0")
+            share = f.select(is_one, share, 0)
         return Ahead(keys, values, share)
 
     def _read_ahead(self, tile: RowTile, ahead: Ahead) -> None:

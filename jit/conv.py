@@ -224,8 +224,8 @@ class Patches:
         if isinstance(count, int) and count <= SHORT:
             self._copy_short(address, row, inside, count)
             return
-        safe = f.op("ptr", f"select i1 {inside.name}, ptr {address.name}, ptr {source.name}")
-        taken = f.op("i64", f"select i1 {inside.name}, i64 {f.i64(count).name}, i64 0")
+        safe = f.select(inside, address, source)
+        taken = f.select(inside, count, 0)
         f.call_part("copy_or_zero", _define_copy, row, safe, taken, f.i64(count))
 
     def _copy_short(self, address: Value, row: Value, inside: Value, count: int) -> None:

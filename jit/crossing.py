@@ -124,7 +124,7 @@ class Blocks:
         """Return where what is left of the rows at `index` starts: behind whole blocks, if there were any."""
         f = self.f
         is_whole = f.less(index, after)
-        return f.op("i64", f"select i1 {is_whole.name}, i64 {f.i64(ends).name}, i64 {f.i64(begin).name}")
+        return f.select(is_whole, ends, begin)
 
     def _block(self, at: Position, streams: bool) -> None:
         f = self.f

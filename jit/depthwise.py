@@ -232,7 +232,7 @@ class _Depthwise(OverPixels):
             inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.across).name}")
             element = f.add(f.mul(row.index, apart), f.mul(place, self.channels))
             at = f.op("ptr", f"getelementptr float, ptr {start.name}, i64 {f.i64(element).name}")
-            found = f.op("ptr", f"select i1 {inside.name}, ptr {at.name}, ptr {self.zeros.name}")
+            found = f.select(inside, at, self.zeros)
             f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
 
 

@@ -315,6 +315,11 @@ class Function:
             return True
         return False if least(a) >= b else self.less(a, b)
 
+    def select(self, condition: Value, then: Int, otherwise: Int) -> Value:
+        """Return `then` where `condition` (i1) holds, else `otherwise`: two integers or two addresses."""
+        a, b = self.i64(then), self.i64(otherwise)
+        return self.op(a.type, f"select i1 {condition.name}, {a.type} {a.name}, {b.type} {b.name}")
+
     # memory
     def at(self, base: Value, element: str, index: Int) -> Value:
         """Return the address of `base[index]` for elements of LLVM type `element`."""

@@ -227,7 +227,7 @@ class _Matmul:
         n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
         is_few = f.is_less(m, self.streams.limit + 1)
         if isinstance(is_few, Value):
-            n_runs = f.op("i64", f"select i1 {is_few.name}, i64 {n_runs.name}, i64 0")
+            n_runs = f.select(is_few, n_runs, 0)
         with f.when(f.less(0, n_runs)):
             self.left.prepare([], 0, m)
         with f.loop(0, n_runs) as at:
@@ -295,7 +295,7 @@ class _Matmul:
         """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
         f, near = self.f, self.panel_planes
         is_early = f.less(group, 2)
-        return f.op("ptr", f"select i1 {is_early.name}, ptr {ahead.name}, ptr {near.name}")
+        return f.select(is_early, ahead, near)
 
     def _starts_block(self, tile: Value, panel: Int) -> Value | bool:
         """Whether `tile` is the first of this run of tiles that reads its block of rows."""

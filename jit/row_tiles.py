@@ -118,7 +118,7 @@ class RowTiles:
             steps = CHUNK if f.urem(self.k, CHUNK) == 0 else f.minimum(CHUNK, left)
             here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
             following = kernels.unread(f, here, CHUNK * PANEL)
-            first = _either(f, is_last, after, following)
+            first = f.select(is_last, after, following)
             ahead = Ahead(first, CHUNK * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
             chunk_strides = replace(strides, k=steps)
             adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
@@ -257,7 +257,7 @@ class RowTiles:
                 rows_of_a = unread(f, a, f.mul(kernels.strides.lda, r))
                 if ahead.is_new is True:
                     return rows_of_a
-                return _either(f, ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines, r))
+                return f.select(ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines, r))
 
             self._call(kernels, count, a, b, sums, place, lines)
 
@@ -302,10 +302,10 @@ class RowTiles:
         if ahead.apart != 0:
             second = kernels.unread(f, place, f.sub(ahead.apart, ahead.size))
             is_first = f.less(begin, ahead.size)
-            place = _either(f, is_first, place, second)
+            place = f.select(is_first, place, second)
             end = f.mul(end, 2)
         is_left = f.less(begin, end)
-        return _either(f, is_left, place, b)
+        return f.select(is_left, place, b)
 
     def _call(
         self,
@@ -329,8 +329,3 @@ class RowTiles:
                 kernels.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)
-
-
-def _either(f: Function, condition: Value, then: Value, otherwise: Value) -> Value:
-    """Return the address `then` where `condition` holds, else `otherwise`."""
-    return f.op("ptr", f"select i1 {condition.name}, ptr {then.name}, ptr {otherwise.name}")

@@ -280,7 +280,4 @@ class _Sorter:
                 for word, array in zip(words, arrays[half:], strict=True):
                     f.store(word, f.at(array, "i64", to), align=8)
         turned = [*arrays[half:], *arrays[:half]]
-        return [
-            f.op("ptr", f"select i1 {differ.name}, ptr {new.name}, ptr {old.name}")
-            for new, old in zip(turned, arrays, strict=True)
-        ]
+        return [f.select(differ, new, old) for new, old in zip(turned, arrays, strict=True)]

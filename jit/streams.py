@@ -34,11 +34,9 @@ class Streams:
         """The most rows that are multiplied so; 0: none are."""
         if not isinstance(self.k, int) or self.k < LEAST_STEPS:
             return 0
-        if not isinstance(self.m, int):
-            top = most(self.m)
-            few = MOST_ROWS if top is None else min(MOST_ROWS, top)
-            return few if least(self.m) <= few else 0
-        return self.m if self.m <= MOST_ROWS else 0
+        top = most(self.m)
+        few = MOST_ROWS if top is None else min(MOST_ROWS, top)
+        return few if least(self.m) <= few else 0
 
     def sums_bytes(self) -> int:
         """Return the bytes of scratch for sums."""

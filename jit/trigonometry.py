@@ -80,7 +80,7 @@ def _reduce(a: Vec) -> tuple[Vec, Vec]:
 def _replace_large(a: Vec, large: Vec, q: Vec, r: Vec) -> tuple[Vec, Vec]:
     """Return q and r, exact in the lanes `large`: one lane after the other, for that is small code."""
     f, circle, lanes = a.f, CIRCLES[a.element], a.lanes
-    trips = f.op("i64", f"select i1 {large.any().name}, i64 {lanes}, i64 0")
+    trips = f.select(large.any(), lanes, 0)
     numbers = Value(f"<{lanes} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>")
     with f.loop(0, trips, carried=[q.value, r.value]) as loop:
         at = loop.index.name

@@ -250,7 +250,7 @@ class _Winograd(OverPixels):
         vectors = -(-(columns if isinstance(columns, int) else self.width) // LANES)
         ends = f.less(f.add(channel, self.chunk), self.channels)
         to_chunk, to_tile = row * self.chunk, f.sub(self.panel * (self.width // PANEL), f.mul(channel, row))
-        after = f.op("i64", f"select i1 {ends.name}, i64 {to_chunk}, i64 {f.i64(to_tile).name}")
+        after = f.select(ends, to_chunk, to_tile)
         given = (f.at(b, "float", f.mul(channel, row)), f.i64(line), self.factors, after, self.weights)
         key = (self.channels, self.chunk, self.width, vectors)
         name = "winograd_weights_{}_{}_{}_{}".format(*key)
@@ -420,7 +420,7 @@ def _define_by_taps(g: Function) -> None:
         for down, along in np.ndindex(TAPS, TAPS):
             line, place = g.add(row, down), g.add(column, along)
             inside = _both(g, _inside(g, line, height), _inside(g, place, across))
-            count = g.op("i64", f"select i1 {inside.name}, i64 {channels.name}, i64 0")
+            count = g.select(inside, channels, 0)
             pixel = g.mul(g.add(g.mul(line, across), place), channels)
             with g.loop(0, count, carried=[total]) as c:
                 left = g.load("float", g.at(image, "float", g.add(pixel, c.index)), align=4)
