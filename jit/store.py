@@ -3,6 +3,7 @@ the cache."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from .target import find_target, host_target
 from .tuning import TuningDatabase
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
+TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
 
 
 @dataclass
@@ -66,6 +68,9 @@ class KernelStore:
                 seconds = perf_counter() - start
                 self.stats.seconds.append(seconds)
                 self.stats.total_seconds += seconds
+                trim = self.stats.compiled % TRIM_EVERY == 0
+            if trim:
+                _trim_heap()
             if self.cache is not None:
                 self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
         return record
@@ -109,3 +114,10 @@ class KernelStore:
         with self._lock:
             self.stats.from_cache += 1
         return record
+
+
+def _trim_heap() -> None:
+    """Give the heap's free pages back to the system, where the C library offers it (glibc: a few ms)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
