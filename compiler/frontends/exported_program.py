@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -31,9 +31,10 @@ from ..ops.random import STATE as RANDOM
 from ..types import TensorType
 from .dynamic_shapes import named_sizes
 from .functional import functional
-from .fx_nodes import FxImporter, array_of, is_operator
+from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
+from .layout import example
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
@@ -50,14 +51,18 @@ def export_model(
 
     Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include
     them. Where some operator of torch will not have that (a broadcast matmul asks whether a size is 1),
-    tracing assumes other sizes than 0 and 1; the importer's own rules do not. Raises what torch.export raises
-    when neither way works.
+    tracing assumes other sizes than 0 and 1; the importer's own rules do not. Likewise where an axis of size
+    1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. Raises
+    what torch.export raises when neither way works.
     """
     training = model.training
     model.eval()
     try:
         with torch.no_grad(), _sizes_are_alike():
-            return _export(model, args, kwargs, dynamic_shapes)
+            program = _export(model, args, kwargs, dynamic_shapes)
+        with torch.no_grad(), suppress(UserError, ConstraintViolationError):
+            return _export(model, args, kwargs, dynamic_shapes) if _is_for_others(program) else program
+        return program
     except (UserError, ConstraintViolationError) as refused:
         with torch.no_grad():
             try:
@@ -66,6 +71,23 @@ def export_model(
                 raise refused from None
     finally:
         model.train(training)
+
+
+def _is_for_others(program: ExportedProgram) -> bool:
+    """Whether a program keeps an axis that its own example's size, 1, would have had squeezed away."""
+    return any(
+        is_operator(node)
+        and str(node.target).startswith("aten.squeeze.")
+        and any(not isinstance(size, int) and example(size) == 1 for size in _squeezed(node))
+        for node in program.graph.nodes
+    )
+
+
+def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:
+    """Return the sizes of the axes that a squeeze is for."""
+    shape, dims = cast(torch.fx.Node, node.args[0]).meta["val"].shape, schema_arguments(node)[1:]
+    axes = dims[0] if dims and isinstance(dims[0], Sequence) else dims or range(len(shape))
+    return [shape[axis] for axis in axes]
 
 
 def _sizes_are_alike() -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the axes of a fake tensor from the outermost in memory to the innermost; None where that is
     their own order."""
-    sizes, strides = map(_hint, tensor.shape), list(map(_hint, tensor.stride()))
+    sizes, strides = map(example, tensor.shape), list(map(example, tensor.stride()))
     wide = [axis for axis, size in enumerate(sizes) if size != 1]
     if sorted(wide, key=lambda axis: -strides[axis]) == wide:
         return None
@@ -24,7 +24,7 @@ def restored(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _hint(size: int | torch.SymInt) -> int:
+def example(size: int | torch.SymInt) -> int:
     """Return a size; of a symbolic one, what it was when it was traced."""
     if isinstance(size, int):
         return size

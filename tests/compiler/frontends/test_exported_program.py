@@ -326,3 +326,16 @@ def test_a_size_that_is_always_one_is_that_number() -> None:
     assert np.array_equal(call(graph, X[:2, :1] + 5, X[:2] + 1), torch.fmod(X[:2, :1] + 5, X[:2] + 1))
     with pytest.raises(ShapeError, match="dimension 1 is 3; it must be 1"):
         call(graph, X, X)
+
+
+def test_an_axis_of_size_1_is_squeezed_at_the_example() -> None:
+    """The result's rank depends on the size, which is then fixed, where the caller leaves that open."""
+    x = torch.arange(15.0).reshape(5, 1, 3)
+    auto = (dict.fromkeys(range(3), Dim.AUTO),)
+    for squeeze in (lambda self, x: x.squeeze(), lambda self, x: torch.squeeze(x, 1)):
+        graph = compiled(squeeze, (x,), auto)
+        for given in (x, x[:2], x[:, :, :2].contiguous()):
+            np.testing.assert_array_equal(call(graph, given), squeeze(None, given))
+    named = compiled(lambda self, x: x.squeeze(1), (x,), ({1: Dim("n", min=1, max=9)},))
+    with pytest.raises(GuardError, match="axis 1, of size n, must not be 1 in a call"):
+        call(named, x)
