@@ -106,7 +106,10 @@ def main() -> None:
                 print(f"{about} {seed}: {error}", flush=True)
                 if options.show:
                     print(format_graph(graph_of(seed, about, options.length)))
-    print(f"{bad} programs of seeds {options.seeds} fail")
+    stats = store.stats
+    print(
+        f"{bad} programs of seeds {options.seeds} fail; {stats.compiled} kernels made, {stats.from_cache} shared"
+    )
 
 
 if __name__ == "__main__":
