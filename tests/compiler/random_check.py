@@ -106,10 +106,8 @@ def main() -> None:
                 print(f"{about} {seed}: {error}", flush=True)
                 if options.show:
                     print(format_graph(graph_of(seed, about, options.length)))
-    stats = store.stats
-    print(
-        f"{bad} programs of seeds {options.seeds} fail; {stats.compiled} kernels made, {stats.from_cache} shared"
-    )
+    kernels = f"{store.stats.compiled} kernels made, {store.stats.from_cache} shared"
+    print(f"{bad} programs of seeds {options.seeds} fail; {kernels}")
 
 
 if __name__ == "__main__":
