@@ -17,7 +17,8 @@ from ..vm.program import KernelKey, SizeRange
 from . import attention, concat, conv, matmul, nest, places, scan, scatter, search, sort
 from .abi import PARAMS, CodeObject, Generated, Generator, Timings
 from .link import Blob, Object
-from .llvm import Bounded, Function, Int, module_text
+from .llvm import NUMBERS, Bounded, Function, Int, module_text
+from .numbers import FromSize
 from .spec import (
     Attention,
     Body,
@@ -59,6 +60,7 @@ def _generate(
 ) -> tuple[Function, Generated]:
     row = find_target(target)
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, bool(row.base))
+    f.numbers = None if dims is None else {}
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, FAMILIES[spec.family](f, spec, sizes, schedule)
 
@@ -66,6 +68,12 @@ def _generate(
 def _module(text: str, target: str) -> str:
     row = find_target(target)
     return f'target triple = "{row.triple}"\n{text}attributes #0 = {{ {row.attributes} }}\n'
+
+
+def _shown(f: Function, target: str) -> str:
+    """Return the whole module's text for people: with the values of its table of numbers."""
+    numbers = (f"; {NUMBERS}[{i}] = {made} = {value}\n" for i, (made, value) in enumerate(f.numbers or ()))
+    return "".join(numbers) + _module(f.whole_text(), target)
 
 
 def target_for(spec: KernelSpec, target: str) -> str:
@@ -83,11 +91,12 @@ def kernel_text(
     no value is loaded at run time.
     """
     f, generated = _generate(spec, dims, target, schedule)
-    return _module(f.whole_text(), target), generated
+    return _shown(f, target), generated
 
 
 class _Parts:
-    """Compiled parts of kernels, by target and text: kernels for other shapes mostly have the same ones.
+    """Compiled functions, by target and text: kernels for other shapes mostly have the same parts, and often
+    differ in nothing but their table of numbers.
 
     A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
     to 2 ms more, most of a small part's time.
@@ -97,18 +106,22 @@ class _Parts:
         self._blobs: dict[tuple[str, str], Blob] = {}
 
     def known(self, f: Function, target: str) -> dict[str, Blob]:
-        """Return the code of those parts of `f` that were compiled before, by name."""
+        """Return `f`'s code by name, if it was compiled before, else that of those of its parts that were."""
+        key = target, f.whole_text()
+        blob = self._blobs.pop(key, None)
+        if blob is not None:
+            self._blobs[key] = blob  # used last, forgotten last
+            return {f.name: blob}
         found: dict[str, Blob] = {}
         for part in f.parts.values():
-            blob = self._blobs.get((target, part.whole_text()))
-            found |= self.known(part, target) if blob is None else {part.name: blob}
+            found |= self.known(part, target)
         return found
 
-    def add(self, part: Function, target: str, blob: Blob) -> None:
-        """Remember a part's code, and forget the oldest if there are many."""
+    def add(self, f: Function, target: str, blob: Blob) -> None:
+        """Remember a function's code, and forget the one used longest ago if there are many."""
         if len(self._blobs) >= MAX_PARTS:
             self._blobs.pop(next(iter(self._blobs), ("", "")), None)
-        self._blobs[target, part.whole_text()] = blob
+        self._blobs[target, f.whole_text()] = blob
 
 
 _PARTS = _Parts()
@@ -126,11 +139,12 @@ def _new(f: Function, known: Container[str]) -> list[Function]:
 
 
 def _link(elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob]) -> Blob:
-    """Return the code of the last of `functions`, which an object holds; remember that of the others."""
+    """Return the code of the last of `functions`, which an object holds; remember what others may share."""
     object, blobs = Object(elf), dict(known)
     for f in functions:
-        blobs[f.name] = object.link(f.name, {name: blobs[name] for name in f.parts})
-        if f is not functions[-1]:
+        parts = {name: blobs[name] for name in f.parts}
+        blobs[f.name] = object.link(f.name, parts, len(f.numbers or ()))
+        if f is not functions[-1] or f.numbers is not None:  # not generic kernels: large, and compiled once
             _PARTS.add(f, target, blobs[f.name])
     return blobs[functions[-1].name]
 
@@ -139,7 +153,7 @@ def _load_dims(f: Function, key: Sequence[int | SizeRange | None]) -> list[Int]:
     sizes: list[Int] = []
     for i, known in enumerate(key):
         if isinstance(known, int):
-            sizes.append(known)
+            sizes.append(FromSize(known, f"n{i}"))
             continue
         value = f.load("i64", f.at(f.params[1], "i64", i), align=8)
         if known is not None:
@@ -167,7 +181,41 @@ def compile_kernel(
     begin = perf_counter()
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)
+    blob, timings = _compiled(f, target, perf_counter() - begin)
+    return CodeObject(
+        spec_hash=spec_hash(spec),
+        target=target,
+        n_dims=spec.n_dims,
+        buffers=spec.buffers,
+        tiles=tuple((_plain(size), int(divisor)) for size, divisor in generated.tiles),
+        scratch=_plain_terms(generated.scratch),
+        cost=_plain_terms(generated.cost),
+        bounds=limits,
+        code=blob.with_numbers([value for _, value in f.numbers or ()]),
+        entry=blob.entry,
+        exact_dims=_exact(dims),
+        ranges=_ranges(dims),
+        schedule=generated.schedule,
+        llvm_ir=_shown(f, target) if keep_ir else "",
+        timings=timings,
+    )
+
+
+def _plain(size: Size) -> Size:
+    return int(size) if isinstance(size, int) else size
+
+
+def _plain_terms(terms: tuple[tuple[int, tuple[Size, ...]], ...]) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+    return tuple((int(factor), tuple(map(_plain, sizes))) for factor, sizes in terms)
+
+
+def _compiled(f: Function, target: str, writing: float) -> tuple[Blob, Timings]:
+    """Return the code of `f`, by LLVM where none was compiled from the same text, and the seconds that its
+    steps took after those of `writing`."""
+    begin = perf_counter()
     known = _PARTS.known(f, target)
+    if f.name in known:
+        return known[f.name], Timings(writing + perf_counter() - begin, 0.0, 0.0, 0.0)
     functions = _new(f, known)
     text = _module(module_text(functions), target)
     written = perf_counter()
@@ -176,24 +224,8 @@ def compile_kernel(
         elf = target_machine(target).emit_object(module)
     emitted = perf_counter()
     blob = _link(elf, functions, target, known)
-    timings = Timings(written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
-    return CodeObject(
-        spec_hash=spec_hash(spec),
-        target=target,
-        n_dims=spec.n_dims,
-        buffers=spec.buffers,
-        tiles=generated.tiles,
-        scratch=generated.scratch,
-        cost=generated.cost,
-        bounds=limits,
-        code=blob.code,
-        entry=blob.entry,
-        exact_dims=_exact(dims),
-        ranges=_ranges(dims),
-        schedule=generated.schedule,
-        llvm_ir=_module(f.whole_text(), target) if keep_ir else "",
-        timings=timings,
-    )
+    timings = (writing + written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
+    return blob, Timings(*timings)
 
 
 def assembly(

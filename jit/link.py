@@ -9,11 +9,13 @@ chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, pack
 from types import MappingProxyType
 from typing import NamedTuple
+
+from .llvm import NUMBERS
 
 SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
@@ -61,11 +63,20 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Blob:
-    """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `align`."""
+    """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `align`.
+    `numbers`: the place of its table of numbers (see `jit.numbers`), of zeros still; 0 for none."""
 
     code: bytes
     entry: int
     align: int = CODE_ALIGN
+    numbers: int = 0
+
+    def with_numbers(self, values: Sequence[int]) -> bytes:
+        """Return the code with its table filled in: i64 each."""
+        if not self.numbers:
+            return self.code
+        table = pack(f"<{len(values)}q", *values)
+        return self.code[: self.numbers] + table + self.code[self.numbers + len(table) :]
 
 
 def _text(table: memoryview | bytes, start: int) -> str:
@@ -193,15 +204,17 @@ class Object:
                 found = [_Relocation(at, info >> 32, plus, info & 0xFFFFFFFF) for at, info, plus in rows]
                 self.relocations[section.info] = found
 
-    def link(self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({})) -> Blob:
+    def link(
+        self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}), n_numbers: int = 0
+    ) -> Blob:
         """Return the blob of the function `entry` and of the constants that it reaches, whatever else the
-        object holds. `parts`: linked code of the functions that it calls.
+        object holds. `parts`: linked code of the functions that it calls. `n_numbers`: of its table.
 
         Raises LinkError naming the symbol, section or relocation that stands against it.
         """
         for symbol in self.symbols:
             if symbol.name == entry and symbol.section != SHN_UNDEF:
-                return _Layout(self, symbol, parts).blob()
+                return _Layout(self, symbol, parts, n_numbers).blob()
         raise LinkError(f"the object defines no symbol {entry!r}")
 
     def piece(self, symbol: Symbol, addend: int) -> range:
@@ -220,12 +233,15 @@ class Object:
         return range(first, min(first + (2 if is_open else 1) * VECTOR_BYTES, n))
 
 
-class _Layout:
-    """A blob as it grows: the code of `start`, the constants in the order in which they are first used, the
-    parts."""
+_TABLE = SHN_UNDEF, 0  # the key of the table of numbers among a blob's pieces
 
-    def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob]) -> None:
-        self.object, self.start, self.parts = object, start, parts
+
+class _Layout:
+    """A blob as it grows: the code of `start`, the constants in the order in which they are first used (the
+    table of numbers is one of them), the parts."""
+
+    def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob], n_numbers: int) -> None:
+        self.object, self.start, self.parts, self.n_numbers = object, start, parts, n_numbers
         self.bytes = bytearray()
         self.places: dict[tuple[int, int], int] = {}  # of pieces: (section, first byte)
         self.waiting: list[tuple[int, _Relocation]] = []  # the place of a relocation's piece in the blob
@@ -242,7 +258,7 @@ class _Layout:
             to = entries[symbol.name] if target is None else target
             self._rule(relocation)(self.bytes, place, to + relocation.addend)
         align = PAGE if self.object.machine == EM_AARCH64 and len(self.places) > 1 else CODE_ALIGN
-        return Blob(bytes(self.bytes), self.start.value, align)
+        return Blob(bytes(self.bytes), self.start.value, align, self.places.get(_TABLE, 0))
 
     def _place(self, section: int, piece: range) -> int:
         """Append a piece of a section, if it is new; return its place."""
@@ -257,11 +273,21 @@ class _Layout:
                     self.waiting.append((self.places[key] + relocation.offset - piece.start, relocation))
         return self.places[key]
 
+    def _place_table(self) -> int:
+        """Append the table of numbers, if it is not there yet; return its place."""
+        if _TABLE not in self.places:
+            self.bytes += bytes(-len(self.bytes) % 8)
+            self.places[_TABLE] = len(self.bytes)
+            self.bytes += bytes(8 * self.n_numbers)
+        return self.places[_TABLE]
+
     def _target(self, relocation: _Relocation) -> int | None:
         """Return the place of a relocation's symbol in the blob, None for that of a part."""
         symbol = self.object.symbols[relocation.symbol]
         if symbol.name in self.parts:
             return None
+        if symbol.name == NUMBERS and self.n_numbers:
+            return self._place_table()
         if symbol.section == SHN_UNDEF or not _is_loaded(self.object.sections[symbol.section]):
             raise LinkError(f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline")
         piece = self.object.piece(symbol, relocation.addend)

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
 
+from .numbers import FromSize
+
 
 @dataclass(frozen=True)
 class Value:
@@ -100,16 +102,18 @@ class Loop:
         return given
 
 
+NUMBERS = "numbers"  # the symbol of a kernel's table of numbers
 MAX_WRITTEN = 2048  # parts whose text is remembered, some 20 KB each
 _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 
 class Function:
-    """Text of one LLVM function `define void @name(params)`.
+    """Text of one LLVM function `define void @name(params)`, or of `result`'s type where it has one.
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `has_tiles`: the target has AMX.
+    registers together. `has_tiles`: the target has AMX. `numbers`: what the function loads from a table
+    instead of holding it (see `jit.numbers`), in the table's order; None: it has no table.
     """
 
     def __init__(
@@ -126,6 +130,8 @@ class Function:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.parts: dict[str, Function] = {}
+        self.result: Value | None = None
+        self.numbers: dict[tuple[str, int], Value] | None = None
         self._n = 0
         self.block = "entry"
 
@@ -179,8 +185,9 @@ class Function:
         define: Callable[[Function], None] | None,
         *args: Value,
         key: tuple[Hashable, ...] | None = None,
-    ) -> None:
-        """Call the part of that name; `define` (None: it is open) emits its body when it is first called.
+    ) -> Value:
+        """Call the part of that name and return its result; `define` (None: it is open) emits its body when
+        it is first called.
 
         `key`, if given, says all that the body depends on: it is then written once for all functions.
         """
@@ -194,10 +201,16 @@ class Function:
                 define(self.open_part(name, *args))
                 if key is not None and len(_WRITTEN) < MAX_WRITTEN:
                     _WRITTEN[whole] = self.parts[name]
-        self.do(f"call void @{name}({', '.join(f'{a.type} {a.name}' for a in args)})")
+        result = self.parts[name].result
+        text = f"@{name}({', '.join(f'{a.type} {a.name}' for a in args)})"
+        if result is not None:
+            return self.op(result.type, f"call {result.type} {text}")
+        self.do(f"call void {text}")
+        return Value("void", "")
 
     def _signature(self) -> str:
-        return f"void @{self.name}({', '.join(f'{p.type} {p.name}' for p in self.params)})"
+        type = self.result.type if self.result else "void"
+        return f"{type} @{self.name}({', '.join(f'{p.type} {p.name}' for p in self.params)})"
 
     def text(self) -> str:
         """Return the finished function with its declarations, its parts declared only."""
@@ -218,12 +231,26 @@ class Function:
     def definition(self) -> list[str]:
         """Return the lines of the definition, in a section of its own: functions are linked one by one."""
         head = f'define {self._signature()} #0 section ".text.{self.name}" {{'
-        return [head, "entry:", *self.lines, "  ret void", "}"]
+        result = f"{self.result.type} {self.result.name}" if self.result else "void"
+        return [head, "entry:", *self._number_loads(), *self.lines, f"  ret {result}", "}"]
+
+    def _number_loads(self) -> Iterator[str]:
+        for i, value in enumerate((self.numbers or {}).values()):
+            place = f"getelementptr ([{len(self.numbers or {})} x i64], ptr @{NUMBERS}, i64 0, i64 {i})"
+            yield f"  {value.name} = load i64, ptr {place}, align 8, !invariant.load !1"
 
     # i64 arithmetic with folding
     def i64(self, x: Int) -> Value:
         """Return `x` as a Value."""
+        if isinstance(x, FromSize) and self.numbers is not None:
+            return self._number(x, self.numbers)
         return Value("i64", str(x)) if isinstance(x, int) else x
+
+    def _number(self, x: FromSize, numbers: dict[tuple[str, int], Value]) -> Value:
+        """Return the value that is loaded from the table for `x`."""
+        if not numbers:
+            self.declarations["!1"] = "!1 = !{}"
+        return numbers.setdefault((x.origin, int(x)), Value("i64", f"%n{len(numbers)}"))
 
     def _int(self, opcode: str, fold: Callable[[int, int], int], a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int):
@@ -444,6 +471,9 @@ def module_text(functions: Sequence[Function]) -> str:
     names = {f.name for f in functions}
     declared = {text for f in functions for text in f.declarations.values()}
     assert all("section" in text for text in declared if text.startswith("@")), "a table needs a section"
+    declared |= {
+        f"@{NUMBERS} = external hidden constant [{len(f.numbers)} x i64]" for f in functions if f.numbers
+    }
     declared |= {
         f"declare {part._signature()}"
         for f in functions

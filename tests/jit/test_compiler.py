@@ -21,7 +21,8 @@ def test_compiles_for_every_target(target, dims):
     code = compile_kernel(bias_add(), dims, target)
     assert code.target == target_for(bias_add(), target) and code.exact_dims == dims
     assert code.n_dims == 2 and code.llvm_ir == ""
-    assert len(code.code) > 32 and code.timings is not None and 0 < code.timings.emit < code.timings.total
+    assert len(code.code) > 32 and code.timings is not None
+    assert 0 <= code.timings.emit < code.timings.total
 
 
 def test_the_same_arguments_give_the_same_code():
