@@ -19,7 +19,7 @@ LOOPS = tuple(s.Index(loop=i) for i in range(5))
 
 
 def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels", n_dims: int = 1) -> s.Matmul:
-    """out[m, n] = a[m, k] @ b (+ bias[n], gelu'd, + residual[m, n] as `epilogue` says)."""
+    """out[m, n] = a[m, k] @ b (+ bias[n], relu or tanh, + residual[m, n] as `epilogue` says)."""
     shape = (-(-n // PANEL), k, PANEL) if layout == "panels" else (k, n)
     buffers = [s.Buffer("f32", (m, k)), s.Buffer("f32", shape), s.Buffer("f32", (m, n), is_output=True)]
     at = (LOOPS[0], LOOPS[1])
@@ -31,6 +31,8 @@ def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels",
     if "relu" in epilogue:
         body.append(s.Instr("const", "f32", value=0.0))
         body.append(s.Instr("maximum", "f32", (len(body) - 2, len(body) - 1)))
+    if "tanh" in epilogue:
+        body.append(s.Instr("tanh", "f32", (len(body) - 1,)))
     if "residual" in epilogue:
         buffers.append(s.Buffer("f32", (m, n)))
         body.append(s.Instr("load", "f32", buffer=len(buffers) - 1, index=at))
@@ -62,6 +64,8 @@ def expected(buffers: list[np.ndarray], b: np.ndarray, epilogue: str) -> np.ndar
         result = result + next(rest)
     if "relu" in epilogue:
         result = np.maximum(result, 0)
+    if "tanh" in epilogue:
+        result = np.tanh(result)
     return result + next(rest) if "residual" in epilogue else result
 
 

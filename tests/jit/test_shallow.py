@@ -16,7 +16,7 @@ WIDEST = HOST_TARGETS[0]
 
 
 @pytest.mark.parametrize("n, k", [(16, 16), (1, 1), (7, 13), (16, 5), (17, 8), (32, 8), (32, 1)])
-@pytest.mark.parametrize("epilogue", ["", "bias relu residual"])
+@pytest.mark.parametrize("epilogue", ["", "bias relu residual", "bias tanh"])
 def test_bits_are_those_of_other_tiles(monkeypatch, n: int, k: int, epilogue: str) -> None:
     spec = dense(M, n, k, epilogue)
     sizes = (0, 1, ROWS - 1, ROWS, 2 * ROWS + 3, 241)
