@@ -206,16 +206,19 @@ def expm1_f64(x: Vec) -> Vec:
 def tanh(x: Vec) -> Vec:
     """Hyperbolic tangent: u / (u + 1) with u = (e^(2 |x|) - 1) / 2 = 2^n (e^(2 r) - 1) / 2 + (2^n - 1) / 2.
 
-    |x| = n ln(2) / 2 + r; the factors 2 are in the constants, the exponent's bias is in the shifter. One part
-    of ln(2) will do: where n times its error would count, tanh hardly changes. The quotient is taken as
-    u - u^2 / (u + 1), above u = 1 as 1 - 1 / (u + 1): what is subtracted is small where u + 1 is rounded
+    |x| = n ln(2) / 2 + r; the factors 2 are in the constants, the exponent's bias is in the shifter. In f32
+    one part of ln(2) will do: where n times its error would count, tanh hardly changes. The quotient is taken
+    as u - u^2 / (u + 1), above u = 1 as 1 - 1 / (u + 1): what is subtracted is small where u + 1 is rounded
     coarsely.
     """
     form = FORMATS[x.element]
     shifter = form.shifter + form.bias
     a = at_most(x.abs(), form.tanh_limit)
     shifted = fma(a, 2 * form.log2e, shifter)
-    r = fma(shifted - shifter, -form.ln2[0] / 2, a)
+    n = shifted - shifter
+    r = fma(n, -form.ln2[0] / 2, a)
+    if x.element == "double":
+        r = fma(n, -form.ln2[1] / 2, r)
     p = fma(r * r, polynomial(r, [c * 2.0 ** (k + 1) for k, c in enumerate(form.expm1)]), r)
     power = (shifted.bits() << form.mantissa).floats()
     u = fma(power, p, fma(power, 0.5, -0.5))
