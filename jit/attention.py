@@ -48,7 +48,9 @@ BLOCK = 420  # query rows of a tile at most: they share one copy of the keys and
 GROUP_SCORES = 4096  # of a group of row tiles: a third of the first-level cache
 MOST_AHEAD = 16  # keys of the next head that a row tile asks for
 MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
+BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
 F32 = 4  # bytes
+ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
 def choose_schedule(f: Function, v_dim: Int) -> str:
@@ -382,9 +384,6 @@ class _Attention:
         given = (tile.scores, tile.tops, tile.factors, f.i64(tile.rows), f.i64(self.k_len))
         call_part(f, "exponentiate", exponentiate, *given, self.most, self.panel, self.spec.safe_softmax)
 
-    def _score(self, row: Value, j: Int) -> Value:
-        return score_at(self.f, row, j, self.most, self.panel)
-
     def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
         """Scale and mask a row of scores; return the greatest of each lane, -inf if all are.
 
@@ -395,16 +394,16 @@ class _Attention:
         known = bodies.emit(bodies.hoistable(self.key_loop), Position((*outer, 0)))
         lowest = splat(f, "f32", "-inf")
 
-        def chunk(j: Int, mask: Value | None, state: State) -> State:
-            score = apply(f, "mul", "f32", f.load(VECTOR, self._score(row, j), align=4), scale)
+        def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
+            score = apply(f, "mul", "f32", f.load(VECTOR, place, align=4), scale)
             if bodies.ids:
                 score = bodies.emit(bodies.ids, Position((*outer, j), mask), known, score)[bodies.ids[-1]]
             if mask is not None:
                 score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
-            f.store(score, self._score(row, j), align=4)
+            f.store(score, place, align=4)
             return [*state[1:], greater(f, score, state[0])]
 
-        maxima = strip(f, Range(0, self.k_len), 2, chunk, [lowest, lowest])
+        maxima = over_keys(f, row, Range(0, self.k_len), self.most, self.panel, chunk, [lowest, lowest])
         return Vec(f, greater(f, *maxima))
 
 
@@ -422,11 +421,31 @@ def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int
     f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
 
 
-def score_at(f: Function, row: Value, j: Int, most: int, width: int) -> Value:
-    """Return the address of the scores of keys j .. j + 15 in a row: in panels of `most` rows and `width`
-    keys."""
-    panel = f.mul(f.udiv(j, width), most * width)
-    return f.at(row, "float", f.add(panel, f.urem(j, width)))
+def over_keys(
+    f: Function, row: Value, keys: Range, most: int, width: int, chunk: ScoreChunk, state: Sequence[Value]
+) -> State:
+    """Emit `chunk(j, place, mask, state)` for each vector of `keys`; `place`: of its scores in a row.
+
+    The row lies in panels of `most` rows and `width` keys. A trip does BLOCK_KEYS keys.
+    """
+
+    def at(panels: Value, key: Int) -> Value:
+        return f.at(panels, "float", f.add(f.mul(f.udiv(key, width), most * width), f.urem(key, width)))
+
+    whole, values = f.mul(f.udiv(keys.count, BLOCK_KEYS), BLOCK_KEYS), list(state)
+    if whole != 0:
+        with f.loop(0, whole, BLOCK_KEYS, state) as block:
+            values, panels = block.carried, f.at(row, "float", f.mul(block.index, most))
+            for key in range(0, BLOCK_KEYS, LANES):
+                values = chunk(f.add(block.index, key), at(panels, key), None, values)
+            block.next(*values)
+        values = block.results
+    panels = f.at(row, "float", f.mul(whole, most))
+
+    def rest(key: Int, mask: Value | None, inside: State) -> State:
+        return chunk(f.add(whole, key), at(panels, key), mask, inside)
+
+    return strip(f, Range(0, f.urem(keys.count, BLOCK_KEYS), keys.multiple), 1, rest, values)
 
 
 def greater(f: Function, a: Value, b: Value) -> Value:
@@ -471,15 +490,15 @@ def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int
     """Replace masked scores by exp(score - top); return their sum by lane."""
     sums = Accumulators(f, "reduce.sum", "f32")
 
-    def chunk(j: Int, mask: Value | None, state: State) -> State:
-        place = score_at(f, row, j, most, width)
+    def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
         weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, place, align=4)) - top).value
         f.store(weight, place, align=4)
         return sums.add(state, weight, mask)
 
     chunks = f.ceildiv(k_len, LANES)
     # Lanes past the end are -inf: their weights are 0.
-    end = strip(f, Range(0, f.mul(chunks, LANES), LANES), 1, chunk, sums.start)
+    keys = Range(0, f.mul(chunks, LANES), LANES)
+    end = over_keys(f, row, keys, most, width, chunk, sums.start)
     return sums.by_lane(end, chunks)
 
 
