@@ -7,7 +7,7 @@ the number of lanes, the target, or on which instructions stand beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
@@ -260,6 +260,10 @@ ROWS = (
     ),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
+#: Of several hundred instructions: functions of their own, compiled once for all kernels (100 ms each).
+LONG = frozenset(
+    {*BESSEL, "lgamma", "digamma", "zeta", "erfinv", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e"}
+)
 
 
 def find(name: str, dtype: str) -> MathOp:
@@ -285,5 +289,16 @@ def apply(f: Function, name: str, dtype: str, *args: Value) -> Value:
     op = find(name, dtype)
     if len(args) != op.arity:
         raise ValueError(f"{name}: {len(args)} operands given, it takes {op.arity}")
-    value = op.generate(dtype, *(Vec(f, arg) for arg in args))
+    value = _call(f, op, args) if name in LONG else op.generate(dtype, *(Vec(f, arg) for arg in args))
     return (round_to(value, dtype) if op.result == "same" else value).value
+
+
+def _call(f: Function, op: MathOp, args: Sequence[Value]) -> Vec:
+    """Return what a part of `f` gives that holds the code of an operation on floats."""
+    x = Vec(f, args[0])
+    dtype = "f64" if x.element == "double" else "f32"  # in registers
+
+    def define(part: Function) -> None:
+        part.result = op.generate(dtype, *(Vec(part, given) for given in part.params)).value
+
+    return Vec(f, f.call_part(f"{op.name}_{dtype}_{x.lanes}", define, *args, key=()))

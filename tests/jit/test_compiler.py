@@ -41,6 +41,22 @@ def test_code_does_not_depend_on_what_was_compiled_before(target):
         assert compiler._PARTS.known(f, compiler.target_for(spec, target))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_long_operation_is_compiled_once_for_all_kernels(target):
+    compiler._PARTS = compiler._Parts()
+    place = (Index(loop=0),)
+    for ops in (("digamma",), ("abs", "digamma", "neg")):
+        steps = [Instr(op, "f32", (i,)) for i, op in enumerate(ops)]
+        body = (Instr("load", "f32", buffer=0, index=place), *steps)
+        body += (Instr("store", "f32", (len(ops),), buffer=1, index=place),)
+        spec = Nest(2, (Buffer("f32", (N,)), Buffer("f32", (N,), True)), (N,), body)
+        f, _ = compiler._generate(spec, None, target_for(spec, target), None)
+        assert "digamma" in str(list(f.functions())) and "call <" in f.whole_text()
+        known = compiler._PARTS.known(f, target_for(spec, target))
+        assert bool(known) is (len(ops) > 1), list(known)
+        compile_kernel(spec, None, target)
+
+
 def test_ir_is_kept_on_request_and_assembly_is_text():
     assert "define void @kernel" in compile_kernel(bias_add(), None, keep_ir=True).llvm_ir
     assert "zmm" in assembly(bias_add(), (64, 64), "x86-64-v4") and "zmm" not in assembly(
