@@ -127,6 +127,8 @@ def torch_composite(step: Step) -> Sequence[Value]:
     same = [x] + [y for y in step.terms if B.dtype_of(y) == B.dtype_of(x) and B.shape_of(y) == B.shape_of(x)]
     args = [x, *(step.choose.choice(same) for _ in range(n_args - 1))]
     try:
+        if expand is COMPOSITES["aten.repeat_interleave.Tensor"].expand:  # how often: not below 0
+            args = [_above(step.b, x, 0)]
         made = expand(step.b, *args)
     except (ShapeError, DtypeError, UnsupportedOp):
         raise
