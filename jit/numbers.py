@@ -38,14 +38,21 @@ def _arithmetic(symbol: str, fold: Callable[[int, int], int]) -> tuple[_Operator
     """Return the operator of FromSize and its reflection."""
 
     def combine(a: int, b: int) -> int:
-        if type(a) not in (int, FromSize) or type(b) not in (int, FromSize):
+        if type(b) is FromSize:
+            right = b.origin
+        elif type(b) is int:
+            right = str(b)
+        else:
             return NotImplemented
-        value = fold(int(a), int(b))
-        left, right = (x.origin if isinstance(x, FromSize) else str(x) for x in (a, b))
+        left = a.origin if type(a) is FromSize else str(a)
         origin = f"({left}{symbol}{right})"
+        value = fold(int(a), int(b))
         return FromSize(value, origin) if len(origin) <= LONGEST_ORIGIN else value
 
-    return combine, lambda self, other: combine(other, self)
+    def reflected(b: int, a: Any) -> int:
+        return combine(a, b) if type(a) is int else NotImplemented
+
+    return combine, reflected
 
 
 for _name, _symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}.items():

@@ -429,5 +429,8 @@ def from_json(text: str) -> KernelSpec:
 
 
 def spec_hash(spec: KernelSpec) -> str:
-    """Return the SHA-256 (hex) of the canonical text: the identity of the computation."""
-    return hashlib.sha256(to_json(spec).encode()).hexdigest()
+    """Return the SHA-256 (hex) of the canonical text: the identity of the computation. Kept with the spec."""
+    kept: dict[str, str] = spec.__dict__
+    if "_hash" not in kept:
+        kept["_hash"] = hashlib.sha256(to_json(spec).encode()).hexdigest()
+    return kept["_hash"]
