@@ -4,8 +4,8 @@ prefetch.
 The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, the panels
 that come next follow in memory, and each row tile prefetches its share of them; where it is the first of many
 to read its rows of A, it prefetches the next row tile's instead. Rows of many steps are computed in chunks of
-CHUNK steps, each for all row tiles: what the second-level cache holds is then A's block and two chunks of B,
-not two whole tiles. Sums wait in scratch between chunks, so k still ascends.
+CHUNK steps, each for all row tiles: the first-level cache holds a chunk of B, the second A's block and the
+next chunk. Sums wait in scratch between chunks, so k still ascends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from .microkernel import (
     unroll,
 )
 
-CHUNK = 384  # steps of k; longer sums by half or more are split
+CHUNK = 128  # steps of k, of two panels 32 KB: the first-level cache holds them for all row tiles
+LONG = 512  # steps of k of sums that are split into chunks
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
@@ -62,7 +63,7 @@ class Ahead:
 
 def is_chunked(k: Int) -> bool:
     """Return True where sums of `k` steps are computed in chunks."""
-    return isinstance(k, int) and k >= CHUNK + CHUNK // 2
+    return isinstance(k, int) and k >= LONG
 
 
 class RowTiles:
