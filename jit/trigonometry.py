@@ -79,18 +79,33 @@ def _reduce(a: Vec) -> tuple[Vec, Vec]:
 
 def _replace_large(a: Vec, large: Vec, q: Vec, r: Vec) -> tuple[Vec, Vec]:
     """Return q and r, exact in the lanes `large`: one lane after the other, for that is small code."""
-    f, circle, lanes = a.f, CIRCLES[a.element], a.lanes
+    f, lanes = a.f, a.lanes
     trips = f.select(large.any(), lanes, 0)
     numbers = Value(f"<{lanes} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(lanes))}>")
     with f.loop(0, trips, carried=[q.value, r.value]) as loop:
         at = loop.index.name
         scalar = f.op(a.element, f"extractelement {a.value.type} {a.value.name}, i64 {at}")
-        one_q, one_r = _reduce_exactly(Vec(f, f.splat(scalar, 1)), circle)
+        one_q, one_r = _reduced_apart(scalar, f)
         here = Vec(f, numbers).compare("eq", Vec(f, f.splat(loop.index, lanes))) & large
         loop.next(
             *(_put(here, one, Vec(f, old)) for one, old in zip((one_q, one_r), loop.carried, strict=True))
         )
     return Vec(f, loop.results[0]), Vec(f, loop.results[1])
+
+
+def _reduced_apart(scalar: Value, f: Function) -> tuple[Vec, Vec]:
+    """Return q and r of one number by a part: it is most of a sine's code, and seldom needed."""
+    bits = f"i{32 if scalar.type == 'float' else 64}"
+
+    def define(part: Function) -> None:
+        q, r = _reduce_exactly(Vec(part, part.splat(part.params[0], 1)), CIRCLES[scalar.type])
+        both = f"<1 x {bits}> {q.value.name}, <1 x {bits}> {r.bits().value.name}"
+        part.result = part.op(f"<2 x {bits}>", f"shufflevector {both}, <2 x i32> <i32 0, i32 1>")
+
+    both = f.call_part(f"reduce_exactly_{scalar.type}", define, scalar, key=())
+    operands = f"{both.type} {both.name}, {both.type} poison"
+    q, r = (Vec(f, f.op(f"<1 x {bits}>", f"shufflevector {operands}, <1 x i32> <i32 {i}>")) for i in range(2))
+    return q, r.floats()
 
 
 def _put(here: Vec, one: Vec, old: Vec) -> Value:
