@@ -1,20 +1,24 @@
 """The Attention family: softmax(q k^T) v for a few query rows at a time, without the length x length
 matrix.
 
-A tile is one place of the batch loops and a block of query rows. It copies the head's keys, transposed,
-and values into panels in scratch; then for each row tile (at most `Schedule.rows` rows) it computes the
-scores with keys along the lanes, turns them into exp(score - max) in place and multiplies v, all in the
-first- and second-level cache. Where rows are short, a group of row tiles takes each of these steps together:
+A tile is one place of the batch loops and a block of query rows. For each block of keys it copies them,
+transposed, and their values into panels in scratch; then for each row tile (at most `Schedule.rows` rows)
+it computes the scores with keys along the lanes, turns them into exp(score - max) in place and multiplies v,
+all in the first- and second-level cache. Where rows are short, a group of row tiles takes each of these steps
+together:
 the end of one tile's chain of dependent instructions then overlaps the next tile's. All three sums have a
 fixed order: over the head dimension and over keys by ascending fused multiply-adds (`microkernel`), the
 softmax's as `reduce` does. The division by the row's sum is a multiplication by its reciprocal, after the
-sum over keys.
+sum over keys. Where there are more keys than a block has, each row keeps its greatest score and its sum from
+block to block, and what it has so far is scaled where a block has a greater score (Milakov and Gimelshein,
+Online normalizer calculation for softmax, 2018); so the panels of a block stay in the second-level cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import Affine, affine
@@ -42,13 +46,15 @@ from .spec import Attention, Size
 from .strip import State, strip
 from .tiling import Range
 from .transpose import fold, transpose
-from .vector import Vec, select
+from .vector import Vec, fma, select
 
-BLOCK = 420  # query rows of a tile at most: they share one copy of the keys and values
+BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
+KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
 GROUP_SCORES = 4096  # of a group of row tiles: a third of the first-level cache
 MOST_AHEAD = 16  # keys of the next head that a row tile asks for
 MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
+RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
 F32 = 4  # bytes
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
@@ -74,7 +80,10 @@ def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | Non
 
 @dataclass(frozen=True)
 class RowTile:
-    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores, maxima and factors are."""
+    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores, maxima and factors are.
+
+    `running`: its rows' greatest scores so far, their sums, and what this block scales results by.
+    """
 
     number: Int
     begin: Int
@@ -82,6 +91,17 @@ class RowTile:
     scores: Value
     tops: Value
     factors: Value
+    running: Value
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys `begin` .. `begin` + `count` - 1, and whether they are the first and the last of all."""
+
+    begin: Int
+    count: Int
+    is_first: Value | bool
+    is_last: Value | bool
 
 
 @dataclass(frozen=True)
@@ -123,36 +143,51 @@ class _Attention:
         self.block = BLOCK // self.most * self.most
         if isinstance(self.q_len, int):
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
+        top = most(self.k_len)
+        self.is_one = top is not None and top <= KEY_BLOCK  # block of keys
         self._place_scratch()
-        lda, group = self.q.stride(self.row_loop), self.most * self.panel
+        lda = self.q.stride(self.row_loop)
         score = Strides(lda, self.panel, self.panel, self.head_dim)
         self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.vectors + 1)}
-        # k_len is passed, also where it is known: so kernels of all lengths share their parts.
-        k_len = f.i64(self.k_len)
         self.is_whole = isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
-        ldc = self.out.stride(self.row_loop) if self.is_whole else self.panel
-        weigh = Strides(self.panel, self.panel, ldc, k_len, group, a_width=self.panel)
-        self.weigh = MicroKernels(f, "weigh", weigh, self.vectors)
+        self.ldc = self.out.stride(self.row_loop) if self.is_whole else self.panel
+
+    def _weigh_kernels(self, keys: Keys, adds: bool) -> MicroKernels:
+        """Return the micro-kernels that weigh the values of `keys`; `adds`: to what there is."""
+        # The count is passed, also where it is known: so kernels of all lengths share their parts.
+        group, count = self.most * self.panel, self.f.i64(keys.count)
+        strides = Strides(self.panel, self.panel, self.ldc, count, group, a_width=self.panel)
+        return MicroKernels(self.f, "weigh_more" if adds else "weigh", strides, self.vectors, adds)
 
     def _place_scratch(self) -> None:
-        """Lay out scratch: a row tile of results; factors, maxima and scores of a group of them; panels of
-        keys and values."""
+        """Lay out scratch: results of a row tile (of all, where there are several blocks of keys); factors,
+        maxima, scores of a group of them; what rows keep from block to block; panels of keys, of values."""
         f = self.f
-        self.width = f.mul(f.ceildiv(self.k_len, self.panel), self.panel)  # of a row of scores
+        n_keys = f.minimum(self.k_len, KEY_BLOCK)
+        self.width = f.mul(f.ceildiv(n_keys, self.panel), self.panel)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
         self.tile_scores = f.mul(self.width, self.most)
         self.group = self._group()
         self.results = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        self.factors = f.at(self.results, "float", self.most * self.panel)
+        rows: Int = self.most if self.is_one else self.block
+        padded = f.mul(f.ceildiv(self.v_dim, self.panel), self.panel)
+        n_results = f.mul(rows, self.panel if self.is_one else padded)
+        self.factors = f.at(self.results, "float", n_results)
         self.tops = f.at(self.factors, "float", self.most_tiles * LANES)
         self.scores = f.at(self.tops, "float", self.most_tiles * self.most * LANES)
-        self.keys = f.at(self.scores, "float", f.mul(self.tile_scores, self.group))
+        self.running = f.at(self.scores, "float", f.mul(self.tile_scores, self.group))
+        self.keys = f.at(self.running, "float", self.n_running)
         self.values = f.at(self.keys, "float", f.mul(self.width, self.depth))
 
     @property
     def most_tiles(self) -> int:
         """The row tiles of a group at most."""
         return max(GROUP_SCORES // (self.most * self.panel), 1)
+
+    @property
+    def n_running(self) -> int:
+        """The floats that rows keep from block to block."""
+        return 0 if self.is_one else (-(-self.block // self.most) + 1) * RUNNING
 
     def _group(self) -> Int:
         """Return how many row tiles take each step together: as many as have GROUP_SCORES scores."""
@@ -163,16 +198,19 @@ class _Attention:
 
     def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
-        k_len, d, v = self.spec.k_len, self.spec.head_dim, self.spec.v_dim
+        d, v = self.spec.head_dim, self.spec.v_dim
+        k_len = min(self.k_len, KEY_BLOCK) if isinstance(self.k_len, int) else self.spec.k_len
         rows = self.most * self.panel + self.most_tiles * (self.most + 1) * LANES
-        fixed = rows + GROUP_SCORES + self.most * self.panel + self.panel * LANES
-        terms = [
+        fixed = rows + GROUP_SCORES + self.most * self.panel + self.panel * LANES + self.n_running
+        terms: list[tuple[int, tuple[Size, ...]]] = [
             (fixed, ()),
             (self.most + LANES + self.panel, (k_len,)),
             (self.panel, (d,)),
             (1, (k_len, d)),
             (1, (k_len, v)),
         ]
+        if not self.is_one:
+            terms += [(self.block, (v,)), (self.block * self.panel, ())]
         return tuple((F32 * factor, sizes) for factor, sizes in terms)
 
     def emit(self) -> Generated:
@@ -216,8 +254,27 @@ class _Attention:
         f, spec = self.f, self.spec
         q = self._address(spec.q, self.q, [*batch, i0])
         out = self._address(spec.out, self.out, [*batch, i0])
-        self._pack(batch)
-        ahead = self._ahead(rows, following)
+        if self.is_one:
+            self._block(Keys(0, self.k_len, True, True), batch, i0, rows, following, q, out)
+            return
+        with f.loop(0, self.n_running, RUNNING) as place:
+            for i, start in enumerate(("-inf", 0.0)):
+                there = f.at(self.running, "float", f.add(place.index, i * LANES))
+                f.store(splat(f, "f32", start), there, align=4)
+        with f.loop(0, f.maximum(self.k_len, 1), KEY_BLOCK) as block:
+            rest = f.sub(self.k_len, block.index)
+            is_first, is_last = f.less(block.index, 1), f.less(rest, KEY_BLOCK + 1)
+            keys = Keys(block.index, f.minimum(rest, KEY_BLOCK), is_first, is_last)
+            self._block(keys, batch, i0, rows, following, q, out)
+
+    def _block(
+        self, keys: Keys, batch: list[Int], i0: Int, rows: Int, following: list[Int], q: Value, out: Value
+    ) -> None:
+        """Emit what a block of keys adds to `rows` query rows from i0, which begin at `q`."""
+        f = self.f
+        self._pack(batch, keys)
+        ahead = self._ahead(rows, batch, following, keys)
+        kernels = [self._weigh_kernels(keys, adds) for adds in ((False,) if self.is_one else (False, True))]
 
         def scores(tile: RowTile) -> None:
             lda = self.q.stride(self.row_loop)
@@ -225,26 +282,31 @@ class _Attention:
             self._read_ahead(tile, ahead)
             after = unread(f, left, f.mul(tile.rows, lda))
             prefetch_rows(f, after, tile.rows, lda, self.head_dim, 3)
-            dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, left))
-            self._mask(tile, batch, f.add(i0, tile.begin))
+            dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, left, keys.count))
+            self._mask(tile, batch, f.add(i0, tile.begin), keys)
+
+        def exponentiate(tile: RowTile) -> None:
+            self._exponentiate(tile, keys)
 
         def outputs(tile: RowTile) -> None:
             ldc = self.out.stride(self.row_loop)
             there = f.at(out, "float", f.mul(tile.begin, ldc))
             prefetch_rows(f, there, tile.rows, ldc, self.v_dim, 3)
-            self._outputs(tile, there)
+            self._outputs(tile, there, keys, kernels)
 
-        self._row_tiles(rows, (scores, self._exponentiate, outputs))
+        self._row_tiles(rows, (scores, exponentiate, outputs))
 
-    def _pack(self, batch: list[Int]) -> None:
-        """Copy the head's keys and values into their panels."""
+    def _pack(self, batch: list[Int], at: Keys) -> None:
+        """Copy a block of the head's keys and values into their panels."""
         f, spec, step = self.f, self.spec, self.key_loop
-        keys, values = self._address(spec.k, self.k, batch), self._address(spec.v, self.v, batch)
-        k_len = f.i64(self.k_len)
-        key_sizes = (k_len, self.head_dim, self.k.stride(step), self.panel)
-        call_part(f, "pack_keys", pack_keys, keys, self.keys, *key_sizes)
-        value_sizes = (k_len, self.v_dim, self.v.stride(step), self.panel)
-        call_part(f, "pack_values", pack_values, values, self.values, *value_sizes)
+        count = f.i64(at.count)
+        for name, pack, buffer, place, dim, panels in (
+            ("pack_keys", pack_keys, spec.k, self.k, self.head_dim, self.keys),
+            ("pack_values", pack_values, spec.v, self.v, self.v_dim, self.values),
+        ):
+            stride = place.stride(step)
+            first = f.at(self._address(buffer, place, batch), "float", f.mul(at.begin, stride))
+            call_part(f, name, pack, first, panels, count, dim, stride, self.panel)
 
     def _row_tiles(self, rows: Int, steps: Sequence[Callable[[RowTile], None]]) -> None:
         """Emit all steps of the row tiles of `rows` rows, of sizes as even as can be, group by group."""
@@ -274,21 +336,29 @@ class _Attention:
             f.at(self.scores, "float", f.mul(place, self.tile_scores)),
             f.at(self.tops, "float", f.mul(place, self.most * LANES)),
             f.at(self.factors, "float", f.mul(place, LANES)),
+            self.running if self.is_one else f.at(self.running, "float", f.mul(number, RUNNING)),
         )
 
-    def _ahead(self, rows: Int, following: list[Int]) -> Ahead:
-        """Return what the row tiles of `rows` rows prefetch: nothing where heads have several tiles."""
+    def _ahead(self, rows: Int, batch: list[Int], following: list[Int], keys: Keys) -> Ahead:
+        """Return what the row tiles of `rows` rows prefetch: the next block of keys, or the next tile's first
+        (nothing where that is the same)."""
         f, spec = self.f, self.spec
-        keys = self._address(spec.k, self.k, following)
-        values = self._address(spec.v, self.v, following)
-        if isinstance(self.q_len, int) and self.q_len > self.block:
-            return Ahead(keys, values, 0)
-        wanted = f.add(f.udiv(f.mul(self.k_len, self.most), f.maximum(rows, 1)), 1)
+        nexts = []
+        for buffer, place in ((spec.k, self.k), (spec.v, self.v)):
+            there = self._address(buffer, place, following)
+            if not isinstance(keys.is_last, bool):
+                here = self._address(buffer, place, batch)
+                after = unread(f, here, f.mul(f.add(keys.begin, KEY_BLOCK), place.stride(self.key_loop)))
+                there = f.select(keys.is_last, there, after)
+            nexts.append(there)
+        if self.is_one and isinstance(self.q_len, int) and self.q_len > self.block:
+            return Ahead(*nexts, 0)
+        wanted = f.add(f.udiv(f.mul(keys.count, self.most), f.maximum(rows, 1)), 1)
         share = f.minimum(wanted, MOST_AHEAD)
-        if not isinstance(self.q_len, int):
+        if self.is_one and not isinstance(self.q_len, int):
             is_one = f.less(self.q_len, self.block + 1)
             share = f.select(is_one, share, 0)
-        return Ahead(keys, values, share)
+        return Ahead(*nexts, share)
 
     def _read_ahead(self, tile: RowTile, ahead: Ahead) -> None:
         """Prefetch a row tile's share of the next tile's keys and values."""
@@ -296,7 +366,7 @@ class _Attention:
         if ahead.share == 0:
             return
         begin = f.mul(tile.number, ahead.share)
-        count = f.minimum(ahead.share, f.sub(self.k_len, begin))
+        count = f.minimum(ahead.share, f.sub(f.minimum(self.k_len, KEY_BLOCK), begin))
         for first, place, dim in (
             (ahead.keys, self.k, self.head_dim),
             (ahead.values, self.v, self.v_dim),
@@ -321,7 +391,7 @@ class _Attention:
             there = f.at(c, "float", first)
             kernels.call(rows, a, f.at(b, "float", first), there, b, factors=factors)
 
-    def _scores(self, tile: RowTile, rows: int, q: Value) -> None:
+    def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int) -> None:
         """scores[i, j] = q[i] . k[j], unscaled; of a last panel only the vectors that have keys."""
         f, most = self.f, self.panel // LANES
 
@@ -331,11 +401,11 @@ class _Attention:
             kernels = self.score[min(vectors, self.vectors)]
             self._multiply(kernels, rows, q, keys, scores, vectors * LANES)
 
-        with f.loop(0, f.sub(self.k_len, (most - 1) * LANES), self.panel) as j:
+        with f.loop(0, f.sub(k_len, (most - 1) * LANES), self.panel) as j:
             panel(j.index, most)
         # index in its panel of the last key; none: panel - 1
-        in_last = f.urem(f.add(self.k_len, self.panel - 1), self.panel)
-        begin = f.mul(f.udiv(self.k_len, self.panel), self.panel)
+        in_last = f.urem(f.add(k_len, self.panel - 1), self.panel)
+        begin = f.mul(f.udiv(k_len, self.panel), self.panel)
         vectors = f.add(f.udiv(in_last, LANES), 1)
         is_partial = f.is_less(in_last, (most - 1) * LANES)
 
@@ -344,47 +414,76 @@ class _Attention:
 
         f.either(is_partial, rest, lambda: None)
 
-    def _outputs(self, tile: RowTile, out: Value) -> None:
-        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns."""
+    def _outputs(self, tile: RowTile, out: Value, keys: Keys, kernels: Sequence[MicroKernels]) -> None:
+        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns.
+
+        `kernels`: those for the first block of keys, and for others.
+        """
         f = self.f
         with f.loop(0, self.v_dim, self.panel) as panel:
-            values = f.at(self.values, "float", f.mul(panel.index, self.k_len))
+            values = f.at(self.values, "float", f.mul(panel.index, keys.count))
             columns = f.at(out, "float", panel.index)
-            there = columns if self.is_whole else self.results
-            dispatch(f, tile.rows, self._row_counts(), lambda n: self._weigh(tile, n, values, there))
-            if not self.is_whole:
-                self._store_results(tile, columns, panel.index)
+            there = columns if self.is_whole else self._results(tile, panel.index)
 
-    def _store_results(self, tile: RowTile, out: Value, column: Int) -> None:
-        """Copy a row tile's results from scratch to the columns from `column` that `out` has."""
+            def weigh(kernels: MicroKernels, values: Value = values, there: Value = there) -> None:
+                dispatch(
+                    f, tile.rows, self._row_counts(), lambda n: self._weigh(kernels, tile, n, values, there)
+                )
+
+            def more(there: Value = there) -> None:
+                scales = f.at(tile.running, "float", 2 * LANES)
+                given = (there, scales, f.i64(tile.rows), self.ldc, self.panel)
+                call_part(f, "rescale", rescale, *given)
+                weigh(kernels[1])
+
+            f.either(keys.is_first, lambda: weigh(kernels[0]), more)
+            if not self.is_whole:
+                self._store_results(tile, there, columns, panel.index)
+
+    def _results(self, tile: RowTile, column: Int) -> Value:
+        """Return where scratch has a row tile's results in the panel from `column`."""
+        f = self.f
+        if self.is_one:
+            return self.results
+        rows = f.add(f.mul(column, self.block), f.mul(tile.begin, self.panel))
+        return f.at(self.results, "float", rows)
+
+    def _store_results(self, tile: RowTile, results: Value, out: Value, column: Int) -> None:
+        """Copy a row tile's results to the columns from `column` that `out` has."""
         f = self.f
         vectors = panel_vectors(f, self.v_dim, column, self.panel)
         with f.loop(0, tile.rows) as r:
             row = f.at(out, "float", f.mul(r.index, self.out.stride(self.row_loop)))
-            sums = f.at(self.results, "float", f.mul(r.index, self.panel))
+            sums = f.at(results, "float", f.mul(r.index, self.panel))
             for first, mask in vectors:
                 value = f.load(VECTOR, f.at(sums, "float", first), align=4)
                 store(f, value, f.at(row, "float", first), mask)
 
-    def _weigh(self, tile: RowTile, rows: int, values: Value, out: Value) -> None:
-        self._multiply(self.weigh, rows, tile.scores, values, out, self.panel, tile.factors)
+    def _weigh(self, kernels: MicroKernels, tile: RowTile, rows: int, values: Value, out: Value) -> None:
+        self._multiply(kernels, rows, tile.scores, values, out, self.panel, tile.factors)
 
     # softmax
-    def _mask(self, tile: RowTile, batch: list[Int], i0: Int) -> None:
+    def _mask(self, tile: RowTile, batch: list[Int], i0: Int, keys: Keys) -> None:
         """Scale and mask the scores; keep every row's maxima by lane in `tops`."""
         f = self.f
         with f.loop(0, tile.rows) as r:
             row = f.at(tile.scores, "float", f.mul(r.index, self.panel))
-            top = self._mask_row(row, (*batch, f.add(i0, r.index)))
+            top = self._mask_row(row, (*batch, f.add(i0, r.index)), keys)
             f.store(top.value, f.at(tile.tops, "float", f.mul(r.index, LANES)), align=4)
 
-    def _exponentiate(self, tile: RowTile) -> None:
+    def _exponentiate(self, tile: RowTile, keys: Keys) -> None:
         """Turn masked scores into exp(score - row max); keep 1 / their sum in `factors`."""
         f = self.f
-        given = (tile.scores, tile.tops, tile.factors, f.i64(tile.rows), f.i64(self.k_len))
-        call_part(f, "exponentiate", exponentiate, *given, self.most, self.panel, self.spec.safe_softmax)
+        given: tuple[Int, ...] = (tile.scores, tile.tops, tile.factors, f.i64(tile.rows), f.i64(keys.count))
+        sizes = (self.most, self.panel, self.spec.safe_softmax)
+        if self.is_one:
+            call_part(f, "exponentiate", exponentiate, *given, *sizes)
+            return
+        assert isinstance(keys.is_last, Value)
+        last = f.select(keys.is_last, 1, 0)
+        call_part(f, "exponentiate_more", exponentiate, *given, *sizes, tile.running, last)
 
-    def _mask_row(self, row: Value, outer: tuple[Int, ...]) -> Vec:
+    def _mask_row(self, row: Value, outer: tuple[Int, ...], keys: Keys) -> Vec:
         """Scale and mask a row of scores; return the greatest of each lane, -inf if all are.
 
         A NaN is no maximum: it reaches the result through its weight.
@@ -397,13 +496,15 @@ class _Attention:
         def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
             score = apply(f, "mul", "f32", f.load(VECTOR, place, align=4), scale)
             if bodies.ids:
-                score = bodies.emit(bodies.ids, Position((*outer, j), mask), known, score)[bodies.ids[-1]]
+                score = bodies.emit(bodies.ids, Position((*outer, f.add(keys.begin, j)), mask), known, score)[
+                    bodies.ids[-1]
+                ]
             if mask is not None:
                 score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
             f.store(score, place, align=4)
             return [*state[1:], greater(f, score, state[0])]
 
-        maxima = over_keys(f, row, Range(0, self.k_len), self.most, self.panel, chunk, [lowest, lowest])
+        maxima = over_keys(f, row, Range(0, keys.count), self.most, self.panel, chunk, [lowest, lowest])
         return Vec(f, greater(f, *maxima))
 
 
@@ -463,27 +564,67 @@ def exponentiate(
     most: int,
     width: int,
     is_safe: bool,
+    running: Value | None = None,
+    is_last: Value | None = None,
 ) -> None:
     """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
 
     `tops`: at first each row's maxima by lane, at last its sums. `is_safe`: a row that is masked everywhere
-    gets weights 0 and the factor 1.
+    gets weights 0 and the factor 1, else NaN. `running`, if given: see `RowTile`; the factors are 1 until
+    `is_last`.
     """
     lanes = [f.at(tops, "float", LANES * r) for r in range(most)]
 
     def folded(combine: Callable[[Value, Value], Value]) -> Vec:
         return Vec(f, fold(f, [f.load(VECTOR, place, align=4) for place in lanes], combine))
 
-    top = folded(lambda a, b: greater(f, a, b))
-    empty = top.eq(Vec(f, splat(f, "f32", "-inf"))) if is_safe else Vec(f, f.splat(f.less(k_len, 1), LANES))
-    f.store((select(empty, 0.0, top) if is_safe else top).value, factors, align=4)
+    top, lowest = folded(lambda a, b: greater(f, a, b)), splat(f, "f32", "-inf")
+    before = None if running is None else Vec(f, f.load(VECTOR, running, align=4))
+    if before is not None:
+        top = Vec(f, greater(f, top.value, before.value))
+    empty = top.eq(Vec(f, lowest))
+    base = select(empty, 0.0, top)
+    f.store(base.value, factors, align=4)
     with f.loop(0, rows) as r:
         row = f.at(scores, "float", f.mul(r.index, width))
         one = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
         weights = _exponentiate_row(f, row, one, k_len, most, width)
         f.store(weights, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
     total = folded(lambda a, b: apply(f, "add", "f32", a, b))
-    f.store(select(empty, 1.0, 1.0 / total).value, factors, align=4)
+    if before is not None and running is not None:
+        total = _keep(f, running, before, top, base, total)
+    none = factor_of_none(f, total, k_len, is_safe)
+    factor = select(empty, none, 1.0 / total)
+    if is_last is not None:
+        factor = select(Vec(f, f.splat(f.less(0, is_last), LANES)), factor, 1.0)
+    f.store(factor.value, factors, align=4)
+
+
+def factor_of_none(f: Function, like: Vec, k_len: Value, is_safe: bool) -> Vec:
+    """Return the factor of a row that sees no key: there are none, or all are masked."""
+    one = like.like(1.0)
+    return one if is_safe else select(Vec(f, f.splat(f.less(k_len, 1), LANES)), one, nan)
+
+
+def _keep(f: Function, running: Value, before: Vec, top: Vec, base: Vec, total: Vec) -> Vec:
+    """Write what rows keep of this block and those before; return their sums of both."""
+    sums, scales = (f.at(running, "float", i * LANES) for i in (1, 2))
+    scale = exp_of_nonpositive(before - base)
+    so_far = Vec(f, f.load(VECTOR, sums, align=4))
+    total = fma(so_far, scale, total)
+    for value, place in ((top, running), (total, sums), (scale, scales)):
+        f.store(value.value, place, align=4)
+    return total
+
+
+def rescale(f: Function, c: Value, scales: Value, rows: Value, ldc: Int, width: int) -> None:
+    """Multiply `rows` rows of `width` elements by their scales."""
+    with f.loop(0, rows) as r:
+        row = f.at(c, "float", f.mul(r.index, ldc))
+        scale = Vec(f, f.splat(f.load("float", f.at(scales, "float", r.index), align=4), LANES))
+        for first in range(0, width, LANES):
+            place = f.at(row, "float", first)
+            f.store((Vec(f, f.load(VECTOR, place, align=4)) * scale).value, place, align=4)
 
 
 def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Value:
