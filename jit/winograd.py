@@ -32,8 +32,8 @@ from .microkernel import (
     Schedule,
     Strides,
     each_tile,
-    prefetch,
     unread,
+    unroll,
 )
 from .pixels import OverPixels
 from .row_tiles import RowTiles
@@ -47,6 +47,7 @@ CHANNELS = 64  # of weights at a line of points, which the second-level cache sh
 FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
 CHANNELS_OF_FEW = 16
 POINTS = SIDE**2
+SHARING = 2  # row tiles that ask for the weights of the next channels
 GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
 Vectors = list[Value]
 
@@ -88,14 +89,29 @@ def _n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
 class _Products(RowTiles):
     """The products of one point: row tiles as a matmul's, each into its place of the point's sums."""
 
-    def multiply(self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value) -> None:
-        """Leave the products of `rows` rows in `sums`."""
-        f = self.f
+    def multiply(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, ahead: Value, size: int
+    ) -> None:
+        """Leave the products of `rows` rows in `sums`; in passing ask for `size` cache lines from `ahead` on.
+
+        Up to SHARING row tiles ask, evenly; what is near stands in for the others' shares.
+        """
+        f, most = self.f, max(self.counts())
+        n = -(-self.block // self.most) if isinstance(self.m, int) else 1
+        share = -(-size // min(n, SHARING))
+        steps = kernels.strides.k
+        assert isinstance(steps, int)
+        lines = -(-share // max(steps // unroll(most, kernels.vectors), 1))
+
+        def place_of(number: Int) -> Value:
+            here = unread(f, ahead, f.mul(number, share * kernels.line))
+            is_asking = f.is_less(number, min(n, SHARING))
+            return here if is_asking is True else f.select(is_asking, here, b)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
             place = f.at(sums, "float", f.mul(begin, self.width))
-            self._multiply(kernels, rows, count, left, b, number, place, None)
+            self._call(kernels, count, left, b, place, lambda _: place_of(number), lines)
 
         each_tile(f, rows, self.most, row_tile)
 
@@ -225,15 +241,20 @@ class _Winograd(OverPixels):
             with f.loop(0, POINTS * self.point_sums, LANES) as place:
                 f.store(Value(VECTOR, "zeroinitializer"), f.at(self.sums, "float", place.index), align=4)
         with f.loop(0, self.channels, self.chunk) as chunk, f.loop(0, SIDE) as line:
-            self._weights_to_points(b, chunk.index, line.index, columns)
-            self._products(chunk.index, line.index, rows, columns)
+            after = self._weights_to_points(b, chunk.index, line.index, columns)
+            self._products(chunk.index, line.index, rows, columns, after)
         with f.loop(0, rows) as r:
             sums = f.at(self.sums, "float", f.mul(r.index, self.width))
             self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
 
-    def _products(self, channel: Int, line: Int, rows: Int, columns: Int | None) -> None:
-        """Emit the products of a line of points, of a chunk of channels."""
+    def _products(self, channel: Int, line: Int, rows: Int, columns: Int | None, after: Value) -> None:
+        """Emit the products of a line of points, of a chunk of channels.
+
+        All points together ask for the weights that come next, at `after`: each for its part of a panel's.
+        """
         f = self.f
+        sharing = POINTS * PANEL // self.width  # points to a panel
+        part = self.chunk * TAPS * TAPS * PANEL // sharing
         strides = Strides(self.channels, self.width, self.width, self.chunk)
         adds = self.chunk < self.channels
         kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), adds=adds)
@@ -242,19 +263,24 @@ class _Winograd(OverPixels):
             weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))
             a = f.at(self.transformed, "float", f.add(f.mul(point, self.point_rows), channel))
             sums = f.at(self.sums, "float", f.mul(point, self.point_sums))
-            self.row_tiles.multiply(kernels, a, weights, rows, sums)
+            panel, number = f.udiv(point, sharing), f.urem(point, sharing)
+            ahead = unread(f, after, f.add(f.mul(panel, self.panel), f.mul(number, part)))
+            self.row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
 
-    def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> None:
-        """Emit the transform of a tile's weights, a chunk of channels, to one line of points."""
+    def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> Value:
+        """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return where
+        those lie that come next."""
         f, row = self.f, TAPS * TAPS * PANEL
         vectors = -(-(columns if isinstance(columns, int) else self.width) // LANES)
         ends = f.less(f.add(channel, self.chunk), self.channels)
         to_chunk, to_tile = row * self.chunk, f.sub(self.panel * (self.width // PANEL), f.mul(channel, row))
         after = f.select(ends, to_chunk, to_tile)
-        given = (f.at(b, "float", f.mul(channel, row)), f.i64(line), self.factors, after, self.weights)
+        here = f.at(b, "float", f.mul(channel, row))
+        given = (here, f.i64(line), self.factors, self.weights)
         key = (self.channels, self.chunk, self.width, vectors)
         name = "winograd_weights_{}_{}_{}_{}".format(*key)
         f.call_part(name, lambda g: _define_weights(g, *key), *given)
+        return unread(f, here, after)
 
     def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
         """Emit the outputs of one tile and their epilogue."""
@@ -358,8 +384,8 @@ def _define_to_points(g: Function) -> None:
 
 def _define_weights(g: Function, channels: int, chunk: int, width: int, vectors: int) -> None:
     """The weights of `chunk` channels and `vectors` vectors of columns to line `line` of points, of `factors`
-    down the taps: rows of `width` elements. In passing it asks for its share of those `after` elements on."""
-    b, line, factors, after, to = g.params
+    down the taps: rows of `width` elements."""
+    b, line, factors, to = g.params
     matrix, taps = transforms().taps, TAPS * TAPS
     down = [g.load(VECTOR, _line(g, factors, g.add(g.mul(line, TAPS), i)), align=4) for i in range(TAPS)]
     with g.loop(0, chunk) as c:
@@ -378,9 +404,6 @@ def _define_weights(g: Function, channels: int, chunk: int, width: int, vectors:
             place = g.add(g.mul(c.index, width), v * LANES)
             for i, value in enumerate(_to_points_along(g, matrix, along)):
                 g.store(value, g.at(to, "float", g.add(place, i * (chunk * width + GAP))), align=4)
-            for tap in range(0, taps, SIDE):
-                row = g.add(after, g.mul(g.add(line, tap), PANEL))
-                prefetch(g, unread(g, first, row), 2)
 
 
 def _define_to_outputs(g: Function) -> None:
