@@ -96,7 +96,7 @@ class _Products(RowTiles):
 
         Up to SHARING row tiles ask, evenly; what is near stands in for the others' shares.
         """
-        f, most = self.f, max(self.counts())
+        f, most = self.f, min(self.block, self.most)
         n = -(-self.block // self.most) if isinstance(self.m, int) else 1
         share = -(-size // min(n, SHARING))
         steps = kernels.strides.k
