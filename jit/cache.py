@@ -23,6 +23,7 @@ import numpy as np
 from ..vm.program import KernelKey, format_key
 
 _DIGEST_BYTES = 32
+_FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
 _LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
 
 
@@ -96,9 +97,13 @@ class DiskCache:
             return
         if self.max_bytes is None:
             return
-        if self._put_bytes is not None:
+        if self._put_bytes is None:  # a full cache has 200,000 entries: one folder of them tells how many
+            self._put_bytes = 0
+            is_full = _FOLDERS * _bytes_in(path.parent) > self.max_bytes + self.max_bytes // _LOOKS
+        else:
             self._put_bytes += len(payload) + _DIGEST_BYTES
-        if self._put_bytes is None or self._put_bytes > self.max_bytes // _LOOKS:
+            is_full = self._put_bytes > self.max_bytes // _LOOKS
+        if is_full:
             self.trim()
 
     def trim(self) -> None:
@@ -128,7 +133,15 @@ class DiskCache:
     def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the path and the state of each entry."""
         for folder in self.directory.glob("??"):
-            with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        yield entry.path, entry.stat()
+            yield from _entries_of(folder)
+
+
+def _entries_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield entry.path, entry.stat()
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(status.st_size for _, status in _entries_of(folder))

@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
 from shapevm.jit.cache import DiskCache, cache_key
 
 
@@ -69,6 +70,21 @@ def test_the_cap_holds_while_entries_are_put(tmp_path):
         cache.put(cache_key(str(i), None, "t"), bytes(1000))
         assert sum(path.stat().st_size for path in tmp_path.glob("??/*")) <= 35 * 1032
     assert all(cache.get(cache_key(str(i), None, "t")) for i in range(70, 100))
+
+
+@pytest.mark.parametrize(("max_bytes", "looks"), [(1 << 30, 0), (100 * 1032, 1)])
+def test_a_new_cache_looks_at_all_folders_only_where_one_of_them_is_full(
+    tmp_path, monkeypatch, max_bytes, looks
+):
+    """Every executable has a cache of its own; a walk through a full one takes seconds."""
+    filled = DiskCache(tmp_path, None)
+    for i in range(300):
+        filled.put(cache_key(str(i), None, "t"), bytes(1000))
+    seen = []
+    monkeypatch.setattr(DiskCache, "trim", lambda self: seen.append(self))
+    cache = DiskCache(tmp_path, max_bytes)
+    cache.put(cache_key("new", None, "t"), bytes(1000))
+    assert len(seen) == looks and cache.get(cache_key("new", None, "t")) == bytes(1000)
 
 
 def test_unwritable_directory_is_no_error(tmp_path):
