@@ -3,8 +3,9 @@
     python -m tests.opinfo.coverage [--ops REGEX] [--dtypes f32,i64] [--limit 4] [--again bad]
 
 Verdicts are kept in build/opinfo/verdicts.json: `--again all` judges everything anew, `--again bad` (the
-default) only cells that are new or not right, `--again new` new ones only, `--again more` also those judged
-on fewer samples than `--limit`, `--again none` writes the page from what is there.
+default) only cells that are new or not right, `--again fallback` also those that call PyTorch,
+`--again new` new ones only, `--again more` also those judged on fewer samples than `--limit`, `--again none`
+writes the page from what is there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ Found = dict[Key, list[tuple[str, str]]]
 #: Of how many samples the verdicts are at most.
 Limits = dict[Key, int]
 FEW = 2
+#: For `--again`: which cells are judged anew.
+AGAIN = ("all", "bad", "fallback", "new", "more", "none")
 
 
 def read() -> tuple[Found, Limits]:
@@ -88,7 +91,7 @@ def _options() -> Any:
     parser.add_argument("--family", default="", help="only operators of this family")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300, help="for one program")
-    parser.add_argument("--again", default="bad", choices=("all", "bad", "new", "more", "none"))
+    parser.add_argument("--again", default="bad", choices=AGAIN)
     parser.add_argument("--page", default="", help="write the page here")
     parser.add_argument("--verbose", action="store_true", help="show every case that is not right")
     return parser.parse_args()
@@ -149,7 +152,8 @@ def _is_due(options: Any, found: Found, limits: Limits, mode: str, cell: Any) ->
     if rows is None or options.again == "all":
         return True
     is_more = options.again == "more" and limits[key] < options.limit and len(rows) >= limits[key]
-    return is_more or (options.again == "bad" and is_bad(rows))
+    is_called = options.again == "fallback" and any(verdict == "fallback" for verdict, _ in rows)
+    return is_more or is_called or (options.again in ("bad", "fallback") and is_bad(rows))
 
 
 def _show(found: Found, options: Any) -> None:

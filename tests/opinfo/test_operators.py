@@ -106,6 +106,9 @@ def test_what_is_due() -> None:
     for again, limit, rows, wanted in (
         ("bad", 2, [("native", "")] * 2, False),
         ("bad", 2, [("differs", "")] * 2, True),
+        ("bad", 2, [("fallback", "")] * 2, False),
+        ("fallback", 2, [("native", ""), ("fallback", "")], True),
+        ("fallback", 2, [("native", "")] * 2, False),
         ("more", 9, [("native", "")] * 2, True),
         ("more", 9, [("native", "")], False),  # it has no more samples
         ("all", 2, [("native", "")], True),
