@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 Run = Callable[[], object]
@@ -59,10 +60,14 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def per_call(run: Run, calls: int = 2000, rounds: int = 9) -> float:
-    """Return the median seconds per call of a quick function."""
-    for _ in range(calls):
-        run()
-    return median([seconds(lambda: [run() for _ in range(calls)]) / calls for _ in range(rounds)])
+    """Return the median seconds per call of a quick function, whose results are dropped at once."""
+
+    def many() -> None:
+        for _ in repeat(None, calls):
+            run()
+
+    many()
+    return median([seconds(many) / calls for _ in range(rounds)])
 
 
 def machine() -> str:
