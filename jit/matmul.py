@@ -39,7 +39,7 @@ from .streams import STREAMS, Streams
 from .vector import Vec
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
-MAX_BLOCK, MIN_BLOCK = 224, 56  # rows
+MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones are widened when they are read
 
