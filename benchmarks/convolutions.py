@@ -3,7 +3,8 @@
     python benchmarks/convolutions.py [--rounds 7] [--batch 1] [--only 3x3]
 
 As `kernels.py`: medians over rounds in which all candidates of a row run one after the other. Bias and ReLU
-are in the kernels of both; PyTorch's images are channels-last too.
+are in the kernels of both; PyTorch's images are channels-last too. The limits beside ours: its products at
+the peak (Winograd's own where it goes that way), a copy of as many bytes as image and result have.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.conv import pack_groups
 from shapevm.jit.depthwise import is_narrow
 from shapevm.jit.execute import Kernel
-from shapevm.jit.winograd_points import LAYOUT, TAPS
+from shapevm.jit.winograd_points import LAYOUT, SIDE, TAPS, TILE
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [
@@ -140,14 +141,34 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     return [ours, theirs], 2.0 * spec.m * f * spec.k, code.timings.total * 1e3  # type: ignore[operator]
 
 
+def own_flops(batch: int, layer: tuple[int, ...]) -> float:
+    """Return the operations of the products alone, as the kernel does them."""
+    side, c, f, kernel, stride, groups, _ = layer
+    out = (side - 1) // stride + 1
+    if layout_of(c, f, kernel, stride, groups) == LAYOUT:
+        return 2.0 * batch * (-(-out // TILE) * SIDE) ** 2 * c * f
+    return 2.0 * batch * (out * kernel) ** 2 * c // groups * f
+
+
+def copy_of(batch: int, layer: tuple[int, ...]) -> Run:
+    """Return a copy that reads and writes as many bytes as the image and the result have, all together."""
+    side, c, f, _, stride, *_ = layer
+    count = batch * (side**2 * c + (-(-side // stride)) ** 2 * f) // 2
+    source, target = random(count), random(count)
+    return lambda: np.copyto(target, source)
+
+
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one layer: at the FMA peak, ours, PyTorch's; and milliseconds to compile."""
+    """Seconds of one layer: at the FMA peak, ours, PyTorch's; of our products at the peak, of a copy of its
+    bytes; and milliseconds to compile."""
 
     layer: tuple[int, ...]
     peak: float
     ours: float
     torch: float
+    own: float
+    copy: float
     flops: float
     compile_ms: float
 
@@ -158,13 +179,17 @@ def measure(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> Itera
     with torch.no_grad():
         for layer in layers:
             runs, flops, compile_ms = candidates(batch, layer)
-            fma, ours, theirs = medians([peak, *runs], rounds)
-            yield Measured(layer, flops * fma / peak_flops, ours, theirs, flops, compile_ms)
+            fma, ours, theirs, copy = medians([peak, *runs, copy_of(batch, layer)], rounds)
+            rate, own = peak_flops / fma, own_flops(batch, layer)
+            yield Measured(layer, flops / rate, ours, theirs, own / rate, copy, flops, compile_ms)
 
 
 def main(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> None:
     """Print a line for each layer. A share above 100 % is Winograd's: flops are those of the definition."""
-    print(f"{'layer':34} {'peak':>6} {'ours':>6} {'share':>6} {'torch':>6} {'ours us':>8} {'compile':>8}")
+    print(
+        f"{'layer':34} {'peak':>6} {'ours':>6} {'share':>6} {'torch':>6} {'ours us':>8} "
+        f"{'own us':>7} {'copy us':>8} {'compile':>8}"
+    )
     total = [0.0, 0.0, 0.0]
     for row in measure(layers, batch, rounds):
         side, c, f, kernel, stride, groups, count = row.layer
@@ -174,7 +199,8 @@ def main(layers: Iterable[tuple[int, ...]], batch: int, rounds: int) -> None:
         rates = [row.flops / time / 1e9 for time in (row.peak, row.ours, row.torch)]
         print(
             f"{name:34} {rates[0]:6.0f} {rates[1]:6.0f} {row.peak / row.ours:6.0%} "
-            f"{rates[2]:6.0f} {row.ours * 1e6:8.0f} {row.compile_ms:8.1f}"
+            f"{rates[2]:6.0f} {row.ours * 1e6:8.0f} {row.own * 1e6:7.0f} {row.copy * 1e6:8.0f} "
+            f"{row.compile_ms:8.1f}"
         )
         total = [t + count * x for t, x in zip(total, (row.ours, row.torch, row.peak), strict=True)]
     print("all layers, ms: ours {:.2f}, torch {:.2f}, at the peak {:.2f}".format(*(t * 1e3 for t in total)))
