@@ -28,6 +28,7 @@ SECTIONS = {
     "limits": "Kernels beside the limits of the machine (one core)",
     "matmuls": "Products with a constant weight (one core, all in one run)",
     "small": "Small work (one core, all in one run)",
+    "cores": "Two cores against one (how many times as fast)",
     "calls": "What a call costs (one core)",
     "memory": "Resident memory (each in a process of its own)",
     "compile_time": "What compiling a kernel costs",
