@@ -246,7 +246,15 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
                     found[result] = found[result] + CANCELS[node.op] * np.abs(args[0])
                 elif node.op == "layer_norm":
                     found[result] = np.where(_overflows(node, args[0]), np.nan, found[result])
+                elif node.op == "scatter" and B.dtype_of(result) in ("f16", "bf16"):
+                    found[result] = found[result] + _rounded_on_the_way(node, attrs, args[2])
     return found
+
+
+def _rounded_on_the_way(node: Node, attrs: Mapping[str, Any], x: Any) -> float:
+    """Return how far sums of halves are off that are rounded after each number: definitions round once."""
+    n = attrs["updates"][attrs["axis"]] if attrs["mode"] == "sum" else 0
+    return n * _scale(node.result) * float(np.max(np.abs(x), initial=0)) / 64
 
 
 def _overflows(node: Node, x: Any) -> Any:
