@@ -28,6 +28,7 @@ from .tiling import Range
 SHORT_PASS = 6
 LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
 SHORT_ROW = 8 * 1024
+HALF_PAGE = 2048  # bytes: what lies whole pages apart waits for each other
 FIRST_CACHE = 48 * 1024  # bytes of the first-level cache
 Values = dict[int, Value]  # instruction ids -> their values in one vector of lanes
 
@@ -107,20 +108,22 @@ class Passes(ABC):
             p.kept = [i for i in p.ids if i in reread]
         return passes
 
-    def _place_kept(self, length: Size, width: int) -> None:
-        """Place each kept value in scratch: `width` elements for each iteration of the row, whole vectors."""
+    def _place_kept(self, length: Size, width: int, gap: int = 0) -> None:
+        """Place each kept value in scratch: `width` elements for each iteration of the row and `gap`, whole
+        vectors."""
         f = self.f
         kept = [i for p in self.passes for i in p.kept]
         if not kept:
             return
         place = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        elements = f.mul(self.length, width)
+        elements = f.add(f.mul(self.length, width), gap)
         padded = elements if width % LANES == 0 else f.mul(f.ceildiv(elements, LANES), LANES)
         for i in kept:
             n_bytes = 8 if self._register(i) == "double" else 4
             self.places[i] = place
             place = f.at(place, "i8", f.mul(padded, n_bytes))
             self.scratch += ((n_bytes * width, (length,)),)
+            self.scratch += ((n_bytes * gap, ()),) if gap else ()
             self.scratch += () if width % LANES == 0 else ((n_bytes * LANES, ()),)
 
     def _register(self, i: int) -> str:
@@ -183,11 +186,28 @@ class Running:
     kept_at: Int = 0
 
 
+class _Carried:
+    """What is known of a row and read later, carried from row to row."""
+
+    def __init__(self, known: Values, read: set[int]) -> None:
+        self.first = known
+        self.ids = [i for i in known if i in read and known[i].name.startswith("%")]
+
+    def of(self, known: Values) -> list[Value]:
+        """Return the values to carry."""
+        return [known[i] for i in self.ids]
+
+    def known(self, values: Sequence[Value]) -> Values:
+        """Return what is known, with the carried `values`."""
+        return self.first | dict(zip(self.ids, values, strict=True))
+
+
 class Rows(Passes):
     """The passes over rows that lie along memory: lanes are neighbours in the row.
 
-    Rows whose results are stored past the caches are stored one row late, in the pass before the last of the
-    next row: so memory writes while others compute, not in a pass of its own.
+    Rows whose results are stored past the caches are in flight together: the last pass of a row runs beside
+    the pass before it of the next row, and beside the one before that of the row after (if it is the first):
+    so memory reads and writes all the time, not in passes of its own.
     """
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
@@ -196,13 +216,28 @@ class Rows(Passes):
         stores = [self.body[i] for i in self.passes[-1].stores]
         self.streams, self.is_streaming = streams(f, loops, bodies, stores), False
         self.is_late = self.streams is not False and self._can_be_late()
-        self._place_kept(loops.domain[self.row], 2 if self.is_late else 1)
+        self.is_deep = self.is_late and self._can_be_deep()
+        self._place_kept(loops.domain[self.row], *((2, HALF_PAGE // 4) if self.is_late else (1,)))
 
     def _can_be_late(self) -> bool:
         """Whether there is one outer loop, nothing is stored but along the row, and two rows fit."""
         stores = [i for i, instr in enumerate(self.body) if instr.op == "store"]
         is_plain = self.row == 1 and len(self.passes) > 1 and stores == self.passes[-1].stores
         return is_plain and self._row_bytes() <= LONG_ROW
+
+    def _can_be_deep(self) -> bool:
+        """Whether there are three passes, and what three rows need at once fits the first-level cache."""
+        is_plain = len(self.passes) == 3 and not self.passes[0].kept
+        return is_plain and self._bytes_in_use() <= FIRST_CACHE
+
+    def _bytes_in_use(self) -> int:
+        """Return the bytes of three rows, and of what two keep."""
+        return self._row_bytes() * (3 + 2 * sum(len(p.kept) for p in self.passes))
+
+    @property
+    def kept_apart(self) -> Int:
+        """Elements from what is kept of a row to what is kept of the next."""
+        return self.f.add(self.length, HALF_PAGE // 4)
 
     def _row_bytes(self) -> int:
         """Return the bytes of the longest row that the first pass computes with."""
@@ -223,22 +258,82 @@ class Rows(Passes):
         either_way(self.f, self.streams, run)
 
     def _emit_late(self, rows: Range) -> None:
-        """Emit all passes of `rows`, the last of each row in the one before the last of the next row."""
+        """Emit all passes of `rows`, the last of each row beside passes of later rows."""
+        if self.is_deep:
+            self._emit_deep(rows)
+            return
         f, last = self.f, self.passes[-1]
         first = self._known_before_last(rows.begin, 0, [])
-        read = {source for i in last.ids for source in self.bodies.sources(self.body[i])} | set(last.stores)
-        ids = [i for i in first if i in read and first[i].name.startswith("%")]
-        carried = [f.i64(0), *(first[i] for i in ids)]
-        with f.loop(f.add(rows.begin, 1), rows.end(f), carried=carried) as row:
+        carried = _Carried(first, self._read_by([last]))
+        start = [f.i64(0), *carried.of(first)]
+        with f.loop(f.add(rows.begin, 1), rows.end(f), carried=start) as row:
             kept_at, *values = row.carried
-            given = first | dict(zip(ids, values, strict=True))
-            before = Running(last, (f.sub(row.index, 1),), given, kept_at)
-            other = f.sub(self.length, kept_at)
+            before = Running(last, (f.sub(row.index, 1),), carried.known(values), kept_at)
+            other = f.sub(self.kept_apart, kept_at)
             known = self._known_before_last(row.index, other, [before])
-            row.next(f.i64(other), *(known[i] for i in ids))
+            row.next(f.i64(other), *carried.of(known))
         kept_at, *values = row.results
-        end = (f.sub(rows.end(f), 1),)
-        self._run([Running(last, end, first | dict(zip(ids, values, strict=True)), kept_at)])
+        self._run([Running(last, (f.sub(rows.end(f), 1),), carried.known(values), kept_at)])
+
+    def _emit_deep(self, rows: Range) -> None:
+        """Emit the three passes of `rows`, those of three rows side by side.
+
+        A tile of one row begins its second row's first pass at the first one, which changes nothing.
+        """
+        f = self.f
+        end = f.sub(rows.end(f), 1)
+        second = f.minimum(f.add(rows.begin, 1), end)
+        (one,) = self._advance([(0, rows.begin, {}, 0)])
+        ones = _Carried(one, self._read_by(self.passes[1:]))
+        one, two = self._advance([(0, second, {}, 0), (1, rows.begin, one, 0)])
+        twos = _Carried(two, self._read_by(self.passes[2:]))
+        start = [f.i64(0), *ones.of(one), *twos.of(two)]
+        n = len(ones.ids)
+        with f.loop(f.add(rows.begin, 2), rows.end(f), carried=start) as row:
+            kept_at, *values = row.carried
+            other, at = f.sub(self.kept_apart, kept_at), row.index
+            one, two, _ = self._advance(
+                [
+                    (0, at, {}, 0),
+                    (1, f.sub(at, 1), ones.known(values[:n]), other),
+                    (2, f.sub(at, 2), twos.known(values[n:]), kept_at),
+                ]
+            )
+            row.next(f.i64(other), *ones.of(one), *twos.of(two))
+        kept_at, *values = row.results
+        other, before = f.sub(self.kept_apart, kept_at), f.maximum(f.sub(end, 1), rows.begin)
+        two, _ = self._advance(
+            [(1, end, ones.known(values[:n]), other), (2, before, twos.known(values[n:]), kept_at)]
+        )
+        with f.when(f.less(before, end)):
+            self._advance([(2, end, two, other)])
+
+    def _advance(self, steps: Sequence[tuple[int, Int, Values, Int]]) -> list[Values]:
+        """Emit passes (number, row, what is known, where it keeps values) side by side; return what is known
+        after each.
+
+        Passes that read come first: a load waits for a store before it that lies whole pages away.
+        """
+        places = [Position((row, 0)) for _, row, _, _ in steps]
+        known = [
+            given if n else self.start([at])[0] for at, (n, _, given, _) in zip(places, steps, strict=True)
+        ]
+        running = [
+            Running(self.passes[n], (row,), given, kept_at)
+            for given, (n, row, _, kept_at) in zip(known, steps, strict=True)
+        ]
+        results = self._run_all(running)
+        return [
+            self.known_after(n, [at], [given], [found])[0] if n + 1 < len(self.passes) else {}
+            for (n, *_), at, given, found in zip(steps, places, known, results, strict=True)
+        ]
+
+    def _read_by(self, passes: Sequence[Pass]) -> set[int]:
+        """Return the instructions whose values `passes` read."""
+        ids = {i for p in passes for i in p.ids}
+        stores = {i for p in passes for i in p.stores}
+        roots = {self.body[i].args[0] for p in passes for i in p.reduces}
+        return {source for i in ids for source in self.bodies.sources(self.body[i])} | stores | roots
 
     def _known_before_last(self, row: Int, kept_at: Int, beside: list[Running]) -> Values:
         """Emit the passes of a row but the last, the one before it with those `beside` it; return what is
@@ -260,10 +355,11 @@ class Rows(Passes):
         first, row_bytes = self.passes[0].ids, self._row_bytes()
         if row_bytes > LONG_ROW and p is self.passes[0]:
             read_ahead(self.f, self.bodies, first, at)
-        if row_bytes <= LONG_ROW and p is self.passes[1]:
-            in_use = row_bytes * (3 + 2 * sum(len(p.kept) for p in self.passes))
+        if self.is_deep and p is self.passes[0]:
+            read_ahead(self.f, self.bodies, first, at)
+        elif row_bytes <= LONG_ROW and p is self.passes[1] and not self.is_deep:
             later = row_bytes if row_bytes > SHORT_ROW else 2 * row_bytes
-            level = 3 if in_use <= FIRST_CACHE else 2
+            level = 3 if self._bytes_in_use() <= FIRST_CACHE else 2
             read_ahead(self.f, self.bodies, first, at, max(later, AHEAD), level)
 
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
@@ -271,23 +367,30 @@ class Rows(Passes):
         return [self._run([Running(p, places[0].loops[:-1], given[0])])]
 
     def _run(self, running: Sequence[Running]) -> Values:
-        """Emit passes side by side; return the results of the first one's reductions (others have none)."""
-        n, p = N_ACCUMULATORS, running[0].work
+        """Emit passes side by side; return the results of the first one's reductions."""
+        return self._run_all(running)[0]
+
+    def _run_all(self, running: Sequence[Running]) -> list[Values]:
+        """Emit passes side by side; return the results of each one's reductions."""
+        n = N_ACCUMULATORS
+        reduces = [(k, i) for k, one in enumerate(running) for i in one.work.reduces]
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             values = [self._compute(one, index, mask) for one in running]
             after: State = []
-            for k, i in enumerate(p.reduces):
-                value = values[0][self.body[i].args[0]]
-                after += self.accumulators[i].add(state[k * n : k * n + n], value, mask)
+            for at, (k, i) in enumerate(reduces):
+                value = values[k][self.body[i].args[0]]
+                after += self.accumulators[i].add(state[at * n : at * n + n], value, mask)
             return after
 
-        start = [v for i in p.reduces for v in self.accumulators[i].start]
-        is_short = len(running) == 1 and p.is_short(self.bodies)
+        start = [v for _, i in reduces for v in self.accumulators[i].start]
+        is_short = len(running) == 1 and running[0].work.is_short(self.bodies)
         end = strip(self.f, Range(0, self.length), 2 if is_short else 1, chunk, start)
         chunks = self.f.ceildiv(self.length, LANES)
-        ends = {i: end[k * n : k * n + n] for k, i in enumerate(p.reduces)}
-        return {i: self.accumulators[i].finish(state, chunks) for i, state in ends.items()}
+        found: list[Values] = [{} for _ in running]
+        for at, (k, i) in enumerate(reduces):
+            found[k][i] = self.accumulators[i].finish(end[at * n : at * n + n], chunks)
+        return found
 
     def _compute(self, one: Running, index: Int, mask: Value | None) -> Values:
         """Emit the vector at `index` of a pass."""
