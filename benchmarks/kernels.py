@@ -65,6 +65,21 @@ def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) 
     return run
 
 
+def compiled(f: Function, data: np.ndarray) -> Run:
+    """Return a call of `f`, which takes an address, for this machine on a copy of `data`."""
+    target = find_target(host_target())
+    text = f'target triple = "{target.triple}"\n{f.text()}attributes #0 = {{ {target.attributes} }}\n'
+    blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link(f.name)
+    memory, address = _map(blob.code)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address + blob.entry)
+    data = aligned(data)
+
+    def run(_keep: object = (memory, data)) -> None:
+        call(data.ctypes.data)
+
+    return run
+
+
 def fma_peak() -> tuple[Run, float]:
     """Return a loop of independent fused multiply-adds in registers, and its flops."""
     trips, target = 20000, find_target(host_target())
@@ -77,15 +92,7 @@ def fma_peak() -> tuple[Run, float]:
         loop.next(*[f.call(type, f"llvm.fma.v{lanes}f32", one, one, x) for x in loop.carried])
     for i, x in enumerate(loop.results):
         f.store(x, f.at(f.params[0], type, i), align=4)
-    text = f'target triple = "{target.triple}"\n{f.text()}attributes #0 = {{ {target.attributes} }}\n'
-    blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link("kernel")
-    memory, address = _map(blob.code)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address + blob.entry)
-    data = aligned(np.zeros(n * lanes, np.float32))
-
-    def run(_keep: object = (memory, data)) -> None:
-        call(data.ctypes.data)
-
+    run = compiled(f, np.zeros(n * lanes, np.float32))
     return run, 2.0 * n * lanes * trips
 
 
