@@ -106,7 +106,7 @@ class _Products(RowTiles):
         def place_of(number: Int) -> Value:
             here = unread(f, ahead, f.mul(number, share * kernels.line))
             is_asking = f.is_less(number, min(n, SHARING))
-            return here if is_asking is True else f.select(is_asking, here, b)
+            return f.select(is_asking, here, b) if isinstance(is_asking, Value) else here
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
