@@ -190,12 +190,36 @@ _QUICK: dict[str, Callable[[Any], Any]] = {
 _SCANS = {"sum": np.add, "prod": np.multiply}
 
 
+def _many_updates(args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """A scatter, whose definition takes one step for each update, by numpy, which goes in the same order."""
+    base, index, source = args
+    out = np.array(np.broadcast_to(base, attrs["shape"]))
+    places: list[Any] = list(np.ogrid[tuple(map(slice, attrs["updates"]))])
+    places[attrs["axis"]] = np.broadcast_to(index, attrs["updates"])
+    source = np.broadcast_to(source, attrs["updates"])
+    if attrs["mode"] == "set":
+        out[tuple(places)] = source
+    else:
+        _UPDATES[attrs["mode"]].at(out, tuple(places), source)
+    return out
+
+
+_UPDATES = {"sum": np.add, "max": np.maximum}
+MANY_UPDATES = 1000
+
+
 def _reference(node: Node, args: Sequence[Any], attrs: dict[str, Any]) -> list[Any]:
     """Return the results of a node by its operator's definition."""
     if node.op in _QUICK:
         made = _QUICK[node.op](np.asarray(args[0], np.float64)).astype(args[0].dtype)
     elif node.op == "scan" and attrs["function"] in _SCANS and B.dtype_of(node.args[0]) in ("f16", "bf16"):
         made = _SCANS[attrs["function"]].accumulate(args[0], axis=1)
+    elif (
+        node.op == "scatter"
+        and attrs["updates"][attrs["axis"]] > MANY_UPDATES
+        and attrs["mode"] in ("set", *_UPDATES)
+    ):
+        made = _many_updates(args, attrs)
     else:
         made = OPS[node.op].reference(args, attrs)
     made = [made] if len(node.results) == 1 else made
