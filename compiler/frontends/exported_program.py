@@ -77,7 +77,7 @@ def _is_for_others(program: ExportedProgram) -> bool:
     """Whether a program keeps an axis that its own example's size, 1, would have had squeezed away."""
     return any(
         is_operator(node)
-        and str(node.target).startswith("aten.squeeze.")
+        and str(node.target).startswith("aten.squeeze")  # its copy as well
         and any(not isinstance(size, int) and example(size) == 1 for size in _squeezed(node))
         for node in program.graph.nodes
     )

@@ -332,7 +332,7 @@ def test_an_axis_of_size_1_is_squeezed_at_the_example() -> None:
     """The result's rank depends on the size, which is then fixed, where the caller leaves that open."""
     x = torch.arange(15.0).reshape(5, 1, 3)
     auto = (dict.fromkeys(range(3), Dim.AUTO),)
-    for squeeze in (lambda self, x: x.squeeze(), lambda self, x: torch.squeeze(x, 1)):
+    for squeeze in (lambda self, x: x.squeeze(), lambda self, x: torch.squeeze_copy(x, 1)):
         graph = compiled(squeeze, (x,), auto)
         for given in (x, x[:2], x[:, :, :2].contiguous()):
             np.testing.assert_array_equal(call(graph, given), squeeze(None, given))
