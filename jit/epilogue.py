@@ -13,6 +13,7 @@ from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
 from .microkernel import LINE_BYTES, PANEL, VECTOR, prefetch, unread
+from .rows import is_dear
 from .spec import Matmul
 
 
@@ -122,12 +123,13 @@ class _Rows:
                     prefetch(f, unread(f, first, byte, "i8"), 3)
 
     def emit(self, tile: RowTile, sums: Value, stride: Int) -> None:
-        """Emit the epilogue of a row tile: by two vectors, or masked."""
+        """Emit the epilogue of a row tile: by whole rows, by two vectors where it is dear, or masked."""
         f, n0, columns = self.f, tile.n0, tile.columns
         if columns is None:
-            with f.loop(0, self.width, PANEL) as half:
-                pair = [f.add(half.index, place) for place in (0, LANES)]
-                self._vectors(tile, [(f.add(n0, at), at, None) for at in pair], sums, stride)
+            together = PANEL if any(map(is_dear, self.spec.epilogue)) else self.width
+            with f.loop(0, self.width, together) as part:
+                places = [f.add(part.index, at) for at in range(0, together, LANES)]
+                self._vectors(tile, [(f.add(n0, at), at, None) for at in places], sums, stride)
             return
         if isinstance(columns, int) and columns <= PANEL:
             vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
