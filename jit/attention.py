@@ -258,9 +258,9 @@ class _Attention:
             self._block(Keys(0, self.k_len, True, True), batch, i0, rows, following, q, out)
             return
         with f.loop(0, self.n_running, RUNNING) as place:
-            for i, start in enumerate(("-inf", 0.0)):
-                there = f.at(self.running, "float", f.add(place.index, i * LANES))
-                f.store(splat(f, "f32", start), there, align=4)
+            top = f.at(self.running, "float", place.index)
+            f.store(splat(f, "f32", "-inf"), top, align=4)
+            f.store(splat(f, "f32", 0.0), f.at(top, "float", LANES), align=4)
         with f.loop(0, f.maximum(self.k_len, 1), KEY_BLOCK) as block:
             rest = f.sub(self.k_len, block.index)
             is_first, is_last = f.less(block.index, 1), f.less(rest, KEY_BLOCK + 1)
@@ -343,7 +343,7 @@ class _Attention:
         """Return what the row tiles of `rows` rows prefetch: the next block of keys, or the next tile's first
         (nothing where that is the same)."""
         f, spec = self.f, self.spec
-        nexts = []
+        nexts: list[Value] = []
         for buffer, place in ((spec.k, self.k), (spec.v, self.v)):
             there = self._address(buffer, place, following)
             if not isinstance(keys.is_last, bool):
@@ -352,13 +352,13 @@ class _Attention:
                 there = f.select(keys.is_last, there, after)
             nexts.append(there)
         if self.is_one and isinstance(self.q_len, int) and self.q_len > self.block:
-            return Ahead(*nexts, 0)
+            return Ahead(nexts[0], nexts[1], 0)
         wanted = f.add(f.udiv(f.mul(keys.count, self.most), f.maximum(rows, 1)), 1)
         share = f.minimum(wanted, MOST_AHEAD)
         if self.is_one and not isinstance(self.q_len, int):
             is_one = f.less(self.q_len, self.block + 1)
             share = f.select(is_one, share, 0)
-        return Ahead(*nexts, share)
+        return Ahead(nexts[0], nexts[1], share)
 
     def _read_ahead(self, tile: RowTile, ahead: Ahead) -> None:
         """Prefetch a row tile's share of the next tile's keys and values."""

@@ -347,17 +347,17 @@ class Rows(Passes):
         return given[0]
 
     def _read_ahead(self, p: Pass, at: Position) -> None:
-        """Prefetch in the second pass what the first reads later; if rows are very long, in the first.
+        """Prefetch in the second pass what the first reads later; in the first if rows are very long or all
+        passes run side by side.
 
         Memory then brings rows while others are computed, not in a pass of its own. Short rows come two rows
         later, and into the first-level cache where it holds all rows in use.
         """
         first, row_bytes = self.passes[0].ids, self._row_bytes()
-        if row_bytes > LONG_ROW and p is self.passes[0]:
+        in_first = row_bytes > LONG_ROW or self.is_deep
+        if in_first and p is self.passes[0]:
             read_ahead(self.f, self.bodies, first, at)
-        if self.is_deep and p is self.passes[0]:
-            read_ahead(self.f, self.bodies, first, at)
-        elif row_bytes <= LONG_ROW and p is self.passes[1] and not self.is_deep:
+        if not in_first and p is self.passes[1]:
             later = row_bytes if row_bytes > SHORT_ROW else 2 * row_bytes
             level = 3 if self._bytes_in_use() <= FIRST_CACHE else 2
             read_ahead(self.f, self.bodies, first, at, max(later, AHEAD), level)
