@@ -12,7 +12,7 @@ copy.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable, Sequence
 
@@ -192,7 +192,11 @@ def show_memory() -> None:
 def main() -> None:
     """Entry point."""
     shows = {"attention": show_attention, "cache": show_cache, "memory": show_memory}
-    for name in sys.argv[1:] or shows:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="*", default=list(shows), choices=list(shows), metavar="|".join(shows))
+    for name in parser.parse_args().what:
         shows[name]()
 
 

@@ -17,13 +17,22 @@ Online normalizer calculation for softmax, 2018); so the panels of a block stay 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import nan
+from dataclasses import dataclass
 
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import Affine, affine
+from .attention_parts import (
+    call_part,
+    exponentiate,
+    greater,
+    over_keys,
+    pack_keys,
+    pack_values,
+    panel_vectors,
+    prefetch_rows,
+    rescale,
+)
 from .bodies import LANES, BodyEmitter, Position, splat
-from .exponentials import exp_of_nonpositive
 from .llvm import Function, Int, Value, most
 from .math import apply
 from .microkernel import (
@@ -34,29 +43,21 @@ from .microkernel import (
     Strides,
     default_schedule,
     dispatch,
-    load,
-    prefetch,
     row_counts,
     store,
-    tail,
     unread,
 )
-from .reduce import Accumulators
 from .spec import Attention, Size
-from .strip import State, strip
+from .strip import State
 from .tiling import Range
-from .transpose import fold, transpose
-from .vector import Vec, fma, select
+from .vector import Vec, select
 
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
 GROUP_SCORES = 4096  # of a group of row tiles: a third of the first-level cache
 MOST_AHEAD = 16  # keys of the next head that a row tile asks for
-MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
-BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
 RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
 F32 = 4  # bytes
-ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
 def choose_schedule(f: Function, v_dim: Int) -> str:
@@ -506,196 +507,3 @@ class _Attention:
 
         maxima = over_keys(f, row, Range(0, keys.count), self.most, self.panel, chunk, [lowest, lowest])
         return Vec(f, greater(f, *maxima))
-
-
-# Parts, each compiled once for all lengths --------------------------------------------------------------
-
-
-def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int) -> None:
-    """Call the part that `emit(g, *arguments)` makes: ints are compiled in, Values become its parameters."""
-
-    def define(part: Function) -> None:
-        given = iter(part.params)
-        emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
-
-    key = tuple(replace(x, name="") if isinstance(x, Value) else x for x in arguments)
-    f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
-
-
-def over_keys(
-    f: Function, row: Value, keys: Range, most: int, width: int, chunk: ScoreChunk, state: Sequence[Value]
-) -> State:
-    """Emit `chunk(j, place, mask, state)` for each vector of `keys`; `place`: of its scores in a row.
-
-    The row lies in panels of `most` rows and `width` keys. A trip does BLOCK_KEYS keys.
-    """
-
-    def at(panels: Value, key: Int) -> Value:
-        return f.at(panels, "float", f.add(f.mul(f.udiv(key, width), most * width), f.urem(key, width)))
-
-    whole, values = f.mul(f.udiv(keys.count, BLOCK_KEYS), BLOCK_KEYS), list(state)
-    if whole != 0:
-        with f.loop(0, whole, BLOCK_KEYS, state) as block:
-            values, panels = block.carried, f.at(row, "float", f.mul(block.index, most))
-            for key in range(0, BLOCK_KEYS, LANES):
-                values = chunk(f.add(block.index, key), at(panels, key), None, values)
-            block.next(*values)
-        values = block.results
-    panels = f.at(row, "float", f.mul(whole, most))
-
-    def rest(key: Int, mask: Value | None, inside: State) -> State:
-        return chunk(f.add(whole, key), at(panels, key), mask, inside)
-
-    return strip(f, Range(0, f.urem(keys.count, BLOCK_KEYS), keys.multiple), 1, rest, values)
-
-
-def greater(f: Function, a: Value, b: Value) -> Value:
-    """Return the greater of each lane; b where a is NaN."""
-    return select(Vec(f, a).gt(Vec(f, b)), Vec(f, a), Vec(f, b)).value
-
-
-def exponentiate(
-    f: Function,
-    scores: Value,
-    tops: Value,
-    factors: Value,
-    rows: Value,
-    k_len: Value,
-    most: int,
-    width: int,
-    is_safe: bool,
-    running: Value | None = None,
-    is_last: Value | None = None,
-) -> None:
-    """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
-
-    `tops`: at first each row's maxima by lane, at last its sums. `is_safe`: a row that is masked everywhere
-    gets weights 0 and the factor 1, else NaN. `running`, if given: see `RowTile`; the factors are 1 until
-    `is_last`.
-    """
-    lanes = [f.at(tops, "float", LANES * r) for r in range(most)]
-
-    def folded(combine: Callable[[Value, Value], Value]) -> Vec:
-        return Vec(f, fold(f, [f.load(VECTOR, place, align=4) for place in lanes], combine))
-
-    top, lowest = folded(lambda a, b: greater(f, a, b)), splat(f, "f32", "-inf")
-    before = None if running is None else Vec(f, f.load(VECTOR, running, align=4))
-    if before is not None:
-        top = Vec(f, greater(f, top.value, before.value))
-    empty = top.eq(Vec(f, lowest))
-    base = select(empty, 0.0, top)
-    f.store(base.value, factors, align=4)
-    with f.loop(0, rows) as r:
-        row = f.at(scores, "float", f.mul(r.index, width))
-        one = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
-        weights = _exponentiate_row(f, row, one, k_len, most, width)
-        f.store(weights, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
-    total = folded(lambda a, b: apply(f, "add", "f32", a, b))
-    if before is not None and running is not None:
-        total = _keep(f, running, before, top, base, total)
-    none = factor_of_none(f, total, k_len, is_safe)
-    factor = select(empty, none, 1.0 / total)
-    if is_last is not None:
-        factor = select(Vec(f, f.splat(f.less(0, is_last), LANES)), factor, 1.0)
-    f.store(factor.value, factors, align=4)
-
-
-def factor_of_none(f: Function, like: Vec, k_len: Value, is_safe: bool) -> Vec:
-    """Return the factor of a row that sees no key: there are none, or all are masked."""
-    one = like.like(1.0)
-    return one if is_safe else select(Vec(f, f.splat(f.less(k_len, 1), LANES)), one, nan)
-
-
-def _keep(f: Function, running: Value, before: Vec, top: Vec, base: Vec, total: Vec) -> Vec:
-    """Write what rows keep of this block and those before; return their sums of both."""
-    sums, scales = (f.at(running, "float", i * LANES) for i in (1, 2))
-    scale = exp_of_nonpositive(before - base)
-    so_far = Vec(f, f.load(VECTOR, sums, align=4))
-    total = fma(so_far, scale, total)
-    for value, place in ((top, running), (total, sums), (scale, scales)):
-        f.store(value.value, place, align=4)
-    return total
-
-
-def rescale(f: Function, c: Value, scales: Value, rows: Value, ldc: Int, width: int) -> None:
-    """Multiply `rows` rows of `width` elements by their scales."""
-    with f.loop(0, rows) as r:
-        row = f.at(c, "float", f.mul(r.index, ldc))
-        scale = Vec(f, f.splat(f.load("float", f.at(scales, "float", r.index), align=4), LANES))
-        for first in range(0, width, LANES):
-            place = f.at(row, "float", first)
-            f.store((Vec(f, f.load(VECTOR, place, align=4)) * scale).value, place, align=4)
-
-
-def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Value:
-    """Replace masked scores by exp(score - top); return their sum by lane."""
-    sums = Accumulators(f, "reduce.sum", "f32")
-
-    def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
-        weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, place, align=4)) - top).value
-        f.store(weight, place, align=4)
-        return sums.add(state, weight, mask)
-
-    chunks = f.ceildiv(k_len, LANES)
-    # Lanes past the end are -inf: their weights are 0.
-    keys = Range(0, f.mul(chunks, LANES), LANES)
-    end = over_keys(f, row, keys, most, width, chunk, sums.start)
-    return sums.by_lane(end, chunks)
-
-
-def prefetch_rows(f: Function, first: Value, rows: Int, stride: Int, dim: Int, level: int) -> None:
-    """Prefetch `dim` elements of rows `stride` elements apart; they may lie outside the buffer."""
-    name = f"prefetch_{dim if isinstance(dim, int) else 'rows'}_{level}"
-    call_part(f, name, _prefetch_rows, first, f.i64(rows), f.i64(stride), dim, level)
-
-
-def _prefetch_rows(f: Function, first: Value, rows: Value, stride: Value, dim: Int, level: int) -> None:
-    with f.loop(0, rows) as r:
-        row = unread(f, first, f.mul(r.index, stride))
-        if isinstance(dim, int) and dim <= MOST_UNROLLED * LANES:
-            for column in range(0, dim, LANES):
-                prefetch(f, unread(f, row, column), level)
-        else:
-            with f.loop(0, dim, LANES) as d:
-                prefetch(f, unread(f, row, d.index), level)
-
-
-def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int, width: int) -> None:
-    """Write keys as [ceil(k_len / width), head_dim rounded up to LANES, width].
-
-    The last key stands in for those past the end.
-    """
-    depth = f.mul(f.ceildiv(head_dim, LANES), LANES)
-    whole = isinstance(head_dim, int) and head_dim % LANES == 0
-    last = f.sub(k_len, 1)
-    with f.loop(0, k_len, LANES) as j0:
-        panel, column = f.udiv(j0.index, width), f.urem(j0.index, width)
-        place = f.at(to, "float", f.add(f.mul(panel, f.mul(depth, width)), column))
-        keys = [f.minimum(f.add(j0.index, lane), last) for lane in range(LANES)]
-        rows = [f.at(k, "float", f.mul(key, stride)) for key in keys]
-        with f.loop(0, head_dim, LANES) as d:
-            mask = None if whole else tail(f, f.sub(head_dim, d.index))
-            columns = transpose(f, [load(f, f.at(row, "float", d.index), mask) for row in rows])
-            for i, column_values in enumerate(columns):
-                f.store(column_values, f.at(place, "float", f.mul(f.add(d.index, i), width)), align=4)
-
-
-def panel_vectors(f: Function, v_dim: Int, panel: Int, width: int) -> list[tuple[int, Value | None]]:
-    """Return (first column, mask) of each vector of the panel of `v_dim` columns that begins at `panel`."""
-    if isinstance(v_dim, int) and v_dim % width == 0:
-        return [(first, None) for first in range(0, width, LANES)]
-    columns = f.sub(v_dim, panel)
-    return [(first, tail(f, f.sub(columns, first))) for first in range(0, width, LANES)]
-
-
-def pack_values(f: Function, v: Value, to: Value, k_len: Value, v_dim: Int, stride: Int, width: int) -> None:
-    """Write values as [ceil(v_dim / width), k_len, width], padded with zeros."""
-    with f.loop(0, v_dim, width) as panel:
-        vectors = panel_vectors(f, v_dim, panel.index, width)
-        source = f.at(v, "float", panel.index)
-        target = f.at(to, "float", f.mul(panel.index, k_len))
-        with f.loop(0, k_len) as j:
-            row = f.at(source, "float", f.mul(j.index, stride))
-            place = f.at(target, "float", f.mul(j.index, width))
-            for first, mask in vectors:
-                f.store(load(f, f.at(row, "float", first), mask), f.at(place, "float", first), align=4)
