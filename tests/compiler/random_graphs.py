@@ -273,6 +273,11 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
                     found[result] = found[result] + CANCELS[node.op] * np.abs(args[0])
                 elif node.op == "layer_norm":
                     found[result] = np.where(_overflows(node, args[0]), np.nan, found[result])
+                elif node.op == "reduce_prod":  # infinite in some orders, NaN where a zero comes later
+                    greatest = np.prod(
+                        np.maximum(np.abs(args[0]), 1), axis=-1, keepdims=True, dtype=np.float64
+                    )
+                    found[result] = np.where(greatest > GREATEST["f32"], np.nan, found[result])
                 elif node.op == "scatter" and B.dtype_of(result) in ("f16", "bf16"):
                     found[result] = found[result] + _rounded_on_the_way(node, attrs, args[2])
     return found
