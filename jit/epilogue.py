@@ -12,9 +12,9 @@ from typing import NamedTuple
 from .bodies import LANES, BodyEmitter, Position, tail_mask
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
-from .microkernel import LINE_BYTES, PANEL, VECTOR, prefetch, unread
+from .microkernel import LINE_BYTES, PANEL, VECTOR, Ending, prefetch, unread
 from .rows import is_dear
-from .spec import Matmul
+from .spec import Instr, Matmul
 
 
 class RowTile(NamedTuple):
@@ -46,6 +46,7 @@ class Epilogue:
         self.f, self.spec, self.sizes, self.width = f, spec, sizes, width
         self.here = _Rows(f, spec, bodies, width)
         self.is_part = all(isinstance(size, int) for size in sizes)
+        self.is_simple = self.is_part and not any(map(_is_dear_or_gathers, spec.epilogue))
 
     def emit(self, tile: RowTile, sums: Value, stride: Int | None = None) -> None:
         """Emit the epilogue of a row tile, whose sums lie in scratch at `sums`, `stride` (None: width)
@@ -63,6 +64,19 @@ class Epilogue:
 
         shape = "x" if len(passed) > 1 else columns or "all"
         self._call(f"epilogue_{shape}_{step}", define, tile, passed)
+
+    def ending(self, tile: RowTile) -> Ending:
+        """Return the epilogue of a row tile of all columns as a micro-kernel's end, if it `is_simple`."""
+
+        def emit(g: Function, given: Sequence[Value], sums: list[list[Value]]) -> None:
+            buffers = self.spec.buffers
+            addresses = [g.load("ptr", g.at(given[0], "ptr", i), align=8) for i in range(len(buffers))]
+            bodies = BodyEmitter(
+                g, self.spec.epilogue, buffers, self.sizes, self.here.n_loop, addresses=addresses
+            )
+            _Rows(g, self.spec, bodies, self.width).emit_sums(RowTile.of(given[1:]), sums)
+
+        return Ending([self.f.params[0], *tile.arguments(self.f)], emit)
 
     def prefetch(self, tile: RowTile) -> None:
         """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
@@ -160,3 +174,18 @@ class _Rows:
                 acc = f.load(VECTOR, f.at(line, "float", place), align=4)
                 at = Position((*tile.batch, f.add(tile.m0, r.index), n), mask)
                 bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+
+    def emit_sums(self, tile: RowTile, sums: list[list[Value]]) -> None:
+        """Emit the epilogue of a row tile of all columns whose sums, by row and vector, are in registers."""
+        f, bodies, hoisted = self.f, self.bodies, self.bodies.hoistable(self.m_loop)
+        places = [f.add(tile.n0, LANES * v) for v in range(len(sums[0]))]
+        given = [bodies.emit(hoisted, Position((*tile.batch, 0, n))) for n in places]
+        for r, row in enumerate(sums):
+            for n, known, acc in zip(places, given, row, strict=True):
+                at = Position((*tile.batch, f.add(tile.m0, r), n))
+                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+
+
+def _is_dear_or_gathers(instr: Instr) -> bool:
+    """Whether the code of `instr` is long, or needs the kernel's place for errors."""
+    return is_dear(instr) or any(place.value is not None for place in instr.index)

@@ -25,6 +25,7 @@ from .llvm import Function, Int, Value, most
 from .microkernel import (
     PANEL,
     SCHEDULES,
+    Ending,
     Schedule,
     Strides,
     default_schedule,
@@ -41,6 +42,7 @@ from .vector import Vec
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
+SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
 PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones are widened when they are read
 
 
@@ -390,7 +392,11 @@ class _Matmul:
             if tile.columns is None:
                 self.epilogue.prefetch(tile._replace(m0=f.add(tile.m0, begin), rows=count))
 
-        return Finish(done, soon)
+        def ending(begin: Int, count: Int) -> Ending:
+            return self.epilogue.ending(tile._replace(m0=f.add(tile.m0, begin), rows=count))
+
+        is_short = isinstance(self.k, int) and self.k <= SHORT and tile.columns is None
+        return Finish(done, soon, ending if is_short and self.epilogue.is_simple else None)
 
     def _from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
         """Emit a tile from A's rows at `a` and a weight's panels."""

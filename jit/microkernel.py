@@ -10,6 +10,7 @@ is a Value is passed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from .bodies import LANES, tail_mask
@@ -102,12 +103,21 @@ class Strides:
         return [g.at(left, "float", step) for step in range(n)]
 
 
+@dataclass(frozen=True)
+class Ending:
+    """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
+    `sums` by row and vector. `parameters` stand for `arguments` there."""
+
+    arguments: list[Value]
+    emit: Callable[[Function, Sequence[Value], list[list[Value]]], None]
+
+
 class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `adds`:
     sums begin with what c holds, not at 0. `dtype`: that of B in memory: f32, or f16 or bf16, which are
-    widened when they are read.
+    widened when they are read. `ending`: None: sums are stored in c.
     """
 
     def __init__(
@@ -120,6 +130,13 @@ class MicroKernels:
         self.element, self.line = DTYPES[dtype].memory, line(dtype)
         self.strides = strides
         self.vectors = vectors
+        self.ending: Ending | None = None
+
+    def ended_by(self, ending: Ending) -> MicroKernels:
+        """Return the same micro-kernels with another end, one for all their calls in the module."""
+        made = copy(self)
+        made.name, made.ending = f"{self.name}_ended", ending
+        return made
 
     def call(
         self,
@@ -139,15 +156,27 @@ class MicroKernels:
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
-        arguments = [a, b, c, ahead, *self.strides.values(), *([] if factors is None else [factors])]
-        key = (self.strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near, factors is None)
+        ending, strides = self.ending, self.strides
+        arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
+        key = (strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near, factors is None)
+        n = len(arguments)
 
         def define(part: Function) -> None:
-            self._define(part, rows, lines, near, None if factors is None else part.params[-1])
+            given = part.params[n:]
+            self._define(part, rows, lines, near, None if factors is None else part.params[n - 1], given)
 
-        self.f.call_part(name, define, *arguments, key=key)
+        more = [] if ending is None else ending.arguments
+        self.f.call_part(name, define, *arguments, *more, key=key if ending is None else None)
 
-    def _define(self, g: Function, rows: int, lines: int, near: bool, factors: Value | None) -> None:
+    def _define(
+        self,
+        g: Function,
+        rows: int,
+        lines: int,
+        near: bool,
+        factors: Value | None,
+        of_ending: Sequence[Value],
+    ) -> None:
         """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
@@ -180,6 +209,10 @@ class MicroKernels:
             sums = k.results
         if factors is not None:
             sums = self._scaled(g, sums, factors)
+        if self.ending is not None:
+            row_starts = range(0, len(sums), self.vectors)
+            self.ending.emit(g, of_ending, [sums[i : i + self.vectors] for i in row_starts])
+            return
         for value, place in zip(sums, places, strict=True):
             g.store(value, place, align=4)
 

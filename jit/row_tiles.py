@@ -20,6 +20,7 @@ from .microkernel import (
     PANEL,
     SCHEDULES,
     VECTOR,
+    Ending,
     MicroKernels,
     Schedule,
     Strides,
@@ -41,10 +42,12 @@ SPREAD = (1, 2)  # lines that a trip of a micro-kernel may prefetch: each is a p
 @dataclass(frozen=True)
 class Finish:
     """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
-    comes before they are computed, to prefetch what `done` will read and write."""
+    comes before they are computed, to prefetch what `done` will read and write. `ending(first row, rows)`, if
+    given, does what `done` does, from the registers, for row tiles of all columns."""
 
     done: Callable[[Int, Int, Value], None]
     soon: Callable[[Int, Int], None]
+    ending: Callable[[Int, Int], Ending] | None = None
 
 
 @dataclass(frozen=True)
@@ -181,11 +184,17 @@ class RowTiles:
     ) -> None:
         """Compute every row tile; sums of chunks (kernels that add) keep their places."""
         f = self.f
+        is_whole = LANES * kernels.vectors == self.width and not kernels.adds
+        ending = finish.ending if is_whole else None
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
             place = f.at(sums, "float", f.mul(begin, self.width)) if kernels.adds else sums
             finish.soon(begin, count)
+            if ending is not None:
+                ended = kernels.ended_by(ending(begin, count))
+                self._multiply(ended, rows, count, left, b, number, place, ahead)
+                return
             self._multiply(kernels, rows, count, left, b, number, place, ahead)
             finish.done(begin, count, place)
 

@@ -9,7 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.matmul import PANEL, SCHEDULES, pack_panels
+from shapevm.jit.matmul import PANEL, SCHEDULES, SHORT, pack_panels
 from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
 from shapevm.jit.target import host_target
 from shapevm.jit.text import format_spec, parse_spec
@@ -94,6 +94,25 @@ def test_generic_and_exact_agree_with_float64_and_each_other(n: int, k: int, lay
                 buffers[2][...] = np.nan
                 Kernel(compile_kernel(spec, (m,))).run(buffers, (m,))
                 assert np.array_equal(got, buffers[2])
+
+
+@pytest.mark.parametrize("epilogue", ["", "bias relu", "bias relu residual", "bias tanh"])
+@pytest.mark.parametrize("n, k", [(256, 64), (71, 128), (64, 1), (200, 129)])
+@pytest.mark.parametrize("m", [1, 16, 37, 300])
+def test_an_epilogue_in_registers_has_the_bits_of_one_in_scratch(
+    m: int, n: int, k: int, epilogue: str
+) -> None:
+    """Few steps and a simple epilogue: exact code alone has it in registers."""
+    spec = dense(M, n, k, epilogue)
+    buffers, b = arrays(spec, m)
+    exact, results = compile_kernel(spec, (m,), keep_ir=True), []
+    assert ("_ended" in exact.llvm_ir) == (k <= SHORT and "tanh" not in epilogue)
+    for code in (exact, compile_kernel(spec, None)):
+        buffers[2][...] = np.nan
+        Kernel(code).run(buffers, (m,))
+        results.append(buffers[2].copy())
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], expected(buffers, b, epilogue), rtol=1e-5, atol=1e-4)
 
 
 def test_sum_is_fused_multiply_adds_in_ascending_order_of_k() -> None:
