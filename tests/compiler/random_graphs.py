@@ -45,7 +45,7 @@ N_OTHERS = 4
 N_NOISES = 3
 NOISE = 2.0**-22
 SUMS = 8  # how much coarser sums of many are
-MANY = 512  # products in a sum, from which on it gets coarser with their number
+MANY = 64  # products in a sum, from which on it gets coarser with their number: equal ones round one way
 #: How far from its result an operator may be, as a part of its argument: it takes 1 less almost 1.
 CANCELS = {"gelu": 2.0**-24}
 GREATEST = {
