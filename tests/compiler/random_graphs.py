@@ -167,7 +167,7 @@ def _wave(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _by_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
-    return lambda x: function(torch.as_tensor(x)).numpy()
+    return lambda x: function(torch.as_tensor(np.array(x, order="C"))).numpy()
 
 
 #: Definitions by mpmath or in Python take up to milliseconds for each element; these functions of f64 do not.
