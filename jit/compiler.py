@@ -9,6 +9,7 @@ global context would keep every constant of every kernel for ever.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from time import perf_counter
 
 import llvmlite.binding as llvm
@@ -103,11 +104,11 @@ class _Parts:
     """
 
     def __init__(self) -> None:
-        self._blobs: dict[tuple[str, str], Blob] = {}
+        self._blobs: dict[tuple[str, bytes], Blob] = {}
 
     def known(self, f: Function, target: str) -> dict[str, Blob]:
         """Return `f`'s code by name, if it was compiled before, else that of those of its parts that were."""
-        key = target, f.whole_text()
+        key = target, _digest(f)
         blob = self._blobs.pop(key, None)
         if blob is not None:
             self._blobs[key] = blob  # used last, forgotten last
@@ -120,8 +121,13 @@ class _Parts:
     def add(self, f: Function, target: str, blob: Blob) -> None:
         """Remember a function's code, and forget the one used longest ago if there are many."""
         if len(self._blobs) >= MAX_PARTS:
-            self._blobs.pop(next(iter(self._blobs), ("", "")), None)
-        self._blobs[target, f.whole_text()] = blob
+            self._blobs.pop(next(iter(self._blobs), ("", b"")), None)
+        self._blobs[target, _digest(f)] = blob
+
+
+def _digest(f: Function) -> bytes:
+    """Return what stands for a function's text and that of its parts, some 20 to 100 KB."""
+    return blake2b(f.whole_text().encode(), digest_size=32).digest()
 
 
 _PARTS = _Parts()
