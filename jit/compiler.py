@@ -126,8 +126,13 @@ class _Parts:
 
 
 def _digest(f: Function) -> bytes:
-    """Return what stands for a function's text and that of its parts, some 20 to 100 KB."""
-    return blake2b(f.whole_text().encode(), digest_size=32).digest()
+    """Return what stands for a finished function and its parts, 20 to 100 KB of text; kept with it."""
+    if not f.digest:
+        own = blake2b(f.text().encode(), digest_size=32)
+        for part in f.parts.values():
+            own.update(_digest(part))
+        f.digest = own.digest()
+    return f.digest
 
 
 _PARTS = _Parts()

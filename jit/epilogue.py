@@ -165,25 +165,34 @@ class _Rows:
         stride: Int,
     ) -> None:
         """Emit the epilogue of a row tile for `vectors`: (first column, its place in the tile, mask)."""
-        f, bodies = self.f, self.bodies
-        hoisted = bodies.hoistable(self.m_loop)
-        given = [bodies.emit(hoisted, Position((*tile.batch, 0, n), mask)) for n, _, mask in vectors]
+        f = self.f
+        given = [self._hoisted(tile, n, mask) for n, _, mask in vectors]
         with f.loop(0, tile.rows) as r:
             line = f.at(sums, "float", f.mul(r.index, stride))
             for (n, place, mask), known in zip(vectors, given, strict=True):
                 acc = f.load(VECTOR, f.at(line, "float", place), align=4)
-                at = Position((*tile.batch, f.add(tile.m0, r.index), n), mask)
-                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+                self._vector(tile, r.index, n, mask, known, acc)
 
     def emit_sums(self, tile: RowTile, sums: list[list[Value]]) -> None:
         """Emit the epilogue of a row tile of all columns whose sums, by row and vector, are in registers."""
-        f, bodies, hoisted = self.f, self.bodies, self.bodies.hoistable(self.m_loop)
-        places = [f.add(tile.n0, LANES * v) for v in range(len(sums[0]))]
-        given = [bodies.emit(hoisted, Position((*tile.batch, 0, n))) for n in places]
+        places = [self.f.add(tile.n0, LANES * v) for v in range(len(sums[0]))]
+        given = [self._hoisted(tile, n, None) for n in places]
         for r, row in enumerate(sums):
             for n, known, acc in zip(places, given, row, strict=True):
-                at = Position((*tile.batch, f.add(tile.m0, r), n))
-                bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+                self._vector(tile, r, n, None, known, acc)
+
+    def _hoisted(self, tile: RowTile, n: Int, mask: Value | None) -> dict[int, Value]:
+        """Emit what is the same in all rows of the vector from column `n` on."""
+        bodies = self.bodies
+        return bodies.emit(bodies.hoistable(self.m_loop), Position((*tile.batch, 0, n), mask))
+
+    def _vector(
+        self, tile: RowTile, r: Int, n: Int, mask: Value | None, known: dict[int, Value], acc: Value
+    ) -> None:
+        """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
+        bodies = self.bodies
+        at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
+        bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
 
 
 def _is_dear_or_gathers(instr: Instr) -> bool:

@@ -132,6 +132,7 @@ class Function:
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
         self.numbers: dict[tuple[str, int], Value] | None = None
+        self.digest = b""  # of the finished function, once it was asked for
         self._n = 0
         self.block = "entry"
 
