@@ -272,7 +272,11 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
                 if node.op in CANCELS:
                     found[result] = found[result] + CANCELS[node.op] * np.abs(args[0])
                 elif node.op == "layer_norm":
-                    found[result] = np.where(_overflows(node, args[0]), np.nan, found[result])
+                    axes = tuple(range(-node.attrs["n_axes"], 0))
+                    found[result] = np.where(_overflows(args[0], axes, True), np.nan, found[result])
+                elif node.op == "var":
+                    over = _overflows(args[0], node.attrs["axes"], node.attrs["keepdim"])
+                    found[result] = np.where(over, np.nan, found[result])
                 elif node.op == "reduce_prod":  # infinite in some orders, NaN where a zero comes later
                     greatest = np.prod(
                         np.maximum(np.abs(args[0]), 1), axis=-1, keepdims=True, dtype=np.float64
@@ -291,13 +295,13 @@ def _rounded_on_the_way(node: Node, attrs: Mapping[str, Any], x: Any) -> float:
     return n * _scale(node.result) * float(np.max(np.abs(x), initial=0)) / 64
 
 
-def _overflows(node: Node, x: Any) -> Any:
-    """Where a normalisation's squares are past f32's greatest number: PyTorch gives 0 or NaN there, by the
-    length of its vectors. Its definition is in f64."""
-    axes = tuple(range(-node.attrs["n_axes"], 0))
+def _overflows(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Where the squares of a variance are past f32's greatest number together. A normalisation's are in
+    PyTorch too, which gives 0 or NaN there, by the length of its vectors; its variance adds up in f64, ours
+    in f32. The definitions are in f64."""
     wide = x.astype(np.float64)
     centred = wide - wide.mean(axis=axes, keepdims=True)
-    return np.sum(np.square(centred), axis=axes, keepdims=True) > GREATEST["f32"]
+    return np.sum(np.square(centred), axis=axes, keepdims=keepdims) > GREATEST["f32"]
 
 
 def _coarseness(node: Node, args: Sequence[Any]) -> float:
