@@ -9,7 +9,7 @@ Passes change graphs in place through the methods here, which keep `Value.users`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,12 @@ class Node:
 
     def __repr__(self) -> str:
         return f"{', '.join(map(repr, self.results))} = {self.op}({', '.join(map(repr, self.args))})"
+
+
+def replace_uses(old: Value, new: Value) -> None:
+    """Make every use of `old` as an argument a use of `new`."""
+    for node in list(old.users):
+        node.set_args([new if arg is old else arg for arg in node.args])
 
 
 def is_named(value: Value) -> bool:
@@ -148,10 +154,20 @@ class Graph:
 
     def replace(self, old: Value, new: Value) -> None:
         """Make every use of `old`, block results included, a use of `new`."""
-        for node in list(old.users):
-            node.set_args([new if arg is old else arg for arg in node.args])
-        for block in self.blocks():
-            block.results = [new if value is old else value for value in block.results]
+        replace_uses(old, new)
+        self.replace_results({old: new})
+
+    def replace_results(self, new: Mapping[Value, Value]) -> None:
+        """Make those block results `new` that are in it, again where these are in it as well: at once for all
+        replacements of a pass, as it walks the whole graph."""
+
+        def last(value: Value) -> Value:
+            while value in new:
+                value = new[value]
+            return value
+
+        for block in self.blocks() if new else ():
+            block.results = list(map(last, block.results))
 
     def blocks(self) -> Iterator[Block]:
         """Yield the body and every region's block."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..ir import Block, Graph, Node, erase
+from ..ir import Block, Graph, Node, Value, erase, replace_uses
 
 #: Ops whose equal applications are not interchangeable: `item` names a new size, the others act.
 DISTINCT = frozenset(("item", "extern", "call", "if", "while", "guard", "fail", "free", "kernel"))
@@ -22,20 +22,24 @@ SMALL_BYTES = 1024  # constants up to this size are compared by their bits
 
 def cse(graph: Graph) -> None:
     """Remove repeated nodes."""
-    _merge(graph, graph.body, {})
+    merged: dict[Value, Value] = {}
+    _merge(graph.body, {}, merged)
+    graph.replace_results(merged)
 
 
-def _merge(graph: Graph, block: Block, outer: dict[Hashable, Node]) -> None:
+def _merge(block: Block, outer: dict[Hashable, Node], merged: dict[Value, Value]) -> None:
+    """Remove a block's repeated nodes, all uses of their results as arguments; put these into `merged`."""
     seen = dict(outer)
     for node in list(block.nodes):
         for region in node.regions:
-            _merge(graph, region, seen)
+            _merge(region, seen, merged)
         if node.op in DISTINCT or node.regions:
             continue
         first = seen.setdefault(key(node), node)
         if first is not node:
             for old, new in zip(node.results, first.results, strict=True):
-                graph.replace(old, new)
+                replace_uses(old, new)
+                merged[old] = new
             erase(block, node)
 
 

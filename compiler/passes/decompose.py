@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import VerifyError
-from ..ir import Block, Builder, Graph, Node, erase
+from ..ir import Block, Builder, Graph, Node, Value, erase, replace_uses
 from ..ops import OPS
 from ..types import types_equal
 
@@ -13,22 +13,25 @@ def decompose(graph: Graph) -> None:
 
     Raises VerifyError where a declaration gives values of other types than its op.
     """
-    _decompose_block(graph, graph.body)
+    replaced: dict[Value, Value] = {}
+    _decompose_block(graph, graph.body, replaced)
+    graph.replace_results(replaced)
 
 
-def _decompose_block(graph: Graph, block: Block) -> None:
+def _decompose_block(graph: Graph, block: Block, replaced: dict[Value, Value]) -> None:
     position = 0
     while position < len(block.nodes):
         node = block.nodes[position]
         for region in node.regions:
-            _decompose_block(graph, region)
+            _decompose_block(graph, region, replaced)
         if node.op in OPS and OPS[node.op].kind == "composite":
-            _replace(graph, block, position, node)  # what takes its place is looked at next
+            replaced |= _replace(graph, block, position, node)  # what takes its place is looked at next
         else:
             position += 1
 
 
-def _replace(graph: Graph, block: Block, position: int, node: Node) -> None:
+def _replace(graph: Graph, block: Block, position: int, node: Node) -> dict[Value, Value]:
+    """Put what its declaration says in the place of a node; return its results' new values."""
     rule = OPS[node.op].decompose
     assert rule is not None, f"{node.op} is a composite without decompose"
     builder = Builder(graph, block, position)
@@ -39,5 +42,6 @@ def _replace(graph: Graph, block: Block, position: int, node: Node) -> None:
             raise VerifyError(
                 f"{node.op}: its decomposition gives {new.type}, not {old.type}", source=node.source
             )
-        graph.replace(old, new)
+        replace_uses(old, new)
     erase(block, node)
+    return dict(zip(node.results, values, strict=True))

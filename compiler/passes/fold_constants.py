@@ -17,7 +17,7 @@ import numpy as np
 from ...jit.reference import from_memory
 from ...vm.program import NUMPY_DTYPES
 from ..dims import symbols_of
-from ..ir import Block, Builder, Graph, Node, Value, erase
+from ..ir import Block, Builder, Graph, Node, Value, erase, replace_uses
 from ..ops import OPS
 from ..types import ScalarType, TensorType
 
@@ -30,20 +30,24 @@ HALF = ("f16", "bf16")  # their rounding is the kernels' affair
 
 def fold_constants(graph: Graph) -> None:
     """Make constant tensors `constant` nodes, and ints that are known in size symbols `size` nodes."""
-    _fold_block(graph, graph.body)
+    known: dict[Value, Value] = {}
+    _fold_block(graph, graph.body, known)
+    graph.replace_results(known)
 
 
-def _fold_block(graph: Graph, block: Block) -> None:
+def _fold_block(graph: Graph, block: Block, known: dict[Value, Value]) -> None:
+    """Replace what is constant in a block, all uses as arguments; put it into `known`."""
     for node in list(block.nodes):
         for region in node.regions:
-            _fold_block(graph, region)
+            _fold_block(graph, region, known)
         if node.op not in OPS or len(node.results) != 1:
             continue
         builder = Builder(graph, block, block.nodes.index(node))
         builder.source = node.source
         new = _known_int(builder, node) or _folded(builder, node)
         if new is not None:
-            graph.replace(node.result, new)
+            replace_uses(node.result, new)
+            known[node.result] = new
             erase(block, node)
 
 

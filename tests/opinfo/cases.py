@@ -7,7 +7,7 @@ with, evenly chosen among those that eager PyTorch runs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,12 @@ class Call(torch.nn.Module):
         first, args, kwargs = tree_unflatten(leaves, self.spec)
         return self.function(first, *args, **kwargs)
 
+    def kind(self) -> Hashable:
+        """Return what calls have in common that differ in the tensors' values alone: one program is exported
+        for all of them."""
+        types = tuple((x.dtype, tuple(x.shape), x.stride()) for x in self.tensors)
+        return self.function, types, repr(self.spec), repr(self.leaves)
+
 
 class Together(torch.nn.Module):
     """Several calls as one program: exporting and compiling costs less than one by one."""
@@ -93,12 +99,16 @@ def cells(infos: dict[str, Any], dtypes: Sequence[str] = tuple(DTYPES)) -> list[
     ]
 
 
-def calls(info: Any, dtype: str, limit: int) -> list[Call]:
-    """Return at most `limit` of the samples, evenly chosen, of those that eager PyTorch runs."""
+def samples(info: Any, dtype: str) -> list[Any]:
+    """Return all of PyTorch's samples of an operator at a dtype."""
     torch.manual_seed(SEED)
-    samples = list(_samples(info, DTYPES[dtype]))
-    step = max(len(samples) / limit, 1)
-    chosen = [samples[int(i * step)] for i in range(min(limit, len(samples)))]
+    return list(_samples(info, DTYPES[dtype]))
+
+
+def calls(info: Any, made: Sequence[Any], limit: int) -> list[Call]:
+    """Return at most `limit` of the samples, evenly chosen, as calls."""
+    step = max(len(made) / limit, 1)
+    chosen = [made[int(i * step)] for i in range(min(limit, len(made)))]
     return [Call(info.op, sample) for sample in chosen]
 
 

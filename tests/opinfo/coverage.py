@@ -31,35 +31,46 @@ ALONE = ("skipped", "refused", "crash", "slow")
 Key = tuple[str, str, str]
 #: [(verdict, detail), ...], one for each case
 Found = dict[Key, list[tuple[str, str]]]
-#: Of how many samples the verdicts are at most.
-Limits = dict[Key, int]
+#: How many samples there are, judged or not.
+Totals = dict[Key, int]
 FEW = 2
 #: For `--again`: which cells are judged anew.
 AGAIN = ("all", "bad", "fallback", "new", "more", "none")
 
 
-def read() -> tuple[Found, Limits]:
-    """Return the kept verdicts and their limits."""
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    if "verdicts" not in kept:  # as they were kept before limits were
-        kept = {"verdicts": kept, "limits": {key: len(rows) for key, rows in kept.items()}}
-    found, limits = (
-        {tuple(key.split(" ")): x for key, x in kept[name].items()} for name in ("verdicts", "limits")
+def read() -> tuple[Found, Totals]:
+    """Return the kept verdicts, and of how many samples each is where that is known."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"verdicts": {}, "totals": {}}
+    if "totals" not in kept:  # as they were kept with limits: with fewer samples, those are all
+        rows, limits = kept["verdicts"], kept["limits"]
+        kept["totals"] = {key: len(rows[key]) for key in rows if len(rows[key]) < limits[key]}
+    found, totals = (
+        {tuple(key.split(" ")): x for key, x in kept[name].items()} for name in ("verdicts", "totals")
     )
-    return found, limits
+    return found, totals
 
 
-def keep(judged: Found, judged_limits: Limits) -> None:
+def keep(judged: Found, judged_totals: Totals) -> None:
     """Keep verdicts beside those that are kept already, also by another process meanwhile."""
-    found, limits = (old | new for old, new in zip(read(), (judged, judged_limits), strict=True))
+    found, totals = (old | new for old, new in zip(read(), (judged, judged_totals), strict=True))
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     beside = KEPT.with_suffix(f".{os.getpid()}")
     tables = {
         name: {" ".join(key): x for key, x in sorted(table.items())}
-        for name, table in (("verdicts", found), ("limits", limits))
+        for name, table in (("verdicts", found), ("totals", totals))
     }
     beside.write_text(json.dumps(tables, indent=0))
     beside.replace(KEPT)
+
+
+def count(found: Found, totals: Totals, infos: dict[str, Any]) -> None:
+    """Find out how many samples there are where `totals` does not say."""
+    from .cases import samples
+    from .verdicts import MODES
+
+    for op, dtype, mode in found:
+        known = [n for n in (totals.get((op, dtype, each)) for each in MODES) if n is not None]
+        totals[op, dtype, mode] = known[0] if known else len(samples(infos[op], dtype))
 
 
 def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
@@ -70,15 +81,16 @@ def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
 def main() -> None:
     """Judge and write the page."""
     options = _options()
-    found, limits = read()
+    found, totals = read()
     if options.again != "none":
-        _judge(options, found, limits)
+        _judge(options, found, totals)
     _show(found, options)
     if options.page:
         from .cases import database
         from .page import page
 
-        Path(options.page).write_text(page(found, limits, database()))
+        count(found, totals, database())
+        Path(options.page).write_text(page(found, totals, database()))
 
 
 def _options() -> Any:
@@ -97,26 +109,26 @@ def _options() -> Any:
     return parser.parse_args()
 
 
-def _judge(options: Any, found: Found, limits: Limits) -> None:
+def _judge(options: Any, found: Found, totals: Totals) -> None:
     from . import cases, pool
 
     infos = cases.database()
-    tasks = _tasks(options, found, limits, infos)
+    tasks = _tasks(options, found, totals, infos)
     judged: Found = {}
-    judged_limits: Limits = {}
+    judged_totals: Totals = {}
     start, total = time.monotonic(), sum(len(task[0]) for task in tasks)
     results = pool.run(tasks, infos, options.jobs, options.seconds)
-    for done, (cell, mode, limit, verdicts) in enumerate(results, 1):
+    for done, (cell, mode, n_samples, verdicts) in enumerate(results, 1):
         key = (cell.op, cell.dtype, mode)
         found[key] = judged[key] = [(v.verdict, v.detail) for v in verdicts]
-        limits[key] = judged_limits[key] = limit
+        totals[key] = judged_totals[key] = n_samples
         if done % 20 == 0 or done == total:
-            keep(judged, judged_limits)
+            keep(judged, judged_totals)
             seconds = time.monotonic() - start
             print(f"{done} of {total} cells, {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-def _tasks(options: Any, found: Found, limits: Limits, infos: dict[str, Any]) -> list[Any]:
+def _tasks(options: Any, found: Found, totals: Totals, infos: dict[str, Any]) -> list[Any]:
     """Return what to judge: first what is likely to compile, in groups, then the families of `LAST`, then
     what compiles or runs badly so far, each operator alone."""
     from .cases import DTYPES, cells
@@ -130,11 +142,11 @@ def _tasks(options: Any, found: Found, limits: Limits, infos: dict[str, Any]) ->
     tasks: list[tuple[list[Any], list[Any]]] = []
     for mode in options.modes.split(","):
         for dtype in dtypes:
-            due = partial(_is_due, options, found, limits, mode)
+            due = partial(_is_due, options, found, totals, mode)
             mine = [cell for cell in wanted if cell.dtype == dtype and due(cell)]
             mine.sort(key=lambda cell: family(cell.op, infos[cell.op]) in LAST)
             calm = [cell for cell in mine if cell.op not in alone]
-            most = max((limits.get((cell.op, dtype, mode), 0) for cell in mine), default=0)
+            most = max((len(found.get((cell.op, dtype, mode), ())) for cell in mine), default=0)
             limit = max(options.limit, most)  # no cell is judged on fewer samples than before
             size = max(1, (options.group if mode == "static" else MOST[mode]) // limit)
             grouped = [(tuple(calm[i : i + size]), mode, limit) for i in range(0, len(calm), size)]
@@ -146,12 +158,12 @@ def _hinders(verdict: str, detail: str) -> bool:
     return verdict in ALONE and not detail.startswith("eager:")
 
 
-def _is_due(options: Any, found: Found, limits: Limits, mode: str, cell: Any) -> bool:
+def _is_due(options: Any, found: Found, totals: Totals, mode: str, cell: Any) -> bool:
     key = (cell.op, cell.dtype, mode)
     rows = found.get(key)
     if rows is None or options.again == "all":
         return True
-    is_more = options.again == "more" and limits[key] < options.limit and len(rows) >= limits[key]
+    is_more = options.again == "more" and len(rows) < min(options.limit, totals.get(key, options.limit))
     is_called = options.again == "fallback" and any(verdict == "fallback" for verdict, _ in rows)
     return is_more or is_called or (options.again in ("bad", "fallback") and is_bad(rows))
 

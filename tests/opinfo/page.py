@@ -29,14 +29,14 @@ compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Seve
 samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
 `make operators`.
 
-Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones. The
-samples of a pair are one or two, evenly chosen; {more} pairs have been judged on up to {limit}, {whole} of
-them on all that they have (each mode counted).
+Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones. Of
+these {both} (each mode counted), {whole} are judged on all their samples, {few} on one or two and {more} on
+up to {most}, evenly chosen. They have {total} samples; {judged} have been judged, of which {count} count.
 """
 
 
-def page(found: Found, limits: Mapping[tuple[str, str, str], int], infos: Mapping[str, Any]) -> str:
-    """Return the page. `limits`: of how many samples the verdicts are at most."""
+def page(found: Found, totals: Mapping[tuple[str, str, str], int], infos: Mapping[str, Any]) -> str:
+    """Return the page. `totals`: how many samples there are."""
     import torch
 
     families: dict[str, list[str]] = {}
@@ -45,12 +45,19 @@ def page(found: Found, limits: Mapping[tuple[str, str, str], int], infos: Mappin
     n_pairs = sum(
         DTYPES[dtype] in info.supported_dtypes("cpu") for info in infos.values() for dtype in DTYPES
     )
+    judged = {key: len(rows) for key, rows in found.items()}
+    partly = [n for key, n in judged.items() if n < totals[key]]
     head = HEAD.format(
         torch=torch.__version__.split("+")[0],
-        limit=max(limits.values(), default=0),
-        more=sum(limit > FEW for limit in limits.values()),
-        whole=sum(len(rows) < limits[key] for key, rows in found.items() if limits[key] > FEW),
         pairs=n_pairs,
+        both=len(found),
+        whole=len(found) - len(partly),
+        few=sum(n <= FEW for n in partly),
+        more=sum(n > FEW for n in partly),
+        most=max(partly, default=0),
+        total=sum(totals[key] for key in found),
+        judged=sum(judged.values()),
+        count=sum(verdict in SIGNS for rows in found.values() for verdict, _ in rows),
         **{mode: len({key for key in found if key[2] == mode}) for mode in ("static", "dynamic")},
     )
     parts = [head, _summary(found, families)]

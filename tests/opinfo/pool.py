@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .cases import Cell, calls
+from .cases import Cell, calls, samples
 from .verdicts import Verdict, judge_group, judge_one, prepare
 
 #: One unit of work: cells that are tried together, how they are compiled ("static", "dynamic"), and with how
@@ -36,7 +36,9 @@ def _work(pipe: Connection, infos: dict[str, Any]) -> None:
     prepare()
     while True:
         (cells, mode, limit), apart = pipe.recv()
-        cases = [calls(infos[cell.op], cell.dtype, limit) for cell in cells]
+        made = [samples(infos[cell.op], cell.dtype) for cell in cells]
+        pipe.send([len(some) for some in made])
+        cases = [calls(infos[cell.op], some, limit) for cell, some in zip(cells, made, strict=True)]
         if not apart:
             pipe.send(judge_group(cells, cases, mode))
             continue
@@ -70,6 +72,7 @@ class _Worker:
     def give(self, task: Task, apart: int = 0) -> None:
         """Start a task; `apart`: case by case, from this one on (counted from 1)."""
         self.task, self.apart, self.found = task, apart, self.found if apart > 1 else []
+        self.totals: list[int] = []
         self.end = time.monotonic() + self.seconds
         self.pipe.send((task, apart))
 
@@ -79,6 +82,9 @@ class _Worker:
             message = self.pipe.recv()
         except (EOFError, ConnectionError):
             return self.lose("the process ended")
+        if not self.totals:
+            self.totals = message
+            return None
         if not self.apart:
             return message
         if message is None:
@@ -100,13 +106,14 @@ class _Worker:
 
 
 def run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float) -> Iterator[Any]:
-    """Yield (cell, mode, limit, verdicts) as they come. `seconds`: what a task, then each of its cases, may
-    take; what had no answer is tried again at the end, one at a time, with `PATIENCE` times as long."""
+    """Yield (cell, mode, n_samples, verdicts) as they come, with how many samples there are. `seconds`: what
+    a task, then each of its cases, may take; what had no answer is tried again at the end, one at a time,
+    with `PATIENCE` times as long."""
     late = []
-    for cell, mode, limit, verdicts in _run(tasks, infos, jobs, seconds):
+    for cell, mode, n_samples, verdicts in _run(tasks, infos, jobs, seconds):
         if any(verdict.verdict == "slow" for verdict in verdicts):
-            late.append(((cell,), mode, limit))
-        yield cell, mode, limit, verdicts
+            late.append(((cell,), mode, max(len(verdicts), 1)))
+        yield cell, mode, n_samples, verdicts
     yield from _run(late, infos, 1, PATIENCE * seconds)
 
 
@@ -133,8 +140,8 @@ def _run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float
                 cells, mode, limit = worker.task
                 if not found:
                     pending.extend(((cell,), mode, limit) for cell in cells)
-                for cell, verdicts in zip(cells, found, strict=False):
-                    yield cell, mode, limit, verdicts
+                for cell, n_samples, verdicts in zip(cells, worker.totals, found, strict=False):
+                    yield cell, mode, n_samples, verdicts
                 if pending:
                     worker.give(pending.pop())
                 else:

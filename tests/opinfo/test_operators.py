@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,8 @@ def infos() -> dict[str, Any]:
 def test_native(infos: dict[str, Any], dtype: str, names: str, mode: str) -> None:
     cells = [Cell(name, dtype) for name in names.split()]
     assert all(cases.DTYPES[dtype] in infos[cell.op].supported_dtypes("cpu") for cell in cells)
-    found = verdicts.judge_group(cells, [cases.calls(infos[c.op], dtype, 1) for c in cells], mode)
+    calls = [cases.calls(infos[c.op], cases.samples(infos[c.op], dtype), 1) for c in cells]
+    found = verdicts.judge_group(cells, calls, mode)
     wrong = [
         (cell.op, case)
         for cell, judged in zip(cells, found, strict=True)
@@ -61,6 +63,23 @@ class Wrong:
 def test_a_difference_is_seen() -> None:
     (found,) = verdicts.judge_group([Cell("wrong", "f32")], [[Call(_lies, Wrong)]], "static")[0]
     assert found.verdict == "differs" and "1.0 is not 1.5" in found.detail
+
+
+def test_calls_that_differ_in_values_are_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is judged by its own values."""
+    calls = [Call(_lies, Wrong) for _ in range(3)]
+    calls[1].tensors = [torch.tensor([5.0, -1.0])]
+    calls[2].tensors = [torch.tensor([5.0])]
+    exported = []
+    export = verdicts.export_model
+    monkeypatch.setattr(verdicts, "export_model", lambda *args: exported.append(args[1]) or export(*args))
+    (found,) = verdicts.judge_group([Cell("wrong", "f32")], [calls], "static")
+    assert [case.detail.split(":")[0] for case in found] == [
+        "1.0 is not 1.5",
+        "6.0 is not 6.5",
+        "6.0 is not 6.5",
+    ]
+    assert [len(tensors) for tensors in exported] == [2]
 
 
 def test_other_results_are_seen() -> None:
@@ -90,7 +109,9 @@ def test_a_result_of_another_rank_is_no_place() -> None:
     assert verdicts._with_ties(case, x.median()) is case.expected
 
 
-def test_verdicts_are_kept_with_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_are_kept_with_how_many_samples_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(coverage, "KEPT", tmp_path / "verdicts.json")
     one, other = ("add", "f32", "static"), ("sub", "f32", "dynamic")
     coverage.keep({one: [("native", "")]}, {one: 2})
@@ -110,11 +131,24 @@ def test_what_is_due() -> None:
         ("fallback", 2, [("native", ""), ("fallback", "")], True),
         ("fallback", 2, [("native", "")] * 2, False),
         ("more", 9, [("native", "")] * 2, True),
-        ("more", 9, [("native", "")], False),  # it has no more samples
+        ("more", 2, [("native", "")] * 2, False),
+        ("more", 9, [("native", "")] * 3, False),  # it has no more samples
         ("all", 2, [("native", "")], True),
     ):
         options = SimpleNamespace(again=again, limit=limit)
-        assert coverage._is_due(options, {key: rows}, {key: 2}, "static", cell) is wanted
+        assert coverage._is_due(options, {key: rows}, {key: 3}, "static", cell) is wanted
+    options = SimpleNamespace(again="more", limit=9)
+    assert coverage._is_due(options, {key: [("native", "")]}, {}, "static", cell)  # nobody knows how many
+
+
+def test_verdicts_kept_with_limits_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer verdicts than the limit are of all samples there are."""
+    monkeypatch.setattr(coverage, "KEPT", tmp_path / "verdicts.json")
+    rows = {"add f32 static": [["native", ""]], "sub f32 static": [["native", ""]]}
+    coverage.KEPT.write_text(
+        json.dumps({"verdicts": rows, "limits": {"add f32 static": 2, "sub f32 static": 1}})
+    )
+    assert coverage.read()[1] == {("add", "f32", "static"): 1}
 
 
 def test_the_guilty_case_of_a_group_is_named() -> None:

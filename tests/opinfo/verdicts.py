@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from shapevm.compiler.frontends.exported_program import export_model, import_program
+from torch.testing._internal.opinfo import core as opinfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 import shapevm
@@ -42,6 +43,8 @@ def prepare() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable()
+    torch.fx.config.do_not_emit_stack_traces = True
+    opinfo.extract_test_fn = lambda: None  # samples need not know which test, many frames up, takes them
     keep_what_torch_recomputes()
 
 
@@ -58,24 +61,39 @@ class Case:
 def judge_group(cells: Sequence[Cell], calls: Sequence[Sequence[Call]], mode: str) -> list[list[Verdict]]:
     """Return a verdict for every call of every cell."""
     made = [[_case(cell.op, call) for call in row] for cell, row in zip(cells, calls, strict=True)]
-    cases = [case for row in made for case in row if isinstance(case, Case)]
-    most = MOST[mode]
-    judged = iter([v for i in range(0, len(cases), most) for v in judge(cases[i : i + most], mode)])
-    return [[case if isinstance(case, Verdict) else next(judged) for case in row] for row in made]
+    kinds: dict[Hashable, list[Case]] = {}
+    for case in (case for row in made for case in row if isinstance(case, Case)):
+        kinds.setdefault((case.op, case.call.kind()), []).append(case)
+    alike, most = list(kinds.values()), MOST[mode]
+    judged: dict[int, Verdict] = {}
+    for i in range(0, len(alike), most):
+        some = alike[i : i + most]
+        for cases, found in zip(some, judge(some, mode), strict=True):
+            judged |= zip(map(id, cases), found, strict=True)
+    return [[case if isinstance(case, Verdict) else judged[id(case)] for case in row] for row in made]
 
 
-def judge(cases: Sequence[Case], mode: str) -> list[Verdict]:
-    """Return a verdict for every case: all in one program or, where that does not compile and run, halves of
-    them, down to single cases."""
-    if not cases:
+def judge(kinds: Sequence[Sequence[Case]], mode: str) -> list[list[Verdict]]:
+    """Return a verdict for every case of every kind, whose cases differ in values alone: all in one program
+    or, where that does not compile and run, halves of them, down to single cases."""
+    if not kinds:
         return []
-    found = _together(cases, mode)
+    found = _together(kinds, mode)
     if isinstance(found, list):
         return found
-    if len(cases) == 1:
-        return [found]
-    half = len(cases) // 2
-    return judge(cases[:half], mode) + judge(cases[half:], mode)
+    if len(kinds) == 1:
+        (cases,) = kinds
+        return [[found]] if len(cases) == 1 else [[_alone(case, mode) for case in cases]]
+    half = len(kinds) // 2
+    first = judge(kinds[:half], mode)
+    if all(verdict.verdict == "skipped" for row in first for verdict in row):  # so will others be
+        return first + [row for kind in kinds[half:] for row in judge([kind], mode)]
+    return first + judge(kinds[half:], mode)
+
+
+def _alone(case: Case, mode: str) -> Verdict:
+    ((found,),) = judge([[case]], mode)
+    return found
 
 
 def judge_one(op: str, call: Call, mode: str) -> Verdict:
@@ -99,21 +117,22 @@ def _is_foreign(x: torch.Tensor) -> bool:
     return x.dtype not in DTYPES.values() or x.layout != torch.strided
 
 
-def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
-    """Return the verdicts of cases as one program, or one verdict where it does not compile and run. With
-    dynamic sizes the exact tier must give the generic tier's bits, but for random numbers."""
-    module = Together([case.call for case in cases])
-    tensors = [x for case in cases for x in case.call.tensors]
+def _together(kinds: Sequence[Sequence[Case]], mode: str) -> list[list[Verdict]] | Verdict:
+    """Return the verdicts of cases as one program, in which each kind has its part, or one verdict where it
+    does not compile and run: as many calls as the largest kind has cases. With dynamic sizes the exact tier
+    must give the generic tier's bits, but for random numbers."""
+    rounds = [[kind[min(i, len(kind) - 1)] for kind in kinds] for i in range(max(map(len, kinds)))]
+    tensors = _inputs(rounds[0])
     try:
-        program = _export(module, tensors, mode)
+        program = _export(Together([case.call for case in rounds[0]]), tensors, mode)
     except Exception as error:
         return Verdict("skipped", f"export: {_line(error)}")
     try:
         with settings.scope(threads=1):
             exe = shapevm.compile(program, strategy="generic")
-            found = exe(*_copies(tensors))
+            found = [exe(*_inputs(cases)) for cases in rounds]
             is_compared = mode == "dynamic" and not _draws(program)
-            exact = exe.using("jit")(*_copies(tensors)) if is_compared else found
+            exact = [exe.using("jit")(*_inputs(cases)) for cases in rounds] if is_compared else found
     except Exception as error:
         if isinstance(error, shapevm.Error) and not _runs_in_torch(program, tensors):
             return Verdict("skipped", "export: the program does not run in PyTorch")
@@ -123,9 +142,15 @@ def _together(cases: Sequence[Case], mode: str) -> list[Verdict] | Verdict:
         return Verdict("refused" if is_refused else "crash", f"{type(error).__name__}: {_line(error)}")
     callers = _callers(program) if exe.machine.externs else ()
     return [
-        _verdict(case, ours, other, i in callers)
-        for i, (case, ours, other) in enumerate(zip(cases, found, exact, strict=True))
+        [_verdict(case, found[n][i], exact[n][i], i in callers) for n, case in enumerate(kind)]
+        for i, kind in enumerate(kinds)
     ]
+
+
+def _inputs(cases: Sequence[Case]) -> list[torch.Tensor]:
+    """Return the tensors of all cases with their strides, in memory of their own."""
+    tensors = [x for case in cases for x in case.call.tensors]
+    return [x.clone() if x.is_contiguous() else x for x in tensors]
 
 
 def _verdict(case: Case, found: Any, exact: Any, calls_torch: bool) -> Verdict:
@@ -225,13 +250,8 @@ def _is_decomposed_in_torch(program: Any) -> bool:
     return True
 
 
-def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return `tensors` with their strides, in memory of their own."""
-    return [x.clone() if x.is_contiguous() else x for x in tensors]
-
-
 def _eager(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed is for other devices as well: slower
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return module(*(x.clone() for x in tensors))
