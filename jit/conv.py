@@ -1,9 +1,11 @@
-"""The Conv family: a matmul whose rows of A are patches of an image, copied into scratch a block at a time.
+"""The Conv family: a matmul whose rows of A are patches of an image.
 
 A block of rows is an output range of any images and output rows joined, so narrow images fill register tiles
-as wide ones do. The copy is contiguous along the channels, and along the last axis' taps too where those lie
-side by side; it costs one load and store per vector of K against F / 16 multiply-adds per element of K.
-Nothing is padded in memory: what lies outside of the image is written as zeros.
+as wide ones do. Patches are read where they lie (`in_image`) or, where an image is expanded or rows must be
+whole, copied into scratch a block at a time. The copy is contiguous along the channels, and along the last
+axis' taps too where those lie side by side; it costs one load and store per vector of K against F / 16
+multiply-adds per element of K. Nothing is padded in memory: what lies outside of the image is written as
+zeros.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import prod
 from typing import cast
 
 import numpy as np
@@ -19,6 +22,7 @@ from . import depthwise, planes, winograd
 from .abi import Generated, check_schedule, resolve
 from .bodies import LANES, tail_mask
 from .depthwise import is_depthwise
+from .in_image import InImage, is_in_image
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
@@ -28,6 +32,7 @@ from .winograd_points import LAYOUT
 UNROLL = 4  # vectors in one trip of a copy
 SHORT = 2 * LANES  # elements that are copied without a loop
 Tile = Callable[..., None]
+Scratch = tuple[tuple[int, tuple[Size, ...]], ...]
 
 
 def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
@@ -68,23 +73,42 @@ def _group_columns(spec: Conv) -> Size:
 class _Conv(_Matmul):
     """The state of one emission: a group's tiles are those of a matmul, and groups are the outer loop."""
 
+    left: Patches | InImage  # type: ignore[assignment]
+
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.conv = spec
+        self.taps = prod(spec.window.kernel) if is_in_image(f, spec) else 0
         super().__init__(f, spec, sizes, schedule)
         self.group: Int = 0
         self.n = resolve(_group_columns(spec), sizes)
         self.batch = [spec.window.groups, *self.batch]
+        if isinstance(self.left, InImage):
+            self.strides, self.row_strides = map(self.left.of, (self.strides, self.row_strides))
+            if self.b is not None:
+                self.in_place = self.left.of(self.in_place)
 
-    def _left(self, sizes: Sequence[Int]) -> Patches:  # type: ignore[override]
+    def _left(self, sizes: Sequence[Int]) -> Patches | InImage:  # type: ignore[override]
         f, spec = self.f, self.conv
         panel = f.mul(self.k, self.width) if self.has_copy else 0
         place = f.at(self.packed, "float", panel)
-        return Patches(f, spec, sizes, self.bodies.addresses[spec.a], place)
+        image = self.bodies.addresses[spec.a]
+        if self.taps:
+            return InImage(f, spec, sizes, image, place, self.block)
+        return Patches(f, spec, sizes, image, place, self.block)
+
+    def _block(self, most: int) -> int:
+        """Return the rows of a tile: where they are in the image, all that they are spread over counts."""
+        channels = self.conv.buffers[self.conv.a].shape[-1]
+        if not self.taps or not isinstance(channels, int):
+            return super()._block(most)
+        return self._even_block(channels * prod(self.conv.window.stride), most)
 
     def emit(self, name: str) -> Generated:
-        spec, generated = self.conv, super().emit(name)
-        row = 4 * self.block
-        scratch = (*generated.scratch, (row, (spec.k,)), (row * LANES + 4 * LANES, ()))
+        spec = self.conv
+        if isinstance(self.left, InImage):
+            self.left.clear()
+        generated = super().emit(name)
+        scratch = (*generated.scratch, *self.left.scratch())
         columns = (_group_columns(spec), self.width)
         tiles = ((spec.window.groups, 1), *generated.tiles[:-1], columns)
         return replace(generated, scratch=scratch, tiles=tiles)
@@ -112,13 +136,15 @@ class _Conv(_Matmul):
 
 
 class Patches:
-    """A block of rows of A in scratch at `place`: each one patch, up to `stride` elements apart.
+    """A block of at most `block` rows of A in scratch at `place`: each one patch, `stride` elements apart.
 
     Construct it in the entry block.
     """
 
-    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], image: Value, place: Value) -> None:
-        self.f = f
+    def __init__(
+        self, f: Function, spec: Conv, sizes: Sequence[Int], image: Value, place: Value, block: int
+    ) -> None:
+        self.f, self.spec, self.block = f, spec, block
         self.window = spec.window
         self.image = image
         self.place = place
@@ -131,6 +157,11 @@ class Patches:
         self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
         dense = spec.window.groups == 1 and spec.window.dilation[-1] == spec.window.expansion[-1] == 1
         self.joins = dense and spec.window.kernel[-1] > 1  # the last axis' taps lie side by side
+
+    def scratch(self) -> Scratch:
+        """Return the scratch (see `CodeObject`) that the rows take."""
+        row = 4 * self.block
+        return (row, (self.spec.k,)), (row * LANES + 4 * LANES, ())
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`, the first of the block."""

@@ -109,7 +109,9 @@ def widest_schedule(f: Function, spec: Matmul) -> str:
 
 
 class _Matmul:
-    """The state of one emission; constructed in the entry block."""
+    """The state of one emission; constructed in the entry block. `taps`: see `RowTiles`."""
+
+    taps: int = 0
 
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.f = f
@@ -136,7 +138,7 @@ class _Matmul:
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.taps)
         self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
         self.has_streams = (
             type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
@@ -177,9 +179,12 @@ class _Matmul:
         self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
 
     def _block(self, most: int) -> int:
-        """Return the rows of a tile, from the sizes alone: evenly split where M is known."""
-        k = self.k if isinstance(self.k, int) else 512
-        fit = A_BYTES // (4 * max(k, 1)) // most * most
+        """Return the rows of a tile, from the sizes alone."""
+        return self._even_block(self.k if isinstance(self.k, int) else 512, most)
+
+    def _even_block(self, row: int, most: int) -> int:
+        """Return the rows of a tile, of `row` elements each: evenly split where M is known."""
+        fit = A_BYTES // (4 * max(row, 1)) // most * most
         limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // most * most
         if not isinstance(self.m, int):
             return limit

@@ -51,6 +51,9 @@ class Strides:
 
     `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
     rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
+    `taps`: if not 0, A's rows lie in pieces of `k` steps, one for each of so many taps: `a` is a table of
+    addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin `offset` elements
+    behind them.
     """
 
     lda: Int
@@ -61,9 +64,18 @@ class Strides:
     b_panel: Int = 0
     table: Int = 0
     a_width: int = PANEL
+    taps: Int = 0
+    apart: Int = 0
+    offset: Int = 0
 
     def _all(self) -> tuple[Int, ...]:
-        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table)
+        places = (self.taps, self.apart, self.offset) if self.has_taps else ()
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places)
+
+    @property
+    def has_taps(self) -> bool:
+        """Whether A's rows lie in pieces, at addresses."""
+        return self.taps != 0
 
     def values(self) -> list[Value]:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
@@ -77,8 +89,18 @@ class Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
         bound = (next(given) if isinstance(x, Value) else x for x in self._all())
-        lda, ldb, ldc, k, b_panel, table = bound
-        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width)
+        lda, ldb, ldc, k, b_panel, table, *places = bound
+        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width, *places)
+
+    def row(self, g: Function, a: Value, r: Int) -> Value:
+        """Return what stands for A's row `r` as `a` does for the first."""
+        return g.at(a, "ptr", r) if self.has_taps else g.at(a, "float", g.mul(r, self.lda))
+
+    def pieces(self, g: Function, a: Value, tap: Int, rows: int) -> list[Value]:
+        """Return where the rows begin under a tap."""
+        first = g.at(a, "ptr", g.mul(tap, self.apart))
+        addresses = [g.load("ptr", g.at(first, "ptr", r), align=8) for r in range(rows)]
+        return [g.at(address, "float", self.offset) for address in addresses]
 
     def vector(self, g: Function, v: int) -> Int:
         """Return where vector `v` of a row of B lies."""
@@ -95,12 +117,17 @@ class Strides:
             return k
         return g.add(g.mul(g.udiv(k, self.a_width), self.a_panel), g.urem(k, self.a_width))
 
-    def steps(self, g: Function, a: Value, k: Int, n: int) -> list[Value]:
-        """Return the addresses of n successive steps of A's first row; a trip does not cross panels."""
+    def steps(self, g: Function, a: Sequence[Value], k: Int, n: int, rows: int) -> list[list[Value]]:
+        """Return the addresses of n successive steps of A's rows, by step and row; a trip does not cross
+        panels. `a`: where the first row begins, or each of them."""
         if isinstance(self.table, Value):
-            return [g.at(a, "float", self.column(g, g.add(k, step))) for step in range(n)]
-        left = g.at(a, "float", self.column(g, k))
-        return [g.at(left, "float", step) for step in range(n)]
+            firsts = [[g.at(row, "float", self.column(g, g.add(k, step))) for row in a] for step in range(n)]
+        else:
+            begins = [g.at(row, "float", self.column(g, k)) for row in a]
+            firsts = [[g.at(row, "float", step) for row in begins] for step in range(n)]
+        if self.has_taps:
+            return firsts
+        return [[g.at(first, "float", g.mul(r, self.lda)) for r in range(rows)] for (first,) in firsts]
 
 
 @dataclass(frozen=True)
@@ -180,8 +207,6 @@ class MicroKernels:
         """Emit the micro-kernel's body."""
         a, b, c, ahead, *params = g.params
         strides = self.strides.bound(params)
-        steps_of_trip = unroll(rows) if near else unroll(rows, self.vectors)
-        whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
         places = [
             g.at(row, "float", LANES * v)
             for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
@@ -189,24 +214,14 @@ class MicroKernels:
         ]
         zero = Value(VECTOR, "zeroinitializer")
         sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
-        for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
-            if begin == end:
-                continue
-            with g.loop(begin, end, steps, sums) as k:
-                sums = list(k.carried)
-                left = strides.steps(g, a, k.index, steps)
-                right = g.at(b, self.element, g.mul(k.index, strides.ldb))
-                for step in range(steps):
-                    there = g.at(right, self.element, g.mul(step, strides.ldb))
-                    self._step(g, strides, sums, left[step], there)
-                if near:
-                    self._prefetch_rows(g, strides, self.unread(g, ahead, g.mul(k.index, strides.ldb)), steps)
-                elif lines and steps > 1:
-                    place = g.mul(g.udiv(k.index, steps), lines * self.line)
-                    for i in range(lines):
-                        prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
-                k.next(*sums)
-            sums = k.results
+        if strides.has_taps:
+            with g.loop(0, strides.taps, carried=sums) as tap:
+                pieces = strides.pieces(g, a, tap.index, rows)
+                first = g.mul(tap.index, strides.k)
+                tap.next(*self._sums(g, strides, tap.carried, pieces, b, ahead, lines, near, first))
+            sums = tap.results
+        else:
+            sums = self._sums(g, strides, sums, [a], b, ahead, lines, near, 0)
         if factors is not None:
             sums = self._scaled(g, sums, factors)
         if self.ending is not None:
@@ -215,6 +230,43 @@ class MicroKernels:
             return
         for value, place in zip(sums, places, strict=True):
             g.store(value, place, align=4)
+
+    def _sums(
+        self,
+        g: Function,
+        strides: Strides,
+        sums: list[Value],
+        a: Sequence[Value],
+        b: Value,
+        ahead: Value,
+        lines: int,
+        near: bool,
+        first: Int,
+    ) -> list[Value]:
+        """Return `sums` and the products of `strides.k` steps, of B from row `first` on."""
+        rows = len(sums) // self.vectors
+        steps_of_trip = unroll(rows) if near else unroll(rows, self.vectors)
+        whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
+        for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
+            if begin == end:
+                continue
+            with g.loop(begin, end, steps, sums) as k:
+                sums = list(k.carried)
+                left = strides.steps(g, a, k.index, steps, rows)
+                row = g.add(first, k.index)
+                right = g.at(b, self.element, g.mul(row, strides.ldb))
+                for step in range(steps):
+                    there = g.at(right, self.element, g.mul(step, strides.ldb))
+                    self._step(g, strides, sums, left[step], there)
+                if near:
+                    self._prefetch_rows(g, strides, self.unread(g, ahead, g.mul(row, strides.ldb)), steps)
+                elif lines and steps > 1:
+                    place = g.mul(g.udiv(row, steps), lines * self.line)
+                    for i in range(lines):
+                        prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
+                k.next(*sums)
+            sums = k.results
+        return sums
 
     def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
         """Return each row's sums times its factor."""
@@ -233,11 +285,11 @@ class MicroKernels:
         """Return the address of an element of B that is only prefetched."""
         return unread(g, base, index, self.element)
 
-    def _step(self, g: Function, strides: Strides, sums: list[Value], a: Value, b: Value) -> None:
-        """One k: sums[r, v] += a[r] * b[v]."""
+    def _step(self, g: Function, strides: Strides, sums: list[Value], a: Sequence[Value], b: Value) -> None:
+        """One k: sums[r, v] += a[r] * b[v]; `a`: addresses."""
         right = [self._right(g, g.at(b, self.element, strides.vector(g, v))) for v in range(self.vectors)]
-        for r in range(len(sums) // self.vectors):
-            left = g.splat(g.load("float", g.at(a, "float", g.mul(r, strides.lda)), align=4), LANES)
+        for r, address in enumerate(a):
+            left = g.splat(g.load("float", address, align=4), LANES)
             for v in range(self.vectors):
                 i = r * self.vectors + v
                 sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])

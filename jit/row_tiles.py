@@ -69,17 +69,27 @@ def is_chunked(k: Int) -> bool:
     return isinstance(k, int) and k >= LONG
 
 
+def _chunk_of_pieces(piece: int) -> int:
+    """Return the steps of a chunk of rows that lie in pieces: some pieces or an even share of one."""
+    if piece <= CHUNK:
+        return CHUNK // piece * piece
+    share = -(-piece // -(-piece // CHUNK))
+    return -(-share // LANES) * LANES
+
+
 class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only.
+    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only. `taps`: of
+    rows that lie in pieces (`Strides.taps`), else 0.
     """
 
     def __init__(
-        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str
+        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str, taps: int = 0
     ) -> None:
-        self.f, self.dtype = f, dtype
+        self.f, self.dtype, self.taps = f, dtype, taps
         self.m, self.block, self.k, self.width = m, block, k, width
+        self.chunk = _chunk_of_pieces(k // taps) if taps and isinstance(k, int) else CHUNK
         self.most, self.vectors = tile.rows, tile.vectors
         self.is_tall = tile.rows > FEW_ROWS  # sums fill the registers: one more address and they are spilled
 
@@ -116,15 +126,14 @@ class RowTiles:
             self._each(kernels, a, b, rows, sums, ahead, finish)
             return
         self._clear(rows, sums)
-        with f.loop(0, self.k, CHUNK) as chunk:
-            left = f.sub(self.k, chunk.index)
-            is_last = f.less(left, CHUNK + 1)
-            steps = CHUNK if f.urem(self.k, CHUNK) == 0 else f.minimum(CHUNK, left)
-            here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
-            following = kernels.unread(f, here, CHUNK * PANEL)
-            first = f.select(is_last, after, following)
-            ahead = Ahead(first, CHUNK * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
-            chunk_strides = replace(strides, k=steps)
+        n_chunks = self._n_chunks()
+        with f.loop(0, n_chunks) as number:
+            is_last = f.less(n_chunks - 2, number.index)
+            begin, left_rows, chunk_strides = self._chunk(strides, a, number.index)
+            here = f.at(b, kernels.element, f.mul(begin, PANEL))
+            steps = f.mul(chunk_strides.k, chunk_strides.taps if self.taps else 1)
+            first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
+            ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
             adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
 
             def done(begin: Int, count: Int, at: Value) -> None:
@@ -135,8 +144,39 @@ class RowTiles:
                 with f.when(is_last):
                     finish.soon(begin, count)
 
-            left_rows = f.at(a, "float", chunk.index)
             self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
+
+    def _n_chunks(self) -> int:
+        """Return the chunks of a row."""
+        assert isinstance(self.k, int)
+        if not self.taps:
+            return -(-self.k // self.chunk)
+        return -(-self.taps // self._taps_of_chunk()) * -(-(self.k // self.taps) // self.chunk)
+
+    def _taps_of_chunk(self) -> int:
+        """Return the taps of a chunk of rows that lie in pieces."""
+        assert isinstance(self.k, int)
+        return max(self.chunk * self.taps // self.k, 1)
+
+    def _chunk(self, strides: Strides, a: Value, number: Value) -> tuple[Int, Value, Strides]:
+        """Return (first step, A's rows there, strides) of chunk `number`: some steps, of pieces some taps or
+        a part of one."""
+        f, size = self.f, self.chunk
+        if not self.taps:
+            begin = f.mul(number, size)
+            steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
+            return begin, f.at(a, "float", begin), replace(strides, k=steps)
+        piece, taps = f.udiv(self.k, self.taps), self._taps_of_chunk()
+        parts = f.ceildiv(piece, size)
+        tap, offset = f.mul(f.udiv(number, parts), taps), f.mul(f.urem(number, parts), size)
+        there = f.at(a, "ptr", f.mul(tap, strides.apart))
+        if taps == 1:
+            steps = size if f.urem(piece, size) == 0 else f.minimum(size, f.sub(piece, offset))
+            chunk = replace(strides, k=steps, taps=1, offset=offset)
+        else:
+            left = f.sub(self.taps, tap)
+            chunk = replace(strides, taps=taps if self.taps % taps == 0 else f.minimum(taps, left))
+        return f.add(f.mul(tap, piece), offset), there, chunk
 
     def from_rows(
         self,
@@ -188,7 +228,7 @@ class RowTiles:
         ending = finish.ending if is_whole else None
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
-            left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+            left = kernels.strides.row(f, a, begin)
             place = f.at(sums, "float", f.mul(begin, self.width)) if kernels.adds else sums
             finish.soon(begin, count)
             if ending is not None:
@@ -304,7 +344,7 @@ class RowTiles:
         Then what is near stands in for them.
         """
         f = self.f
-        steps = CHUNK if is_chunked(self.k) else self.k
+        steps = self.chunk if is_chunked(self.k) else self.k
         begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows, kernels.vectors)), lines * kernels.line))
         if begin == 0:
             return ahead.first
