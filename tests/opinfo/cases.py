@@ -60,7 +60,8 @@ class Call(torch.nn.Module):
         """Return what calls have in common that differ in the tensors' values alone: one program is exported
         for all of them."""
         types = tuple((x.dtype, tuple(x.shape), x.stride()) for x in self.tensors)
-        return self.function, types, repr(self.spec), repr(self.leaves)
+        fixed = [leaf for leaf, is_tensor in zip(self.leaves, self.is_tensor, strict=True) if not is_tensor]
+        return self.function, types, tuple(self.is_tensor), repr(self.spec), repr(fixed)
 
 
 class Together(torch.nn.Module):

@@ -82,6 +82,15 @@ def test_calls_that_differ_in_values_are_one_program(monkeypatch: pytest.MonkeyP
     assert [len(tensors) for tensors in exported] == [2]
 
 
+def test_absent_tensors_are_no_values() -> None:
+    x, sample = torch.ones(1), SimpleNamespace(input=torch.ones(1), kwargs={})
+    calls = []
+    for args in ((x, None), (None, x)):
+        sample.args = args
+        calls.append(Call(torch.clamp, sample))
+    assert calls[0].kind() != calls[1].kind()
+
+
 def test_other_results_are_seen() -> None:
     one = torch.ones(2, 3)
     assert "not torch.float64" in verdicts.compare(one, one.double(), one.double(), "")
