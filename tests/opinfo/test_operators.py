@@ -82,6 +82,14 @@ def test_calls_that_differ_in_values_are_one_program(monkeypatch: pytest.MonkeyP
     assert [len(tensors) for tensors in exported] == [2]
 
 
+def test_random_results_are_open(infos: dict[str, Any]) -> None:
+    """PyTorch's entries seed its generator at every call; then they would seem to be determined."""
+    info = infos["nn.functional.fractional_max_pool3d"]
+    calls = cases.calls(info, cases.samples(info, "f32"), 4)
+    (found,) = verdicts.judge_group([Cell("fractional_max_pool3d", "f32")], [calls], "static")
+    assert {case.verdict for case in found} == {"native"}
+
+
 def test_absent_tensors_are_no_values() -> None:
     x, sample = torch.ones(1), SimpleNamespace(input=torch.ones(1), kwargs={})
     calls = []
