@@ -214,14 +214,15 @@ class MicroKernels:
         ]
         zero = Value(VECTOR, "zeroinitializer")
         sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
+        state = [*sums, b, ahead]
         if strides.has_taps:
-            with g.loop(0, strides.taps, carried=sums) as tap:
+            with g.loop(0, strides.taps, carried=state) as tap:
                 pieces = strides.pieces(g, a, tap.index, rows)
-                first = g.mul(tap.index, strides.k)
-                tap.next(*self._sums(g, strides, tap.carried, pieces, b, ahead, lines, near, first))
-            sums = tap.results
+                tap.next(*self._steps(g, strides, pieces, tap.carried, rows, lines, near))
+            state = tap.results
         else:
-            sums = self._sums(g, strides, sums, [a], b, ahead, lines, near, 0)
+            state = self._steps(g, strides, [a], state, rows, lines, near)
+        sums = state[: len(sums)]
         if factors is not None:
             sums = self._scaled(g, sums, factors)
         if self.ending is not None:
@@ -231,42 +232,38 @@ class MicroKernels:
         for value, place in zip(sums, places, strict=True):
             g.store(value, place, align=4)
 
-    def _sums(
+    def _steps(
         self,
         g: Function,
         strides: Strides,
-        sums: list[Value],
         a: Sequence[Value],
-        b: Value,
-        ahead: Value,
+        state: Sequence[Value],
+        rows: int,
         lines: int,
         near: bool,
-        first: Int,
     ) -> list[Value]:
-        """Return `sums` and the products of `strides.k` steps, of B from row `first` on."""
-        rows = len(sums) // self.vectors
+        """Return `state`, that is the sums, where B's next row lies and what is prefetched next, after
+        `strides.k` steps. Both addresses move along: computing them from k takes more instructions a trip,
+        which cost time beside another thread of the core (3 to 8 % of a product's)."""
         steps_of_trip = unroll(rows) if near else unroll(rows, self.vectors)
         whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
         for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
             if begin == end:
                 continue
-            with g.loop(begin, end, steps, sums) as k:
-                sums = list(k.carried)
+            with g.loop(begin, end, steps, state) as k:
+                *sums, right, ahead = k.carried
                 left = strides.steps(g, a, k.index, steps, rows)
-                row = g.add(first, k.index)
-                right = g.at(b, self.element, g.mul(row, strides.ldb))
                 for step in range(steps):
                     there = g.at(right, self.element, g.mul(step, strides.ldb))
                     self._step(g, strides, sums, left[step], there)
+                following = g.at(right, self.element, g.mul(steps, strides.ldb))
                 if near:
-                    self._prefetch_rows(g, strides, self.unread(g, ahead, g.mul(row, strides.ldb)), steps)
-                elif lines and steps > 1:
-                    place = g.mul(g.udiv(row, steps), lines * self.line)
-                    for i in range(lines):
-                        prefetch(g, self.unread(g, ahead, g.add(place, i * self.line)), 2)
-                k.next(*sums)
-            sums = k.results
-        return sums
+                    ahead = self._prefetch_rows(g, strides, ahead, steps)
+                elif steps > 1:
+                    ahead = self._prefetch_lines(g, ahead, lines)
+                k.next(*sums, following, ahead)
+            state = k.results
+        return list(state)
 
     def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
         """Return each row's sums times its factor."""
@@ -274,12 +271,19 @@ class MicroKernels:
         by_row = [Vec(g, g.splat(g.load("float", place, align=4), LANES)) for place in places]
         return [(Vec(g, x) * by_row[i // self.vectors]).value for i, x in enumerate(sums)]
 
-    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
-        """Prefetch this micro-kernel's part of `steps` rows of B."""
+    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> Value:
+        """Prefetch this micro-kernel's part of `steps` rows of B; return where the next ones lie."""
         for step in range(steps):
             for v in range(0, self.vectors, self.line // LANES):
                 place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
                 prefetch(g, self.unread(g, ahead, place), 3)
+        return self.unread(g, ahead, g.mul(steps, strides.ldb))
+
+    def _prefetch_lines(self, g: Function, ahead: Value, lines: int) -> Value:
+        """Prefetch successive cache lines; return where the next ones lie."""
+        for i in range(lines):
+            prefetch(g, self.unread(g, ahead, i * self.line), 2)
+        return self.unread(g, ahead, lines * self.line)
 
     def unread(self, g: Function, base: Value, index: Int) -> Value:
         """Return the address of an element of B that is only prefetched."""

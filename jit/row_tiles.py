@@ -34,7 +34,7 @@ from .microkernel import (
 )
 
 CHUNK = 128  # steps of k, of two panels 32 KB: the first-level cache holds them for all row tiles
-LONG = 512  # steps of k of sums that are split into chunks
+LONG = 256  # steps of k of sums that are split into chunks
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
