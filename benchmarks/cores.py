@@ -16,7 +16,7 @@ import shapevm
 
 ROUNDS = 40
 COPY_BYTES = 64 << 20
-TRIPS = 100  # of the loop of multiply-adds, some 0.1 ms each
+TRIPS = 5  # of the loop of multiply-adds, some 1.5 ms each
 LENGTH, SIDE = 128, 224
 
 
