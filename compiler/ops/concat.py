@@ -219,7 +219,8 @@ def _sides(pad: Sequence[DimExpr], rank: int) -> list[tuple[int, DimExpr, DimExp
 
 
 def reflection_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
-    """x continued beyond its edges as in a mirror at its first and last positions."""
+    """x continued beyond its edges as in a mirror at its first and last positions; negative amounts cut
+    positions off."""
     for axis, low, high in _sides(padding, len(B.shape_of(x))):
         size = B.shape_of(x)[axis]
         for amount in (low, high):
@@ -229,10 +230,17 @@ def reflection_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
                 f"reflection_pad: {format_dim(amount)} positions are added to an axis of size "
                 f"{format_dim(size)}; there may be at most one less than it has",
             )
-        before = B.flip(b, B.take(b, x, axis, 1, low), [axis])
-        after = B.flip(b, B.take(b, x, axis, simplify(size - 1 - high), high), [axis])
-        x = B.concat(b, [before, x, after], axis)
+        ends = ((low, 1), (high, simplify(size - 1 - high)))
+        sides = [
+            B.flip(b, B.take(b, x, axis, at, n), [axis]) if B.is_above(b, n, 0) else None for n, at in ends
+        ]
+        x = _between(b, sides, B.cut(b, x, axis, low, high), axis)
     return x
+
+
+def _between(b: Builder, sides: Sequence[Value | None], x: Value, axis: int) -> Value:
+    """Return x between those of the two sides that there are."""
+    return B.concat(b, [part for part in (sides[0], x, sides[1]) if part is not None], axis)
 
 
 def replication_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
@@ -249,8 +257,7 @@ def replication_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
             _repeated(b, B.take(b, x, axis, at, 1), axis, n) if B.is_above(b, n, 0) else None
             for n, at in ends
         ]
-        x = B.cut(b, x, axis, low, high)
-        x = B.concat(b, [part for part in (sides[0], x, sides[1]) if part is not None], axis)
+        x = _between(b, sides, B.cut(b, x, axis, low, high), axis)
     return x
 
 

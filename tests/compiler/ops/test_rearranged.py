@@ -57,6 +57,7 @@ EDGES: list[Case] = [
     ("reflect images", lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect") + 1, IMAGE),
     ("reflect what is computed", lambda x: F.pad(x.exp(), (2, 1, 1, 3), mode="reflect"), IMAGE),
     ("reflect volumes", lambda x: F.pad(x, (1, 1, 1, 1, 1, 1), mode="reflect"), (((2, 2, "n", 3, 4), f32),)),
+    ("reflect and cut", lambda x: F.pad(x, (2, -1, -2, 1), mode="reflect"), IMAGE),
     ("replicate", lambda x: F.pad(x, (2, 1), mode="replicate"), ((("n", 3), f32),)),
     ("replicate and cut", lambda x: F.pad(x, (2, -1, -2, 1), mode="replicate"), IMAGE),
     (
