@@ -2,28 +2,38 @@
 matrix.
 
 A tile is one place of the batch loops and a block of query rows. For each block of keys it copies them,
-transposed, and their values into panels in scratch; then for each row tile (at most `Schedule.rows` rows)
-it computes the scores with keys along the lanes, turns them into exp(score - max) in place and multiplies v,
-all in the first- and second-level cache. Where rows are short, a group of row tiles takes each of these steps
-together:
-the end of one tile's chain of dependent instructions then overlaps the next tile's. All three sums have a
-fixed order: over the head dimension and over keys by ascending fused multiply-adds (`microkernel`), the
-softmax's as `reduce` does. The division by the row's sum is a multiplication by its reciprocal, after the
-sum over keys. Where there are more keys than a block has, each row keeps its greatest score and its sum from
-block to block, and what it has so far is scaled where a block has a greater score (Milakov and Gimelshein,
-Online normalizer calculation for softmax, 2018); so the panels of a block stay in the second-level cache.
+transposed, and their values into panels in scratch; then for each row tile (see `Tile`) it computes the
+scores with keys along the lanes, turns them into weights and multiplies v, all in the first- and second-level
+cache. A group of row tiles takes each of these two steps together: the keys, then the values, stay near.
+
+Weights are powers of two, 2^(score - base). A row's base is 0 where its greatest score is within
++-`attention_parts.LIMIT`: its weights and their sum can be numbers then without regard to the maximum. So a
+row tile's scores become weights in the registers in which they were added up, their maxima beside them; only
+if one of those is beyond the limit are the scores computed again, stored, and their maxima taken first. A
+row's bits depend on its own scores alone, not on which of the two ways its row tile went.
+
+All three sums have a fixed order: over the head dimension and over keys by ascending fused multiply-adds
+(`microkernel`), the softmax's by ascending vectors of keys, then over the lanes. The division by the row's
+sum is a multiplication by its reciprocal, after the sum over keys. Where there are more keys than a block
+has, each row keeps its greatest score and its sum from block to block, and what it has so far is scaled where
+its base changes (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018); so the panels of a
+block stay in the second-level cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .abi import RT_SCRATCH, Generated, check_schedule, resolve
 from .affine import Affine, affine
+from .attention_mask import Mask
 from .attention_parts import (
     call_part,
+    clear,
     exponentiate,
+    finish,
     greater,
     over_keys,
     pack_keys,
@@ -31,15 +41,17 @@ from .attention_parts import (
     panel_vectors,
     prefetch_rows,
     rescale,
+    weights_of_sums,
+    write_constants,
 )
 from .bodies import LANES, BodyEmitter, Position, splat
 from .llvm import Function, Int, Value, most
-from .math import apply
 from .microkernel import (
     PANEL,
     SCHEDULES,
     VECTOR,
     MicroKernels,
+    Schedule,
     Strides,
     default_schedule,
     dispatch,
@@ -50,11 +62,11 @@ from .microkernel import (
 from .spec import Attention, Size
 from .strip import State
 from .tiling import Range
-from .vector import Vec, select
+from .vector import Vec
 
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
-GROUP_SCORES = 4096  # of a group of row tiles: a third of the first-level cache
+GROUP_SCORES = 16384  # of a group of row tiles, which read the same panels from the first-level cache
 MOST_AHEAD = 16  # keys of the next head that a row tile asks for
 RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
 F32 = 4  # bytes
@@ -67,10 +79,17 @@ def choose_schedule(f: Function, v_dim: Int) -> str:
     return "6x64" if name == "14x32" and is_full else name
 
 
+def spread(count: int, most: int) -> list[tuple[int, int]]:
+    """Return (first, number) of `count` rows in parts of at most `most`, as even as can be."""
+    n = -(-count // most)
+    begins = [count * i // n for i in range(n + 1)]
+    return [(begin, end - begin) for begin, end in zip(begins[:-1], begins[1:], strict=True)]
+
+
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or choose_schedule(f, resolve(spec.v_dim, sizes))
-    check_schedule("attention", name, list(SCHEDULES))
+    check_schedule("attention", name, list(TILES))
     for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(
@@ -79,9 +98,27 @@ def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | Non
     return _Attention(f, spec, sizes, name).emit()
 
 
+class Tile(NamedTuple):
+    """The most rows of a row tile; the register tile of its scores; the vectors in a row of its results."""
+
+    rows: int
+    scores: Schedule
+    vectors: int
+
+
+# By the names of the results' register tiles. Scores take 6x64 wherever registers are many: 10 loads for 24
+# FMAs reach 96 % of the peak, 16 for 28 reach 94 and 14 for 24 reach 90 %. So two tiles of 6 rows of scores
+# make one of 12 rows of results.
+TILES = {
+    "6x64": Tile(6, SCHEDULES["6x64"], 4),
+    "14x32": Tile(12, SCHEDULES["6x64"], 2),
+    "6x16": Tile(6, SCHEDULES["6x16"], 1),
+}
+
+
 @dataclass(frozen=True)
 class RowTile:
-    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores, maxima and factors are.
+    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores and factors are.
 
     `running`: its rows' greatest scores so far, their sums, and what this block scales results by.
     """
@@ -90,7 +127,6 @@ class RowTile:
     begin: Int
     rows: Int
     scores: Value
-    tops: Value
     factors: Value
     running: Value
 
@@ -134,13 +170,15 @@ class _Attention:
                 (spec.out, spec.out_index),
             )
         )
+        self.mask = Mask(f, spec, self.bodies)
         for role, place in (("q", self.q), ("k", self.k), ("v", self.v), ("out", self.out)):
             if place.stride(self.feature_loop) != 1:
                 raise ValueError(
                     f"attention kernel: {role}'s head dimension must be its last axis (stride 1); copy {role}"
                 )
-        self.most, self.vectors = SCHEDULES[schedule].rows, SCHEDULES[schedule].vectors
-        self.panel = max(PANEL, LANES * self.vectors)  # columns of the panels of keys, values and scores
+        self.most, self.score_tile, self.vectors = TILES[schedule]
+        self.panel = max(PANEL, LANES * self.vectors)  # columns of the panels of values
+        self.key_panel = max(PANEL, LANES * self.score_tile.vectors)  # of those of keys and scores
         self.block = BLOCK // self.most * self.most
         if isinstance(self.q_len, int):
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
@@ -148,16 +186,17 @@ class _Attention:
         self.is_one = top is not None and top <= KEY_BLOCK  # block of keys
         self._place_scratch()
         lda = self.q.stride(self.row_loop)
-        score = Strides(lda, self.panel, self.panel, self.head_dim)
-        self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.vectors + 1)}
+        score = Strides(lda, self.key_panel, self.key_panel, self.head_dim)
+        self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.score_tile.vectors + 1)}
         self.is_whole = isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
         self.ldc = self.out.stride(self.row_loop) if self.is_whole else self.panel
 
     def _weigh_kernels(self, keys: Keys, adds: bool) -> MicroKernels:
         """Return the micro-kernels that weigh the values of `keys`; `adds`: to what there is."""
         # The count is passed, also where it is known: so kernels of all lengths share their parts.
-        group, count = self.most * self.panel, self.f.i64(keys.count)
-        strides = Strides(self.panel, self.panel, self.ldc, count, group, a_width=self.panel)
+        width = self.key_panel
+        group, count = self.most * width, self.f.i64(keys.count)
+        strides = Strides(width, self.panel, self.ldc, count, group, a_width=width)
         return MicroKernels(self.f, "weigh_more" if adds else "weigh", strides, self.vectors, adds)
 
     def _place_scratch(self) -> None:
@@ -165,7 +204,7 @@ class _Attention:
         maxima, scores of a group of them; what rows keep from block to block; panels of keys, of values."""
         f = self.f
         n_keys = f.minimum(self.k_len, KEY_BLOCK)
-        self.width = f.mul(f.ceildiv(n_keys, self.panel), self.panel)  # of a row of scores
+        self.width = f.mul(f.ceildiv(n_keys, self.key_panel), self.key_panel)  # of a row of scores
         self.depth = f.mul(f.ceildiv(self.head_dim, LANES), LANES)  # rows of a panel of keys
         self.tile_scores = f.mul(self.width, self.most)
         self.group = self._group()
@@ -174,8 +213,12 @@ class _Attention:
         padded = f.mul(f.ceildiv(self.v_dim, self.panel), self.panel)
         n_results = f.mul(rows, self.panel if self.is_one else padded)
         self.factors = f.at(self.results, "float", n_results)
-        self.tops = f.at(self.factors, "float", self.most_tiles * LANES)
-        self.scores = f.at(self.tops, "float", self.most_tiles * self.most * LANES)
+        self.constants = f.at(self.factors, "float", self.most_tiles * LANES)
+        self.must_shift = f.at(self.constants, "float", LANES)
+        self.tops = f.at(self.must_shift, "float", LANES)
+        self.totals = f.at(self.tops, "float", self.most * LANES)
+        self.biases = f.at(self.totals, "float", self.most * LANES)
+        self.scores = f.at(self.biases, "float", self.width)
         self.running = f.at(self.scores, "float", f.mul(self.tile_scores, self.group))
         self.keys = f.at(self.running, "float", self.n_running)
         self.values = f.at(self.keys, "float", f.mul(self.width, self.depth))
@@ -183,7 +226,7 @@ class _Attention:
     @property
     def most_tiles(self) -> int:
         """The row tiles of a group at most."""
-        return max(GROUP_SCORES // (self.most * self.panel), 1)
+        return max(GROUP_SCORES // (self.most * self.key_panel), 1)
 
     @property
     def n_running(self) -> int:
@@ -194,19 +237,19 @@ class _Attention:
         """Return how many row tiles take each step together: as many as have GROUP_SCORES scores."""
         f = self.f
         if isinstance(self.tile_scores, int):
-            return max(GROUP_SCORES // max(self.tile_scores, self.most * self.panel), 1)
-        return f.maximum(f.udiv(GROUP_SCORES, f.maximum(self.tile_scores, self.most * self.panel)), 1)
+            return max(GROUP_SCORES // max(self.tile_scores, self.most * self.key_panel), 1)
+        return f.maximum(f.udiv(GROUP_SCORES, f.maximum(self.tile_scores, self.most * self.key_panel)), 1)
 
     def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         d, v = self.spec.head_dim, self.spec.v_dim
         k_len = min(self.k_len, KEY_BLOCK) if isinstance(self.k_len, int) else self.spec.k_len
-        rows = self.most * self.panel + self.most_tiles * (self.most + 1) * LANES
-        fixed = rows + GROUP_SCORES + self.most * self.panel + self.panel * LANES + self.n_running
+        panels = self.most * (self.panel + self.key_panel) + self.key_panel * (LANES + 1)
+        fixed = panels + GROUP_SCORES + (self.most_tiles + 2 * self.most + 2) * LANES + self.n_running
         terms: list[tuple[int, tuple[Size, ...]]] = [
             (fixed, ()),
-            (self.most + LANES + self.panel, (k_len,)),
-            (self.panel, (d,)),
+            (self.most + LANES + self.panel + 1, (k_len,)),
+            (self.key_panel, (d,)),
             (1, (k_len, d)),
             (1, (k_len, v)),
         ]
@@ -217,6 +260,7 @@ class _Attention:
     def emit(self) -> Generated:
         """Emit the tiles; return what the code object says of them."""
         f, spec = self.f, self.spec
+        write_constants(f, self.constants, self.mask.scale)
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, block = self._decode(tile.index)
             *following, _ = self._decode(f.minimum(f.add(tile.index, 1), f.sub(f.params[4], 1)))
@@ -274,20 +318,19 @@ class _Attention:
         """Emit what a block of keys adds to `rows` query rows from i0, which begin at `q`."""
         f = self.f
         self._pack(batch, keys)
+        f.store(f.i64(0), self.must_shift, align=8)
+        if self.mask.is_same_in_rows:
+            self._write_biases(self.biases, (*batch, 0), keys, 1)
         ahead = self._ahead(rows, batch, following, keys)
         kernels = [self._weigh_kernels(keys, adds) for adds in ((False,) if self.is_one else (False, True))]
 
-        def scores(tile: RowTile) -> None:
+        def weights(tile: RowTile) -> None:
             lda = self.q.stride(self.row_loop)
             left = f.at(q, "float", f.mul(tile.begin, lda))
             self._read_ahead(tile, ahead)
             after = unread(f, left, f.mul(tile.rows, lda))
             prefetch_rows(f, after, tile.rows, lda, self.head_dim, 3)
-            dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, left, keys.count))
-            self._mask(tile, batch, f.add(i0, tile.begin), keys)
-
-        def exponentiate(tile: RowTile) -> None:
-            self._exponentiate(tile, keys)
+            self._weights(tile, left, (*batch, f.add(i0, tile.begin)), keys)
 
         def outputs(tile: RowTile) -> None:
             ldc = self.out.stride(self.row_loop)
@@ -295,19 +338,19 @@ class _Attention:
             prefetch_rows(f, there, tile.rows, ldc, self.v_dim, 3)
             self._outputs(tile, there, keys, kernels)
 
-        self._row_tiles(rows, (scores, exponentiate, outputs))
+        self._row_tiles(rows, (weights, outputs))
 
     def _pack(self, batch: list[Int], at: Keys) -> None:
         """Copy a block of the head's keys and values into their panels."""
         f, spec, step = self.f, self.spec, self.key_loop
         count = f.i64(at.count)
-        for name, pack, buffer, place, dim, panels in (
-            ("pack_keys", pack_keys, spec.k, self.k, self.head_dim, self.keys),
-            ("pack_values", pack_values, spec.v, self.v, self.v_dim, self.values),
+        for name, pack, buffer, place, dim, panels, width in (
+            ("pack_keys", pack_keys, spec.k, self.k, self.head_dim, self.keys, self.key_panel),
+            ("pack_values", pack_values, spec.v, self.v, self.v_dim, self.values, self.panel),
         ):
             stride = place.stride(step)
             first = f.at(self._address(buffer, place, batch), "float", f.mul(at.begin, stride))
-            call_part(f, name, pack, first, panels, count, dim, stride, self.panel)
+            call_part(f, name, pack, first, panels, count, dim, stride, width)
 
     def _row_tiles(self, rows: Int, steps: Sequence[Callable[[RowTile], None]]) -> None:
         """Emit all steps of the row tiles of `rows` rows, of sizes as even as can be, group by group."""
@@ -335,7 +378,6 @@ class _Attention:
             begin,
             rows,
             f.at(self.scores, "float", f.mul(place, self.tile_scores)),
-            f.at(self.tops, "float", f.mul(place, self.most * LANES)),
             f.at(self.factors, "float", f.mul(place, LANES)),
             self.running if self.is_one else f.at(self.running, "float", f.mul(number, RUNNING)),
         )
@@ -376,37 +418,77 @@ class _Attention:
             prefetch_rows(f, unread(f, first, f.mul(begin, stride)), count, stride, dim, 2)
 
     # one row tile
-    def _multiply(
-        self,
-        kernels: MicroKernels,
-        rows: int,
-        a: Value,
-        b: Value,
-        c: Value,
-        columns: int,
-        factors: Value | None = None,
-    ) -> None:
-        """c = a @ the first `columns` of the panel b, times the rows' `factors`."""
-        f = self.f
-        for first in range(0, columns, LANES * kernels.vectors):
-            there = f.at(c, "float", first)
-            kernels.call(rows, a, f.at(b, "float", first), there, b, factors=factors)
+    def _weights(self, tile: RowTile, q: Value, outer: tuple[Int, ...], keys: Keys) -> None:
+        """Write a row tile's weights and factors.
 
-    def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled; of a last panel only the vectors that have keys."""
-        f, most = self.f, self.panel // LANES
+        First as if no score had to be shifted, straight from the registers; where one has to, again, and so
+        all row tiles after it.
+        """
+        f = self.f
+        if not self.mask.is_bias:
+            self._weights_of_scores(tile, q, outer, keys)
+            return
+        with f.when(f.less(f.load("i64", self.must_shift, align=8), 1)):
+            self._weights_of_sums(tile, q, outer, keys)
+        with f.when(f.less(0, f.load("i64", self.must_shift, align=8))):
+            self._weights_of_scores(tile, q, outer, keys)
+
+    def _weights_of_sums(self, tile: RowTile, q: Value, outer: tuple[Int, ...], keys: Keys) -> None:
+        """Write a row tile's weights and factors where no score has to be shifted; else note that."""
+        f = self.f
+        if not self.mask.is_same_in_rows:
+            with f.loop(0, tile.rows) as r:
+                row = f.at(tile.scores, "float", f.mul(r.index, self.key_panel))
+                self._write_biases(row, (*outer[:-1], f.add(outer[-1], r.index)), keys, self.most)
+        call_part(f, "clear", clear, self.tops, self.totals, self.most)
+        dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, q, keys.count, True))
+        is_shifted = self._finish(tile, keys, True)
+        f.store(f.op("i64", f"zext i1 {is_shifted.name} to i64"), self.must_shift, align=8)
+
+    def _weights_of_scores(self, tile: RowTile, q: Value, outer: tuple[Int, ...], keys: Keys) -> None:
+        """Write a row tile's weights and factors: scores, maxima, then exponentials."""
+        f = self.f
+        dispatch(f, tile.rows, self._row_counts(), lambda n: self._scores(tile, n, q, keys.count, False))
+        self._mask(tile, outer, keys)
+        given = (tile.scores, self.tops, self.totals, tile.factors, f.i64(tile.rows), f.i64(keys.count))
+        running = () if self.is_one else (tile.running,)
+        call_part(f, "exponentiate", exponentiate, *given, self.most, self.key_panel, *running)
+        self._finish(tile, keys, False)
+
+    def _finish(self, tile: RowTile, keys: Keys, unless_shifted: bool) -> Value:
+        """Write a row tile's factors; return whether scores must be shifted first."""
+        f = self.f
+        given = (self.tops, self.totals, tile.factors, f.i64(keys.count), self.most, self.spec.safe_softmax)
+        name = "finish_unless_shifted" if unless_shifted else "finish"
+        if self.is_one:
+            return call_part(f, name, finish, *given, unless_shifted)
+        assert isinstance(keys.is_last, Value)
+        last = f.select(keys.is_last, 1, 0)
+        return call_part(f, name, finish, *given, unless_shifted, tile.running, last)
+
+    def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int, are_weights: bool) -> None:
+        """scores[i, j] = q[i] . k[j], unscaled, or the weights that they are if none has to be shifted; of a
+        last panel only the vectors that have keys."""
+        f, width = self.f, self.key_panel
+        most = width // LANES
 
         def panel(j: Int, vectors: int) -> None:
             keys = f.at(self.keys, "float", f.mul(j, self.depth))
             scores = f.at(tile.scores, "float", f.mul(j, self.most))
-            kernels = self.score[min(vectors, self.vectors)]
-            self._multiply(kernels, rows, q, keys, scores, vectors * LANES)
+            biases = f.at(self.biases, "float", j) if self.mask.is_same_in_rows else scores
+            kernels = self.score[min(vectors, self.score_tile.vectors)]
+            for first, count in spread(rows, self.score_tile.rows):
+                left = f.at(q, "float", f.mul(first, self.q.stride(self.row_loop)))
+                for column in range(0, vectors * LANES, LANES * kernels.vectors):
+                    there = f.at(scores, "float", first * width + column)
+                    called = self._weighing(kernels, first, column, there, biases) if are_weights else kernels
+                    called.call(count, left, f.at(keys, "float", column), there, keys)
 
-        with f.loop(0, f.sub(k_len, (most - 1) * LANES), self.panel) as j:
+        with f.loop(0, f.sub(k_len, (most - 1) * LANES), width) as j:
             panel(j.index, most)
         # index in its panel of the last key; none: panel - 1
-        in_last = f.urem(f.add(k_len, self.panel - 1), self.panel)
-        begin = f.mul(f.udiv(k_len, self.panel), self.panel)
+        in_last = f.urem(f.add(k_len, width - 1), width)
+        begin = f.mul(f.udiv(k_len, width), width)
         vectors = f.add(f.udiv(in_last, LANES), 1)
         is_partial = f.is_less(in_last, (most - 1) * LANES)
 
@@ -414,6 +496,17 @@ class _Attention:
             dispatch(f, vectors, range(1, most), lambda n: panel(begin, n))
 
         f.either(is_partial, rest, lambda: None)
+
+    def _weighing(
+        self, kernels: MicroKernels, first: int, column: int, weights: Value, biases: Value
+    ) -> MicroKernels:
+        """Return `kernels` that write the weights, not the scores, of rows from `first` and keys from
+        `column` of a panel; `biases`: of the panel."""
+        f, stride = self.f, 0 if self.mask.is_same_in_rows else self.key_panel
+        bias = f.at(biases, "float", first * stride + column)
+        lanes = [f.at(lanes, "float", first * LANES) for lanes in (self.tops, self.totals)]
+        given = (self.constants, weights, bias, *lanes)
+        return kernels.ended_by(weights_of_sums(given, self.key_panel, stride))
 
     def _outputs(self, tile: RowTile, out: Value, keys: Keys, kernels: Sequence[MicroKernels]) -> None:
         """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns.
@@ -461,49 +554,46 @@ class _Attention:
                 store(f, value, f.at(row, "float", first), mask)
 
     def _weigh(self, kernels: MicroKernels, tile: RowTile, rows: int, values: Value, out: Value) -> None:
-        self._multiply(kernels, rows, tile.scores, values, out, self.panel, tile.factors)
+        """Multiply a row tile's weights by a panel of values."""
+        f = self.f
+        for first in range(0, self.panel, LANES * kernels.vectors):
+            there = f.at(values, "float", first)
+            kernels.call(rows, tile.scores, there, f.at(out, "float", first), values, factors=tile.factors)
 
-    # softmax
-    def _mask(self, tile: RowTile, batch: list[Int], i0: Int, keys: Keys) -> None:
+    # masks
+    def _write_biases(self, to: Value, outer: tuple[Int, ...], keys: Keys, most: int) -> None:
+        """Write what a block's keys add to scores, in panels of `most` rows; -inf past the last key."""
+        f = self.f
+        known = self.mask.known(outer)
+
+        def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
+            at = Position((*outer, f.add(keys.begin, j)), mask)
+            f.store(self.mask.biases(at, known).value, place, align=4)
+            return state
+
+        over_keys(f, to, Range(0, keys.count), most, self.key_panel, chunk, [])
+
+    def _mask(self, tile: RowTile, outer: tuple[Int, ...], keys: Keys) -> None:
         """Scale and mask the scores; keep every row's maxima by lane in `tops`."""
         f = self.f
         with f.loop(0, tile.rows) as r:
-            row = f.at(tile.scores, "float", f.mul(r.index, self.panel))
-            top = self._mask_row(row, (*batch, f.add(i0, r.index)), keys)
-            f.store(top.value, f.at(tile.tops, "float", f.mul(r.index, LANES)), align=4)
+            row = f.at(tile.scores, "float", f.mul(r.index, self.key_panel))
+            top = self._mask_row(row, (*outer[:-1], f.add(outer[-1], r.index)), keys)
+            f.store(top, f.at(self.tops, "float", f.mul(r.index, LANES)), align=4)
 
-    def _exponentiate(self, tile: RowTile, keys: Keys) -> None:
-        """Turn masked scores into exp(score - row max); keep 1 / their sum in `factors`."""
-        f = self.f
-        given: tuple[Int, ...] = (tile.scores, tile.tops, tile.factors, f.i64(tile.rows), f.i64(keys.count))
-        sizes = (self.most, self.panel, self.spec.safe_softmax)
-        if self.is_one:
-            call_part(f, "exponentiate", exponentiate, *given, *sizes)
-            return
-        assert isinstance(keys.is_last, Value)
-        last = f.select(keys.is_last, 1, 0)
-        call_part(f, "exponentiate_more", exponentiate, *given, *sizes, tile.running, last)
-
-    def _mask_row(self, row: Value, outer: tuple[Int, ...], keys: Keys) -> Vec:
+    def _mask_row(self, row: Value, outer: tuple[Int, ...], keys: Keys) -> Value:
         """Scale and mask a row of scores; return the greatest of each lane, -inf if all are.
 
         A NaN is no maximum: it reaches the result through its weight.
         """
-        f, bodies = self.f, self.bodies
-        scale = splat(f, "f32", self.spec.scale)
-        known = bodies.emit(bodies.hoistable(self.key_loop), Position((*outer, 0)))
-        lowest = splat(f, "f32", "-inf")
+        f = self.f
+        known = self.mask.known(outer)
 
         def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
-            score = apply(f, "mul", "f32", f.load(VECTOR, place, align=4), scale)
-            if bodies.ids:
-                score = bodies.emit(bodies.ids, Position((*outer, f.add(keys.begin, j)), mask), known, score)[
-                    bodies.ids[-1]
-                ]
-            if mask is not None:
-                score = select(Vec(f, mask), Vec(f, score), Vec(f, lowest)).value
+            at = Position((*outer, f.add(keys.begin, j)), mask)
+            score = self.mask.scores(Vec(f, f.load(VECTOR, place, align=4)), at, known).value
             f.store(score, place, align=4)
-            return [*state[1:], greater(f, score, state[0])]
+            return [greater(f, score, state[0])]
 
-        maxima = over_keys(f, row, Range(0, keys.count), self.most, self.panel, chunk, [lowest, lowest])
-        return Vec(f, greater(f, *maxima))
+        lowest = splat(f, "f32", "-inf")
+        return over_keys(f, row, Range(0, keys.count), self.most, self.key_panel, chunk, [lowest])[0]

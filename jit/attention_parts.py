@@ -7,30 +7,30 @@ from dataclasses import replace
 from math import nan
 
 from .bodies import LANES, splat
-from .exponentials import exp_of_nonpositive
-from .llvm import Function, Int, Value
-from .math import apply
-from .microkernel import VECTOR, load, prefetch, tail, unread
-from .reduce import Accumulators
+from .exponentials import WEIGHT, weight
+from .llvm import Function, Int, Value, f32_bits
+from .microkernel import VECTOR, Ending, load, prefetch, tail, unread
 from .strip import State, strip
 from .tiling import Range
 from .transpose import fold, transpose
-from .vector import Vec, fma, select
+from .vector import Vec, at_most, fma, select
 
 MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
+LIMIT = 32.0  # of a row whose greatest score, in powers of two, is within it, scores are not shifted
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
-def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int) -> None:
-    """Call the part that `emit(g, *arguments)` makes: ints are compiled in, Values become its parameters."""
+def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int | None) -> Value:
+    """Call the part that `emit(g, *arguments)` makes, and return its result: ints are compiled in, Values
+    become its parameters."""
 
     def define(part: Function) -> None:
         given = iter(part.params)
         emit(part, *(next(given) if isinstance(x, Value) else x for x in arguments))
 
     key = tuple(replace(x, name="") if isinstance(x, Value) else x for x in arguments)
-    f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
+    return f.call_part(name, define, *(x for x in arguments if isinstance(x, Value)), key=key)
 
 
 def over_keys(
@@ -65,47 +65,146 @@ def greater(f: Function, a: Value, b: Value) -> Value:
     return select(Vec(f, a).gt(Vec(f, b)), Vec(f, a), Vec(f, b)).value
 
 
+def _fold(f: Function, lanes: Value, most: int, combine: Callable[[Vec, Vec], Vec]) -> Vec:
+    """Return the vector with row r's reduction in lane r; `lanes`: a vector of each of `most` rows."""
+    rows = [f.load(VECTOR, f.at(lanes, "float", LANES * r), align=4) for r in range(most)]
+    return Vec(f, fold(f, rows, lambda a, b: combine(Vec(f, a), Vec(f, b)).value))
+
+
+def _top(f: Function, tops: Value, most: int, running: Value | None) -> Vec:
+    """Return each row's greatest score so far."""
+    top = _fold(f, tops, most, lambda a, b: Vec(f, greater(f, a.value, b.value)))
+    return top if running is None else Vec(f, greater(f, top.value, f.load(VECTOR, running, align=4)))
+
+
+def _base(top: Vec) -> Vec:
+    """Return what is subtracted from the scores of rows whose greatest is `top`."""
+    return select(top.abs().le(LIMIT) | top.eq(float("-inf")), 0.0, top)
+
+
+def write_constants(f: Function, to: Value, scale: float) -> None:
+    """Write what `weights_of_sums` reads: constants in memory that may change stay in registers."""
+    for i, number in enumerate((scale, *WEIGHT)):
+        f.store(Value("float", f32_bits(number)), f.at(to, "float", i), align=4)
+
+
+def clear(f: Function, tops: Value, totals: Value, most: int) -> None:
+    """Start the maxima and the sums by lane of `most` rows."""
+    for r in range(most):
+        f.store(splat(f, "f32", "-inf"), f.at(tops, "float", LANES * r), align=4)
+        f.store(splat(f, "f32", 0.0), f.at(totals, "float", LANES * r), align=4)
+
+
+def weights_of_sums(arguments: Sequence[Value], width: int, stride: int) -> Ending:
+    """Return what turns sums q . k into weights 2^(scale * sum + bias).
+
+    `arguments`: the constants, where a panel's weights go, the biases of its keys (those of the next row
+    `stride` further), rows' maxima and rows' sums by lane.
+    """
+
+    def emit(g: Function, given: Sequence[Value], sums: list[list[Value]]) -> None:
+        numbers, weights, biases, tops, totals = given
+        scale, *constants = (
+            Vec(g, g.splat(g.load("float", g.at(numbers, "float", i), align=4), LANES))
+            for i in range(1 + len(WEIGHT))
+        )
+        for r, row in enumerate(sums):
+            top, total = (g.at(lanes, "float", LANES * r) for lanes in (tops, totals))
+            greatest, so_far = g.load(VECTOR, top, align=4), Vec(g, g.load(VECTOR, total, align=4))
+            for v, acc in enumerate(row):
+                bias = g.load(VECTOR, g.at(biases, "float", stride * r + LANES * v), align=4)
+                score = fma(Vec(g, acc), scale, Vec(g, bias))
+                greatest = greater(g, score.value, greatest)
+                one = weight(score, constants)
+                so_far = so_far + one
+                g.store(one.value, g.at(weights, "float", width * r + LANES * v), align=4)
+            g.store(greatest, top, align=4)
+            g.store(so_far.value, total, align=4)
+
+    return Ending(list(arguments), emit, (width, stride))
+
+
 def exponentiate(
     f: Function,
     scores: Value,
     tops: Value,
+    totals: Value,
     factors: Value,
     rows: Value,
     k_len: Value,
     most: int,
     width: int,
+    running: Value | None = None,
+) -> None:
+    """Replace masked scores by 2^(score - base), row by row; write their sums by lane to `totals`.
+
+    `tops`: each row's maxima by lane. `factors`: room for the rows' bases.
+    """
+    f.store(_base(_top(f, tops, most, running)).value, factors, align=4)
+    with f.loop(0, rows) as r:
+        row = f.at(scores, "float", f.mul(r.index, width))
+        base = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
+        total = _exponentiate_row(f, row, base, k_len, most, width)
+        f.store(total, f.at(totals, "float", f.mul(r.index, LANES)), align=4)
+
+
+def _exponentiate_row(f: Function, row: Value, base: Vec, k_len: Value, most: int, width: int) -> Value:
+    """Replace masked scores by 2^(score - base); return their sum by lane."""
+
+    def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
+        one = weight(Vec(f, f.load(VECTOR, place, align=4)) - base)
+        f.store(one.value, place, align=4)
+        return [(Vec(f, state[0]) + one).value]
+
+    # Lanes past the end are -inf: their weights are 0.
+    keys = Range(0, f.mul(f.ceildiv(k_len, LANES), LANES), LANES)
+    return over_keys(f, row, keys, most, width, chunk, [splat(f, "f32", 0.0)])[0]
+
+
+def finish(
+    f: Function,
+    tops: Value,
+    totals: Value,
+    factors: Value,
+    k_len: Value,
+    most: int,
     is_safe: bool,
+    unless_shifted: bool,
     running: Value | None = None,
     is_last: Value | None = None,
 ) -> None:
-    """Replace masked scores by exp(score - top) and write 1 / their sum to `factors`, row by row.
+    """Write 1 / the sum of each row's weights to `factors`; from block to block: 1 until `is_last`.
 
-    `tops`: at first each row's maxima by lane, at last its sums. `is_safe`: a row that is masked everywhere
-    gets weights 0 and the factor 1, else NaN. `running`, if given: see `RowTile`; the factors are 1 until
-    `is_last`.
+    `tops`, `totals`: each row's maxima and sums by lane. `is_safe`: a row that is masked everywhere gets the
+    factor 1, else NaN. `running`, if given: see `RowTile`. `unless_shifted`: do nothing but return true where
+    scores of a row must be shifted.
     """
-    lanes = [f.at(tops, "float", LANES * r) for r in range(most)]
+    top = _top(f, tops, most, running)
+    base = _base(top)
+    if unless_shifted:
+        f.result = base.ne(0.0).any()
+        with f.when(f.op("i1", f"xor i1 {f.result.name}, true")):
+            _finish(f, top, base, totals, factors, k_len, most, is_safe, running, is_last)
+    else:
+        _finish(f, top, base, totals, factors, k_len, most, is_safe, running, is_last)
 
-    def folded(combine: Callable[[Value, Value], Value]) -> Vec:
-        return Vec(f, fold(f, [f.load(VECTOR, place, align=4) for place in lanes], combine))
 
-    top, lowest = folded(lambda a, b: greater(f, a, b)), splat(f, "f32", "-inf")
-    before = None if running is None else Vec(f, f.load(VECTOR, running, align=4))
-    if before is not None:
-        top = Vec(f, greater(f, top.value, before.value))
-    empty = top.eq(Vec(f, lowest))
-    base = select(empty, 0.0, top)
-    f.store(base.value, factors, align=4)
-    with f.loop(0, rows) as r:
-        row = f.at(scores, "float", f.mul(r.index, width))
-        one = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
-        weights = _exponentiate_row(f, row, one, k_len, most, width)
-        f.store(weights, f.at(tops, "float", f.mul(r.index, LANES)), align=4)
-    total = folded(lambda a, b: apply(f, "add", "f32", a, b))
-    if before is not None and running is not None:
-        total = _keep(f, running, before, top, base, total)
-    none = factor_of_none(f, total, k_len, is_safe)
-    factor = select(empty, none, 1.0 / total)
+def _finish(
+    f: Function,
+    top: Vec,
+    base: Vec,
+    totals: Value,
+    factors: Value,
+    k_len: Value,
+    most: int,
+    is_safe: bool,
+    running: Value | None,
+    is_last: Value | None,
+) -> None:
+    total = _fold(f, totals, most, lambda a, b: a + b)
+    if running is not None:
+        total = _keep(f, running, top, base, total)
+    factor = select(top.eq(float("-inf")), factor_of_none(f, total, k_len, is_safe), 1.0 / total)
     if is_last is not None:
         factor = select(Vec(f, f.splat(f.less(0, is_last), LANES)), factor, 1.0)
     f.store(factor.value, factors, align=4)
@@ -117,10 +216,10 @@ def factor_of_none(f: Function, like: Vec, k_len: Value, is_safe: bool) -> Vec:
     return one if is_safe else select(Vec(f, f.splat(f.less(k_len, 1), LANES)), one, nan)
 
 
-def _keep(f: Function, running: Value, before: Vec, top: Vec, base: Vec, total: Vec) -> Vec:
+def _keep(f: Function, running: Value, top: Vec, base: Vec, total: Vec) -> Vec:
     """Write what rows keep of this block and those before; return their sums of both."""
     sums, scales = (f.at(running, "float", i * LANES) for i in (1, 2))
-    scale = exp_of_nonpositive(before - base)
+    scale = weight(at_most(_base(Vec(f, f.load(VECTOR, running, align=4))) - base, 0.0))
     so_far = Vec(f, f.load(VECTOR, sums, align=4))
     total = fma(so_far, scale, total)
     for value, place in ((top, running), (total, sums), (scale, scales)):
@@ -136,22 +235,6 @@ def rescale(f: Function, c: Value, scales: Value, rows: Value, ldc: Int, width: 
         for first in range(0, width, LANES):
             place = f.at(row, "float", first)
             f.store((Vec(f, f.load(VECTOR, place, align=4)) * scale).value, place, align=4)
-
-
-def _exponentiate_row(f: Function, row: Value, top: Vec, k_len: Value, most: int, width: int) -> Value:
-    """Replace masked scores by exp(score - top); return their sum by lane."""
-    sums = Accumulators(f, "reduce.sum", "f32")
-
-    def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
-        weight = exp_of_nonpositive(Vec(f, f.load(VECTOR, place, align=4)) - top).value
-        f.store(weight, place, align=4)
-        return sums.add(state, weight, mask)
-
-    chunks = f.ceildiv(k_len, LANES)
-    # Lanes past the end are -inf: their weights are 0.
-    keys = Range(0, f.mul(chunks, LANES), LANES)
-    end = over_keys(f, row, keys, most, width, chunk, sums.start)
-    return sums.by_lane(end, chunks)
 
 
 def prefetch_rows(f: Function, first: Value, rows: Int, stride: Int, dim: Int, level: int) -> None:

@@ -10,7 +10,7 @@ rounded correctly but for ties.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -73,9 +73,10 @@ F64 = Format(
 )  # fmt: skip
 FORMATS = {"float": F32, "double": F64}
 
-# 2^r, |r| <= 1/2
-EXP2_F32 = (1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071085691452, 0.009671292267739773,
-            0.0013269535265862942)  # fmt: skip
+# 2^r, 0 <= r <= 1
+EXP2_F32 = (1.0, 0.6931512951850891, 0.2401645928621292, 0.055799514055252075, 0.009017480537295341,
+            0.0018669525161385536)  # fmt: skip
+WEIGHT = (float(1 - F32.bias), *EXP2_F32)  # the least power of two, then the coefficients
 # (log1p(f) - f) / f^2 for f32, f in [-1/3, 1/3]
 LOG1P_F32 = (-0.5, 0.3333321511745453, -0.24999821186065674, 0.20010441541671753, -0.16679468750953674,
              0.14005409181118011, -0.12197917699813843, 0.1398632526397705, -0.12833860516548157)  # fmt: skip
@@ -166,19 +167,23 @@ def _exp_clamped(x: Vec, low: Vec | None = None, halvings: int = 0) -> Vec:
     return _scale(polynomial(r, FORMATS[x.element].exp), shifted, halvings)
 
 
-def exp_of_nonpositive(x: Vec) -> Vec:
-    """e^x of f32 for x <= 0, absolutely within 2.1 * 2^-24; 0 below 2^-126, NaN for NaN.
+def weight(t: Vec, constants: Sequence[Vec | float] = WEIGHT) -> Vec:
+    """2^t of f32 for t < 128, relatively within 2.4 * 2^-24; 0 below 2^-126, NaN for NaN.
 
-    Half the instructions of `exp`: the argument is reduced as a power of two, nothing is subnormal.
+    A third of the instructions of `exp`: t is reduced downwards, as the instruction that scales does, and
+    nothing is subnormal. The instruction that reduces also rounds what is left downwards, so other code does.
+    `constants`: WEIGHT, or vectors of them.
     """
-    t = x * F32.log2e
-    keep = t.compare("uge", float(1 - F32.bias))
+    least, *coefficients = constants
+    keep = t.compare("uge", least)
     if t.can_scale:
-        r = t.from_nearest()
-        return select(keep, polynomial(r, EXP2_F32).scale(t - r), 0.0)
-    shifted = t + F32.shifter
-    p = polynomial(t - (shifted - F32.shifter), EXP2_F32)
-    return select(keep, p * _power_of_two(shifted.bits()), 0.0)
+        return select(keep, polynomial(t.above_floor(), coefficients).scale(t), 0.0)
+    floor = t.intrinsic("floor")
+    nearest = t - floor
+    is_above = (nearest + floor).gt(t)
+    r = (nearest.bits() + is_above.convert("sext", "i32")).floats()
+    power = _power_of_two((floor + F32.shifter).bits())
+    return select(keep, polynomial(r, coefficients) * power, 0.0)
 
 
 def exp2_f64(x: Vec) -> Vec:

@@ -9,7 +9,7 @@ is a Value is passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -133,10 +133,12 @@ class Strides:
 @dataclass(frozen=True)
 class Ending:
     """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
-    `sums` by row and vector. `parameters` stand for `arguments` there."""
+    `sums` by row and vector. `parameters` stand for `arguments` there. `key`, if given: says all that `emit`
+    depends on."""
 
     arguments: list[Value]
     emit: Callable[[Function, Sequence[Value], list[list[Value]]], None]
+    key: Hashable = None
 
 
 class MicroKernels:
@@ -193,7 +195,8 @@ class MicroKernels:
             self._define(part, rows, lines, near, None if factors is None else part.params[n - 1], given)
 
         more = [] if ending is None else ending.arguments
-        self.f.call_part(name, define, *arguments, *more, key=key if ending is None else None)
+        whole = key if ending is None else None if ending.key is None else (*key, ending.key)
+        self.f.call_part(name, define, *arguments, *more, key=whole)
 
     def _define(
         self,

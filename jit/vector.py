@@ -185,11 +185,11 @@ class Vec:
         """Nearest integer, ties to even."""
         return self.intrinsic("roundeven")
 
-    def from_nearest(self) -> Vec:
-        """Self - rint(self), which is exact; only where `can_scale`."""
-        name, nearest, mask = "llvm.x86.avx512.mask.reduce.ps.512", Value("i32", "8"), Value("i16", "-1")
+    def above_floor(self) -> Vec:
+        """Self - floor(self), rounded downwards; only where `can_scale`. 0 of an infinity."""
+        name, down, mask = "llvm.x86.avx512.mask.reduce.ps.512", Value("i32", "9"), Value("i16", "-1")
         x, rounding = self.value, Value("i32", "4")
-        return Vec(self.f, self.f.call(x.type, name, x, nearest, self.like(0.0).value, mask, rounding))
+        return Vec(self.f, self.f.call(x.type, name, x, down, self.like(0.0).value, mask, rounding))
 
     def sqrt(self) -> Vec:
         """Square root, correctly rounded."""
@@ -197,11 +197,11 @@ class Vec:
 
     @property
     def can_scale(self) -> bool:
-        """Whether `scale` and `from_nearest` are instructions: floats that fill a register of AVX-512."""
+        """Whether `scale` and `above_floor` are instructions: floats that fill a register of AVX-512."""
         return self.element == "float" and self.f.register_bytes == AVX512_BYTES and self.lanes == 16
 
     def scale(self, n: Vec) -> Vec:
-        """Self * 2^n for floats n that are integers, rounded once."""
+        """Self * 2^floor(n), rounded once."""
         name, mask, rounding = "llvm.x86.avx512.mask.scalef.ps.512", Value("i16", "-1"), Value("i32", "4")
         a, b = self.value, n.value
         return Vec(self.f, self.f.call(a.type, name, a, b, self.like(0.0).value, mask, rounding))
@@ -237,9 +237,9 @@ def at_least(x: Vec, bound: float) -> Vec:
     return select(b.gt(x), b, x)
 
 
-def polynomial(x: Vec, coefficients: Sequence[float]) -> Vec:
+def polynomial(x: Vec, coefficients: Sequence[Vec | float]) -> Vec:
     """c[0] + c[1] x + c[2] x^2 + ... by Horner's rule in fused multiply-adds."""
-    result: Vec | float = coefficients[-1]
+    result = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         result = fma(x, result, c)
     assert isinstance(result, Vec)

@@ -148,7 +148,52 @@ def test_a_nan_score_makes_its_row_nan_and_no_other() -> None:
 def test_a_row_that_sees_one_key_is_its_value(dims: tuple[int, ...] | None) -> None:
     buffers = arrays((2, 1, 40, 40), 8, 64, "causal")
     Kernel(compile_kernel(attention(8, 64, "causal"), dims)).run(buffers, (2, 1, 40, 40))
-    assert np.array_equal(buffers[3][:, 0], buffers[2][:, 0])
+    np.testing.assert_allclose(buffers[3][:, 0], buffers[2][:, 0], rtol=3e-7)
+
+
+@pytest.mark.parametrize("mask", ["", "causal"])
+@pytest.mark.parametrize("k_len", [40, 1100])
+def test_rows_of_scores_of_any_size(k_len: int, mask: str) -> None:
+    spec, dims = attention(8, 32, mask), (1, 2, 40, k_len)
+    buffers = arrays(dims, 8, 32, mask)
+    buffers[0] *= 10.0 ** np.linspace(-3, 2.5, 40, dtype=np.float32)[:, None, None]
+    results = []
+    for known in (None, dims):
+        buffers[3][...] = np.nan
+        Kernel(compile_kernel(spec, known)).run(buffers, dims)
+        results.append(buffers[3].copy())
+    assert np.array_equal(*results)
+    np.testing.assert_allclose(results[0], expected(buffers, mask), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("k_len", [20, 1100])
+def test_the_least_number_added_to_all_scores_of_a_row_gives_keys_equal_weights(k_len: int) -> None:
+    dims, least = (1, 1, 4, k_len), np.finfo(np.float32).min
+    buffers = arrays(dims, 8, 8, "bias")
+    buffers[4][0, 0], buffers[4][0, 1, :-3], buffers[4][0, 2, 3:], buffers[4][0, 3] = (
+        least,
+        least,
+        least,
+        -1e4,
+    )
+    Kernel(compile_kernel(attention(8, 8, "bias"), None)).run(buffers, dims)
+    wanted = expected(buffers, "bias")
+    wanted[0, 0, 0] = buffers[2][0, :, 0].mean(0)  # f32 drops what is added to the least number
+    np.testing.assert_allclose(buffers[3][:, :3], wanted[:, :3], rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(buffers[3][:, 3], wanted[:, 3], atol=2e-3)  # of a score of -1e4: 1e-3
+
+
+def test_a_body_that_does_more_than_add_to_scores() -> None:
+    plain = attention(8, 8, "bias")
+    body = (*plain.body, s.Instr("tanh", "f32", (2,)), s.Instr("add", "f32", (3, 1)))
+    for dims in ((1, 2, 17, 45), (1, 1, 15, 600)):
+        buffers = arrays(dims, 8, 8, "bias")
+        Kernel(compile_kernel(replace(plain, body=body), None)).run(buffers, dims)
+        got = buffers[3].copy()
+        q, k, v = (x.astype(np.float64).transpose(0, 2, 1, 3) for x in buffers[:3])
+        scores = np.exp(np.tanh(0.3 * (q @ k.transpose(0, 1, 3, 2)) + buffers[4]) + buffers[4])
+        wanted = (scores / scores.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 def test_weights_of_scores_far_below_the_greatest_are_zero() -> None:
@@ -181,6 +226,8 @@ def test_every_split_of_the_tiles_gives_the_same_bits(dims: tuple[int, ...] | No
 def test_schedules_and_targets_give_the_same_bits(schedule: str) -> None:
     spec, dims = attention(40, 24, "bias"), (1, 2, 31, 45)
     buffers = arrays(dims, 40, 24, "bias")
+    buffers[0][:, ::2] = 0  # scores are biases there, of any size
+    buffers[4] *= 10.0 ** np.linspace(-12, 2, 31, dtype=np.float32)[:, None]
     Kernel(compile_kernel(spec, None)).run(buffers, dims)
     wanted = buffers[3].copy()
     for target in {"x86-64-v3", host_target()} if host_target().startswith("x86") else {host_target()}:
