@@ -24,10 +24,16 @@ from shapevm.jit import attention, compiler
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.llvm import Value
 
 LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length
-PARTS = {"packing": "_pack", "masking": "_mask", "exponentials": "_exponentiate"}
+Method = Callable[..., object]
+PARTS: dict[str, tuple[str, Method]] = {  # method and what stands in for it
+    "packing": ("_pack", lambda *_: None),
+    "weights": ("_weighing", lambda _, kernels, *__: kernels),
+    "factors": ("_finish", lambda *_: Value("i1", "false")),
+}
 SMALL, LARGE = 1024, 4096  # elements of rows in the first-level cache
 MEGABYTES = 64
 CHAINS = (0, 8, 16, 24)  # fused multiply-adds, one after the other, on the way of a stream
@@ -60,12 +66,12 @@ def cycles(runs: Sequence[Run]) -> list[float]:
 
 
 def attention_without(parts: Sequence[str], head_dim: int, length: int) -> Run:
-    """Return a call of an attention kernel that was compiled without some methods."""
+    """Return a call of an attention kernel that was compiled without some of PARTS."""
     cls = attention._Attention
-    kept = {name: getattr(cls, name) for name in parts}
+    kept = {name: getattr(cls, name) for name, _ in PARTS.values()}
     try:
-        for name in parts:
-            setattr(cls, name, lambda *_: None)
+        for part in parts:
+            setattr(cls, *PARTS[part])
         kernel = Kernel(compile_kernel(attention_spec(HEADS, head_dim), (length,)))
     finally:
         for name, method in kept.items():
@@ -78,8 +84,8 @@ def attention_without(parts: Sequence[str], head_dim: int, length: int) -> Run:
 def show_attention() -> None:
     """Print the cycles of attention, whole and with parts left out."""
     for head_dim, length in ATTENTION:
-        cases = {"whole": [], **{f"no {name}": [part] for name, part in PARTS.items()}}
-        cases["products alone"] = list(PARTS.values())
+        cases = {"whole": [], **{f"no {part}": [part] for part in PARTS}}
+        cases["products alone"] = list(PARTS)
         found = cycles([attention_without(parts, head_dim, length) for parts in cases.values()])
         vectors = HEADS * length * length / LANES
         text = ", ".join(f"{name} {c / vectors:.1f}" for name, c in zip(cases, found, strict=True))
@@ -130,13 +136,6 @@ def chain(n: int) -> Emit:
     return emit
 
 
-def gelu(body: list[s.Instr]) -> int:
-    """Append x / 2 (1 + erf(x / sqrt(2)))."""
-    half, root, one = (append(body, "const", value=value) for value in (0.5, 0.5**0.5, 1.0))
-    inner = append(body, "add", append(body, "erf", append(body, "mul", 0, root)), one)
-    return append(body, "mul", append(body, "mul", 0, half), inner)
-
-
 def softmax(body: list[s.Instr]) -> int:
     """Append e^(x - max) / sum."""
     e = append(body, "exp", append(body, "sub", 0, append(body, "reduce.max", 0)))
@@ -152,7 +151,8 @@ BODIES: dict[str, Emit] = {
     "copy": function(),
     "exp": function("exp"),
     "erf": function("erf"),
-    "gelu": gelu,
+    "gelu": function("gelu_erf"),
+    "tanh": function("tanh"),
     "x - max of a row": maximum,
     "softmax": softmax,
 }
@@ -181,7 +181,7 @@ def show_memory() -> None:
     x, out = arrays(n)
     target = aligned(x)
     bodies = {f"{k} fused multiply-adds": chain(k) for k in CHAINS} | {
-        name: BODIES[name] for name in ("exp", "erf", "gelu")
+        name: BODIES[name] for name in ("exp", "erf", "tanh", "gelu")
     }
     runs = [prepare(Kernel(compile_kernel(nest((n,), emit), ())), [x, out], ()) for emit in bodies.values()]
     copy, *times = in_turn([lambda: np.copyto(target, x), *runs], rounds=15)

@@ -2,7 +2,7 @@
 
 f16 and bf16 (floats in registers, see `dtypes`): the operation is done in f32 and rounded once, here in
 `apply` and nowhere else. A comparison with a NaN is false, but for `ne`. Integers wrap. No result depends on
-the number of lanes, the target, or on which instructions stand beside it.
+which instructions stand beside it, nor, but for those `BY_TARGET`, on the target or the number of lanes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
-from . import bessel, division, exponentials, orthogonal, philox, special, trigonometry
+from . import bessel, division, exponentials, lookup, orthogonal, philox, special, trigonometry
 from . import reference_math as R
 from . import reference_orthogonal as P
 from . import reference_special as S
@@ -220,13 +220,15 @@ ROWS = (
     _function("log10", widened(exponentials.log10_f64), R.log10, (0.51, 0.6)),
     _function("log1p", widened(exponentials.log1p_f64), R.log1p, (0.51, 2.0)),
     _function("sigmoid", exponentials.sigmoid, R.sigmoid, (2.0, 2.0)),
-    _function("tanh", exponentials.tanh, R.tanh, (2.0, 2.0)),
+    _function("tanh", lookup.tanh, R.tanh, (2.0, 2.0)),
     _function("sinh", widened(exponentials.sinh_f64), R.sinh, (0.51, 2.5)),
     _function("cosh", widened(exponentials.cosh_f64), R.cosh, (0.51, 1.5)),
     _function("asinh", widened(exponentials.asinh_f64), R.asinh, (0.51, 3.0)),
     _function("acosh", widened(exponentials.acosh_f64), R.acosh, (0.51, 3.0)),
     _function("atanh", widened(exponentials.atanh_f64), R.atanh, (0.51, 3.0)),
     _function("erf", exponentials.erf, R.erf, (1.5, 1.5)),
+    # the errors of gelu are small beside its argument only
+    _function("gelu_erf", lookup.gelu, S.gelu, (inf, inf)),
     # trigonometry
     _function("sin", trigonometry.sin, R.sin, (1.6, 1.6)),
     _function("cos", trigonometry.cos, R.cos, (1.6, 1.6)),
@@ -260,6 +262,8 @@ ROWS = (
     ),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
+#: Of f32 (f16, bf16) they have other bits on targets with AVX-512, where vectors of 16 lanes look them up.
+BY_TARGET = frozenset({"tanh", "gelu_erf"})
 #: Of several hundred instructions: functions of their own, compiled once for all kernels (100 ms each).
 LONG = frozenset(
     {*BESSEL, "lgamma", "digamma", "zeta", "erfinv", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e"}

@@ -37,16 +37,15 @@ def _gelu(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _gelu_of(b: Builder, x: Value, approximate: str) -> Value:
-    """0.5 x (1 + erf(x / sqrt 2)), or PyTorch's tanh form of it."""
+    """x times the normal distribution at x, or PyTorch's tanh form of it."""
     if approximate == "tanh":
         cube = b.one("mul", b.one("mul", x, x), x)
         inner = B.pointwise(
             b, "mul", B.pointwise(b, "add", x, B.pointwise(b, "mul", cube, 0.044715)), sqrt(2 / pi)
         )
         gate = b.one("tanh", inner)
-    else:
-        gate = b.one("erf", B.pointwise(b, "mul", x, sqrt(0.5)))
-    return b.one("mul", B.pointwise(b, "mul", x, 0.5), B.pointwise(b, "add", gate, 1.0))
+        return b.one("mul", B.pointwise(b, "mul", x, 0.5), B.pointwise(b, "add", gate, 1.0))
+    return b.one("gelu_erf", x)
 
 
 def _decompose(compute: Callable[..., Value]) -> Callable[[Builder, Node], Sequence[Value]]:

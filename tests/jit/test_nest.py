@@ -7,6 +7,7 @@ import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.execute import Kernel
+from shapevm.jit.math import BY_TARGET
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Index, Nest
 from shapevm.jit.target import TARGETS, find_target, host_target
@@ -57,7 +58,8 @@ def partitions(n_tiles: int, seed: int):
 def run(spec: Nest, dims: tuple[int, ...], inputs: list[np.ndarray]) -> list[np.ndarray]:
     """Run on every target the host has, exact and generic, tiles whole and shared out; return the outputs.
 
-    All runs on one target must give the same bits, and nothing outside the outputs may be written.
+    All runs on one target must give the same bits, those on others too but for operations `BY_TARGET`, and
+    nothing outside the outputs may be written.
     """
     results = []
     for target in HOST_TARGETS:
@@ -83,7 +85,10 @@ def run(spec: Nest, dims: tuple[int, ...], inputs: list[np.ndarray]) -> list[np.
         results.append(outputs)
     for outputs in results[1:]:
         for a, b in zip(outputs, results[0], strict=True):
-            np.testing.assert_array_equal(a, b)
+            if any(instr.op in BY_TARGET for instr in spec.body):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+            else:
+                np.testing.assert_array_equal(a, b)
     return results[0]
 
 

@@ -20,7 +20,8 @@ WIDEST = HOST_TARGETS[0]
 def test_bits_are_those_of_other_tiles(monkeypatch, n: int, k: int, epilogue: str) -> None:
     spec = dense(M, n, k, epilogue)
     sizes = (0, 1, ROWS - 1, ROWS, 2 * ROWS + 3, 241)
-    codes = [compile_kernel(spec, None, target) for target in HOST_TARGETS]
+    targets = [WIDEST] if "tanh" in epilogue else HOST_TARGETS  # a target's tanh may have bits of its own
+    codes = [compile_kernel(spec, None, target) for target in targets]
     codes += [compile_kernel(spec, (m,), WIDEST) for m in sizes]
     monkeypatch.setattr(matmul, "is_shallow", lambda *_: False)
     other = Kernel(compile_kernel(spec, None, WIDEST))
