@@ -137,10 +137,8 @@ def linear_spec(k: int, n: int, epilogue: str) -> s.Matmul:
         s.Instr("load", "f32", buffer=3, index=(j,)),
         s.Instr("add", "f32", (0, 1)),
     ]
-    if epilogue == "gelu":  # x / 2 * (1 + erf(x / sqrt(2)))
-        body += [s.Instr("const", "f32", value=v) for v in (0.5, 1.0, 2**-0.5)]
-        body += [s.Instr(op, "f32", args) for op, args in (("mul", (2, 5)), ("erf", (6,)), ("add", (7, 4)))]
-        body += [s.Instr("mul", "f32", (2, 3)), s.Instr("mul", "f32", (9, 8))]
+    if epilogue == "gelu":
+        body.append(s.Instr("gelu_erf", "f32", (2,)))
     if epilogue == "residual":
         shapes.append((m, n))
         body += [s.Instr("load", "f32", buffer=4, index=(i, j)), s.Instr("add", "f32", (2, 3))]
