@@ -26,6 +26,7 @@ from .in_image import InImage, is_in_image
 from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
+from .row_tiles import RowTiles
 from .spec import Conv, Size
 from .winograd_points import LAYOUT
 
@@ -47,13 +48,33 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     if spec.planes:
         return planes.emit(f, spec, sizes, schedule)
     if spec.b_layout == LAYOUT:
-        return winograd.emit(f, spec, sizes, schedule)
+        return _emit_for_points(f, spec, sizes, schedule)
     if is_depthwise(spec):
         return depthwise.emit(f, spec, sizes, schedule)
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
     return _Conv(f, spec, sizes, SCHEDULES[name]).emit(name)
+
+
+def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Conv whose weights are packed for Winograd's: by taps where images are small. Code
+    of any size has both ways."""
+    winograd.check(spec)
+    is_small = winograd.is_small(f, spec, sizes)
+    if is_small is False:
+        return winograd.emit(f, spec, sizes, schedule)
+    rows = resolve(spec.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)
+    name = schedule or choose_schedule(f, spec, rows)
+    check_schedule("conv", name, list(SCHEDULES))
+    by_taps = _ByTaps(f, spec, sizes, SCHEDULES[name], is_alone=is_small is True)
+    if is_small is True:
+        return by_taps.emit(name)
+    at_points = winograd.AtPoints(f, spec, sizes, SCHEDULES[name])
+    generated, least = at_points.generated(name), (by_taps.scratch_bytes, ())
+    f.either(is_small, lambda: by_taps.emit_shares(generated), at_points.emit_tiles)
+    assert generated.scratch[0] >= least  # they lie in the same place
+    return generated
 
 
 def _check_window(spec: Conv) -> None:
@@ -133,6 +154,61 @@ class _Conv(_Matmul):
         f = self.f
         columns = f.mul(f.ceildiv(self.n, PANEL), PANEL)
         return f.at(super()._panels(panel), self.element, f.mul(self.group, f.mul(self.k, columns)))
+
+
+class _ByTaps(_Conv):
+    """The same with weights that are packed for Winograd's: all taps of a channel side by side.
+
+    `is_alone`: the kernel has no other way, so its tiles are those of any matmul.
+    """
+
+    together = LANES
+    left: InImage
+
+    def __init__(
+        self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule, is_alone: bool
+    ) -> None:
+        self.is_alone = is_alone
+        super().__init__(f, spec, sizes, schedule)
+        if not is_alone:  # shares have any number of rows
+            pieces = (self.dtype, self.taps, self.together)
+            self.rows = RowTiles(f, f.i64(self.m), self.block, self.k, self.width, schedule, *pieces)
+        self.strides = self.rows.all_taps(self.strides, self.left.width, 0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The bytes of scratch, in a kernel for any size."""
+        return self.sums_bytes + sum(count for count, _ in self.left.scratch())
+
+    def _block(self, most: int) -> int:
+        """Return the rows of a tile, or the most that small images have to another kernel's."""
+        if self.is_alone:
+            return super()._block(most)
+        return winograd.PIXELS_OF_TILE * winograd.MOST_TILES + winograd.PIXELS_OF_WEIGHTS + 1
+
+    def emit_shares(self, generated: Generated) -> None:
+        """Emit the loop over another kernel's tiles, the last of which are the same columns: each block has
+        its even share of all rows, cut where a batch loop goes on."""
+        f = self.f
+        self.left.clear()
+        counts = [f.ceildiv(resolve(size, self.sizes), divisor) for size, divisor in generated.tiles[:-1]]
+        n_blocks, total = (reduce(f.mul, factors) for factors in (counts, [*self.batch, self.m]))
+        with f.loop(f.params[3], f.params[4]) as tile:
+            panels = f.ceildiv(self.n, self.width)
+            block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
+            first, end = (f.udiv(f.mul(total, at), n_blocks) for at in (block, f.add(block, 1)))
+            last = f.udiv(f.add(end, f.sub(self.m, 1)), self.m)
+            with f.when(f.less(first, end)), f.loop(f.udiv(first, self.m), last) as at:
+                start = f.mul(at.index, self.m)
+                m0 = f.maximum(f.sub(first, start), 0)
+                rows = f.sub(f.minimum(f.sub(end, start), self.m), m0)
+                batch: list[Int] = []
+                rest: Int = at.index
+                for count in reversed(self.batch):
+                    batch.insert(0, f.urem(rest, count))
+                    rest = f.udiv(rest, count)
+                self.left.prepare(batch, m0, rows)
+                self._columns(batch, m0, rows, panel, f.mul(panel, self.width), self._tile)
 
 
 class Patches:

@@ -17,6 +17,7 @@ from typing import cast
 from .abi import resolve
 from .bodies import LANES
 from .llvm import Function, Int, Value
+from .matmul import uses_tiles
 from .microkernel import VECTOR, Strides
 from .spec import Conv, Size
 
@@ -27,10 +28,11 @@ _WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
 
 def is_in_image(f: Function, spec: Conv) -> bool:
     """Whether a kernel's rows are read in the image: if it is not expanded. AMX tiles take whole rows."""
+    has_tiles = f.has_tiles and uses_tiles(spec)
     window, channels = spec.window, spec.buffers[spec.a].shape[-1]
     has_pieces = isinstance(channels, int) and channels >= window.groups
     is_plain = set(window.expansion) == {1} and prod(window.kernel) <= MOST_TAPS
-    return has_pieces and is_plain and not f.has_tiles
+    return has_pieces and is_plain and not has_tiles
 
 
 class InImage:

@@ -109,9 +109,10 @@ def widest_schedule(f: Function, spec: Matmul) -> str:
 
 
 class _Matmul:
-    """The state of one emission; constructed in the entry block. `taps`: see `RowTiles`."""
+    """The state of one emission; constructed in the entry block. `taps`, `together`: see `RowTiles`."""
 
     taps: int = 0
+    together: int = 0
 
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.f = f
@@ -138,7 +139,8 @@ class _Matmul:
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.taps)
+        pieces = (self.taps, self.together)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, *pieces)
         self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
         self.has_streams = (
             type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0

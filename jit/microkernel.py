@@ -53,7 +53,7 @@ class Strides:
     rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
     `taps`: if not 0, A's rows lie in pieces of `k` steps, one for each of so many taps: `a` is a table of
     addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin `offset` elements
-    behind them.
+    behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
     """
 
     lda: Int
@@ -67,9 +67,10 @@ class Strides:
     taps: Int = 0
     apart: Int = 0
     offset: Int = 0
+    b_skip: Int = 0
 
     def _all(self) -> tuple[Int, ...]:
-        places = (self.taps, self.apart, self.offset) if self.has_taps else ()
+        places = (self.taps, self.apart, self.offset, self.b_skip) if self.has_taps else ()
         return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places)
 
     @property
@@ -221,7 +222,10 @@ class MicroKernels:
         if strides.has_taps:
             with g.loop(0, strides.taps, carried=state) as tap:
                 pieces = strides.pieces(g, a, tap.index, rows)
-                tap.next(*self._steps(g, strides, pieces, tap.carried, rows, lines, near))
+                *sums, right, beyond = self._steps(g, strides, pieces, tap.carried, rows, lines, near)
+                if near:
+                    beyond = self.unread(g, beyond, strides.b_skip)
+                tap.next(*sums, self.unread(g, right, strides.b_skip), beyond)
             state = tap.results
         else:
             state = self._steps(g, strides, [a], state, rows, lines, near)

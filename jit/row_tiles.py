@@ -81,15 +81,19 @@ class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
     `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only. `taps`: of
-    rows that lie in pieces (`Strides.taps`), else 0.
+    rows that lie in pieces (`Strides.taps`), else 0. `together`: steps under each tap that make a chunk; all
+    taps of a step lie side by side in B then (0: taps follow one another).
     """
 
     def __init__(
-        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str, taps: int = 0
-    ) -> None:
-        self.f, self.dtype, self.taps = f, dtype, taps
+        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str, taps: int = 0,
+        together: int = 0,
+    ) -> None:  # fmt: skip
+        self.f, self.dtype, self.taps, self.together = f, dtype, taps, together
         self.m, self.block, self.k, self.width = m, block, k, width
         self.chunk = _chunk_of_pieces(k // taps) if taps and isinstance(k, int) else CHUNK
+        if together:
+            self.chunk = together * taps
         self.most, self.vectors = tile.rows, tile.vectors
         self.is_tall = tile.rows > FEW_ROWS  # sums fill the registers: one more address and they are spilled
 
@@ -149,7 +153,7 @@ class RowTiles:
     def _n_chunks(self) -> int:
         """Return the chunks of a row."""
         assert isinstance(self.k, int)
-        if not self.taps:
+        if not self.taps or self.together:
             return -(-self.k // self.chunk)
         return -(-self.taps // self._taps_of_chunk()) * -(-(self.k // self.taps) // self.chunk)
 
@@ -166,6 +170,9 @@ class RowTiles:
             begin = f.mul(number, size)
             steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
             return begin, f.at(a, "float", begin), replace(strides, k=steps)
+        if self.together:
+            chunk = self.all_taps(strides, self.together, f.mul(number, self.together))
+            return f.mul(number, size), a, chunk
         piece, taps = f.udiv(self.k, self.taps), self._taps_of_chunk()
         parts = f.ceildiv(piece, size)
         tap, offset = f.mul(f.udiv(number, parts), taps), f.mul(f.urem(number, parts), size)
@@ -177,6 +184,11 @@ class RowTiles:
             left = f.sub(self.taps, tap)
             chunk = replace(strides, taps=taps if self.taps % taps == 0 else f.minimum(taps, left))
         return f.add(f.mul(tap, piece), offset), there, chunk
+
+    def all_taps(self, strides: Strides, steps: int, offset: Int) -> Strides:
+        """Return the strides of `steps` steps under each tap, all taps of a step side by side in B."""
+        row = self.taps * PANEL
+        return replace(strides, k=steps, ldb=row, offset=offset, b_skip=PANEL - steps * row)
 
     def from_rows(
         self,

@@ -9,15 +9,19 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.llvm import Function
 from shapevm.jit.reference import evaluate
-from shapevm.jit.winograd import pack
+from shapevm.jit.winograd import is_small, pack
 from shapevm.jit.winograd_points import LAYOUT, TAPS, TILE, transforms
 
 from .tiers import all_equal, by_target, check_tiers
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 #: (images, height, width, padding): sides 1 to prime, no images, many tiles, more padding than image
-SIZES = ((2, 5, 7, 1), (1, 1, 1, 1), (0, 4, 4, 1), (3, 17, 4, 1), (1, 29, 31, 1), (2, 6, 5, 0), (1, 2, 3, 2))
+SIZES = (
+    (2, 5, 7, 1), (1, 1, 1, 1), (0, 4, 4, 1), (3, 17, 4, 1), (1, 29, 31, 1), (2, 6, 5, 0), (1, 2, 3, 2),
+    (1, 8, 8, 1), (60, 3, 5, 1), (7, 13, 2, 1), (2, 16, 12, 0),
+)  # fmt: skip
 
 
 def conv(c: int, f: int, low: int = 1, joined: bool = True) -> s.Conv:
@@ -74,8 +78,9 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(channels: in
         check_tiers(spec, sizes, arrays, 3, rtol=5e-5, atol=4e-4)
 
 
-def test_loops_that_are_not_joined_give_the_same_bits() -> None:
-    dims = dims_of(2, 9, 6, 1)
+@pytest.mark.parametrize("sides", [(9, 6), (12, 12)])
+def test_loops_that_are_not_joined_give_the_same_bits(sides: tuple[int, int]) -> None:
+    dims = dims_of(2, *sides, 1)
     results = []
     for joined in (True, False):
         spec = conv(16, 40, joined=joined)
@@ -86,8 +91,35 @@ def test_loops_that_are_not_joined_give_the_same_bits() -> None:
     assert all_equal(results)
 
 
-def test_targets_and_schedules_agree() -> None:
-    assert all_equal(by_target(conv(16, 70), dims_of(2, 9, 9, 1), arrays, 3))
+@pytest.mark.parametrize("side", [5, 12])
+def test_targets_and_schedules_agree(side: int) -> None:
+    assert all_equal(by_target(conv(16, 70), dims_of(2, side, side, 1), arrays, 3))
+
+
+@pytest.mark.parametrize(("side", "counts"), [(5, (0, 1, 30)), (6, (1, 3, 20)), (10, (1, 2, 7))])
+def test_any_number_of_images_of_known_size(side: int, counts: tuple[int, ...]) -> None:
+    """Code of any size has both ways and shares out the rows of small images."""
+    spec = conv(64, 36, joined=False)
+    area = side * side
+    buffers = (
+        s.Buffer("f32", (N, side, side, 64)),
+        *spec.buffers[1:3],
+        s.Buffer("f32", (N, area, 36), is_output=True),
+    )
+    store = dataclasses.replace(spec.epilogue[-1], index=tuple(s.Index(loop=i) for i in range(3)))
+    load = dataclasses.replace(spec.epilogue[1], index=(s.Index(loop=2),))
+    epilogue = (spec.epilogue[0], load, *spec.epilogue[2:-1], store)
+    window = dataclasses.replace(spec.window, out=(side, side))
+    spec = dataclasses.replace(
+        spec, n_dims=1, buffers=buffers, batch=(N,), m=area, epilogue=epilogue, window=window
+    )
+    check_tiers(spec, [(n,) for n in counts], arrays, 3, rtol=5e-5, atol=4e-4)
+
+
+def test_small_images_go_by_taps() -> None:
+    f, spec = Function("kernel", []), conv(16, 32)
+    for n, side, wanted in ((1, 7, True), (1, 8, False), (1, 9, True), (1, 14, False), (4, 7, False)):
+        assert is_small(f, spec, dims_of(n, side, side, 1)) is wanted
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
