@@ -6,6 +6,7 @@ Used to resolve what PyTorch clamps (slices), without asking at run time where t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
@@ -64,12 +65,16 @@ def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) ->
 MOST_SCALED = 2**20
 
 
-def scaled(dim: DimExpr, factor: float, symbols: Mapping[str, SymbolInfo]) -> DimExpr | None:
+def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
     """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
-    for all values in range. Factors that are not exact in few bits need a range up to MOST_SCALED."""
+    for all values in range. Factors that are not exact in few bits need a range up to MOST_SCALED, which
+    becomes the bound of a symbol that has none."""
     ratio = Fraction(factor)
     if ratio.denominator > 1024:
         ratio = ratio.limit_denominator(10_000)
+        info = symbols.get(str(dim))
+        if info is not None and info.max is None:
+            symbols[info.name] = replace(info, max=MOST_SCALED)
         low, high = bounds(dim, symbols)
         if high is None or high > MOST_SCALED or low is None or low < 0:
             return None

@@ -256,14 +256,13 @@ class ProgramImporter(FxImporter):
         """Sizes that tracing found to be one number, such as those of axes that are broadcast, become it."""
         shapes, fixed = self._shapes(), {}
         for text in self.guards:
-            condition = parse_guard(text, shapes)
+            condition = parse_guard(text, shapes, self.graph.symbols)
             for part in condition.args if isinstance(condition, sympy.And) else (condition,):
                 if isinstance(part, sympy.Eq) and part.lhs.is_Symbol and part.rhs.is_Integer:
                     fixed[part.lhs] = int(part.rhs)
         for found, value in fixed.items():
             if str(found) not in self.symbols.of_user:
                 self.symbols.fix(str(found), value)
-                del self.graph.symbols[str(found)]
                 for param in self.graph.body.params:
                     if isinstance(param.type, TensorType):
                         shape = (simplify(sympy.sympify(d).subs(found, value)) for d in param.type.shape)
@@ -273,7 +272,7 @@ class ProgramImporter(FxImporter):
         """Put what tracing assumed of sizes into the contract, or check it at every call."""
         left = []
         for text in self.guards:
-            condition = parse_guard(text, self._shapes())
+            condition = parse_guard(text, self._shapes(), self.graph.symbols)
             parts = condition.args if isinstance(condition, sympy.And) else (condition,)
             parts = [part for part in parts if part is not sympy.true]
             parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.of_user]

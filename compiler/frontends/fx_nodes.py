@@ -37,7 +37,7 @@ class FxImporter(Importer):
     def __init__(self, name: str, symbols: Symbols, may_call_torch: bool = False) -> None:
         super().__init__(name)
         self.symbols = symbols
-        self.graph.symbols.update(symbols.contract)
+        self.graph.symbols = symbols.contract
         self.may_call_torch = may_call_torch
         self.values: dict[torch.fx.Node, Any] = {}
         self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant

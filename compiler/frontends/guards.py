@@ -19,6 +19,7 @@ import sympy
 from ..dims import DimExpr, floordiv
 from ..errors import UnsupportedOp
 from ..ir import SymbolInfo
+from ..ranges import scaled
 
 #: ("x", "b", 0): the leaf x["b"][0] -> its sizes.
 Shapes = Mapping[tuple[str | int, ...], tuple[DimExpr, ...]]
@@ -42,13 +43,13 @@ _COMPARE: dict[type, Any] = {
 _CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max}
 
 
-def parse_guard(text: str, shapes: Shapes) -> Any:
-    """Return a guard as a sympy relation, And, Or, Not or truth value.
+def parse_guard(text: str, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> Any:
+    """Return a guard as a sympy relation, And, Or, Not or truth value. `symbols`: the contract.
 
     Raises UnsupportedOp where it says something other than a condition on sizes of inputs.
     """
     try:
-        return _parse(ast.parse(text.strip(), mode="eval").body, shapes)
+        return _Parser(shapes, symbols).parse(ast.parse(text.strip(), mode="eval").body)
     except (KeyError, SyntaxError, TypeError, ValueError) as error:
         raise UnsupportedOp(
             f"the exported program assumes {text!r}, which is no condition on the inputs' sizes"
@@ -60,27 +61,55 @@ def shown_guard(text: str) -> str:
     return re.sub(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)", r"\1\2.shape", text)
 
 
-def _parse(node: ast.expr, shapes: Shapes) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int):
-        return sympy.sympify(node.value)
-    if isinstance(node, ast.Subscript):
-        return sympy.sympify(_size(node, shapes))
-    if isinstance(node, ast.BinOp):
-        return _BINARY[type(node.op)](_parse(node.left, shapes), _parse(node.right, shapes))
-    if isinstance(node, ast.UnaryOp):
-        value = _parse(node.operand, shapes)
-        return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
-    if isinstance(node, ast.BoolOp):
-        join = sympy.And if isinstance(node.op, ast.And) else sympy.Or
-        return join(*(_parse(value, shapes) for value in node.values))
-    if isinstance(node, ast.Compare):
-        sides = [_parse(side, shapes) for side in (node.left, *node.comparators)]
-        return sympy.And(
-            *(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
-        )
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _CALLS[node.func.id](*(_parse(arg, shapes) for arg in node.args))
-    raise ValueError(ast.dump(node))
+class _Parser:
+    """Reads a guard over sizes of inputs; a size that is multiplied by a float gets a bound in `symbols`."""
+
+    def __init__(self, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> None:
+        self.shapes, self.symbols = shapes, symbols
+
+    def parse(self, node: ast.expr) -> Any:
+        """Return the relation or size of a part. Raises ValueError, KeyError or TypeError for anything
+        else."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int):
+            return sympy.sympify(node.value)
+        if isinstance(node, ast.Subscript):
+            return sympy.sympify(_size(node, self.shapes))
+        if isinstance(node, ast.BinOp):
+            return _BINARY[type(node.op)](self.parse(node.left), self.parse(node.right))
+        if isinstance(node, ast.UnaryOp):
+            value = self.parse(node.operand)
+            return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
+        if isinstance(node, ast.BoolOp):
+            join = sympy.And if isinstance(node.op, ast.And) else sympy.Or
+            return join(*map(self.parse, node.values))
+        if isinstance(node, ast.Compare):
+            sides = [self.parse(side) for side in (node.left, *node.comparators)]
+            return sympy.And(
+                *(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
+            )
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return _CALLS[node.func.id](*map(self.parse, node.args))
+        return self._scaled(node)
+
+    def _scaled(self, node: ast.expr) -> Any:
+        """Return the size of math.trunc(factor * torch.sym_float(size))."""
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor"),
+                args=[
+                    ast.BinOp(
+                        left=ast.Constant(value=float(factor)),
+                        op=ast.Mult(),
+                        right=ast.Call(
+                            func=ast.Attribute(value=ast.Name(id="torch"), attr="sym_float"), args=[size]
+                        ),
+                    )
+                ],
+            ):
+                result = scaled(self.parse(size), factor, self.symbols)
+                if result is not None:
+                    return sympy.sympify(result)
+        raise ValueError(ast.dump(node))
 
 
 def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:

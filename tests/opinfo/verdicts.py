@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import random
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from shapevm.compiler.frontends import exported_program as frontend
 from shapevm.compiler.frontends.exported_program import export_model, import_program
+from torch.testing._internal import common_utils
 from torch.testing._internal.opinfo import core as opinfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -44,8 +48,20 @@ def prepare() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
     torch.fx.config.do_not_emit_stack_traces = True
-    opinfo.extract_test_fn = lambda: None  # samples need not know which test, many frames up, takes them
+    for module in (opinfo, common_utils):  # samples need not know which test, many frames up, takes them
+        module.extract_test_fn = lambda: None
+    common_utils.set_rng_seed = _seed
+    frontend._in_known_operators = functools.lru_cache(1)(
+        frontend._in_known_operators
+    )  # `_callers` asks again
     keep_what_torch_recomputes()
+
+
+def _seed(seed: int = SEED) -> None:
+    """Seed all generators; `torch.manual_seed` is for other devices as well, which takes time."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 @dataclass(frozen=True)
@@ -251,7 +267,7 @@ def _is_decomposed_in_torch(program: Any) -> bool:
 
 
 def _eager(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed is for other devices as well: slower
+    _seed(seed)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return module(*(x.clone() for x in tensors))

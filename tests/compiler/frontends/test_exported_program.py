@@ -339,3 +339,21 @@ def test_an_axis_of_size_1_is_squeezed_at_the_example() -> None:
     named = compiled(lambda self, x: x.squeeze(1), (x,), ({1: Dim("n", min=1, max=9)},))
     with pytest.raises(GuardError, match="axis 1, of size n, must not be 1 in a call"):
         call(named, x)
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear"))
+def test_a_size_that_is_multiplied_by_a_float_gets_a_bound(mode: str) -> None:
+    """So that its product is a quotient of integers: 1.7 s is 17 s // 10 as f64 computes it up to 2**20."""
+
+    class Resize(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(x, scale_factor=1.7, mode=mode)
+
+    model = Resize()
+    sizes = ({2: Dim("n", min=1)},)
+    exe = shapevm.compile(model, (torch.randn(2, 3, 5),), dynamic_shapes=sizes, fallback="error")
+    for size in (1, 4, 5, 10, 30, 1000):
+        x = torch.randn(2, 3, size)
+        torch.testing.assert_close(exe(x), model(x))
+    with pytest.raises(shapevm.Error, match="1048576"):
+        exe(torch.zeros(2, 3, 2**20 + 1))
