@@ -30,7 +30,7 @@ LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length
 Method = Callable[..., object]
 PARTS: dict[str, tuple[str, Method]] = {  # method and what stands in for it
-    "packing": ("_pack", lambda *_: None),
+    "packing": ("_pack", lambda self, *_: self.values),
     "weights": ("_weighing", lambda _, kernels, *__: kernels),
     "factors": ("_finish", lambda *_: Value("i1", "false")),
 }

@@ -2,9 +2,10 @@
 matrix.
 
 A tile is one place of the batch loops and a block of query rows. For each block of keys it copies them,
-transposed, and their values into panels in scratch; then for each row tile (see `Tile`) it computes the
-scores with keys along the lanes, turns them into weights and multiplies v, all in the first- and second-level
-cache. A group of row tiles takes each of these two steps together: the keys, then the values, stay near.
+transposed, and their values (unless these are few, or few rows read them) into panels in scratch; then for
+each row tile (see `Tile`) it computes the scores with keys along the lanes, turns them into weights and
+multiplies v, all in the first- and second-level cache. A group of row tiles takes each of these two steps
+together: the keys, then the values, stay near.
 
 Weights are powers of two, 2^(score - base). A row's base is 0 where its greatest score is within
 +-`attention_parts.LIMIT`: its weights and their sum can be numbers then without regard to the maximum. So a
@@ -67,6 +68,7 @@ from .vector import Vec
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
 GROUP_SCORES = 16384  # of a group of row tiles, which read the same panels from the first-level cache
+IN_PLACE = 128  # keys at most whose values are read where they are, not copied into panels
 MOST_AHEAD = 16  # keys of the next head that a row tile asks for
 RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
 F32 = 4  # bytes
@@ -184,19 +186,25 @@ class _Attention:
             self.block = -(-self.q_len // max(-(-self.q_len // self.block), 1)) or 1
         top = most(self.k_len)
         self.is_one = top is not None and top <= KEY_BLOCK  # block of keys
+        self.is_whole = isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
+        self.in_place = self.is_whole and self._reads_values_in_place(most(self.q_len), top)
         self._place_scratch()
         lda = self.q.stride(self.row_loop)
         score = Strides(lda, self.key_panel, self.key_panel, self.head_dim)
         self.score = {n: MicroKernels(f, "score", score, n) for n in range(1, self.score_tile.vectors + 1)}
-        self.is_whole = isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
         self.ldc = self.out.stride(self.row_loop) if self.is_whole else self.panel
+
+    def _reads_values_in_place(self, rows: int | None, keys: int | None) -> bool:
+        """Return whether copying values would not pay: one row tile reads them, or they are few."""
+        return rows is not None and rows <= self.most or keys is not None and keys <= IN_PLACE
 
     def _weigh_kernels(self, keys: Keys, adds: bool) -> MicroKernels:
         """Return the micro-kernels that weigh the values of `keys`; `adds`: to what there is."""
         # The count is passed, also where it is known: so kernels of all lengths share their parts.
         width = self.key_panel
         group, count = self.most * width, self.f.i64(keys.count)
-        strides = Strides(width, self.panel, self.ldc, count, group, a_width=width)
+        ldb = self.v.stride(self.key_loop) if self.in_place else self.panel
+        strides = Strides(width, ldb, self.ldc, count, group, a_width=width)
         return MicroKernels(self.f, "weigh_more" if adds else "weigh", strides, self.vectors, adds)
 
     def _place_scratch(self) -> None:
@@ -251,8 +259,9 @@ class _Attention:
             (self.most + LANES + self.panel + 1, (k_len,)),
             (self.key_panel, (d,)),
             (1, (k_len, d)),
-            (1, (k_len, v)),
         ]
+        if not self.in_place:
+            terms.append((1, (k_len, v)))
         if not self.is_one:
             terms += [(self.block, (v,)), (self.block * self.panel, ())]
         return tuple((F32 * factor, sizes) for factor, sizes in terms)
@@ -317,7 +326,7 @@ class _Attention:
     ) -> None:
         """Emit what a block of keys adds to `rows` query rows from i0, which begin at `q`."""
         f = self.f
-        self._pack(batch, keys)
+        values = self._pack(batch, keys)
         f.store(f.i64(0), self.must_shift, align=8)
         if self.mask.is_same_in_rows:
             self._write_biases(self.biases, (*batch, 0), keys, 1)
@@ -336,21 +345,27 @@ class _Attention:
             ldc = self.out.stride(self.row_loop)
             there = f.at(out, "float", f.mul(tile.begin, ldc))
             prefetch_rows(f, there, tile.rows, ldc, self.v_dim, 3)
-            self._outputs(tile, there, keys, kernels)
+            self._outputs(tile, there, keys, values, kernels)
 
         self._row_tiles(rows, (weights, outputs))
 
-    def _pack(self, batch: list[Int], at: Keys) -> None:
-        """Copy a block of the head's keys and values into their panels."""
+    def _pack(self, batch: list[Int], at: Keys) -> Value:
+        """Copy a block of the head's keys into their panels, and its values unless they are read in place;
+        return where the values are."""
         f, spec, step = self.f, self.spec, self.key_loop
         count = f.i64(at.count)
-        for name, pack, buffer, place, dim, panels, width in (
-            ("pack_keys", pack_keys, spec.k, self.k, self.head_dim, self.keys, self.key_panel),
-            ("pack_values", pack_values, spec.v, self.v, self.v_dim, self.values, self.panel),
-        ):
-            stride = place.stride(step)
-            first = f.at(self._address(buffer, place, batch), "float", f.mul(at.begin, stride))
-            call_part(f, name, pack, first, panels, count, dim, stride, width)
+        firsts = []
+        for buffer, place in ((spec.k, self.k), (spec.v, self.v)):
+            begin = f.mul(at.begin, place.stride(step))
+            firsts.append(f.at(self._address(buffer, place, batch), "float", begin))
+        k, v = firsts
+        given = (self.keys, count, self.head_dim, self.k.stride(step), self.key_panel)
+        call_part(f, "pack_keys", pack_keys, k, *given)
+        if self.in_place:
+            return v
+        given = (self.values, count, self.v_dim, self.v.stride(step), self.panel)
+        call_part(f, "pack_values", pack_values, v, *given)
+        return self.values
 
     def _row_tiles(self, rows: Int, steps: Sequence[Callable[[RowTile], None]]) -> None:
         """Emit all steps of the row tiles of `rows` rows, of sizes as even as can be, group by group."""
@@ -508,20 +523,23 @@ class _Attention:
         given = (self.constants, weights, bias, *lanes)
         return kernels.ended_by(weights_of_sums(given, self.key_panel, stride))
 
-    def _outputs(self, tile: RowTile, out: Value, keys: Keys, kernels: Sequence[MicroKernels]) -> None:
-        """out[i, :] = factors[i] * sum over j of scores[i, j] * v[j, :], panel by panel of columns.
+    def _outputs(
+        self, tile: RowTile, out: Value, keys: Keys, values: Value, kernels: Sequence[MicroKernels]
+    ) -> None:
+        """out[i, :] = factors[i] * sum over j of weights[i, j] * v[j, :], panel by panel of columns.
 
-        `kernels`: those for the first block of keys, and for others.
+        `values`: of the block of keys. `kernels`: those for the first block, and for others.
         """
         f = self.f
         with f.loop(0, self.v_dim, self.panel) as panel:
-            values = f.at(self.values, "float", f.mul(panel.index, keys.count))
+            first = panel.index if self.in_place else f.mul(panel.index, keys.count)
+            here = f.at(values, "float", first)
             columns = f.at(out, "float", panel.index)
             there = columns if self.is_whole else self._results(tile, panel.index)
 
-            def weigh(kernels: MicroKernels, values: Value = values, there: Value = there) -> None:
+            def weigh(kernels: MicroKernels, here: Value = here, there: Value = there) -> None:
                 dispatch(
-                    f, tile.rows, self._row_counts(), lambda n: self._weigh(kernels, tile, n, values, there)
+                    f, tile.rows, self._row_counts(), lambda n: self._weigh(kernels, tile, n, here, there)
                 )
 
             def more(there: Value = there) -> None:
