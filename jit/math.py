@@ -213,6 +213,7 @@ ROWS = (
     _function("hypot", widened(exponentials.hypot_f64), R.hypot, (0.51, 1.5)),
     # exponentials and logarithms
     _function("exp", exponentials.exp, R.exp, (1.0, 1.0)),
+    _function("exp_nonpositive", exponentials.exp_nonpositive, R.exp, (inf, 1.0)),
     _function("exp2", widened(exponentials.exp2_f64), R.exp2, (0.51, 1.0)),
     _function("expm1", widened(exponentials.expm1_f64), R.expm1, (0.51, 2.0)),
     _function("log", exponentials.log, R.log, (1.5, 1.5)),

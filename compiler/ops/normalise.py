@@ -57,13 +57,15 @@ def _along_last(compute: Callable[[Builder, Value], Value]) -> Callable[[Builder
 
 def _softmax_last(b: Builder, x: Value) -> Value:
     """Divide once a row: the sum is at least 1, so its reciprocal is as good as a division of each power."""
-    powers = b.one("exp", B.pointwise(b, "sub", x, b.one("reduce_max", x)))
+    powers = b.one("exp_nonpositive", B.pointwise(b, "sub", x, b.one("reduce_max", x)))
     return B.pointwise(b, "mul", powers, b.one("reciprocal", b.one("reduce_sum", powers)))
 
 
 def _log_softmax_last(b: Builder, x: Value) -> Value:
     shifted = B.pointwise(b, "sub", x, b.one("reduce_max", x))
-    return B.pointwise(b, "sub", shifted, b.one("log", b.one("reduce_sum", b.one("exp", shifted))))
+    return B.pointwise(
+        b, "sub", shifted, b.one("log", b.one("reduce_sum", b.one("exp_nonpositive", shifted)))
+    )
 
 
 def _infer_layer_norm(types: Types, attrs: Attrs) -> Sequence[Type]:
