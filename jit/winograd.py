@@ -6,7 +6,8 @@ as any convolution's, are taken to their points as well, one line of points at a
 each tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights
 at their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
 of the products of a block. Every transform is a fixed sequence of FMAs and k ascends, so the bits are
-the same on every tier; the layout belongs to the spec, so no size decides it.
+the same on every tier. The layout belongs to the spec; images that are too small for points go by taps
+(`conv`), which their sizes alone decide, the same way on every tier.
 
 An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
 """
