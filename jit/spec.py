@@ -191,7 +191,8 @@ class Conv(Matmul):
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
     taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
-    packed by `jit.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are another algorithm's, unless images are small.
+    packed by `jit.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are another algorithm's,
+    unless images are small.
     `planes`: the image is [N, C, X..] instead, for few channels (`jit.planes`).
     """
 
