@@ -309,8 +309,11 @@ def _avg_pool(n: int) -> Callable[..., Value]:
             count = divisor(B.dtype_of(total))
             if is_float(B.dtype_of(x)):
                 return B.pointwise(b, "div", total, count, dtype=B.dtype_of(total))
+            sign = b.one("sign", total)
+            if isinstance(count, int) and count < 0:
+                count, sign = -count, b.one("neg", sign)
             size = B.pointwise(b, "floordiv", b.one("abs", total), count, dtype=B.dtype_of(total))
-            return B.pointwise(b, "mul", size, b.one("sign", total))  # towards zero
+            return B.pointwise(b, "mul", size, sign)  # towards zero
 
         def divisor(dtype: str) -> Any:
             counts_vary = ceil_mode or (not count_include_pad and any(each_axis(padding, n)))

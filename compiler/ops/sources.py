@@ -12,7 +12,7 @@ import sympy
 from ..dims import DimExpr
 from ..errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir import Builder, Value
-from ..promotion import DEFAULT_FLOAT, scalar_dtype
+from ..promotion import DEFAULT_FLOAT, is_float, scalar_dtype
 from ..types import TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
@@ -187,17 +187,24 @@ def arange_step(
     b: Builder, start: B.Number, end: B.Number, step: B.Number = 1, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """start, start + step, ... before `end`; i64 where all three are integers, else f32, unless a dtype is
-    given."""
-    if step == 0:
-        raise ShapeError("arange: the step is 0; it must not be")
+    given. Integers are counted from integers; in f16 and bf16 each number is rounded, not what it is made
+    of."""
     floats = any(isinstance(x, float) for x in (start, end, step))
     dtype = dtype or (DEFAULT_FLOAT if floats else "i64")
+    if dtype == "i64":  # PyTorch counts steps of narrower integers in floats
+        start, end, step = (int(x) if isinstance(x, float) else x for x in (start, end, step))
+        floats = False
+    if step == 0:
+        raise ShapeError("arange: the step is 0; it must not be")
     if floats:
         numbers = [float(x) for x in (start, end, step)]
         length: DimExpr = max(ceil((numbers[1] - numbers[0]) / numbers[2]), 0)
     else:
         length = _n_steps(b, *(cast(DimExpr, x) for x in (start, end, step)))
-    return b.one("iota", start=start, step=step, length=length, dtype=dtype)
+    if not is_float(dtype):
+        start, step = (int(x) if isinstance(x, float) else x for x in (start, step))
+    wide = "f32" if dtype in ("f16", "bf16") else dtype
+    return B.cast_to(b, b.one("iota", start=start, step=step, length=length, dtype=wide), dtype)
 
 
 def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr:

@@ -79,6 +79,18 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ),
     ("tensor_split", lambda x: torch.tensor_split(x, torch.tensor([1, 3, 2, -1]), 1), X),
     ("unique_consecutive of slices", lambda x: torch.unique_consecutive(x // 6, True, True, 1), INTS),
+    ("avg_pool by a negative number", lambda x: F.avg_pool2d(x[:, None], 2, divisor_override=-2), INTS),
+    (
+        "arange in i64 from floats",
+        lambda x: x[0, 0, :1] + torch.arange(2.1, -2.9, -1.0, dtype=torch.int64),
+        INTS,
+    ),
+    (
+        "arange in i32 and bf16 from floats",
+        lambda x: [x[:1, :1] + torch.arange(2.1, -2.9, -1.0, dtype=d) for d in (torch.int32, torch.bfloat16)],
+        X,
+    ),
+    ("arange in bf16 beyond 256", lambda x: x[:1, :1] + torch.arange(257, 261, dtype=torch.bfloat16), X),
     ("avg_pool of integers", lambda x: (F.avg_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1)), INTS),
     ("conv f64", lambda x, w: F.conv1d(x, w, stride=2, padding=1), ((("n", 2, 8), f64), ((3, 2, 3), f64))),
     ("conv of integers", lambda x, w: F.conv1d(x, w, groups=2), ((("n", 4, 8), i64), ((6, 2, 3), i64))),
