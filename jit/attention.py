@@ -482,8 +482,8 @@ class _Attention:
         return call_part(f, name, finish, *given, unless_shifted, tile.running, last)
 
     def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int, are_weights: bool) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled, or the weights that they are if none has to be shifted; of a
-        last panel only the vectors that have keys."""
+        """scores[i, j] = q[i] . k[j], unscaled, of whole panels; or the weights that they are if none has to
+        be shifted, of a last panel only the vectors that have keys."""
         f, width = self.f, self.key_panel
         most = width // LANES
 
@@ -508,7 +508,10 @@ class _Attention:
         is_partial = f.is_less(in_last, (most - 1) * LANES)
 
         def rest() -> None:
-            dispatch(f, vectors, range(1, most), lambda n: panel(begin, n))
+            if are_weights:
+                dispatch(f, vectors, range(1, most), lambda n: panel(begin, n))
+            else:
+                panel(begin, most)
 
         f.either(is_partial, rest, lambda: None)
 
