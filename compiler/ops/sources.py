@@ -217,6 +217,60 @@ def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr
     return length if low is not None and low >= 0 else B.simplify(sympy.Max(0, length))
 
 
+def linspace(
+    b: Builder,
+    start: B.Tensorlike,
+    end: B.Tensorlike,
+    steps: DimExpr,
+    *,
+    dtype: str | None = None,
+    **_: Any,
+) -> Value:
+    """`steps` numbers at equal distances from start to end; both are of the result's dtype first."""
+    dtype = dtype or DEFAULT_FLOAT
+    wide = "f32" if dtype in ("f32", "f16", "bf16") else "f64"
+    return B.cast_to(b, _evenly(b, start, end, steps, dtype, wide), dtype)
+
+
+def logspace(
+    b: Builder,
+    start: B.Tensorlike,
+    end: B.Tensorlike,
+    steps: DimExpr,
+    base: float = 10.0,
+    *,
+    dtype: str | None = None,
+    **_: Any,
+) -> Value:
+    """base to the power of the numbers of linspace."""
+    dtype = dtype or DEFAULT_FLOAT
+    exponents = _evenly(b, start, end, steps, dtype, "f64")
+    return B.cast_to(b, B.pointwise(b, "pow", B.full(b, float(base), "f64"), exponents), dtype)
+
+
+def _evenly(
+    b: Builder, start: B.Tensorlike, end: B.Tensorlike, steps: DimExpr, dtype: str, wide: str
+) -> Value:
+    """Return numbers from start to end, both rounded to `dtype`, in `wide`; the second half is counted from
+    the end."""
+
+    def rounded(x: B.Tensorlike) -> Value:
+        number = int(x) if isinstance(x, float) and not is_float(dtype) else x
+        return B.cast_to(b, B.tensor_of(b, number, dtype), wide)
+
+    first, last = rounded(start), rounded(end)
+    gaps = B.simplify(sympy.Max(steps - 1, 1))
+    step = B.pointwise(b, "div", B.pointwise(b, "sub", last, first), gaps, dtype=wide)
+    place = B.iota(b, steps, 0, 1)
+    before, after = (B.cast_to(b, n, wide) for n in (place, B.pointwise(b, "sub", steps - 1, place)))
+    return B.where(
+        b,
+        B.pointwise(b, "lt", place, B.simplify(sympy.Max(B.divide(steps, 2), 1))),
+        B.pointwise(b, "add", first, B.pointwise(b, "mul", step, before)),
+        B.pointwise(b, "sub", last, B.pointwise(b, "mul", step, after)),
+    )
+
+
 def filled(b: Builder, x: Value, value: B.Tensorlike) -> Value:
     """value, a number or a 0-d tensor, in the shape and dtype of x."""
     return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
@@ -247,8 +301,11 @@ def type_as(b: Builder, x: Value, other: Value, *_: Any, **__: Any) -> Value:
     return B.cast_to(b, x, B.dtype_of(other))
 
 
+_ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.full.default",), full),
+    Composite(tuple(f"aten.linspace.{ends}" for ends in _ENDS), linspace),
+    Composite(tuple(f"aten.logspace.{ends}" for ends in _ENDS), logspace),
     Composite(("aten.zeros.default", "aten.empty.memory_format"), zeros),
     Composite(("aten.empty_permuted.default", "aten.empty_strided.default"), empty_permuted),
     Composite(("aten.new_empty_strided.default",), new_empty_strided),

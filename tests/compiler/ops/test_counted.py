@@ -79,6 +79,25 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ),
     ("tensor_split", lambda x: torch.tensor_split(x, torch.tensor([1, 3, 2, -1]), 1), X),
     ("unique_consecutive of slices", lambda x: torch.unique_consecutive(x // 6, True, True, 1), INTS),
+    (
+        "linspace",
+        lambda x: (
+            x[:1, 0] + torch.linspace(4.3, -1.0, 9),
+            x[:1, 0] + torch.linspace(4.3, 0, 50, dtype=i64),
+            x[:1, 0] + torch.linspace(x.sum(), 7, 1),
+            torch.linspace(x.sum() + 4.3, 0, 50, dtype=i64),
+        ),
+        X,
+    ),
+    (
+        "logspace",
+        lambda x: (
+            x[:1, 0] + torch.logspace(1.3, -1, 6, 2.0),
+            torch.logspace(4.3, x.mean(), 2, 5.0, dtype=torch.bfloat16),
+            x[:1, 0] + torch.logspace(0, 4.5, 7, dtype=i64),
+        ),
+        X,
+    ),
     ("avg_pool by a negative number", lambda x: F.avg_pool2d(x[:, None], 2, divisor_override=-2), INTS),
     (
         "arange in i64 from floats",
