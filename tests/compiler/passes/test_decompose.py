@@ -23,7 +23,7 @@ def test_composites_in_composites_and_regions():
     decompose(graph)
     verify(graph, "core")
     then, other = next(node for node in graph.nodes() if node.op == "if").regions
-    assert {"exp", "reduce_max", "reduce_sum"} <= {node.op for node in then.nodes}
+    assert {"exp_nonpositive", "reduce_max", "reduce_sum"} <= {node.op for node in then.nodes}
     assert {node.source for node in then.nodes} == {"model.py:3"}
     assert "log" in {node.op for node in other.nodes}
 
