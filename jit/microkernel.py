@@ -218,17 +218,14 @@ class MicroKernels:
         ]
         zero = Value(VECTOR, "zeroinitializer")
         sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
-        state = [*sums, b, ahead]
+        moving = [] if near else [b, ahead]
         if strides.has_taps:
-            with g.loop(0, strides.taps, carried=state) as tap:
-                pieces = strides.pieces(g, a, tap.index, rows)
-                *sums, right, beyond = self._steps(g, strides, pieces, tap.carried, rows, lines, near)
-                if near:
-                    beyond = self.unread(g, beyond, strides.b_skip)
-                tap.next(*sums, self.unread(g, right, strides.b_skip), beyond)
+            with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
+                pieces, first = strides.pieces(g, a, tap.index, rows), g.mul(tap.index, strides.k)
+                tap.next(*self._steps(g, strides, pieces, b, ahead, tap.carried, rows, lines, first))
             state = tap.results
         else:
-            state = self._steps(g, strides, [a], state, rows, lines, near)
+            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines, 0)
         sums = state[: len(sums)]
         if factors is not None:
             sums = self._scaled(g, sums, factors)
@@ -244,31 +241,41 @@ class MicroKernels:
         g: Function,
         strides: Strides,
         a: Sequence[Value],
+        b: Value,
+        ahead: Value,
         state: Sequence[Value],
         rows: int,
         lines: int,
-        near: bool,
+        first: Int,
     ) -> list[Value]:
-        """Return `state`, that is the sums, where B's next row lies and what is prefetched next, after
-        `strides.k` steps. Both addresses move along: computing them from k takes more instructions a trip,
-        which cost time beside another thread of the core (3 to 8 % of a product's)."""
-        steps_of_trip = unroll(rows) if near else unroll(rows, self.vectors)
+        """Return `state`, that is the sums, after `strides.k` steps, with B's rows from `first` on.
+
+        The state may hold two addresses that move along: where B's next row lies, and what is prefetched
+        next. Computing them from k takes more instructions a trip, which cost time beside another thread of
+        the core (3 to 8 % of a product's). Without them a micro-kernel reads `near`: of 14 x 32 registers are
+        too few for two addresses more, and sums are spilled.
+        """
+        n = rows * self.vectors
+        is_near = len(state) == n
+        steps_of_trip = unroll(rows) if is_near else unroll(rows, self.vectors)
         whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
         for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
             if begin == end:
                 continue
             with g.loop(begin, end, steps, state) as k:
-                *sums, right, ahead = k.carried
+                sums, moving = list(k.carried[:n]), k.carried[n:]
                 left = strides.steps(g, a, k.index, steps, rows)
+                begins = g.mul(g.add(first, k.index), strides.ldb)
+                right = g.at(b, self.element, begins) if is_near else moving[0]
                 for step in range(steps):
                     there = g.at(right, self.element, g.mul(step, strides.ldb))
                     self._step(g, strides, sums, left[step], there)
-                following = g.at(right, self.element, g.mul(steps, strides.ldb))
-                if near:
-                    ahead = self._prefetch_rows(g, strides, ahead, steps)
-                elif steps > 1:
-                    ahead = self._prefetch_lines(g, ahead, lines)
-                k.next(*sums, following, ahead)
+                if is_near:
+                    self._prefetch_rows(g, strides, self.unread(g, ahead, begins), steps)
+                else:
+                    following = g.at(right, self.element, g.mul(steps, strides.ldb))
+                    moving = [following, self._prefetch_lines(g, moving[1], lines if steps > 1 else 0)]
+                k.next(*sums, *moving)
             state = k.results
         return list(state)
 
@@ -278,13 +285,12 @@ class MicroKernels:
         by_row = [Vec(g, g.splat(g.load("float", place, align=4), LANES)) for place in places]
         return [(Vec(g, x) * by_row[i // self.vectors]).value for i, x in enumerate(sums)]
 
-    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> Value:
-        """Prefetch this micro-kernel's part of `steps` rows of B; return where the next ones lie."""
+    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
+        """Prefetch this micro-kernel's part of `steps` rows of B."""
         for step in range(steps):
             for v in range(0, self.vectors, self.line // LANES):
                 place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
                 prefetch(g, self.unread(g, ahead, place), 3)
-        return self.unread(g, ahead, g.mul(steps, strides.ldb))
 
     def _prefetch_lines(self, g: Function, ahead: Value, lines: int) -> Value:
         """Prefetch successive cache lines; return where the next ones lie."""
