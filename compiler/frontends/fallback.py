@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -66,6 +66,13 @@ def reads_storage(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _OF_STORAGE
 
 
+def _starts_at_tensor(node: torch.fx.Node) -> bool:
+    """Return True where an operator that reads storage is given no place in it to start from."""
+    names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return "storage_offset" in names and given.get("storage_offset") is None
+
+
 def reason_against(node: torch.fx.Node) -> str:
     """Return why the host cannot do an operator, "" where it can."""
     overload = node.target
@@ -76,8 +83,10 @@ def reason_against(node: torch.fx.Node) -> str:
     if reads_storage(node):
         source = node.args[0]
         tensor = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
-        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous() or tensor.storage_offset():
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
             return "it reads the storage of a tensor that is not contiguous"
+        if tensor.storage_offset() and not _starts_at_tensor(node):
+            return "it reads the storage of a tensor from another place than the tensor's first element"
     for leaf in leaves(node.meta.get("val")):
         if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
             return f"its result is {leaf.layout}"

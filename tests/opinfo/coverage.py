@@ -124,6 +124,8 @@ def _judge(options: Any, found: Found, totals: Totals) -> None:
         totals[key] = judged_totals[key] = n_samples
         if done % 20 == 0 or done == total:
             keep(judged, judged_totals)
+            judged.clear()  # another process may judge these again meanwhile
+            judged_totals.clear()
             seconds = time.monotonic() - start
             print(f"{done} of {total} cells, {seconds:.0f} s", file=sys.stderr, flush=True)
 

@@ -357,3 +357,11 @@ def test_a_size_that_is_multiplied_by_a_float_gets_a_bound(mode: str) -> None:
         torch.testing.assert_close(exe(x), model(x))
     with pytest.raises(shapevm.Error, match="1048576"):
         exe(torch.zeros(2, 3, 2**20 + 1))
+
+
+def test_as_strided_of_a_part_of_storage_starts_at_the_part() -> None:
+    part = torch.arange(20.0)[5:15]
+    graph = compiled(lambda self, x: x.as_strided((2, 2), (1, 2)), (part,))
+    np.testing.assert_array_equal(call(graph, part), [[5, 7], [6, 8]])
+    with pytest.raises(UnsupportedOp, match="from another place than the tensor's first element"):
+        compiled(lambda self, x: x.as_strided((2, 2), (1, 2), 0), (part,))
