@@ -138,7 +138,7 @@ def _together(kinds: Sequence[Sequence[Case]], mode: str) -> list[list[Verdict]]
     does not compile and run: as many calls as the largest kind has cases. With dynamic sizes the exact tier
     must give the generic tier's bits, but for random numbers."""
     rounds = [[kind[min(i, len(kind) - 1)] for kind in kinds] for i in range(max(map(len, kinds)))]
-    tensors = _inputs(rounds[0])
+    tensors = [x for case in rounds[0] for x in case.call.tensors]  # with the storage that they are parts of
     try:
         program = _export(Together([case.call for case in rounds[0]]), tensors, mode)
     except Exception as error:
