@@ -221,11 +221,17 @@ class MicroKernels:
         moving = [] if near else [b, ahead]
         if strides.has_taps:
             with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
-                pieces, first = strides.pieces(g, a, tap.index, rows), g.mul(tap.index, strides.k)
-                tap.next(*self._steps(g, strides, pieces, b, ahead, tap.carried, rows, lines, first))
+                pieces, begins = strides.pieces(g, a, tap.index, rows), [b, ahead]
+                if near:
+                    apart = g.add(g.mul(strides.k, strides.ldb), strides.b_skip)
+                    begins = [self.unread(g, begin, g.mul(tap.index, apart)) for begin in begins]
+                found = self._steps(g, strides, pieces, *begins, tap.carried, rows, lines)
+                if not near:
+                    found[len(sums)] = self.unread(g, found[len(sums)], strides.b_skip)
+                tap.next(*found)
             state = tap.results
         else:
-            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines, 0)
+            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
         sums = state[: len(sums)]
         if factors is not None:
             sums = self._scaled(g, sums, factors)
@@ -246,9 +252,8 @@ class MicroKernels:
         state: Sequence[Value],
         rows: int,
         lines: int,
-        first: Int,
     ) -> list[Value]:
-        """Return `state`, that is the sums, after `strides.k` steps, with B's rows from `first` on.
+        """Return `state`, that is the sums, after `strides.k` steps.
 
         The state may hold two addresses that move along: where B's next row lies, and what is prefetched
         next. Computing them from k takes more instructions a trip, which cost time beside another thread of
@@ -265,7 +270,7 @@ class MicroKernels:
             with g.loop(begin, end, steps, state) as k:
                 sums, moving = list(k.carried[:n]), k.carried[n:]
                 left = strides.steps(g, a, k.index, steps, rows)
-                begins = g.mul(g.add(first, k.index), strides.ldb)
+                begins = g.mul(k.index, strides.ldb)
                 right = g.at(b, self.element, begins) if is_near else moving[0]
                 for step in range(steps):
                     there = g.at(right, self.element, g.mul(step, strides.ldb))
