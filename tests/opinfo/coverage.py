@@ -66,11 +66,13 @@ def keep(judged: Found, judged_totals: Totals) -> None:
 def count(found: Found, totals: Totals, infos: dict[str, Any]) -> None:
     """Find out how many samples there are where `totals` does not say."""
     from .cases import samples
-    from .verdicts import MODES
+    from .verdicts import MODES, prepare
 
+    prepare()
     for op, dtype, mode in found:
         known = [n for n in (totals.get((op, dtype, each)) for each in MODES) if n is not None]
         totals[op, dtype, mode] = known[0] if known else len(samples(infos[op], dtype))
+    keep({}, totals)
 
 
 def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
