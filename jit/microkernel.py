@@ -221,11 +221,11 @@ class MicroKernels:
         moving = [] if near else [b, ahead]
         if strides.has_taps:
             with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
-                pieces, begins = strides.pieces(g, a, tap.index, rows), [b, ahead]
+                pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
                 if near:
-                    apart = g.add(g.mul(strides.k, strides.ldb), strides.b_skip)
-                    begins = [self.unread(g, begin, g.mul(tap.index, apart)) for begin in begins]
-                found = self._steps(g, strides, pieces, *begins, tap.carried, rows, lines)
+                    apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.b_skip))
+                    here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
+                found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
                 if not near:
                     found[len(sums)] = self.unread(g, found[len(sums)], strides.b_skip)
                 tap.next(*found)
