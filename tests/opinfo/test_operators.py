@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from . import cases, coverage, verdicts
+from . import cases, coverage, page, verdicts
 from .cases import Call, Cell
 from .family import FAMILIES, family
 
@@ -182,6 +182,19 @@ def _eigenvalues(x: torch.Tensor) -> torch.Tensor:
 
 def _lies(x: torch.Tensor) -> torch.Tensor:
     return x + 1 if torch.compiler.is_exporting() else x + 1.5
+
+
+def test_the_page_counts_samples(
+    infos: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coverage, "KEPT", tmp_path / "verdicts.json")
+    keys = [("add", "f32", mode) for mode in verdicts.MODES]
+    found = dict(zip(keys, ([("native", "")] * 3, [("native", "")]), strict=True))
+    totals = {keys[0]: 3}  # as many as in the other mode
+    coverage.count(found, totals, infos)
+    text = " ".join(page.page(found, totals, infos).split())
+    assert "Of these 2 (each mode counted), 1 are judged on all their samples, 1 on one or two and 0" in text
+    assert "They have 6 samples; 4 have been judged, of which 4 count." in text
 
 
 def test_families_are_known() -> None:
