@@ -200,10 +200,11 @@ class _Attention:
 
     def _weigh_kernels(self, keys: Keys, adds: bool) -> MicroKernels:
         """Return the micro-kernels that weigh the values of `keys`; `adds`: to what there is."""
-        # The count is passed, also where it is known: so kernels of all lengths share their parts.
+        # The count and the stride are passed, also where they are known: so kernels of all lengths, and of
+        # values in place and in panels, share their parts.
         width = self.key_panel
         group, count = self.most * width, self.f.i64(keys.count)
-        ldb = self.v.stride(self.key_loop) if self.in_place else self.panel
+        ldb = self.f.i64(self.v.stride(self.key_loop) if self.in_place else self.panel)
         strides = Strides(width, ldb, self.ldc, count, group, a_width=width)
         return MicroKernels(self.f, "weigh_more" if adds else "weigh", strides, self.vectors, adds)
 
