@@ -204,9 +204,7 @@ class Object:
                 found = [_Relocation(at, info >> 32, plus, info & 0xFFFFFFFF) for at, info, plus in rows]
                 self.relocations[section.info] = found
 
-    def link(
-        self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}), n_numbers: int = 0
-    ) -> Blob:
+    def link(self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}), n_numbers: int = 0) -> Blob:
         """Return the blob of the function `entry` and of the constants that it reaches, whatever else the
         object holds. `parts`: linked code of the functions that it calls. `n_numbers`: of its table.
 
