@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,10 +30,14 @@ NATIVE = (
 
 
 @pytest.fixture(scope="module")
-def infos() -> dict[str, Any]:
+def infos() -> Iterator[dict[str, Any]]:
+    """The database, in a process prepared for it; other tests, which compare messages, get theirs back."""
     pytest.importorskip("expecttest")
-    verdicts.prepare()
-    return cases.database()
+    with pytest.MonkeyPatch.context() as kept:
+        kept.setattr(torch.fx.config, "do_not_emit_stack_traces", False)
+        verdicts.prepare()
+        yield cases.database()
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("mode", verdicts.MODES)
