@@ -288,12 +288,8 @@ class _Attention:
     def _decode(self, tile: Int) -> list[Int]:
         """Return each batch loop's value and the block of rows of tile number `tile`."""
         f = self.f
-        found: list[Int] = []
-        rest: Int = tile
-        for count in reversed([*self.batch[1:], f.ceildiv(self.q_len, self.block)]):
-            found.append(f.urem(rest, count))
-            rest = f.udiv(rest, count)
-        return [rest, *found[::-1]] if self.batch else found[::-1]
+        place = f.unravel(tile, [*self.batch[1:], f.ceildiv(self.q_len, self.block)])
+        return place if self.batch else place[1:]
 
     def _row_counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""

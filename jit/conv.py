@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
-from typing import cast
 
 import numpy as np
 
@@ -202,11 +201,7 @@ class _ByTaps(_Conv):
                 start = f.mul(at.index, self.m)
                 m0 = f.maximum(f.sub(first, start), 0)
                 rows = f.sub(f.minimum(f.sub(end, start), self.m), m0)
-                batch: list[Int] = []
-                rest: Int = at.index
-                for count in reversed(self.batch):
-                    batch.insert(0, f.urem(rest, count))
-                    rest = f.udiv(rest, count)
+                batch = f.unravel(at.index, self.batch[1:])
                 self.left.prepare(batch, m0, rows)
                 self._columns(batch, m0, rows, panel, f.mul(panel, self.width), self._tile)
 
@@ -247,19 +242,13 @@ class Patches:
         """Emit the copy of `rows` rows from `m0` on; `batch`: the group and the batch loops."""
         f = self.f
         group, *outer = batch
-        pairs = zip(outer, self.outer, strict=True)
-        before = reduce(lambda total, pair: f.add(f.mul(total, pair[1]), pair[0]), pairs, cast(Int, 0))
-        first = f.add(f.mul(before, self.m), m0)
+        first = f.add(f.mul(f.ravel(outer, self.outer), self.m), m0)
         source = f.at(self.image, "float", f.mul(group, self.width))
         with f.loop(0, rows) as r:
-            rest: Int = f.add(first, r.index)
-            position: list[Int] = []
-            for size in reversed(self.out):
-                position.append(f.urem(rest, size))
-                rest = f.udiv(rest, size)
+            image, *position = f.unravel(f.add(first, r.index), self.out)
             row = f.at(self.place, "float", f.mul(r.index, self.stride))
-            inside = f.op("i1", f"icmp ult i64 {f.i64(rest).name}, {f.i64(self.n_images).name}")
-            self._axis(0, position[::-1], source, row, rest, inside)
+            inside = f.op("i1", f"icmp ult i64 {f.i64(image).name}, {f.i64(self.n_images).name}")
+            self._axis(0, position, source, row, image, inside)
 
     def _axis(
         self, axis: int, position: list[Int], source: Value, row: Value, before: Int, inside: Value

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from math import prod
-from typing import cast
 
 from .abi import resolve
 from .bodies import LANES
@@ -80,9 +78,7 @@ class InImage:
         loops."""
         f = self.f
         group, *outer = batch
-        pairs = zip(outer, self.outer, strict=True)
-        before = reduce(lambda total, pair: f.add(f.mul(total, pair[1]), pair[0]), pairs, cast(Int, 0))
-        first = f.add(f.mul(before, self.m), m0)
+        first = f.add(f.mul(f.ravel(outer, self.outer), self.m), m0)
         end, length = f.add(first, rows), self.out[-1]
         source = f.at(self.image, "float", f.mul(group, self.width))
         with f.loop(f.udiv(first, length), f.udiv(f.add(end, f.sub(length, 1)), length)) as line:
@@ -90,13 +86,9 @@ class InImage:
             begin = f.maximum(f.sub(first, start), 0)
             there = f.at(self.table, "i64", f.sub(f.add(start, begin), first))
             columns = (begin, f.minimum(f.sub(end, start), length))
-            rest: Int = line.index
-            position: list[Int] = []
-            for size in reversed(self.out[:-1]):
-                position.append(f.urem(rest, size))
-                rest = f.udiv(rest, size)
-            inside = self._inside(rest, self.n_images)
-            self._axis(position[::-1], columns, source, there, rest, inside)
+            image, *position = f.unravel(line.index, self.out[:-1])
+            inside = self._inside(image, self.n_images)
+            self._axis(position, columns, source, there, image, inside)
 
     def _axis(
         self, position: Sequence[Int], columns: tuple[Int, Int], source: Value, to: Value, before: Int,

@@ -328,6 +328,21 @@ class Function:
             return max(a, b)
         return self.call("i64", "llvm.smax.i64", self.i64(a), self.i64(b))
 
+    def unravel(self, number: Int, sizes: Sequence[Int]) -> list[Int]:
+        """Return the row-major place of number >= 0 along an axis of any size and those of `sizes` in it."""
+        found: list[Int] = []
+        for size in reversed(sizes):
+            found.append(self.urem(number, size))
+            number = self.udiv(number, size)
+        return [number, *found[::-1]]
+
+    def ravel(self, place: Sequence[Int], sizes: Sequence[Int]) -> Int:
+        """Return the row-major number of a place along axes of `sizes`."""
+        number: Int = 0
+        for at, size in zip(place, sizes, strict=True):
+            number = self.add(self.mul(number, size), at)
+        return number
+
     def ceildiv(self, a: Int, b: int) -> Int:
         """ceil(a / b) for a >= 0."""
         return self.udiv(a if multiple_of(a) % b == 0 else self.add(a, b - 1), b)

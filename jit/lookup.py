@@ -152,15 +152,9 @@ def _shifter(halvings: int) -> float:
 
 def _within(x: Vec, bound: float) -> Vec:
     """Return the number from -bound to bound that is nearest to x; of a NaN, either bound."""
-    return _avx512(x, "range", [x.value, x.like(bound).value], 2)
+    return x.avx512("range", x.value, x.like(bound).value, Value("i32", "2"))
 
 
 def _from_nearest(x: Vec, halvings: int) -> Vec:
     """Return x minus the nearest multiple of 2^-halvings (ties to even), which is exact."""
-    return _avx512(x, "reduce", [x.value], halvings << 4 | 8)
-
-
-def _avx512(x: Vec, name: str, operands: Sequence[Value], immediate: int) -> Vec:
-    """Call an instruction of AVX-512 on all lanes, rounding as the processor does."""
-    rest = [Value("i32", str(immediate)), x.like(0.0).value, Value("i16", "-1"), Value("i32", "4")]
-    return Vec(x.f, x.f.call(x.value.type, f"llvm.x86.avx512.mask.{name}.ps.512", *operands, *rest))
+    return x.avx512("reduce", x.value, Value("i32", str(halvings << 4 | 8)))

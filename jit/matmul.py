@@ -327,13 +327,7 @@ class _Matmul:
         """Return each batch loop's value, the block of rows and the panel of tile number `tile`."""
         f = self.f
         counts = [*self.batch, f.ceildiv(self.m, self.block), f.ceildiv(self.n, self.width)]
-        found: list[Int] = []
-        rest: Int = tile
-        for i, count in enumerate(reversed(counts)):
-            last = i == len(counts) - 1
-            found.append(rest if last else f.urem(rest, count))
-            rest = 0 if last else f.udiv(rest, count)
-        return found[::-1]
+        return f.unravel(tile, counts[1:])
 
     def _columns(
         self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: Callable[..., None]

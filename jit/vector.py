@@ -187,9 +187,7 @@ class Vec:
 
     def above_floor(self) -> Vec:
         """Self - floor(self), rounded downwards; only where `can_scale`. 0 of an infinity."""
-        name, down, mask = "llvm.x86.avx512.mask.reduce.ps.512", Value("i32", "9"), Value("i16", "-1")
-        x, rounding = self.value, Value("i32", "4")
-        return Vec(self.f, self.f.call(x.type, name, x, down, self.like(0.0).value, mask, rounding))
+        return self.avx512("reduce", self.value, Value("i32", "9"))
 
     def sqrt(self) -> Vec:
         """Square root, correctly rounded."""
@@ -202,9 +200,13 @@ class Vec:
 
     def scale(self, n: Vec) -> Vec:
         """Self * 2^floor(n), rounded once."""
-        name, mask, rounding = "llvm.x86.avx512.mask.scalef.ps.512", Value("i16", "-1"), Value("i32", "4")
-        a, b = self.value, n.value
-        return Vec(self.f, self.f.call(a.type, name, a, b, self.like(0.0).value, mask, rounding))
+        return self.avx512("scalef", self.value, n.value)
+
+    def avx512(self, name: str, *operands: Value) -> Vec:
+        """Call an instruction on all lanes, rounding as the processor does; only where `can_scale`."""
+        rest = (self.like(0.0).value, Value("i16", "-1"), Value("i32", "4"))
+        instruction = f"llvm.x86.avx512.mask.{name}.ps.512"
+        return Vec(self.f, self.f.call(self.value.type, instruction, *operands, *rest))
 
     def any(self) -> Value:
         """Whether any lane of a vector of i1 holds, as an i1."""

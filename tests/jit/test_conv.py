@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
 from shapevm.jit.spec import from_json, to_json
 from shapevm.jit.text import format_spec, parse_spec
 
 from .operations import HOST_TARGETS
-from .tiers import by_target, check_tiers
+from .tiers import by_target, check_tiers, conv_arrays
 
 N, H, OUT, ROWS = (s.Dim(i) for i in range(4))
 LOOPS = tuple(s.Index(loop=i) for i in range(2))
@@ -70,18 +69,6 @@ def out_size(case: str, size: int) -> int:
     return ((size - 1) * expansion + 1 + low + back + high - abs(dilation) * (kernel - 1) - 1) // stride + 1
 
 
-def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
-    buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    if spec.b_layout == "panels":
-        assert isinstance(spec.k, int) and isinstance(spec.n, int)
-        columns = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
-        buffers[1] = pack_groups(columns, spec.window.groups)
-    buffers[3][...] = np.nan
-    return buffers
-
-
 @pytest.mark.parametrize("layout", ["panels", "rows"])
 @pytest.mark.parametrize("case", CASES)
 def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str, layout: str) -> None:
@@ -89,11 +76,11 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str, l
     sizes = ((n, h, out_size(case, h)) for n, h in ((2, 5), (1, 1), (0, 4), (3, 17)))
     along = int(spec.window.out[1])  # type: ignore[arg-type]
     dims = [(n, h, out, n * out * along) for n, h, out in sizes if out > 0]
-    check_tiers(spec, dims, arrays, 3, rtol=2e-5, atol=2e-5)
+    check_tiers(spec, dims, conv_arrays, 3, rtol=2e-5, atol=2e-5)
 
 
 def test_targets_and_schedules_agree() -> None:
-    results = by_target(conv("3x3", "panels"), (2, 9, 9, 126), arrays, 3)
+    results = by_target(conv("3x3", "panels"), (2, 9, 9, 126), conv_arrays, 3)
     tolerance = 1e-5 if "amx" in "".join(HOST_TARGETS) else 0  # its products are not FMAs
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], rtol=tolerance, atol=tolerance)
@@ -101,7 +88,7 @@ def test_targets_and_schedules_agree() -> None:
 
 def test_padding_is_zero_whatever_lies_there() -> None:
     spec, dims = conv("3x3", "panels"), (2, 3, 3, 42)
-    buffers = arrays(spec, dims)
+    buffers = conv_arrays(spec, dims)
     buffers[0][1] = np.nan
     Kernel(compile_kernel(spec, dims)).run(buffers, dims)
     assert np.isfinite(buffers[3][:21]).all() and np.isnan(buffers[3][21:]).any()

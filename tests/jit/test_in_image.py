@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
 import pytest
 from shapevm.jit import conv
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
 
 from .operations import HOST_TARGETS
-from .tiers import all_equal, by_target, check_tiers
+from .tiers import all_equal, by_target, check_tiers, conv_arrays
 
 N, OUT, *SIDES = (s.Dim(i) for i in range(5))
 
@@ -70,23 +68,11 @@ def dims_of(case: str, n: int, *sides: int) -> tuple[int, ...]:
     return (n, prod(out), *given, *out, *[1] * (3 - axes))
 
 
-def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
-    buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    if spec.b_layout == "panels":
-        assert isinstance(spec.k, int) and isinstance(spec.n, int)
-        columns = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
-        buffers[1] = pack_groups(columns, spec.window.groups)
-    buffers[3][...] = np.nan
-    return buffers
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str) -> None:
     spec = conv_spec(case)
     sizes = ((2, 13, 11, 5), (1, 37, 41, 3), (0, 9, 9, 9), (3, 6, 7, 4))
-    check_tiers(spec, [dims_of(case, *size) for size in sizes], arrays, 3, rtol=5e-5, atol=5e-5)
+    check_tiers(spec, [dims_of(case, *size) for size in sizes], conv_arrays, 3, rtol=5e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("layout", ["panels", "rows"])
@@ -94,8 +80,8 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str) -
 def test_bits_are_those_of_patches(case: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, dims = conv_spec(case, layout), dims_of(case, 2, 15, 19, 4)
     first = 3 if HOST_TARGETS[0].endswith("amx") else 0  # its products are not FMAs, its rows are patches
-    results = by_target(spec, dims, arrays, 3)[first:]
+    results = by_target(spec, dims, conv_arrays, 3)[first:]
     monkeypatch.setattr(conv, "is_in_image", lambda f, spec: False)
-    patches = arrays(spec, dims)
+    patches = conv_arrays(spec, dims)
     Kernel(compile_kernel(spec, dims, HOST_TARGETS[-1])).run(patches, dims)
     assert all_equal([patches[3], *results])

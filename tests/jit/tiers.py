@@ -6,14 +6,28 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import KernelSpec
+from shapevm.jit.spec import Conv, Dim, KernelSpec
 
 from .operations import HOST_TARGETS
 
 Dims = tuple[int, ...]
 Arrays = Callable[[KernelSpec, Dims], list[np.ndarray]]  # made anew, equal for equal arguments
+
+
+def conv_arrays(spec: Conv, dims: Dims) -> list[np.ndarray]:
+    """Return random buffers of a convolution: image, weight, what is added, result (NaN so far)."""
+    rng = np.random.default_rng(0)
+    shapes = [[dims[x.index] if isinstance(x, Dim) else x for x in b.shape] for b in spec.buffers]
+    buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if spec.b_layout == "panels":
+        assert isinstance(spec.k, int) and isinstance(spec.n, int)
+        columns = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
+        buffers[1] = pack_groups(columns, spec.window.groups)
+    buffers[3][...] = np.nan
+    return buffers
 
 
 def check_tiers(
