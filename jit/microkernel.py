@@ -22,8 +22,7 @@ from .vector import Vec
 VECTOR = vector("float", LANES)
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 LINE_BYTES = 64  # of a cache line
-FEW_ROWS = 8  # a tile of no more rows of a panel is short of work for a step of k: it unrolls more
-UNROLL_FEW, UNROLL_MANY = 4, 2  # steps of k in one trip
+UNROLL = 4  # steps of k in one trip
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
@@ -181,7 +180,7 @@ class MicroKernels:
     ) -> None:
         """Compute `rows` rows from a, b into c, prefetching from `ahead`.
 
-        `lines`: successive cache lines for each trip of `unroll` steps, into the second-level cache.
+        `lines`: successive cache lines for each trip of UNROLL steps, into the second-level cache.
         `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
@@ -262,9 +261,8 @@ class MicroKernels:
         """
         n = rows * self.vectors
         is_near = len(state) == n
-        steps_of_trip = unroll(rows) if is_near else unroll(rows, self.vectors)
-        whole = g.mul(g.udiv(strides.k, steps_of_trip), steps_of_trip)
-        for begin, end, steps in ((0, whole, steps_of_trip), (whole, strides.k, 1)):
+        whole = g.mul(g.udiv(strides.k, UNROLL), UNROLL)
+        for begin, end, steps in ((0, whole, UNROLL), (whole, strides.k, 1)):
             if begin == end:
                 continue
             with g.loop(begin, end, steps, state) as k:
@@ -327,12 +325,6 @@ class MicroKernels:
 def line(dtype: str) -> int:
     """Return the elements in a cache line."""
     return LINE_BYTES // DTYPES[dtype].bytes
-
-
-def unroll(rows: int, vectors: int = PANEL // LANES) -> int:
-    """Return the steps of k in one trip of a micro-kernel's loop; of one that reads `near`, whatever its
-    vectors."""
-    return UNROLL_FEW if rows * vectors <= FEW_ROWS * PANEL // LANES else UNROLL_MANY
 
 
 def unread(f: Function, base: Value, index: Int, element: str = "float") -> Value:

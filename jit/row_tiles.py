@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from .bodies import LANES
 from .llvm import Function, Int, Value, least, most
 from .microkernel import (
-    FEW_ROWS,
     PANEL,
     SCHEDULES,
+    UNROLL,
     VECTOR,
     Ending,
     MicroKernels,
@@ -30,13 +31,12 @@ from .microkernel import (
     line,
     row_counts,
     unread,
-    unroll,
 )
 
 CHUNK = 128  # steps of k, of two panels 32 KB: the first-level cache holds them for all row tiles
 LONG = 384  # steps of k of sums that are split into chunks; at 256 that takes 1.04 to 1.15 times as long
 NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 2)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
+SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RowTiles:
         if together:
             self.chunk = together * taps
         self.most, self.vectors = tile.rows, tile.vectors
-        self.is_tall = tile.rows > FEW_ROWS  # sums fill the registers: one more address and they are spilled
+        self.is_tall = tile == SCHEDULES["14x32"]  # fills the registers: one more address and it is spilled
 
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
@@ -315,11 +315,11 @@ class RowTiles:
 
             def place(r: int) -> Value:
                 if ahead.is_new is False:
-                    return self._share(kernels, ahead, b, number, lines, r)
+                    return self._share(kernels, ahead, b, number, lines)
                 rows_of_a = unread(f, a, f.mul(kernels.strides.lda, r))
                 if ahead.is_new is True:
                     return rows_of_a
-                return f.select(ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines, r))
+                return f.select(ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines))
 
             self._call(kernels, count, a, b, sums, place, lines)
 
@@ -327,37 +327,39 @@ class RowTiles:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
         elif self.dtype != "f32" or self.is_tall:
             alone()
-        elif isinstance(self.m, int):
-            n = -(-min(self.m, self.block) // self.most)
-            alone() if n == 1 else spread(self._lines(n))
         else:
-            sparse, dense = SPREAD
-            low = self.most * (-(-self._wanted() // sparse) - 1)  # rows of too few row tiles for `sparse`
-            is_lone, is_low = f.is_less(rows, self.most + 1), f.is_less(rows, low + 1)
-            f.either(is_lone, alone, lambda: f.either(is_low, lambda: spread(dense), lambda: spread(sparse)))
+            *fewer, dense = self._spread()
+            choice = partial(spread, dense)
+            for lines in reversed(fewer):
+                is_low = f.is_less(rows, self._enough(lines))
+                choice = partial(f.either, is_low, choice, partial(spread, lines))
+            is_lone = f.is_less(self.m if isinstance(self.m, int) else rows, self.most + 1)
+            f.either(is_lone, alone, choice)
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
         near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
         self._call(kernels, count, a, b, sums, lambda _: near, 0, near=True)
 
-    def _lines(self, n: int) -> int:
-        """Return the cache lines that each trip of `n` row tiles prefetches, to ask for all of `ahead`."""
-        return next((lines for lines in SPREAD if n * lines >= self._wanted()), SPREAD[-1])
+    def _spread(self) -> tuple[int, ...]:
+        """Return the cache lines that a trip may prefetch: for all known numbers of rows from some on the
+        same, so that their kernels are."""
+        if not isinstance(self.m, int):
+            return SPREAD
+        return SPREAD[:-1] if min(self.m, self.block) >= self._enough(SPREAD[-2]) else SPREAD[-1:]
 
-    def _wanted(self) -> int:
-        """Return the cache lines of `ahead` for each trip, of all row tiles together."""
-        return self.width // line(self.dtype) * unroll(self.most, self.vectors)
+    def _enough(self, lines: int) -> int:
+        """Return the rows from which on row tiles that prefetch `lines` a trip ask for all of `ahead`."""
+        wanted = self.width // line(self.dtype) * UNROLL  # each trip, of all row tiles together
+        return self.most * (-(-wanted // lines) - 1) + 1
 
-    def _share(
-        self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int, rows: int
-    ) -> Value:
+    def _share(self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int) -> Value:
         """Return where row tile `number` prefetches `lines` a trip: in `ahead` while some are left.
 
         Then what is near stands in for them.
         """
         f = self.f
         steps = self.chunk if is_chunked(self.k) else self.k
-        begin = f.mul(number, f.mul(f.udiv(steps, unroll(rows, kernels.vectors)), lines * kernels.line))
+        begin = f.mul(number, f.mul(f.udiv(steps, UNROLL), lines * kernels.line))
         if begin == 0:
             return ahead.first
         place, end = kernels.unread(f, ahead.first, begin), ahead.size

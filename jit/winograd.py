@@ -28,13 +28,13 @@ from .matmul import choose_schedule, pack_panels
 from .microkernel import (
     PANEL,
     SCHEDULES,
+    UNROLL,
     VECTOR,
     MicroKernels,
     Schedule,
     Strides,
     each_tile,
     unread,
-    unroll,
 )
 from .pixels import OverPixels
 from .row_tiles import RowTiles
@@ -112,12 +112,12 @@ class _Products(RowTiles):
 
         Up to SHARING row tiles ask, evenly; what is near stands in for the others' shares.
         """
-        f, most = self.f, min(self.block, self.most)
+        f = self.f
         n = -(-self.block // self.most) if isinstance(self.m, int) else 1
         share = -(-size // min(n, SHARING))
         steps = kernels.strides.k
         assert isinstance(steps, int)
-        lines = -(-share // max(steps // unroll(most, kernels.vectors), 1))
+        lines = -(-share // max(steps // UNROLL, 1))
 
         def place_of(number: Int) -> Value:
             here = unread(f, ahead, f.mul(number, share * kernels.line))
