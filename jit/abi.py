@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ..vm.program import SizeRange
 from .llvm import Function, Int
-from .spec import Buffer, Dim, Size
+from .spec import Buffer, Dim, Size, Terms
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
 
@@ -62,8 +62,8 @@ class CodeObject:
     n_dims: int
     buffers: tuple[Buffer, ...]
     tiles: tuple[tuple[Size, int], ...]
-    scratch: tuple[tuple[int, tuple[Size, ...]], ...]
-    cost: tuple[tuple[int, tuple[Size, ...]], ...]
+    scratch: Terms
+    cost: Terms
     bounds: tuple[tuple[Size, int, Size, Size], ...]
     code: bytes
     entry: int = 0
@@ -82,8 +82,8 @@ class Generated:
     """A generator's answer; `tiles`, `scratch` and `cost` are the CodeObject's fields of these names."""
 
     tiles: tuple[tuple[Size, int], ...]
-    scratch: tuple[tuple[int, tuple[Size, ...]], ...] = ()
-    cost: tuple[tuple[int, tuple[Size, ...]], ...] = ()
+    scratch: Terms = ()
+    cost: Terms = ()
     schedule: str = ""  # the name of the schedule that was used
 
 

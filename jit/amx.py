@@ -24,7 +24,7 @@ from __future__ import annotations
 from .bodies import LANES
 from .llvm import Function, Int, Value, least, most
 from .microkernel import PANEL, VECTOR, load, tail, unread
-from .spec import Matmul, Size
+from .spec import Matmul, Terms
 
 MIN_ROWS = 96  # fewer rows are left to the FMA kernels,
 MIN_K = 64  # and shorter sums, which rounding does not blur
@@ -77,7 +77,7 @@ def block_rows(m: Int, k: Int) -> int:
     return -(-m // n // GROUP) * GROUP or GROUP
 
 
-def scratch_of(spec: Matmul, block: int) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def scratch_of(spec: Matmul, block: int) -> Terms:
     """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
     fixed = block * PANEL * 4 + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
     return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.k,)))

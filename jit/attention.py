@@ -60,7 +60,7 @@ from .microkernel import (
     store,
     unread,
 )
-from .spec import Attention, Size
+from .spec import Attention, Size, Term, Terms
 from .strip import State
 from .tiling import Range
 from .vector import Vec
@@ -249,13 +249,13 @@ class _Attention:
             return max(GROUP_SCORES // max(self.tile_scores, self.most * self.key_panel), 1)
         return f.maximum(f.udiv(GROUP_SCORES, f.maximum(self.tile_scores, self.most * self.key_panel)), 1)
 
-    def _scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+    def _scratch(self) -> Terms:
         """Return bytes that hold what `_place_scratch` laid out, with every length rounded up."""
         d, v = self.spec.head_dim, self.spec.v_dim
         k_len = min(self.k_len, KEY_BLOCK) if isinstance(self.k_len, int) else self.spec.k_len
         panels = self.most * (self.panel + self.key_panel) + self.key_panel * (LANES + 1)
         fixed = panels + GROUP_SCORES + (self.most_tiles + 2 * self.most + 2) * LANES + self.n_running
-        terms: list[tuple[int, tuple[Size, ...]]] = [
+        terms: list[Term] = [
             (fixed, ()),
             (self.most + LANES + self.panel + 1, (k_len,)),
             (self.key_panel, (d,)),

@@ -36,6 +36,7 @@ from .spec import (
     Search,
     Size,
     Sort,
+    Terms,
     spec_hash,
 )
 from .target import find_target, host_target, target_machine
@@ -216,7 +217,7 @@ def _plain(size: Size) -> Size:
     return int(size) if isinstance(size, int) else size
 
 
-def _plain_terms(terms: tuple[tuple[int, tuple[Size, ...]], ...]) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def _plain_terms(terms: Terms) -> Terms:
     return tuple((int(factor), tuple(map(_plain, sizes))) for factor, sizes in terms)
 
 

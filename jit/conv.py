@@ -26,13 +26,12 @@ from .llvm import Function, Int, Value
 from .matmul import _check, _Matmul, choose_schedule, pack_panels
 from .microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from .row_tiles import RowTiles
-from .spec import Conv, Size
+from .spec import Conv, Size, Terms
 from .winograd_points import LAYOUT
 
 UNROLL = 4  # vectors in one trip of a copy
 SHORT = 2 * LANES  # elements that are copied without a loop
 Tile = Callable[..., None]
-Scratch = tuple[tuple[int, tuple[Size, ...]], ...]
 
 
 def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
@@ -229,7 +228,7 @@ class Patches:
         dense = spec.window.groups == 1 and spec.window.dilation[-1] == spec.window.expansion[-1] == 1
         self.joins = dense and spec.window.kernel[-1] > 1  # the last axis' taps lie side by side
 
-    def scratch(self) -> Scratch:
+    def scratch(self) -> Terms:
         """Return the scratch (see `CodeObject`) that the rows take."""
         row = 4 * self.block
         return (row, (self.spec.k,)), (row * LANES + 4 * LANES, ())

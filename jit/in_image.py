@@ -17,7 +17,7 @@ from .bodies import LANES
 from .llvm import Function, Int, Value
 from .matmul import uses_tiles
 from .microkernel import VECTOR, Strides
-from .spec import Conv, Size
+from .spec import Conv, Terms
 
 MOST_TAPS = 64  # of a table
 ADDRESSES = 8  # in one store of the table
@@ -55,7 +55,7 @@ class InImage:
         self.zeros, self.n_zeros = place, -(-self.width // LANES) * LANES
         self.table = f.at(place, "float", self.n_zeros)
 
-    def scratch(self) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+    def scratch(self) -> Terms:
         """Return the scratch (see `CodeObject`) that zeros and addresses take."""
         return ((4 * self.n_zeros + 8 * self.taps * self.apart, ()),)
 

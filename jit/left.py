@@ -14,7 +14,7 @@ from .abi import resolve
 from .affine import affine
 from .bodies import LANES, BodyEmitter, Position
 from .llvm import Function, Int, Value
-from .spec import Matmul, Size
+from .spec import Matmul, Terms
 from .strip import State, strip
 from .tiling import Range
 
@@ -77,7 +77,7 @@ class Computed:
         return self.place
 
 
-def scratch_of(spec: Matmul, block: int) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def scratch_of(spec: Matmul, block: int) -> Terms:
     """Return the scratch (see `CodeObject`) that A takes, for blocks of `block` rows."""
     row = 4 * block
     return ((row, (spec.k,)), (row * LANES, ())) if spec.prologue else ()

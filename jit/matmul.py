@@ -35,7 +35,7 @@ from .microkernel import (
 )
 from .row_tiles import Finish, RowTiles
 from .shallow import Shallow, is_shallow
-from .spec import Conv, Matmul, Size
+from .spec import Conv, Matmul, Size, Term
 from .streams import STREAMS, Streams
 from .vector import Vec
 
@@ -203,7 +203,7 @@ class _Matmul:
             (spec.m, self.block),
             (spec.n, self.width),
         ]
-        scratch: list[tuple[int, tuple[Size, ...]]] = [(self.sums_bytes, ())]
+        scratch: list[Term] = [(self.sums_bytes, ())]
         if self.has_copy:
             scratch.append((self.width * 4, (spec.k,)))
         if self.has_tiles:

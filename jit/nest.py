@@ -20,7 +20,7 @@ from .llvm import Function, Int, Value
 from .loops import Loops, moved_last, simplify
 from .reduce import REDUCTIONS
 from .rows import Rows, weight
-from .spec import Nest, Size
+from .spec import Nest, Terms
 from .streamed import either_way, read_ahead, streams
 from .strip import State, each, strip
 from .tiling import TILE_BYTES, Range, crossing_loop, plan, shared, tile_cost, tiles_of
@@ -124,7 +124,7 @@ def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Point
 class Pointwise:
     """Emits nests without reductions, the last loop in vectors."""
 
-    scratch: tuple[tuple[int, tuple[Size, ...]], ...] = ()
+    scratch: Terms = ()
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         self.f = f

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..vm.program import KernelBuffer, KernelObject
 from ..vm.program import Size as EncodedSize
+from ..vm.program import Terms as EncodedTerms
 from .abi import CodeObject
-from .spec import Buffer, Dim, Size
+from .spec import Buffer, Dim, Size, Terms
 
 
 def kernel_object(code: CodeObject) -> KernelObject:
@@ -55,7 +56,5 @@ def _size(size: Size) -> EncodedSize:
     return (True, size.index) if isinstance(size, Dim) else (False, size)
 
 
-def _terms(
-    terms: tuple[tuple[int, tuple[Size, ...]], ...],
-) -> tuple[tuple[int, tuple[EncodedSize, ...]], ...]:
+def _terms(terms: Terms) -> EncodedTerms:
     return tuple((factor, tuple(map(_size, sizes))) for factor, sizes in terms)

@@ -18,7 +18,7 @@ from .llvm import Function, Int, Value
 from .loops import Loops
 from .math import OPS
 from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
-from .spec import Instr, Size
+from .spec import Instr, Size, Terms
 from .streamed import AHEAD, either_way, read_ahead, streams
 from .strip import State, each, strip
 from .tiling import Range
@@ -87,7 +87,7 @@ class Passes(ABC):
         self.reductions = [i for i, instr in enumerate(self.body) if instr.op in REDUCTIONS]
         self.passes = self._passes()
         self.places: dict[int, Value] = {}
-        self.scratch: tuple[tuple[int, tuple[Size, ...]], ...] = ()
+        self.scratch: Terms = ()
 
     def _passes(self) -> list[Pass]:
         reduces = {i: self.levels[i] - 1 for i in self.reductions}

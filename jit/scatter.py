@@ -15,7 +15,7 @@ from .abi import Generated, check_schedule, resolve
 from .bodies import BodyEmitter, Position
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
-from .spec import SCATTER_MODES, Body, Buffer, Index, Instr, Scatter, Size
+from .spec import SCATTER_MODES, Body, Buffer, Index, Instr, Scatter, Size, Terms
 from .strip import State, strip
 from .tiling import Range
 
@@ -38,17 +38,11 @@ def emit(f: Function, spec: Scatter, sizes: Sequence[Int], schedule: str | None)
 
 def _places(f: Function, tiles: Sequence[tuple[Size, int]], sizes: Sequence[Int], tile: Value) -> list[Int]:
     """Return the number of tile `tile` along each of `tiles`."""
-    found: list[Int] = []
-    rest: Int = tile
-    for i, (size, divisor) in enumerate(reversed(tiles)):
-        count = f.ceildiv(resolve(size, sizes), divisor)
-        first = i == len(tiles) - 1
-        found.append(rest if first else f.urem(rest, count))
-        rest = rest if first else f.udiv(rest, count)
-    return found[::-1]
+    counts = [f.ceildiv(resolve(size, sizes), divisor) for size, divisor in tiles]
+    return f.unravel(tile, counts[1:]) if counts else []
 
 
-def _cost(spec: Scatter) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def _cost(spec: Scatter) -> Terms:
     """Return the bytes that a tile reads and writes."""
     n_bytes = DTYPES[spec.buffers[OUT].dtype].bytes
     last = len(spec.updates) - 1

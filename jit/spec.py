@@ -33,6 +33,9 @@ class Dim:
 
 
 Size = int | Dim
+#: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
+Term = tuple[int, tuple[Size, ...]]
+Terms = tuple[Term, ...]
 
 
 @dataclass(frozen=True)

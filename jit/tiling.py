@@ -15,7 +15,7 @@ from .abi import resolve
 from .bodies import LANES
 from .llvm import Function, Int, Value, multiple_of
 from .loops import Loops
-from .spec import Dim, Size
+from .spec import Dim, Size, Terms
 
 TILE_BYTES = 32 * 1024
 CROSS_TILE = (256, 64)  # iterations of the crossing loop and of the last loop in a tile (64 KB of f32 read)
@@ -134,9 +134,7 @@ def tiles_of(loops: Loops, plans: Sequence[Divisors]) -> tuple[tuple[Size, int],
     return tuple(pairs)
 
 
-def tile_cost(
-    loops: Loops, plans: Sequence[Divisors], weight: int
-) -> tuple[tuple[int, tuple[Size, ...]], ...]:
+def tile_cost(loops: Loops, plans: Sequence[Divisors], weight: int) -> Terms:
     """Return the code object's `cost` for `weight` per iteration of the innermost loop."""
     dims: list[Size] = []
     for factors, divisors in zip(loops.factors, plans, strict=True):
@@ -184,15 +182,11 @@ def shared(
 
 def _decoded(f: Function, loops: Loops, pairs: Sequence[tuple[Size, int]], tile: Value) -> list[Range]:
     """Return each split factor's range in tile number `tile`."""
-    shares: list[Range] = []
-    rest: Int = tile
-    for i, (size, divisor) in enumerate(reversed(pairs)):
-        extent = resolve(size, loops.sizes)
-        count = f.ceildiv(extent, divisor)
-        is_first = i == len(pairs) - 1
-        shares.append(_share(f, rest if is_first else f.urem(rest, count), extent, divisor))
-        rest = 0 if is_first else f.udiv(rest, count)
-    return shares[::-1]
+    extents = [resolve(size, loops.sizes) for size, _ in pairs]
+    divisors = [divisor for _, divisor in pairs]
+    counts = [f.ceildiv(extent, divisor) for extent, divisor in zip(extents, divisors, strict=True)]
+    numbers = f.unravel(tile, counts[1:]) if pairs else []
+    return [_share(f, *of_pair) for of_pair in zip(numbers, extents, divisors, strict=True)]
 
 
 def _share(f: Function, number: Int, extent: Int, divisor: int) -> Range:

@@ -11,12 +11,11 @@ from typing import Any
 from .errors import ArtifactError
 from .isa import DTYPES
 from .layout import BY_NAME, LIMITS, NO_MAX
-from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange
+from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange, Terms
 
 GENERIC, EXACT, BUCKET = 0, 1, 2  # values of the field guard
 HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, then the code
 _I64 = struct.Struct("<q")
-Terms = tuple[tuple[int, tuple[Size, ...]], ...]
 
 
 class Cursor:

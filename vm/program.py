@@ -17,6 +17,8 @@ from .isa import DTYPES
 
 #: (False, n): the number n; (True, i): dims[i] of the launch.
 Size = tuple[bool, int]
+#: The sum of factors times sizes: bytes of scratch, a tile's cost.
+Terms = tuple[tuple[int, tuple[Size, ...]], ...]
 
 #: dtype -> numpy dtype that holds it; bf16 travels as uint16.
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -144,8 +146,8 @@ class KernelObject:
     n_dims: int
     buffers: tuple[KernelBuffer, ...]
     tiles: tuple[tuple[Size, int], ...]
-    scratch: tuple[tuple[int, tuple[Size, ...]], ...]
-    cost: tuple[tuple[int, tuple[Size, ...]], ...]
+    scratch: Terms
+    cost: Terms
     bounds: tuple[tuple[Size, int, Size, Size], ...]
     code: bytes
     entry: int = 0
