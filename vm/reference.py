@@ -312,7 +312,14 @@ class Reference:
     # Tensors ----------------------------------------------------------------------------------------
 
     def _sizes(self, r: list[Any], i: Instruction) -> tuple[int, ...]:
-        return tuple(_want(r[size], "int") for size in i["sizes"])
+        """Return the sizes that registers hold. Raises KindError or ShapeError for the first that is none."""
+        sizes: list[int] = []
+        for register in i["sizes"]:
+            sizes.append(_want(r[register], "int"))
+            if sizes[-1] < 0:
+                raise ShapeError(f"size {sizes[-1]} must be >= 0")
+        n_elements(sizes)
+        return tuple(sizes)
 
     def op_alloc(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Make a tensor; its contents here are bytes 0xab, so that reading them shows."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.vm import artifact
+from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArtifactError, Error, TargetError, VerifyError
 from shapevm.vm.machine import Machine, Options
 from shapevm.vm.program import Program
@@ -65,6 +66,48 @@ def assert_agree(program: Program, inputs: list[Any]) -> None:
 @given(programs())
 def test_random_programs_run_alike(program: Program) -> None:
     assert_agree(program, [])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error"),
+    [
+        ((-1, '"s"'), "ShapeError"),
+        (('"s"', -1), "KindError"),
+        ((1 << 40, 1 << 40), "ShapeError"),
+        ((2, 3), "KindError"),
+    ],
+)
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        'expect r0 dtype=f32 sizes=(r1, r2) "x"',
+        "alloc d=r3 dtype=f32 sizes=(r1, r2)",
+        "view d=r3 a=r4 sizes=(r1, r2)",
+    ],
+)
+def test_sizes_are_checked_alike(instruction: str, sizes: tuple[Any, Any], error: str) -> None:
+    program = assemble(f"""
+output "y"
+constant c0 bool = True
+constant c1 {constant(sizes[0])}
+constant c2 {constant(sizes[1])}
+constant c3 f32[6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+function "main" (0 params, 1 results)
+  const r0 c0
+  const r1 c1
+  const r2 c2
+  const r4 c3
+  {instruction}
+  return (r0)
+""")
+    assert_agree(program, [])
+    is_held = sizes == (2, 3) and not instruction.startswith("expect")
+    assert outcome(lambda: Reference(program, runner(program)).call([]))[0] == ("ok" if is_held else error)
+
+
+def constant(value: Any) -> str:
+    """Return a constant's text from its kind on."""
+    return f"{'int' if isinstance(value, int) else 'str'} = {value}"
 
 
 @pytest.mark.parametrize("n", [1, 3, 100])
