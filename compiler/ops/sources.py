@@ -226,10 +226,10 @@ def linspace(
     dtype: str | None = None,
     **_: Any,
 ) -> Value:
-    """`steps` numbers at equal distances from start to end; both are of the result's dtype first."""
+    """`steps` numbers at equal distances from start to end; both are of the result's dtype first, and each
+    step of the arithmetic is rounded to it, if it is a float."""
     dtype = dtype or DEFAULT_FLOAT
-    wide = "f32" if dtype in ("f32", "f16", "bf16") else "f64"
-    return B.cast_to(b, _evenly(b, start, end, steps, dtype, wide), dtype)
+    return B.cast_to(b, _evenly(b, start, end, steps, dtype, dtype if is_float(dtype) else "f64"), dtype)
 
 
 def logspace(
@@ -242,9 +242,9 @@ def logspace(
     dtype: str | None = None,
     **_: Any,
 ) -> Value:
-    """base to the power of the numbers of linspace."""
+    """base to the power of the numbers of linspace; of one alone, start is not rounded."""
     dtype = dtype or DEFAULT_FLOAT
-    exponents = _evenly(b, start, end, steps, dtype, "f64")
+    exponents = _evenly(b, start, end, steps, "f64" if steps == 1 else dtype, "f64")
     return B.cast_to(b, B.pointwise(b, "pow", B.full(b, float(base), "f64"), exponents), dtype)
 
 
@@ -259,8 +259,8 @@ def _evenly(
         return B.cast_to(b, B.tensor_of(b, number, dtype), wide)
 
     first, last = rounded(start), rounded(end)
-    gaps = B.simplify(sympy.Max(steps - 1, 1))
-    step = B.pointwise(b, "div", B.pointwise(b, "sub", last, first), gaps, dtype=wide)
+    gaps = B.tensor_of(b, B.simplify(sympy.Max(steps - 1, 1)), wide)
+    step = B.pointwise(b, "div", B.pointwise(b, "sub", last, first), gaps)
     place = B.iota(b, steps, 0, 1)
     before, after = (B.cast_to(b, n, wide) for n in (place, B.pointwise(b, "sub", steps - 1, place)))
     return B.where(

@@ -107,17 +107,27 @@ def test_absent_tensors_are_no_values() -> None:
 
 def test_other_results_are_seen() -> None:
     one = torch.ones(2, 3)
-    assert "not torch.float64" in verdicts.compare(one, one.double(), one.double(), "")
-    assert "[2, 3], not" in verdicts.compare(one, one[0], one[0], "")
-    assert "1 is not 2" in verdicts.compare(one.int(), 2 * one.int(), 2 * one.int(), "")
-    assert verdicts.compare((one, one), [one], [one], "")
-    assert verdicts.compare(one, 2 * one, 2 * one, "empty_like") == ""
-    assert verdicts.compare(one, 2 * one, 3 * one, "rand") == ""  # another seed, other values
+    assert "not torch.float64" in verdicts.compare(one, one.double(), [one.double()], "")
+    assert "[2, 3], not" in verdicts.compare(one, one[0], [one[0]], "")
+    assert "1 is not 2" in verdicts.compare(one.int(), 2 * one.int(), [2 * one.int()], "")
+    assert verdicts.compare((one, one), [one], [[one]], "")
+    assert verdicts.compare(one, 2 * one, [2 * one], "empty_like") == ""
+    assert verdicts.compare(one, 2 * one, [2 * one, 3 * one], "rand") == ""  # a seed gives other values
+
+
+def test_random_numbers_are_drawn_from_many_seeds(infos: dict[str, Any]) -> None:
+    sample = SimpleNamespace(input=torch.ones(3), args=(0.5, True), kwargs={})
+    for function, n_seeds in ((torch.dropout, len(verdicts.OTHER_SEEDS)), (torch.mul, 1)):
+        sample.args = sample.args[: 2 if n_seeds > 1 else 1]
+        case = verdicts._case("", Call(function, sample))
+        assert isinstance(case, verdicts.Case)
+        assert len(case.again) == n_seeds
+        assert verdicts._is_open("", case.expected, case.again) is (n_seeds > 1)
 
 
 def test_places_of_equal_elements_are_open() -> None:
     x = torch.tensor([[2, 1, 2, 0]])
-    case = verdicts.Case("topk", Call(torch.topk, Wrong), x.topk(1), x.topk(1))
+    case = verdicts.Case("topk", Call(torch.topk, Wrong), x.topk(1), [x.topk(1)])
     case.call.tensors = [x]
     for place, is_right in ((0, True), (2, True), (1, False), (4, False)):
         found = (torch.tensor([[2]]), torch.tensor([[place]]))
@@ -127,7 +137,7 @@ def test_places_of_equal_elements_are_open() -> None:
 
 def test_a_result_of_another_rank_is_no_place() -> None:
     x = torch.tensor([[2, 1, 2, 0]])
-    case = verdicts.Case("median", Call(torch.median, Wrong), x.median(), x.median())
+    case = verdicts.Case("median", Call(torch.median, Wrong), x.median(), [x.median()])
     case.call.tensors = [x]
     assert verdicts._with_ties(case, x.median()) is case.expected
 

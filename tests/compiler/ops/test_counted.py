@@ -98,6 +98,9 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         ),
         X,
     ),
+    ("linspace in bf16", lambda x: x[:1, 0] + torch.linspace(-2.0, 1, 50, dtype=torch.bfloat16), X),
+    ("linspace in f16", lambda x: x[:1, 0] + torch.linspace(4.3, x.shape[0], 33, dtype=torch.float16), X),
+    ("logspace of one", lambda x: x[:1, 0] + torch.logspace(4.3, -3, 1, dtype=torch.bfloat16), X),
     ("avg_pool by a negative number", lambda x: F.avg_pool2d(x[:, None], 2, divisor_override=-2), INTS),
     (
         "arange in i64 from floats",
