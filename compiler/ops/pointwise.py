@@ -206,10 +206,10 @@ def _test(op: str) -> Composite:
 
 
 def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, alpha: B.Number = 1) -> Value:
-    """x + alpha * y; `or` on bool."""
+    """x + alpha * y; `or` and `and` on bool."""
     dtype = B.common_dtype(x, y)
     if dtype == "bool":
-        return B.pointwise(b, "or", x, y)
+        return B.pointwise(b, "or", x, y if alpha else B.pointwise(b, "and", y, False))
     if isinstance(x, Value) and B.dtype_of(x) == dtype and not is_float(dtype) and _is_number(y, 0):
         return x
     return B.pointwise(b, "add", x, _scaled(b, y, alpha, dtype), dtype=dtype)

@@ -128,6 +128,11 @@ POINTWISE: list[Case] = [
     *binary("bitwise_and bitwise_or bitwise_xor", [(i64, i32), (u8, u8), (boolean, boolean), (boolean, i8)]),
     ("add alpha", lambda x, y: torch.add(x, y, alpha=3), ((("n", 3), f32), (("n", 3), i64))),
     ("add bool bool", lambda x, y: x + y, ((("n",), boolean), (("n",), boolean))),
+    (
+        "add bool alpha",
+        lambda x, y: [torch.add(x, y, alpha=a) for a in (True, False, 2)],
+        ((("n",), boolean), (("n",), boolean)),
+    ),
     ("mul bool bool", lambda x, y: x * y, ((("n",), boolean), (("n",), boolean))),
     ("scalars", lambda x: (x + 1, x + 1.5, 2 - x, x * True, x / 3, 2.0 / (x + 9)), X),
     ("scalars int", lambda x: (x + 1, x + 1.5, 2 - x, x * 3, x / 3, x > 2.5, x == 1), ((("n", 3), i32),)),
