@@ -161,6 +161,8 @@ def torch_gather(b: Builder, x: Value, dim: int, index: Value, *_: Any, **__: An
     """out[i, j, ..] = x[.., index[i, j, ..] at `dim`, ..]; other axes of the index may be shorter than
     x's."""
     shape, places = B.shape_of(x), B.shape_of(index)
+    if 0 in places:  # of any rank
+        return B.full(b, 0, B.dtype_of(x), places)
     if not shape or not places:
         return B.reshape(
             b,

@@ -452,6 +452,7 @@ GATHERS: list[Case] = [
     ("index grid reversed", lambda x: x[torch.arange(x.shape[0])[None, :], torch.arange(3)[:, None]], X),
     ("gather", lambda x, i: x.gather(1, i % 3), ((("n", 3), f32), (("n", 5), i64))),
     ("gather first", lambda x, i: x.gather(0, i % 4), (((4, 3), f32), (("n", 3), i64))),
+    ("gather nothing", lambda x, i: x[:, 0].gather(0, i), ((("n", 3), f32), ((2, 0), i64))),
     ("gather vector", lambda x, i: x.gather(0, i % 4), (((4,), f32), (("n",), i64))),
 ]
 
