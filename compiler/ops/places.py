@@ -16,7 +16,7 @@ from ..types import TensorType, Type
 from . import build as B
 from .concat import stack
 from .declare import Composite, Op, Sample
-from .gather import gather, holding, size_of
+from .gather import gather, holding, size_of, torch_gather
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 from .scatter import scatter
 from .sort import first_of
@@ -242,6 +242,49 @@ def _unique_slices(
     return gather(b, x, B.reshape(b, first, [B.shape_of(starts)[0]]), axis), inverse, counts
 
 
+def unique_dim(
+    b: Builder,
+    x: Value,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Value, Value, Value]:
+    """The slices of an axis without repetition, going up from their first elements on; as `unique`."""
+    shape = B.shape_of(x)
+    axis = B.axis_of("unique_dim", dim, len(shape))
+    order = _order_of_slices(b, x, axis)
+    values, inverse, counts = _unique_slices(b, gather(b, x, order, axis), axis, True, True)
+    back = scatter(b, B.full(b, 0, "i64", (1,)), order, inverse, 0, "set", (shape[axis],))
+    return values, back, counts
+
+
+def _order_of_slices(b: Builder, x: Value, axis: int) -> Value:
+    """Return the places of the slices of an axis in lexicographic order.
+
+    A slice's elements become ranks among those of all slices; the ranks of two neighbours, as one number,
+    are ranked again, until one is left (Karp, Miller, Rosenberg: Rapid identification of repeated patterns,
+    1972).
+    """
+    shape = B.shape_of(x)
+    n, others = shape[axis], [i for i in range(len(shape)) if i != axis]
+    width = B.product(shape[i] for i in others)
+    if not isinstance(width, int):
+        raise UnsupportedOp(f"unique_dim: a slice has {width} elements; their number must be constant")
+    rows = B.reshape(b, B.permute(b, x, [*others, axis]), [width, n])
+    while True:
+        if width > 1 and width % 2:
+            rows = B.concat(b, [rows, B.full(b, 0, B.dtype_of(rows), (1, n))], 0)
+        ranks = b.one("search", first_of(b, "unique_dim", rows, 1, None, False)[0], rows, right=False)
+        if width <= 1:
+            return first_of(b, "unique_dim", B.reshape(b, ranks, [n]), 0, None, False)[1]
+        width = -(-width // 2)
+        high, low = (
+            B.reshape(b, B.take(b, B.reshape(b, ranks, [width, 2, n]), 1, i, 1), [width, n]) for i in range(2)
+        )
+        rows = B.pointwise(b, "add", B.pointwise(b, "mul", high, n), low)
+
+
 # Searches -----------------------------------------------------------------------------------------
 
 
@@ -258,7 +301,7 @@ def searchsorted(
     """Where values would go in rows that go up; `sorter` gives the order of rows that do not."""
     right = right if side is None else side == "right"
     if sorter is not None:
-        raise UnsupportedOp("searchsorted: sorter has no lowering; sort the rows before")
+        rows = torch_gather(b, rows, -1, sorter)
     dtype = B.common_dtype(rows, values)
     rows, values = B.cast_to(b, rows, dtype), B.tensor_of(b, values, dtype)
     shape, length = B.shape_of(values), B.shape_of(rows)[-1]
@@ -285,6 +328,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.tensor_split.tensor_indices_or_sections",), tensor_split),
     Composite(("aten._unique2.default",), unique),
     Composite(("aten.unique_consecutive.default",), unique_consecutive),
+    Composite(("aten.unique_dim.default",), unique_dim),
     Composite(("aten.searchsorted.Tensor", "aten.searchsorted.Scalar"), searchsorted),
     Composite(("aten.bucketize.Tensor", "aten.bucketize.Scalar"), bucketize),
 )

@@ -7,32 +7,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .cases import DTYPES
-from .coverage import FEW
 from .family import LAST, family
-from .verdicts import RIGHT
+from .verdicts import MODES, RIGHT
 
 #: (operator, dtype, mode) -> [(verdict, detail), ...], one for each case
 Found = Mapping[tuple[str, str, str], list[tuple[str, str]]]
 SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!", "slow": "?"}
 HEAD = """# Operators
 
-Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), on some or all of its samples
-(the summary counts them), exported, compiled and compared with eager: values within the tolerances of
-`torch.testing.assert_close` (integers exactly), dtype, shape, structure. Where eager's own rounding is
-coarser, eager in f64 is what counts; which of equal elements topk, sort and the like take is open, and so
-are random numbers. With dynamic sizes every axis of every input is dynamic. Samples that eager or
-`torch.export` refuses do not count, nor those whose inputs or results are complex, sparse, quantised or of a
-dtype that is not in the table.
+Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), exported, compiled and compared
+with eager: values within the tolerances of `torch.testing.assert_close` (integers exactly), dtype, shape,
+structure. Where eager's own rounding is coarser, eager in f64 is what counts; which of equal elements topk,
+sort and the like take is open, and so are random numbers. With dynamic sizes every axis of every input is
+dynamic. Samples that eager or `torch.export` refuses do not count, nor those whose inputs or results are
+complex, sparse, quantised or of a dtype that is not in the table.
 
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
 compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
 samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
 `make operators`.
 
-Judged: {static} of {pairs} pairs of operator and dtype with static sizes, {dynamic} with dynamic ones. Of
-these {both} (each mode counted), {whole} are judged on all their samples, {few} on one or two and {more} on
-up to {most}, evenly chosen. They have {total} samples; {judged} have been judged, of which {count} count.
+{judged}
 """
+JUDGED = """With {mode} sizes {pairs} of {n_pairs} pairs of operator and dtype are judged, {whole} on all their
+samples{partly}: {samples} of {total} samples, of which {count} count."""
 
 
 def page(found: Found, totals: Mapping[tuple[str, str, str], int], infos: Mapping[str, Any]) -> str:
@@ -45,21 +43,8 @@ def page(found: Found, totals: Mapping[tuple[str, str, str], int], infos: Mappin
     n_pairs = sum(
         DTYPES[dtype] in info.supported_dtypes("cpu") for info in infos.values() for dtype in DTYPES
     )
-    judged = {key: len(rows) for key, rows in found.items()}
-    partly = [n for key, n in judged.items() if n < totals[key]]
-    head = HEAD.format(
-        torch=torch.__version__.split("+")[0],
-        pairs=n_pairs,
-        both=len(found),
-        whole=len(found) - len(partly),
-        few=sum(n <= FEW for n in partly),
-        more=sum(n > FEW for n in partly),
-        most=max(partly, default=0),
-        total=sum(totals[key] for key in found),
-        judged=sum(judged.values()),
-        count=sum(verdict in SIGNS for rows in found.values() for verdict, _ in rows),
-        **{mode: len({key for key in found if key[2] == mode}) for mode in ("static", "dynamic")},
-    )
+    judged = "\n".join(_judged(found, totals, n_pairs, mode) for mode in MODES)
+    head = HEAD.format(torch=torch.__version__.split("+")[0], judged=judged)
     parts = [head, _summary(found, families)]
     for name, ops in sorted(families.items()):
         header = f"| operator | {' | '.join(DTYPES)} |\n|{' --- |' * (len(DTYPES) + 1)}"
@@ -68,9 +53,26 @@ def page(found: Found, totals: Mapping[tuple[str, str, str], int], infos: Mappin
     return "\n".join(parts)
 
 
+def _judged(found: Found, totals: Mapping[tuple[str, str, str], int], n_pairs: int, mode: str) -> str:
+    """Return how many samples of a mode are judged, in words."""
+    n_judged = {key: len(rows) for key, rows in found.items() if key[2] == mode}
+    partly = [n for key, n in n_judged.items() if n < totals[key]]
+    others = f", the others on {min(partly)} to {max(partly)}, evenly chosen" if partly else ""
+    return JUDGED.format(
+        mode=mode,
+        pairs=len(n_judged),
+        n_pairs=n_pairs,
+        whole=len(n_judged) - len(partly),
+        partly=others,
+        samples=sum(n_judged.values()),
+        total=sum(totals[key] for key in n_judged),
+        count=sum(verdict in SIGNS for key in n_judged for verdict, _ in found[key]),
+    )
+
+
 def _cell(found: Found, op: str, dtype: str) -> str:
     letters = []
-    for mode in ("static", "dynamic"):
+    for mode in MODES:
         verdicts = {SIGNS[verdict] for verdict, _ in found.get((op, dtype, mode), ()) if verdict in SIGNS}
         letters.append("".join(sign for sign in "nf-!?" if sign in verdicts))
     return "/".join(letters) if letters[1] else letters[0]
@@ -89,7 +91,7 @@ def _summary(found: Found, families: Mapping[str, list[str]]) -> str:
     lines = ["## Summary", ""]
     for title, groups in (
         ("operators", kinds),
-        ("sizes", {mode: [key for key in found if key[2] == mode] for mode in ("static", "dynamic")}),
+        ("sizes", {mode: [key for key in found if key[2] == mode] for mode in MODES}),
         ("dtype", {dtype: [key for key in found if key[1] == dtype] for dtype in DTYPES}),
         ("family", {name: _of(found, ops) for name, ops in sorted(families.items())}),
     ):

@@ -209,8 +209,10 @@ def test_the_page_counts_samples(
     totals = {keys[0]: 3}  # as many as in the other mode
     coverage.count(found, totals, infos)
     text = " ".join(page.page(found, totals, infos).split())
-    assert "Of these 2 (each mode counted), 1 are judged on all their samples, 1 on one or two and 0" in text
-    assert "They have 6 samples; 4 have been judged, of which 4 count." in text
+    assert (
+        "pairs of operator and dtype are judged, 1 of them on all their samples: 3 of 3 samples, of" in text
+    )
+    assert "0 of them on all their samples, the others on 1 to 1, evenly chosen: 1 of 3 samples" in text
 
 
 def test_families_are_known() -> None:

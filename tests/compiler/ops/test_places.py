@@ -27,6 +27,7 @@ def searched(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         torch.searchsorted(line, x + 0.25, right=True, out_int32=True),
         torch.searchsorted(line, 0.5),
         torch.bucketize(x, line),
+        torch.searchsorted(x, x.flip(1), sorter=x.argsort(1)),
     )
 
 
@@ -47,6 +48,21 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("masked_scatter", lambda x: x.masked_scatter(x > 0, torch.arange(200.0)), X),
     ("unique", uniques, INTS),
     ("unique values", torch.unique, (((2, "n"), i64),)),
+    ("unique slices", lambda x: torch.unique(x % 3, dim=1, return_inverse=True, return_counts=True), INTS),
+    ("unique rows", lambda x: torch.unique(x.round(), dim=0, return_inverse=True), X),
+    ("unique along the only axis", lambda x: torch.unique(x, dim=-1, return_counts=True), ((("n",), i64),)),
+    (
+        "unique of three axes",
+        lambda x: torch.unique((x % 2).reshape(-1, 2, 3), False, True, True, dim=0),
+        ((("n", 6), i64),),
+    ),
+    ("unique of bool", lambda x: torch.unique(x > 0.5, dim=0, return_counts=True), X),
+    ("unique of bf16", lambda x: torch.unique(x.bfloat16().round(), dim=0, return_counts=True), X),
+    (
+        "unique of NaN",
+        lambda x: torch.unique(torch.where(x > 0, torch.nan, x.round()), dim=0, return_counts=True)[1].sum(),
+        X,
+    ),
     ("unique_consecutive", lambda x: torch.unique_consecutive(x.sort()[0], True, True), ((("n",), i64),)),
     ("searchsorted", searched, X),
     ("searchsorted f64", searched, ((("n", 3), f64),)),
