@@ -29,8 +29,8 @@ samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic
 
 {judged}
 """
-JUDGED = """With {mode} sizes {pairs} of {n_pairs} pairs of operator and dtype are judged, {whole} on all their
-samples{partly}: {samples} of {total} samples, of which {count} count."""
+JUDGED = """With {mode} sizes {pairs} of {n_pairs} pairs of operator and dtype are judged, {whole} on all
+their samples{partly}: {samples} of {total} samples, of which {count} count."""
 
 
 def page(found: Found, totals: Mapping[tuple[str, str, str], int], infos: Mapping[str, Any]) -> str:

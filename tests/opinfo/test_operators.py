@@ -209,10 +209,8 @@ def test_the_page_counts_samples(
     totals = {keys[0]: 3}  # as many as in the other mode
     coverage.count(found, totals, infos)
     text = " ".join(page.page(found, totals, infos).split())
-    assert (
-        "pairs of operator and dtype are judged, 1 of them on all their samples: 3 of 3 samples, of" in text
-    )
-    assert "0 of them on all their samples, the others on 1 to 1, evenly chosen: 1 of 3 samples" in text
+    assert "are judged, 1 on all their samples: 3 of 3 samples, of which 3 count." in text
+    assert "are judged, 0 on all their samples, the others on 1 to 1, evenly chosen: 1 of 3 samples," in text
 
 
 def test_families_are_known() -> None:
