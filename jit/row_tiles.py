@@ -312,6 +312,8 @@ class RowTiles:
 
         def spread(lines: int) -> None:
             assert ahead is not None
+            if ahead.is_new is not False:  # as many as a trip reads of A
+                lines = max(lines, -(-self.most * UNROLL // LANES))
 
             def place(r: int) -> Value:
                 if ahead.is_new is False:
