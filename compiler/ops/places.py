@@ -253,6 +253,9 @@ def unique_dim(
     """The slices of an axis without repetition, going up from their first elements on; as `unique`."""
     shape = B.shape_of(x)
     axis = B.axis_of("unique_dim", dim, len(shape))
+    if shape[axis] == 0:
+        none = B.full(b, 0, "i64", (0,))
+        return x, none, none
     order = _order_of_slices(b, x, axis)
     values, inverse, counts = _unique_slices(b, gather(b, x, order, axis), axis, True, True)
     back = scatter(b, B.full(b, 0, "i64", (1,)), order, inverse, 0, "set", (shape[axis],))

@@ -56,6 +56,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         lambda x: torch.unique((x % 2).reshape(-1, 2, 3), False, True, True, dim=0),
         ((("n", 6), i64),),
     ),
+    ("unique of no slices", lambda x: torch.unique(x[:, :, None][:, :, :0], False, True, True, dim=2), X),
     ("unique of bool", lambda x: torch.unique(x > 0.5, dim=0, return_counts=True), X),
     ("unique of bf16", lambda x: torch.unique(x.bfloat16().round(), dim=0, return_counts=True), X),
     (
