@@ -376,6 +376,7 @@ def bincount(b: Builder, index: Value, weights: Value | None = None, minlength: 
     """How often each number from 0 up is in `index`; the sums of the weights that it has there."""
     one = _ones(b, 1, "i64", 1)
     if weights is not None:
+        index, weights = B.agreeing(b, "bincount", [index, weights])
         one = weights if B.dtype_of(weights) == "f32" else B.cast_to(b, weights, "f64")
     length = _above(b, index, minlength)
     return scatter(b, _ones(b, 0, B.dtype_of(one), 1), index, one, 0, "sum", (length,))

@@ -73,6 +73,11 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         INTS,
     ),
     ("bincount of weights", lambda x: torch.bincount(x[0].abs(), weights=x[1] * 0.5), INTS),
+    (
+        "bincount of as many weights",
+        lambda x, w: torch.bincount(x.abs(), weights=w[w > -9]),
+        ((("n",), i64), (("n",), f32)),
+    ),
     ("repeat_interleave", lambda x: (x.repeat_interleave(x[0].abs(), dim=1), x.repeat_interleave(2)), INTS),
     ("take", lambda x: torch.take(x, torch.tensor([[0, 4], [-1, 2]])), X),
 ]
