@@ -275,17 +275,15 @@ def _order_of_slices(b: Builder, x: Value, axis: int) -> Value:
     if not isinstance(width, int):
         raise UnsupportedOp(f"unique_dim: a slice has {width} elements; their number must be constant")
     rows = B.reshape(b, B.permute(b, x, [*others, axis]), [width, n])
-    while True:
-        if width > 1 and width % 2:
+    while width > 1:
+        if width % 2:
             rows = B.concat(b, [rows, B.full(b, 0, B.dtype_of(rows), (1, n))], 0)
-        ranks = b.one("search", first_of(b, "unique_dim", rows, 1, None, False)[0], rows, right=False)
-        if width <= 1:
-            return first_of(b, "unique_dim", B.reshape(b, ranks, [n]), 0, None, False)[1]
         width = -(-width // 2)
-        high, low = (
-            B.reshape(b, B.take(b, B.reshape(b, ranks, [width, 2, n]), 1, i, 1), [width, n]) for i in range(2)
-        )
-        rows = B.pointwise(b, "add", B.pointwise(b, "mul", high, n), low)
+        ranks = b.one("search", first_of(b, "unique_dim", rows, 1, None, False)[0], rows, right=False)
+        pairs = B.reshape(b, ranks, [width, 2, n])
+        high, low = (B.reshape(b, B.take(b, pairs, 1, i, 1), [width, n]) for i in range(2))
+        rows = B.pointwise(b, "add", B.pointwise(b, "mul", high, n + 1), low)  # NaN's rank is n
+    return first_of(b, "unique_dim", B.reshape(b, rows, [n]), 0, None, False)[1]
 
 
 # Searches -----------------------------------------------------------------------------------------

@@ -64,6 +64,13 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         lambda x: torch.unique(torch.where(x > 0, torch.nan, x.round()), dim=0, return_counts=True)[1].sum(),
         X,
     ),
+    (
+        "unique beside NaN",
+        lambda x: torch.unique(
+            torch.stack([x[0, 0] * 0 + torch.tensor([2.0, 1, 2]), torch.tensor([0, torch.nan, 0])], 1), dim=0
+        ).nan_to_num(7),
+        X,
+    ),
     ("unique_consecutive", lambda x: torch.unique_consecutive(x.sort()[0], True, True), ((("n",), i64),)),
     ("searchsorted", searched, X),
     ("searchsorted f64", searched, ((("n", 3), f64),)),
