@@ -200,13 +200,13 @@ def run_command(
     click.echo(f"first {times[0]:.3f} ms, median {median:.3f} ms, least {min(times):.3f} ms ({repeat} calls)")
 
 
-@main.command("show", help=f"Print every stage of MODEL's compilation, down to assembly.\n\n{MODEL_HELP}")
+@main.command("show", help=f"Print the stages of MODEL's compilation, down to bytecode.\n\n{MODEL_HELP}")
 @model_argument
 @click.option(
     "--stage",
     "names",
     multiple=True,
-    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm",
+    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (the last two only so)",
 )
 @click.option("--kernel", type=int, default=0, show_default=True, help="whose llvm and asm")
 @click.option(
@@ -236,18 +236,19 @@ def show_command(
 
     check_compiler()
     from .model import load_model
-    from .show import all_stages, shown_text, write_stages
+    from .show import PRINTED, STAGES, all_stages, grouped, shown_text, write_stages
 
+    wanted = names or (PRINTED if output is None else STAGES)
     chosen = parse_sizes(sizes) if sizes else None
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
-        stages = all_stages(load_model(model), names, kernel, chosen, target, progress)
+        stages = all_stages(load_model(model), wanted, kernel, chosen, target, progress)
     if output is not None:
         for path in write_stages(stages, output):
             click.echo(path)
         return
-    for stage in stages:
-        click.secho(f"=== {stage.title}", bold=True)
+    for title, stage in grouped(stages) if not names else [(stage.title, stage) for stage in stages]:
+        click.secho(f"=== {title}", bold=True)
         for line in shown_text(stage, whole=bool(names)).splitlines():
             is_changed = bool(stage.difference) and not names
             click.secho(line, fg={"-": "red", "+": "green"}.get(line[:1]) if is_changed else None)

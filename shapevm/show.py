@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .jit.store import KernelStore
 
 STAGES = ("import", *dict.fromkeys(step.__name__ for step, _ in PASSES), "lowered", "bytecode", "llvm", "asm")
+#: Those that are printed where none is asked for: LLVM text and assembly run to thousands of lines.
+PRINTED = STAGES[: STAGES.index("llvm")]
+UNCHANGED = "no change"
 _ENDINGS = {"bytecode": "dis", "llvm": "ll", "asm": "s"}
 _LONG_ARRAY = re.compile(r"([(\[])((?:[^()\[\],]+, ){4})(?:[^()\[\],]+, )*[^()\[\],]+([)\]])")
 _LONG_LINE = 400
@@ -80,11 +83,17 @@ def all_stages(
 
 
 def _difference(before: str, after: str) -> str:
-    """Return the changed lines of two graphs, marked - and +; their kernel specs, which follow, are left
-    out."""
+    """Return the changed lines of two graphs, marked - and +, without the kernel specs that follow them.
+
+    Nodes that are only removed, which is all that `dce` does, are named in one line.
+    """
     old, new = (text.partition("\n\nspec @")[0].splitlines() for text in (before, after))
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
-    return "\n".join("  ..." if line.startswith("@@") else line for line in lines) or "no change"
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
+    lines = [line for line in lines if not line.startswith("@@")]
+    if lines and all(line.startswith("-") for line in lines):
+        names = ", ".join(line[1:].strip().partition(":")[0] for line in lines)
+        return f"- {len(lines)} nodes without uses: {names}"
+    return "\n".join(lines) or UNCHANGED
 
 
 def _machine_stages(
@@ -140,6 +149,17 @@ def shown_text(stage: Stage, whole: bool) -> str:
         return text
     lines = (_LONG_ARRAY.sub(r"\1\2...\3", line) if "const" in line else line for line in text.splitlines())
     return "\n".join(line if len(line) <= _LONG_LINE else f"{line[:_LONG_LINE]} ..." for line in lines)
+
+
+def grouped(stages: Sequence[Stage]) -> list[tuple[str, Stage]]:
+    """Return stages with the titles to print: passes in a row that change nothing share one title."""
+    rows: list[tuple[str, Stage]] = []
+    for stage in stages:
+        if rows and stage.difference == rows[-1][1].difference == UNCHANGED:
+            rows[-1] = (f"{rows[-1][0]}, {stage.name}", stage)
+        else:
+            rows.append((stage.title, stage))
+    return rows
 
 
 def write_stages(stages: Sequence[Stage], folder: Path) -> list[Path]:
