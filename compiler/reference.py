@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from .dims import DimExpr, evaluate
+from .dims import evaluate
 from .errors import GuardError, ShapeError
 from .ir import Block, Graph, Node, Value
 from .ops import OPS
@@ -201,8 +201,3 @@ def decode(value: Any, type: Type) -> Any:
     if type.dtype == "bf16":
         return (np.asarray(value).astype(np.uint32) << 16).view(np.float32)
     return np.asarray(value).astype(COMPUTE[type.dtype], copy=False)
-
-
-def shape_at(shape: Sequence[DimExpr], symbols: Symbols) -> tuple[int, ...]:
-    """Return a symbolic shape with its symbols' values put in."""
-    return tuple(evaluate(dim, symbols) for dim in shape)

@@ -7,8 +7,6 @@ import pytest
 from shapevm.compiler.emit import emit
 from shapevm.compiler.ir import Builder, Graph
 from shapevm.compiler.passes import pipeline
-from shapevm.compiler.passes.cse import cse
-from shapevm.compiler.passes.merge_linears import merge_linears
 from shapevm.compiler.text import constants, format_graph, parse
 from shapevm.compiler.verify import STAGES, verify
 
@@ -69,28 +67,22 @@ def expected(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return y * 0.5 * (1 + np.vectorize(erf, otypes=["float64"])(y / np.sqrt(2)))
 
 
-def compiled(merge: bool) -> Graph:
+def compiled() -> Graph:
     graph = layer()
-    if merge:
-        pipeline.decompose(graph)
-        pipeline.fold_constants(graph)
-        cse(graph)
-        merge_linears(graph)
     pipeline.run(graph)
     return graph
 
 
-@pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 5), (3, 64), (0, 4)])
-def test_encoder_layer(execute, merge, batch, length):
+def test_encoder_layer(execute, batch, length):
     x = RNG.standard_normal((batch, length, WIDTH)).astype("float32")
     mask = np.arange(length) < np.arange(1, batch + 1)[:, None]
-    (y,) = execute(emit(compiled(merge)), [x, mask])
+    (y,) = execute(emit(compiled()), [x, mask])
     assert y.shape == x.shape and np.allclose(y, expected(x, mask), atol=1e-5)
 
 
 def test_lowered_text_round_trip():
-    graph = compiled(merge=False)
+    graph = compiled()
     text = format_graph(graph)
     again = parse(text, constants(graph))
     verify(again, "lowered")
@@ -98,7 +90,7 @@ def test_lowered_text_round_trip():
 
 
 def test_no_work_on_weights_is_left():
-    kernels = [node for node in compiled(merge=False).nodes() if node.op == "kernel"]
+    kernels = [node for node in compiled().nodes() if node.op == "kernel"]
     assert sum(node.attrs["spec"].family == "matmul" for node in kernels) == 4
     assert all(
         node.attrs["spec"].b_layout == "panels" for node in kernels if node.attrs["spec"].family == "matmul"
