@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import tempfile
 from array import array
@@ -24,6 +25,8 @@ from ..vm.program import KernelKey, format_key
 
 _DIGEST_BYTES = 32
 _FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
+_LOG = logging.getLogger("shapevm")
+_REPORTED: set[str] = set()  # caches of which the log has said that they cannot be used
 _LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
 
 
@@ -42,6 +45,13 @@ def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def report_unusable(cache: str, error: Exception) -> None:
+    """Log, once in a process, that a cache cannot be used: kernels are compiled that it may have."""
+    if cache not in _REPORTED:
+        _REPORTED.add(cache)
+        _LOG.warning("the kernel cache %s cannot be used (%s): kernels are compiled anew", cache, error)
+
+
 def sealed(payload: bytes) -> bytes:
     """Return the entry of a payload."""
     return hashlib.sha256(payload).digest() + payload
@@ -55,11 +65,12 @@ def unsealed(entry: bytes) -> bytes | None:
 
 class DiskCache:
     """Bytes by key under `directory` (made on first use), at most about `max_bytes` (None: any number), the
-    least recently used go first."""
+    least recently used go first. `n_failures`: reads and writes that the system refused."""
 
     def __init__(self, directory: Path, max_bytes: int | None) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
+        self.n_failures = 0
         self._put_bytes: int | None = None  # since the last look; None: there was none
 
     def _path(self, key: str) -> Path:
@@ -70,7 +81,10 @@ class DiskCache:
         path = self._path(key)
         try:
             entry = path.read_bytes()
-        except OSError:
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._fail(error)
             return None
         payload = unsealed(entry)
         if payload is None:
@@ -93,7 +107,9 @@ class DiskCache:
                 os.replace(temporary, path)
             except OSError:
                 os.unlink(temporary)
-        except OSError:
+                raise
+        except OSError as error:
+            self._fail(error)
             return
         if self.max_bytes is None:
             return
@@ -105,6 +121,10 @@ class DiskCache:
             is_full = self._put_bytes > self.max_bytes // _LOOKS
         if is_full:
             self.trim()
+
+    def _fail(self, error: OSError) -> None:
+        self.n_failures += 1
+        report_unusable(str(self.directory), error)
 
     def trim(self) -> None:
         """Delete the least recently used entries beyond `max_bytes`.

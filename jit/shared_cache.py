@@ -11,13 +11,17 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from .cache import DiskCache, sealed, unsealed
+from .cache import DiskCache, report_unusable, sealed, unsealed
 
 REST_SECONDS = 60.0  # after a failure
 
 
 class Cache(Protocol):
     """Bytes by key."""
+
+    @property
+    def n_failures(self) -> int:
+        """Reads and writes that failed."""
 
     def get(self, key: str) -> bytes | None:
         """Return the payload of `key`, None where there is no sound entry."""
@@ -34,7 +38,9 @@ class RemoteCache:
         import fsspec
 
         self._files, self._root = fsspec.core.url_to_fs(url)
+        self._url = url
         self._rests_until = 0.0
+        self.n_failures = 0
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key[:2]}/{key[2:]}"
@@ -45,8 +51,8 @@ class RemoteCache:
             return unsealed(self._files.cat_file(self._path(key))) if self._is_awake() else None
         except FileNotFoundError:
             return None
-        except Exception:
-            self._rest()
+        except Exception as error:
+            self._fail(error)
             return None
 
     def put(self, key: str, payload: bytes) -> None:
@@ -58,13 +64,15 @@ class RemoteCache:
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._files.pipe_file(beside, sealed(payload))
                 self._files.mv(beside, path)
-        except Exception:  # whatever a file system of a third party raises
-            self._rest()
+        except Exception as error:  # whatever a file system of a third party raises
+            self._fail(error)
 
     def _is_awake(self) -> bool:
         return time.monotonic() >= self._rests_until
 
-    def _rest(self) -> None:
+    def _fail(self, error: Exception) -> None:
+        self.n_failures += 1
+        report_unusable(self._url, error)
         self._rests_until = time.monotonic() + REST_SECONDS
 
 
@@ -73,6 +81,11 @@ class LayeredCache:
 
     def __init__(self, local: Cache, shared: Cache) -> None:
         self.local, self.shared = local, shared
+
+    @property
+    def n_failures(self) -> int:
+        """Reads and writes that failed, of both."""
+        return self.local.n_failures + self.shared.n_failures
 
     def get(self, key: str) -> bytes | None:
         """Return the payload of `key`, None where there is no sound entry."""

@@ -84,6 +84,11 @@ class KernelStore:
         key = cache_key(spec_hash(spec), dims, target, schedule)
         return self._cached(key, (spec_hash(spec), target, dims))
 
+    @property
+    def cache_failures(self) -> int:
+        """Reads and writes of the cache that failed."""
+        return self.cache.n_failures if self.cache is not None else 0
+
     def _tuned(self, spec: KernelSpec, dims: KernelKey, target: str) -> str | None:
         return self.tuning.get(spec, dims, target) if self.tuning is not None else None
 

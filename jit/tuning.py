@@ -5,7 +5,6 @@ Schedules change the order of nothing that is summed, so results keep their bits
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -16,6 +15,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, format_key
+from .cache import report_unusable
 from .depthwise import is_depthwise
 from .matmul import uses_tiles
 from .microkernel import LANES, PANEL, SCHEDULES
@@ -69,12 +69,14 @@ class TuningDatabase:
     def put(self, spec: KernelSpec, dims: KernelKey, target: str, schedule: str) -> None:
         """Keep what was measured fastest."""
         found = {**self._read(), self.key(spec, dims, target): schedule}
-        with contextlib.suppress(OSError):
+        try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=FILE)
             with os.fdopen(handle, "w") as file:
                 json.dump({"format": FORMAT, "schedules": found}, file, indent=0)
             os.replace(temporary, self.path)
+        except OSError as error:
+            report_unusable(str(self.path), error)
 
     def _read(self) -> dict[str, str]:
         """Return the file's entries; it is read again when it has changed."""

@@ -224,6 +224,7 @@ void svm_get_stats(svm_program *p, svm_stats *stats) {
   stats->replays = atomic_load(&p->n_replays);
   stats->traces = atomic_load(&p->n_traces);
   stats->interpreted = atomic_load(&p->n_interpreted);
+  stats->extern_calls = atomic_load(&p->n_extern_calls);
   for (context *c = atomic_load(&p->contexts); c; c = c->next) {
     stats->n_contexts++;
     stats->arena_bytes += atomic_load_explicit(&c->arena_bytes_seen, memory_order_relaxed);

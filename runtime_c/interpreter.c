@@ -160,6 +160,7 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
     return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of \"%.100s\"", slot->name);
   for (int32_t i = 0; i < n_args; i++) value_export(r[from[i]], 0, &values[i]);
   status_clear(c->error);
+  atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
   int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
   if (code && !c->error->code)
     status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",

@@ -20,6 +20,7 @@ static void add_program(svm_program *p, text_buffer *t) {
       {"replays", "counter", "Calls that replayed a plan.", s.replays},
       {"traces", "counter", "Calls that were traced to make a plan.", s.traces},
       {"interpreted", "counter", "Calls that were interpreted.", s.interpreted},
+      {"extern_calls", "counter", "Calls of host functions: of PyTorch's kernels.", s.extern_calls},
       {"plans", "gauge", "Plans kept, one per shape.", s.n_plans},
       {"plan_bytes", "gauge", "Bytes of plans.", s.plan_bytes},
       {"plans_evicted", "counter", "Plans that made room for others.", s.plans_evicted},

@@ -118,7 +118,7 @@ struct svm_program {
   _Atomic(struct plan *) plans[PLAN_BUCKETS];
   lru plans_used; /* all plans that can be found */
   lru exact_used; /* entries whose exact code can be evicted */
-  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles;
+  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles, n_extern_calls;
   pthread_mutex_t lock;
   pthread_cond_t changed; /* the queue, or an entry's state */
   struct entry *queue_head, *queue_tail;

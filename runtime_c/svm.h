@@ -326,6 +326,7 @@ typedef struct svm_entry_stats {
 
 typedef struct svm_stats {
   int64_t calls, replays, traces, interpreted;
+  int64_t extern_calls; /* calls of host functions */
   int64_t n_plans, plan_bytes, plans_evicted;
   int64_t n_contexts, arena_bytes;
   int64_t code_bytes, code_installed, code_evicted;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import secrets
 import tempfile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .specialise import Specialiser
     from .vm.program import Program, Symbol
 
+_LOG = logging.getLogger("shapevm")
 COMPILING = ("auto", "jit")  # strategies under which missing exact code is compiled
 COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
@@ -37,17 +39,22 @@ class Stats:
     """What an Executable has done so far. `entries`: (kernel index, entry) of every kernel at every shape it
     met.
 
-    `calls`: all calls; `replays`: those that replayed a plan; `plans`: shapes with a plan now. `compiled`,
-    `from_cache`: kernels compiled, and found in the disk cache: the exact ones since loading, and those of
-    `shapevm.compile`. `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels
-    that is kept for the next call.
+    `calls`: all calls; `replays`: those that replayed a plan; `torch_calls`: calls of PyTorch's kernels and
+    other host functions; `plans`: shapes with a plan now. `compiled`, `from_cache`: kernels compiled, and
+    found in the disk cache: the exact ones since loading, and those of `shapevm.compile`. `compile_failures`:
+    kernels that could not be compiled; `cache_failures`: reads and writes of the kernel cache that failed.
+    `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels that is kept for the
+    next call.
     """
 
     calls: int
     replays: int
+    torch_calls: int
     plans: int
     compiled: int
     from_cache: int
+    compile_failures: int
+    cache_failures: int
     code_bytes: int
     arena_bytes: int
     entries: tuple[tuple[int, EntryStats], ...]
@@ -58,16 +65,15 @@ class Stats:
             (kernel, entry.dims): entry.hits for kernel, entry in before.entries
         }  # an entry's first run is no hit
         ran = tuple((k, entry) for k, entry in self.entries if entry.hits > hits.get((k, entry.dims), -1))
-        counters = {
-            name: getattr(self, name) - getattr(before, name)
-            for name in ("calls", "replays", "compiled", "from_cache")
-        }
+        counters = {name: getattr(self, name) - getattr(before, name) for name in _COUNTERS}
         return replace(self, entries=ran, **counters)
 
     def tier(self) -> str:
         """Return which code the entries run: "exact", "bucket", "generic", or how many of each ("exact 3,
-        generic 2").
+        generic 2"), or "none" where no kernel has run.
         Kernels whose sizes are all fixed do not count: their only code is exact."""
+        if not self.entries:
+            return "none"
         tiers = [entry.tier for _, entry in self.entries if entry.dims]
         counts = {tier: tiers.count(tier) for tier in ("exact", "bucket", "generic")}
         found = [tier for tier, n in counts.items() if n]
@@ -75,6 +81,10 @@ class Stats:
             return found[0] if found else "exact"
         return ", ".join(f"{tier} {counts[tier]}" for tier in found)
 
+
+_COUNTERS = (
+    "calls", "replays", "torch_calls", "compiled", "from_cache", "compile_failures", "cache_failures",
+)  # fmt: skip
 
 #: All executables that exist.
 OPEN: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -376,12 +386,12 @@ class Executable:
         self._machine.check_open()
         counters, n_kernels = self._machine.stats(), len(self._machine.kernels)
         entries = [(k, entry) for k in range(n_kernels) for entry in self._machine.site(k).entries]
-        compiled, from_cache = (
-            (self._store.stats.compiled, self._store.stats.from_cache) if self._store else (0, 0)
-        )
+        store = self._store
+        compiled, from_cache = (store.stats.compiled, store.stats.from_cache) if store else (0, 0)
         return Stats(
-            counters["calls"], counters["replays"], counters["n_plans"], compiled, from_cache,
-            counters["code_bytes"], counters["arena_bytes"], tuple(entries),
+            counters["calls"], counters["replays"], counters["extern_calls"], counters["n_plans"], compiled,
+            from_cache, counters["n_failed"], store.cache_failures if store else 0, counters["code_bytes"],
+            counters["arena_bytes"], tuple(entries),
         )  # fmt: skip
 
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
@@ -410,11 +420,10 @@ class Executable:
         return summary_of(len(self._machine.kernels), self._machine.symbols)
 
     def __repr__(self) -> str:
-        return (
-            f"<shapevm.Executable: {self.summary()}>"
-            if self._machine.is_open
-            else "<shapevm.Executable, closed>"
-        )
+        if not self._machine.is_open:
+            return "<shapevm.Executable, closed>"
+        called = ", ".join(torch_operators(self._machine))
+        return f"<shapevm.Executable: {self.summary()}{'; calls PyTorch for ' if called else ''}{called}>"
 
     def close(self) -> None:
         """Free the program; no call may be running. It can still be saved. Closing twice is fine."""
@@ -502,11 +511,14 @@ def _set_threads() -> None:
 _threads = 0  # what the settings wanted last; the runtime starts with one per CPU
 
 
-def open_executable(path: Path, strategy: str | None, store: KernelStore | None = None) -> Executable:
+def open_executable(
+    path: Path, strategy: str | None, store: KernelStore | None = None, is_trial: bool = False
+) -> Executable:
     """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
     specialising.
 
-    `store`: what compiled the artifact just now, if anything did.
+    `store`: what compiled the artifact just now, if anything did. `is_trial`: the program is opened again
+    for its user, so nothing is logged of it.
     """
     from .specialise import add_generic, has_compiler, open_store
 
@@ -520,6 +532,8 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
     try:
         machine = Machine.open(path, options)
         attach_torch(machine)
+        if not is_trial:
+            _log_torch(machine)
         foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
         wanted = compiler and options.strategy in COMPILING
         if foreign or (wanted and store is None):
@@ -535,12 +549,25 @@ def open_executable(path: Path, strategy: str | None, store: KernelStore | None 
     return made
 
 
+def torch_operators(machine: Machine) -> dict[str, str]:
+    """Return the operators that a program calls in PyTorch, with the model's line that first calls each."""
+    return {name: source for name, source in machine.extern_sources.items() if "::" in name}
+
+
+def _log_torch(machine: Machine) -> None:
+    """Log which of PyTorch's kernels a program calls, if any."""
+    called = torch_operators(machine)
+    if called:
+        named = ", ".join(f"{name} ({source})" if source else name for name, source in called.items())
+        _LOG.warning("a program calls PyTorch's kernels for %d of its operators: %s", len(called), named)
+
+
 def attach_torch(machine: Machine) -> None:
     """Offer PyTorch's operators to a program that calls some.
 
     Raises ExternError naming an operator and the model's line where torch is not installed or lacks it.
     """
-    called = {name: source for name, source in machine.extern_sources.items() if "::" in name}
+    called = torch_operators(machine)
     if not called:
         return
     if importlib.util.find_spec("torch") is None:
@@ -574,7 +601,7 @@ def executable_of(
         path = Path(folder, "program.svm")
         write(program, path)
         if check is not None:
-            with open_executable(path, "generic", store) as tried:
+            with open_executable(path, "generic", store, is_trial=True) as tried:
                 check(tried)
         return open_executable(path, strategy, store)
 

@@ -17,6 +17,11 @@ def metrics_text(exe: Executable) -> str:
     rows: tuple[tuple[str, str, float], ...] = (
         ("kernels_compiled", "Kernels compiled in this process.", stats.compiled if stats else 0),
         ("kernels_from_cache", "Kernels found in the disk cache.", stats.from_cache if stats else 0),
+        (
+            "cache_failures",
+            "Reads and writes of the kernel cache that failed.",
+            exe.store.cache_failures if exe.store is not None else 0,
+        ),
         ("compile_seconds", "Seconds spent compiling.", stats.total_seconds if stats else 0.0),
     )
     text = exe.machine.metrics().removesuffix(_END)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ MAX_WAITING = 256  # requests that do not pay yet
 LOOK_SECONDS = 0.1  # between two looks at how often they have run
 WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
 
+_LOG = logging.getLogger("shapevm")
 _FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
 _FOR_MODELS = {**_FOR_KERNELS, "torch": "torch", "sympy": "sympy"}
 
@@ -150,6 +152,7 @@ class Specialiser:
         self._budget = Budget(per_second)
         #: Seconds that the answers to the latest requests took, by (kernel, dims).
         self.seconds: dict[tuple[int, tuple[int, ...]], float] = {}
+        self._failed: set[int] = set()  # kernels of which the log has said so
         self._looked = 0.0  # when, at how often what waits has run
         self._is_stopped = False
         machine.attach_compiler(True)
@@ -188,6 +191,15 @@ class Specialiser:
         except Exception as error:  # whatever it is, waiting callers must hear of it
             self.waiting.runs.pop((kernel, dims), None)
             self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
+            self._log_failure(kernel, dims, error)
+
+    def _log_failure(self, kernel: int, dims: tuple[int, ...], error: Exception) -> None:
+        """Log the first failure of each kernel."""
+        if kernel not in self._failed:
+            self._failed.add(kernel)
+            label = self.machine.kernels[kernel].label
+            text = "kernel %d (%s) could not be compiled for sizes %s, its generic code goes on: %s: %s"
+            _LOG.warning(text, kernel, label, list(dims), type(error).__name__, error)
 
     def _consider(self, kernel: int, dims: tuple[int, ...], request: Request) -> None:
         """Answer a request, or let it wait until it pays."""

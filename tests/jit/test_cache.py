@@ -87,12 +87,23 @@ def test_a_new_cache_looks_at_all_folders_only_where_one_of_them_is_full(
     assert len(seen) == looks and cache.get(cache_key("new", None, "t")) == bytes(1000)
 
 
-def test_unwritable_directory_is_no_error(tmp_path):
+def test_unwritable_directory_is_no_error(tmp_path, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("")
     cache = DiskCache(blocked / "kernels", 1 << 20)
-    cache.put("k" * 64, b"code")
+    with caplog.at_level("WARNING", "shapevm"):
+        cache.put("k" * 64, b"code")
+        assert cache.get("k" * 64) is None
+    assert cache.n_failures == 2
+    (record,) = caplog.records  # one in a process
+    assert str(blocked / "kernels") in record.getMessage() and "cannot be used" in record.getMessage()
+
+
+def test_a_missing_entry_is_no_failure(tmp_path, caplog):
+    cache = DiskCache(tmp_path / "kernels", 1 << 20)
     assert cache.get("k" * 64) is None
+    cache.put("k" * 64, b"code")
+    assert cache.n_failures == 0 and not caplog.records
 
 
 def test_many_writers_of_one_key(tmp_path):

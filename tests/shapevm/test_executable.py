@@ -153,6 +153,24 @@ def test_exact_kernels_asked_for_are_in_the_artifact(module, tmp_path):
         assert exe.stats().tier() != "exact"
 
 
+def test_a_program_that_never_ran_has_no_tier(saved):
+    with shapevm.load(saved, strategy="generic") as exe:
+        assert exe.stats().tier() == "none"
+        exe(X(3))
+        assert exe.stats().tier() == "generic"
+
+
+def test_a_cache_that_cannot_be_used_is_counted(saved, tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        shapevm.settings.scope(cache_dir=str(tmp_path / "file" / "kernels")),
+        shapevm.load(saved, strategy="jit") as exe,
+    ):
+        exe(X(3))
+        failures = exe.stats().cache_failures
+        assert failures > 0 and f"shapevm_cache_failures_total {failures}\n" in exe.metrics()
+
+
 def test_summary_and_repr(saved):
     exe = shapevm.load(saved)
     kernels = len(exe.machine.kernels)

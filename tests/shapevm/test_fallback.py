@@ -98,6 +98,32 @@ def test_operators_of_torch(build):
     np.testing.assert_allclose(exe(X.numpy())[2], X.numpy() * 2, atol=1e-5)
 
 
+def test_calls_of_pytorch_are_told_and_counted(tmp_path, build, caplog):
+    def told():
+        found = [record.getMessage() for record in caplog.records if record.name == "shapevm"]
+        caplog.clear()
+        return found
+
+    def forward(self, x):
+        return itself(x) + 1
+
+    exe = build(forward, X)
+    (text,) = told()  # though compiling opens the program twice
+    assert "calls PyTorch's kernels for 1 of its operators: shapevm_fallback::itself.default" in text
+    assert repr(exe).endswith("; calls PyTorch for shapevm_fallback::itself.default>")
+    before = exe.stats()
+    for _ in range(3):
+        exe(X)
+    assert exe.stats().since(before).torch_calls == 3
+    assert f"shapevm_extern_calls_total {exe.stats().torch_calls}\n" in exe.metrics()
+    exe.save(tmp_path / "calls.svm")
+    with shapevm.load(tmp_path / "calls.svm"):
+        assert len(told()) == 1
+    native = build(lambda self, x: x + 1, X)
+    native(X)
+    assert not told() and "PyTorch" not in repr(native) and native.stats().torch_calls == 0
+
+
 def test_arguments_are_only_lent(build):
     exe = build(lambda self, x: (itself(x), itself(itself(x) + 1)), X)
     x = X.clone()

@@ -38,7 +38,7 @@ def cached_at_7(artifact):
 
 
 @pytest.mark.parametrize("wait_seconds", [0, 0.5])  # 0: the budget is lifted before requests are looked at
-def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_seconds):
+def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_seconds, caplog):
     with shapevm.load(artifact, strategy="auto") as exe:
         first = exe(rows(7))
         for _ in range(6):
@@ -49,6 +49,11 @@ def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_secon
         assert {(entry.state, entry.tier, entry.failure) for _, entry in entries} == {
             ("failed", "generic", "ValueError: no luck")
         }
+        assert exe.stats().compile_failures == len(entries)
+        assert f"shapevm_compile_failures_total {len(entries)}\n" in exe.metrics()
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == len({kernel for kernel, _ in entries})  # once for each kernel
+        assert all("could not be compiled for sizes [7]" in text and "no luck" in text for text in told)
         np.testing.assert_array_equal(exe(rows(7))["sum"], first["sum"])
 
 
