@@ -21,7 +21,7 @@ from .constants import LANES, splat, splat_int, tail_mask
 from .conversion import cast
 from .llvm import Function, Int, Value
 from .math import OPS, apply, find
-from .spec import Body, Buffer, Instr
+from .spec import Body, Buffer, Index, Instr
 from .vector import Vec, select
 
 __all__ = ["LANES", "BodyEmitter", "Position", "splat", "tail_mask"]
@@ -53,6 +53,12 @@ def load_addresses(f: Function, n_buffers: int) -> list[Value]:
 def sources_of(instr: Instr) -> tuple[int, ...]:
     """Return the ids that `instr` reads: its arguments and its gather indices."""
     return (*instr.args, *(place.value for place in instr.index if place.value is not None))
+
+
+def is_along(instr: Instr, loop: int) -> bool:
+    """Return whether a load or store takes the elements of its last axis one by one along `loop`, at an
+    address that the loops alone give: no index of it is gathered."""
+    return instr.index[-1:] == (Index(loop=loop),) and all(place.value is None for place in instr.index)
 
 
 def find_depends(
@@ -245,7 +251,7 @@ class BodyEmitter:
         return accessor.load(access).value
 
     def offset(self, i: int, at: Position) -> Int:
-        """Return which element load or store i, which has no gather index, has in lane 0."""
+        """Return which element load or store i, none of whose indices is gathered, has in lane 0."""
         return self._access(self.body[i], at, {})[1].offset
 
     def registers(self, i: int, raw: Value) -> Value:

@@ -347,14 +347,14 @@ class Rows(Passes):
         return given[0]
 
     def _read_ahead(self, p: Pass, at: Position) -> None:
-        """Prefetch in the second pass what the first reads later; in the first if rows are very long or all
-        passes run side by side.
+        """Prefetch in the second pass what the first reads later; in the first if there is no other, rows are
+        very long, or all passes run side by side.
 
         Memory then brings rows while others are computed, not in a pass of its own. Short rows come two rows
         later, and into the first-level cache where it holds all rows in use.
         """
         first, row_bytes = self.passes[0].ids, self._row_bytes()
-        in_first = row_bytes > LONG_ROW or self.is_deep
+        in_first = len(self.passes) == 1 or row_bytes > LONG_ROW or self.is_deep
         if in_first and p is self.passes[0]:
             read_ahead(self.f, self.bodies, first, at)
         if not in_first and p is self.passes[1]:

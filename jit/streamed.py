@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 from .abi import resolve
 from .access import memory_element
-from .bodies import LANES, BodyEmitter, Position
+from .bodies import LANES, BodyEmitter, Position, is_along
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value, least, most
 from .loops import Loops
 from .microkernel import LINE_BYTES, prefetch, unread
-from .spec import Index, Instr
+from .spec import Instr
 
 AHEAD = 4096  # bytes: where a pass over memory reads next
 LEAST_BYTES = 16 << 20  # of an output; less may still be in the last cache when it is read
@@ -40,11 +40,11 @@ def read_ahead(
     level: int = 3,
 ) -> None:
     """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later, as
-    `microkernel.prefetch` does."""
+    `microkernel.prefetch` does. A gathered row ends before that, and the next one may lie anywhere."""
     last = len(at.loops) - 1
     for i in ids:
         instr = bodies.body[i]
-        if instr.op == "load" and instr.index[-1:] == (Index(loop=last),):
+        if instr.op == "load" and is_along(instr, last):
             assert instr.buffer is not None
             element = memory_element(instr.dtype)
             place = f.add(bodies.offset(i, at), n_bytes // DTYPES[instr.dtype].bytes)
@@ -70,14 +70,13 @@ def can_stream(
         assert store.buffer is not None
         buffer = bodies.buffers[store.buffer]
         n_bytes = DTYPES[buffer.dtype].bytes
-        is_along = store.index[-1:] == (Index(loop=last),) and all(x.value is None for x in store.index)
         sizes = [resolve(size, bodies.sizes) for size in buffer.shape]
         total: Int = n_bytes
         for size in sizes:
             total = f.mul(total, size)
         top = most(total)
         is_small = top is not None and top < n_least
-        if not is_along or is_small or n_bytes * LANES % LINE_BYTES:
+        if not is_along(store, last) or is_small or n_bytes * LANES % LINE_BYTES:
             return False
         pitch = f.mul(sizes[-1], n_bytes) if len(sizes) > 1 else 0
         answer = _and(f, answer, _is_aligned(f, bodies.addresses[store.buffer], pitch))

@@ -1,9 +1,11 @@
-"""Tests keep compiled kernels in a folder of their own, never in the user's cache."""
+"""Tests keep compiled kernels in a folder of their own, never in the user's cache; a kernel that cannot be
+compiled fails the test that asked for it, also where generic code answers in its place."""
 
 import os
 import sys
 
 import pytest
+from shapevm.vm.machine import Machine
 
 from .quick_export import keep_what_torch_recomputes
 
@@ -26,3 +28,19 @@ def quick_export():
     """Make exporting quick where tests have imported torch."""
     if "torch" in sys.modules:
         keep_what_torch_recomputes()
+
+
+@pytest.fixture(autouse=True)
+def no_failed_kernels(request, monkeypatch):
+    """Fail a test during which a call site went to state `failed`, unless it is marked `failing_kernels`."""
+    failures = []
+    compile_failed = Machine.compile_failed
+
+    def noted(machine, kernel, dims, message):
+        failures.append(f"kernel {machine.kernels[kernel].label!r} at {tuple(dims)}: {message}")
+        compile_failed(machine, kernel, dims, message)
+
+    monkeypatch.setattr(Machine, "compile_failed", noted)
+    yield
+    if failures and request.node.get_closest_marker("failing_kernels") is None:
+        pytest.fail("kernels could not be compiled:\n" + "\n".join(failures))

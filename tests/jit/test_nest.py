@@ -1,9 +1,11 @@
 """Nests: right against numpy; exact, generic and any sharing of the tiles give the same bits."""
 
 import zlib
+from unittest import mock
 
 import numpy as np
 import pytest
+from shapevm.jit import streamed
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.execute import Kernel
@@ -56,7 +58,8 @@ def partitions(n_tiles: int, seed: int):
 
 
 def run(spec: Nest, dims: tuple[int, ...], inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """Run on every target the host has, exact and generic, tiles whole and shared out; return the outputs.
+    """Run on every target the host has, exact and generic, tiles whole and shared out, and exact as outputs
+    larger than the caches are written; return the outputs.
 
     All runs on one target must give the same bits, those on others too but for operations `BY_TARGET`, and
     nothing outside the outputs may be written.
@@ -64,8 +67,10 @@ def run(spec: Nest, dims: tuple[int, ...], inputs: list[np.ndarray]) -> list[np.
     results = []
     for target in HOST_TARGETS:
         bits = set()
-        for exact in (dims, None):
-            kernel = Kernel(compile_kernel(spec, exact, target))
+        variants = [(dims, streamed.LEAST_BYTES), (None, streamed.LEAST_BYTES)]
+        for exact, n_least in [*variants, (dims, 0)] if target == HOST_TARGETS[-1] else variants:
+            with mock.patch.object(streamed, "LEAST_BYTES", n_least):
+                kernel = Kernel(compile_kernel(spec, exact, target))
             for parts in partitions(kernel.n_tiles(dims), len(bits)):
                 arrays, outputs, guards = [], [], []
                 given = iter(inputs)

@@ -55,3 +55,16 @@ def test_only_large_outputs_of_known_size_along_the_last_loop():
     b.store(x, (N, M), at(0, 1))
     pieces.append(Piece((N, M), tuple(b.instrs)))
     assert is_streamed(Concat(2, tuple(b.buffers), tuple(pieces)), large)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_gathered_rows(monkeypatch, shift):
+    """What a row index chooses is not read ahead: where the next row lies is not known yet."""
+    monkeypatch.setattr(streamed, "LEAST_BYTES", 0)
+    ids, table = np.array([3, 99, 0, 3, 50]), random((100, 384), "f32", "table")
+    for rows in (nests.embedding(), nests.embedding(m=M)):
+        dims = (5, 384)
+        exact, generic = (computed(rows, key, dims, [ids, table], shift) for key in (dims, None))
+        np.testing.assert_array_equal(exact, table[ids])
+        np.testing.assert_array_equal(generic, table[ids])
+    assert STREAMED in assembly(nests.embedding(), (5, 0), HOST_TARGETS[-1])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import shapevm
 from shapevm import executable
@@ -37,6 +38,7 @@ def cached_at_7(artifact):
         exe(rows(7))
 
 
+@pytest.mark.failing_kernels
 @pytest.mark.parametrize("wait_seconds", [0, 0.5])  # 0: the budget is lifted before requests are looked at
 def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_seconds, caplog):
     with shapevm.load(artifact, strategy="auto") as exe:
@@ -57,12 +59,25 @@ def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_secon
         np.testing.assert_array_equal(exe(rows(7))["sum"], first["sum"])
 
 
+@pytest.mark.failing_kernels
 def test_a_failure_is_told_under_jit(artifact, failing):
     with shapevm.load(artifact, strategy="jit") as exe:
         exe(rows(3))  # in the artifact
         for _ in range(2):
             with pytest.raises(shapevm.Error, match="could not be compiled: ValueError: no luck"):
                 exe(rows(7))
+
+
+def test_gathers_into_outputs_larger_than_the_caches(build):
+    n = torch.export.Dim("n", max=100_000)
+    exe = build(torch.nn.Embedding(1000, 96), torch.arange(9), dynamic_shapes=({0: n},), strategy="jit")
+    ids = torch.arange(50_000) % 1000
+    assert torch.equal(exe(ids), exe.using("generic")(ids)) and torch.equal(exe(ids)[:7], exe(ids[:7]))
+    pool = torch.nn.MaxPool3d(3, 2, padding=1)
+    sizes = {axis: torch.export.Dim(f"size{axis}", min=3, max=200) for axis in (2, 3, 4)}
+    exe = build(pool, torch.randn(1, 6, 8, 9, 10), dynamic_shapes=(sizes,), strategy="jit")
+    x = torch.randn(1, 6, 128, 128, 128)
+    assert torch.equal(exe(x), pool(x))
 
 
 def test_strategies_of_programs_functions_and_calls(artifact):
