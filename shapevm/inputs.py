@@ -138,6 +138,9 @@ def apply_inputs(graph: Graph, specs: Sequence[InputSpec]) -> None:
             f"inputs gives {len(specs)} names; the program has {len(own)} inputs: {', '.join(own) or 'none'}"
         )
     names = dict(zip(own, (spec.name for spec in specs), strict=True))
+    for name in graph.inputs[len(own) :]:
+        if name in names.values():
+            raise ArgumentError(f"input name {name!r} is the program's own state; give another name")
     for spec, value in zip(specs, graph.body.params, strict=False):
         _check(spec, value.type)
     graph.inputs[: len(own)] = names.values()
@@ -147,8 +150,9 @@ def apply_inputs(graph: Graph, specs: Sequence[InputSpec]) -> None:
         graph.outputs = [n_changed.get(name, name) for name in graph.outputs]
     signature = from_json(graph.structure["inputs"])
     if all(structure == LEAF for structure in signature["parameters"].values()):
-        parameters = {names[name]: LEAF for name in signature["parameters"]}
-        positional = [names[name] for name in signature["positional"]]
+        of_parameters = dict(zip(signature["parameters"], names.values(), strict=True))
+        parameters = dict.fromkeys(of_parameters.values(), LEAF)
+        positional = [of_parameters[name] for name in signature["positional"]]
         graph.structure["inputs"] = to_json({"positional": positional, "parameters": parameters})
 
 

@@ -15,6 +15,7 @@ its module is loaded, else as a dict. A *signature* says how a call's arguments 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,6 +100,17 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
         if name in given
         for leaf in flatten(given[name], structure, name)
     ]
+
+
+def distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return `names`, those that occurred before or are `taken` with a number behind: "x", "x_2", "x_3"."""
+    found: list[str] = []
+    used = set(taken)
+    for name in names:
+        numbered = (f"{name}_{n}" for n in itertools.count(2))
+        found.append(next(each for each in itertools.chain([name], numbered) if each not in used))
+        used.add(found[-1])
+    return found
 
 
 def call_paths(signature: Mapping[str, Any]) -> list[str]:

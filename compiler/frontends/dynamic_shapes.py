@@ -12,12 +12,13 @@ from torch.export.graph_signature import InputKind
 
 def named_sizes(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[torch.SymInt, Any]]:
     """Return (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = [s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
-    given = list(_specs(program, dynamic_shapes, len(inputs)))
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = program.graph_signature.input_specs  # in the order of the nodes, whose names may differ
+    pairs = zip(placeholders, specs, strict=True)
+    inputs = [node for node, spec in pairs if spec.kind == InputKind.USER_INPUT]
     found = []
-    for spec, dims in zip(inputs, given, strict=True):
-        value = nodes[spec.arg.name].meta.get("val")
+    for node, dims in zip(inputs, _specs(program, dynamic_shapes, len(inputs)), strict=True):
+        value = node.meta.get("val")
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
         for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):

@@ -22,7 +22,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
-from ...pytree import call_paths, paths, to_json
+from ...pytree import call_paths, distinct, paths, to_json
 from ..dims import simplify
 from ..errors import UnsupportedOp
 from ..ir import Graph, Value
@@ -38,7 +38,7 @@ from .layout import example
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
-from .tree import signature_of, structure_of
+from .tree import guarded_paths, signature_of, structure_of
 
 
 def export_model(
@@ -201,9 +201,9 @@ class ProgramImporter(FxImporter):
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
         specs = self.program.graph_signature.input_specs
         signature = signature_of(self.program)
-        names = iter(call_paths(signature))
-        self.graph.structure["inputs"] = to_json(signature)
         changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
+        names = iter(distinct(call_paths(signature), [f"state.{name}" for name in (*changed, RANDOM)]))
+        self.graph.structure["inputs"] = to_json(signature)
         kept = []
         for node, spec in zip(placeholders, specs, strict=True):
             if spec.target is not None and spec.target in changed:
@@ -282,13 +282,9 @@ class ProgramImporter(FxImporter):
 
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""
-        found: dict[tuple[str | int, ...], tuple[Any, ...]] = {}
-        for name, value in zip(self.graph.inputs, self.graph.body.params, strict=True):
-            if isinstance(value.type, TensorType):
-                first, *rest = name.split(".")
-                path = [int(part) if part.isdigit() else part for part in rest]
-                found[(first, *path)] = value.type.shape
-        return found
+        params = self.graph.body.params  # behind them comes the state
+        pairs = zip(guarded_paths(self.program), params, strict=False)
+        return {path: value.type.shape for path, value in pairs if isinstance(value.type, TensorType)}
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
         every = self.program.graph_signature.output_specs
@@ -316,18 +312,23 @@ class ProgramImporter(FxImporter):
 
     def _add_changes(self, new: dict[str, Any]) -> None:
         """Outputs behind those of the user: new values of inputs that the model changes, and of its state."""
-        nodes = {node.name: value for node, value in self.values.items() if node.op == "placeholder"}
+        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs  # in the order of the nodes, whose names may differ
+        inputs = {spec.arg.name: node for spec, node in zip(specs, placeholders, strict=True)}
         params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
         if self._generator is not None and self.builder.generator is self._generator:
             self._drop_generator()
         state = self.graph.structure.get("state", [])
         new = {**new, RANDOM: self.builder.generator} if RANDOM in state else new
-        changed = {params[nodes[target]]: value for target, value in new.items() if target not in state}
+        changed = {
+            params[self.values[inputs[target]]]: value for target, value in new.items() if target not in state
+        }
         if changed:
             self.graph.structure["changed"] = list(changed)
         pairs = [(f"changed.{name}", value) for name, value in changed.items()]
         pairs += [(f"state.{target}", new[target]) for target in state]
-        self.graph.outputs += [name for name, _ in pairs]
+        behind = [name for name, _ in pairs]
+        self.graph.outputs = [*distinct(self.graph.outputs, behind), *behind]
         self.graph.body.results += [self.output_value(value) for _, value in pairs]
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ...pytree import LEAF, Structure, n_leaves, paths, to_json
+from ...pytree import LEAF, Structure, distinct, n_leaves, paths, to_json
 from ..errors import UnsupportedOp
 from ..ir import Graph, Value
 from ..ops import build as B
@@ -188,7 +188,8 @@ class GraphModuleImporter(FxImporter):
         changed = {params[old]: self.values[node] for node, old in self._changed.items()}
         if changed:
             self.graph.structure["changed"] = list(changed)
-        self.graph.outputs += [f"changed.{name}" for name in changed]
+        behind = [f"changed.{name}" for name in changed]
+        self.graph.outputs = [*distinct(self.graph.outputs, behind), *behind]
         self.graph.body.results += [self.output_value(value) for value in changed.values()]
 
     def _assumed(self) -> Iterator[Any]:

@@ -21,8 +21,8 @@ from ..errors import UnsupportedOp
 from ..ir import SymbolInfo
 from ..ranges import scaled
 
-#: ("x", "b", 0): the leaf x["b"][0] -> its sizes.
-Shapes = Mapping[tuple[str | int, ...], tuple[DimExpr, ...]]
+#: ("x", "b", "0"): the leaf x["b"][0] -> its sizes.
+Shapes = Mapping[tuple[str, ...], tuple[DimExpr, ...]]
 
 _BINARY: dict[type, Any] = {
     ast.Add: lambda a, b: a + b,
@@ -58,7 +58,7 @@ def parse_guard(text: str, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> An
 
 def shown_guard(text: str) -> str:
     """Return a guard for people: "(x.shape[0] % 4) == 0" for "(L['x'].size()[0] % 4) == 0"."""
-    return re.sub(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)", r"\1\2.shape", text)
+    return re.sub(r"L\['([^']+)'\]((?:\[[^\]]+\]|\.(?!size\b)\w+)*)\.size\(\)", r"\1\2.shape", text)
 
 
 class _Parser:
@@ -117,13 +117,14 @@ def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
     call = node.value
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "size":
         raise ValueError(ast.dump(node))
-    path: list[str | int] = []
+    path: list[str] = []
     place = call.func.value
-    while isinstance(place, ast.Subscript):
-        path.insert(0, ast.literal_eval(place.slice))
+    while isinstance(place, ast.Subscript | ast.Attribute):
+        key = place.attr if isinstance(place, ast.Attribute) else ast.literal_eval(place.slice)
+        path.insert(0, str(key))
         place = place.value
-    named = (f"{path[0]}_{path[1]}", *path[2:]) if len(path) > 1 else ()  # an element of *args
-    for key in (tuple(path), named, tuple(path[1:])):  # the last: an element of **kwargs
+    named = (f"{path[0]}_{path[1]}", *path[2:]) if len(path) > 1 else ("",)  # an element of *args
+    for key in (tuple(path), (f"*{named[0]}", *named[1:]), named, tuple(path[1:])):  # the last: of **kwargs
         if key in shapes:
             return shapes[key][ast.literal_eval(node.slice)]
     raise KeyError(tuple(path))

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.utils._pytree import TreeSpec
+from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
-from ...pytree import LEAF, Structure, class_name
+from ...pytree import LEAF, Structure, class_name, distinct
 from ..errors import UnsupportedOp
 
 Leaves = Iterator[tuple[bool, Any]]  # (it is a constant, its value) of every leaf
@@ -69,17 +69,53 @@ def signature_of(program: ExportedProgram) -> dict[str, Any]:
 
     What was exported by name is given by name: the program does not know the order of the model's parameters.
     """
-    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    leaves = iter([(isinstance(s.arg, ConstantArgument), getattr(s.arg, "value", None)) for s in specs])
+    by_position, by_name = _arguments(program)
+    positional = distinct((name for name, _ in by_position), (name for name, _ in by_name))
+    specs = [*zip(positional, (spec for _, spec in by_position), strict=True), *by_name]
+    leaves = iter(_leaves(program))
+    return {
+        "positional": positional,
+        "parameters": {name: structure_of(spec, leaves) for name, spec in specs},
+    }
+
+
+def guarded_paths(program: ExportedProgram) -> list[tuple[str, ...]]:
+    """Return, for every input that is no constant, the path by which guards name it: the argument's name and
+    its keys. An element of *args that is named as another argument gets a star before its name."""
+    by_position, by_name = _arguments(program)
+    found, used = [], {name for name, _ in by_name}
+    for name, spec in by_position:
+        found += [(f"*{name}" if name in used else name, *path) for path in _paths(spec)]
+        used.add(name)
+    found += [(name, *path) for name, spec in by_name for path in _paths(spec)]
+    is_constant = [constant for constant, _ in _leaves(program)]
+    return [path for path, constant in zip(found, is_constant, strict=True) if not constant]
+
+
+def _arguments(program: ExportedProgram) -> list[list[tuple[str, TreeSpec]]]:
+    """Return the names and structures of the arguments given by position, and of those given by name. An
+    element of *args may be named as another argument."""
     args, kwargs = program.call_spec.in_spec.children()
     signature = program.module_call_graph[0].signature
     names = list(getattr(signature, "forward_arg_names", None) or [])[: len(args.children())]
     names += [f"arg{i}" for i in range(len(names), len(args.children()))]
-    pairs = [
-        *zip(names, args.children(), strict=True),
-        *zip(kwargs.context or [], kwargs.children(), strict=True),
+    return [
+        list(zip(names, args.children(), strict=True)),
+        list(zip(kwargs.context or [], kwargs.children(), strict=True)),
     ]
-    return {
-        "positional": names,
-        "parameters": {name: structure_of(spec, leaves) for name, spec in pairs},
-    }
+
+
+def _leaves(program: ExportedProgram) -> list[tuple[bool, Any]]:
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    return [(isinstance(s.arg, ConstantArgument), getattr(s.arg, "value", None)) for s in specs]
+
+
+def _paths(spec: TreeSpec) -> list[tuple[str, ...]]:
+    """Return the keys that lead to every leaf."""
+    marked = tree_unflatten(range(spec.num_leaves), spec)
+    return [tuple(map(_key, path)) for path, _ in tree_flatten_with_path(marked)[0]]
+
+
+def _key(key: Any) -> str:
+    """Return one step of torch's path to a leaf: a key, a position or a field's name."""
+    return next(str(getattr(key, field)) for field in ("key", "idx", "name") if hasattr(key, field))

@@ -15,6 +15,7 @@ from shapevm.compiler.reference import run
 from shapevm.compiler.text import format_graph, parse
 from shapevm.compiler.verify import verify
 from torch.export import Dim
+from torch.utils._pytree import tree_map
 
 import shapevm
 from shapevm.pytree import flatten_call, from_json, unflatten
@@ -365,3 +366,100 @@ def test_as_strided_of_a_part_of_storage_starts_at_the_part() -> None:
     np.testing.assert_array_equal(call(graph, part), [[5, 7], [6, 8]])
     with pytest.raises(UnsupportedOp, match="from another place than the tensor's first element"):
         compiled(lambda self, x: x.as_strided((2, 2), (1, 2), 0), (part,))
+
+
+# Names ------------------------------------------------------------------------------------------
+
+NAMES = ("input", "type", "out", "lambda_", "print", "true", "state", "output", "L", "inf", "ключ")
+BODIES = (
+    "{}.clone().relu_() + 1",  # renamed
+    "torch.nn.functional.mse_loss({0}, {0} * 2)",  # taken apart
+    "{}.add_(1) * 2",  # an input that changes
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("body", BODIES)
+def test_inputs_have_any_name(name: str, body: str) -> None:
+    made: dict[str, Any] = {"torch": torch}
+    exec(f"def forward(self, {name}): return " + body.format(name), made)
+    model, shapes = module(made["forward"]), ({0: Dim.DYNAMIC, 1: Dim("side", min=0)},)
+    program = torch.export.export(model, (X.clone(),), dynamic_shapes=shapes)
+    exe = shapevm.compile(program, dynamic_shapes=shapes)
+    assert [row.name for row in exe.machine.inputs] == [name]
+    assert "side" in [symbol.name for symbol in exe.machine.symbols]
+    ours, theirs = X[1:].clone(), X[1:].clone()
+    torch.testing.assert_close(exe(ours), model(theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def keys(self: Any, input: dict[str, Any]) -> Any:
+    return input["a.b"] + input["a"]["b"].mul_(2)
+
+
+def shared(self: Any, args_1: torch.Tensor, *args: torch.Tensor) -> Any:
+    return args_1[0] + args[0] + args[1] * 3
+
+
+def by_name(self: Any, *args: torch.Tensor, args_1: torch.Tensor) -> Any:
+    return args_1[0] + args[0] + args[1] * 3
+
+
+def field(self: Any, input: Pair) -> Any:
+    return input.first + input.second.mul_(2)
+
+
+ROW = {1: Dim.DYNAMIC}
+ALIKE = (
+    (keys, ({"a.b": X, "a": {"b": X}},), {}, [{"a.b": ROW, "a": {"b": ROW}}], ["input.a.b", "input.a.b_2"]),
+    (shared, (X, X[0], X[0]), {}, [ROW, ({0: Dim.DYNAMIC},) * 2], ["args_1", "args_0", "args_1_2"]),
+    (
+        by_name,
+        (X[0], X[0]),
+        {"args_1": X},
+        {"args": ({0: Dim.DYNAMIC},) * 2, "args_1": ROW},
+        ["args_0", "args_1_2", "args_1"],
+    ),
+    (field, (Pair(X, X),), {}, [Pair(ROW, ROW)], ["input.first", "input.second"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("forward", "args", "kwargs", "shapes", "names"), ALIKE, ids=[row[0].__name__ for row in ALIKE]
+)
+def test_names_that_are_alike(forward: Any, args: Any, kwargs: Any, shapes: Any, names: list[str]) -> None:
+    """The sizes are equal by a guard, which names the inputs in torch's way."""
+    ours, theirs = (tree_map(torch.clone, (args, kwargs)) for _ in range(2))
+    shapes = tuple(shapes) if isinstance(shapes, list) else shapes
+    exe = shapevm.compile(module(forward), *tree_map(torch.clone, (args, kwargs)), dynamic_shapes=shapes)
+    assert [row.name for row in exe.machine.inputs] == names
+    for _ in range(2):
+        torch.testing.assert_close(exe(*ours[0], **ours[1]), module(forward)(*theirs[0], **theirs[1]))
+    torch.testing.assert_close(ours, theirs)
+
+
+class Counter(torch.nn.Module):
+    """Has state, inputs and results that are named alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, state: dict[str, torch.Tensor]) -> Any:
+        """Count, and change the input."""
+        self.count.add_(1)
+        state["count"].mul_(2)
+        return {"state": {"count": self.count + state["count"]}, "changed": {"state.count": self.count * 3}}
+
+
+def test_state_and_results_named_alike() -> None:
+    exe = shapevm.compile(Counter(), ({"count": X.clone()},))
+    model, ours, theirs = Counter(), X.clone(), X.clone()
+    for _ in range(2):
+        torch.testing.assert_close(exe({"count": ours}), model({"count": theirs}))
+    torch.testing.assert_close(ours, theirs)
+    inputs, outputs = ([row.name for row in rows] for rows in (exe.machine.inputs, exe.machine.outputs))
+    assert inputs == ["state.count_2", "state.count"] and len(set(outputs)) == len(outputs)
+    assert set(exe.run({"state.count_2": X.numpy().copy()})) == set(outputs[:2])
+    with pytest.raises(shapevm.ArgumentError, match="is the program's own state; give another name"):
+        shapevm.compile(Counter(), ({"count": X.clone()},), inputs=["state.count"])
