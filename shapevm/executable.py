@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import secrets
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from . import profiles, pytree
 from .settings import JIT, STRATEGIES, settings
 from .state import RANDOM, state_of
+from .vm.arrays import torch_library
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
@@ -120,6 +122,7 @@ class CallForm:
                 f"and {n_results}"
             )
         self.state = state_of(machine, structure)
+        machine.n_state = n_state
         self.names = names
         parameters = self._signature["parameters"]
         self._is_flat = list(parameters) == names and all(
@@ -150,7 +153,9 @@ class CallForm:
 
 class Executable:
     """A loaded program. Call it as the model: positional and keyword arguments, nested containers, torch
-    tensors or numpy arrays; results have the model's structure and the arrays of the caller's library.
+    tensors or numpy arrays; results have the model's structure and the arrays of the caller's library: that
+    of the arguments, or, without arrays among them, torch where it was imported before the program was
+    loaded.
     Threads may share it.
     Buffers that the model changes are kept here: each call sees what the one before left, so that calls of
     such a program wait for each other. `save` writes their first values.
@@ -531,6 +536,8 @@ def open_executable(
         raise FileError(f"{path} cannot be opened: {error.strerror}") from None
     try:
         machine = Machine.open(path, options)
+        if "torch" in sys.modules:
+            machine.default_library = torch_library()
         attach_torch(machine)
         if not is_trial:
             _log_torch(machine)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .vm.arrays import is_array, is_torch, library_of
+from .vm.arrays import is_array, is_torch, library_of, shares_memory
 from .vm.errors import ArgumentError, ArtifactError
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class State:
     def reset(self) -> None:
         """Go back to the artifact's state."""
         with self._lock:
-            self._values = self._machine.call_function(INITIAL, []) if self.names else []
+            first = self._machine.call_function(INITIAL, []) if self.names else []
+            self._values = [library_of(value).numpy(value) for value in first]
 
     def seed(self, seed: int) -> None:
         """Begin the random numbers anew."""
@@ -69,6 +70,7 @@ class State:
         """Return run(all inputs)'s results for the user; keep the new state, change the caller's arrays."""
         for position in self.changed:
             _check_writable(user[position], self._machine.inputs[position].name)
+            self._check_apart(user, position)
         with self._lock:
             results = run(self.inputs(user))
             n_user = len(results) - len(self.changed) - len(self.names)
@@ -77,6 +79,17 @@ class State:
         for position, new in zip(self.changed, results[n_user:], strict=False):
             _write(user[position], new)
         return results[:n_user]
+
+    def _check_apart(self, user: Sequence[Any], changed: int) -> None:
+        """Raise ArgumentError where another argument lies in the memory of one that the program changes: the
+        program would not see the change in it."""
+        for position, array in enumerate(user):
+            if position != changed and shares_memory(user[changed], array):
+                mine, other = (self._machine.inputs[i].name for i in (changed, position))
+                raise ArgumentError(
+                    f'input "{other}" shares memory with input "{mine}", which the program changes: '
+                    "pass a copy of one of them"
+                )
 
 
 def state_of(machine: Machine, structure: Mapping[str, Any]) -> State | None:

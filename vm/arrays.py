@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
@@ -20,6 +20,9 @@ TORCH_DTYPES: Final[dict[str, str]] = {
     "bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
 }  # fmt: skip
+
+
+MAX_OVERLAP_WORK: Final = 10_000  # candidates, when it is asked whether two arrays share memory
 
 
 class Library(Protocol):
@@ -170,6 +173,45 @@ def is_torch(value: Any) -> bool:
 def is_array(value: Any) -> bool:
     """Return whether `value` is an array of any library (numpy's scalars count)."""
     return isinstance(value, (np.ndarray, np.generic)) or is_torch(value) or hasattr(value, "__dlpack__")
+
+
+def shares_memory(x: Any, y: Any) -> bool:
+    """Return whether some element of `x` lies where one of `y` does; False where one is no array in memory.
+    Where that is hard to tell, whether their memory may overlap."""
+    if not is_array(x) or not is_array(y):
+        return False
+    try:
+        mine, other = _bytes_of(x), _bytes_of(y)
+    except (RuntimeError, DeviceError, KindError):  # sparse or fake tensors: binding says what is wrong
+        return False
+    try:
+        return np.shares_memory(mine, other, max_work=cast(Any, MAX_OVERLAP_WORK))
+    except np.exceptions.TooHardError:
+        return np.may_share_memory(mine, other)
+
+
+class _Bytes:
+    """What numpy's array interface tells of memory that is not looked at."""
+
+    def __init__(self, tensor: Any) -> None:
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in tensor.stride())
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "strides": strides,
+        }
+
+
+def _bytes_of(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array's memory as an array of numpy's whose elements have no dtype."""
+    if is_torch(array):
+        return np.asarray(_Bytes(array)) if array.numel() else np.empty(0)
+    return np.asarray(
+        array if isinstance(array, (np.ndarray, np.generic)) else _from_dlpack(array, "an array")
+    )
 
 
 def library_of(value: Any) -> Library:

@@ -27,8 +27,7 @@ Form = tuple[tuple[int, ...], str]  # shape, dtype
 
 #: How a class of inputs is checked and read: (condition, address, what to write); {i} is its position.
 _READ = {
-    "torch": ("x{i}.is_contiguous() and x{i}.is_cpu", "x{i}.data_ptr()", "input_data[{i}] = a{i}"),
-    "torch1": (
+    "torch": (
         "x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()",
         "x{i}.data_ptr()",
         "input_data[{i}] = a{i}",
@@ -97,9 +96,7 @@ def _kind(x: Any, row: Input) -> str | None:
     """Return the kind of `_READ` that reads an input; None if only the general call can."""
     torch = sys.modules.get("torch")
     if torch is not None and x.__class__ in (torch.Tensor, torch.nn.Parameter):
-        return (
-            "torch" if x.numel() > 1 else "torch1"
-        )  # with one element a lazily negated view can be contiguous
+        return "torch"
     if x.__class__ is np.ndarray:
         return "numpy" if x.dtype in NUMPY_DTYPES.values() else None
     if row.kind in ("int", "bool") and x.__class__ in (int, bool):
@@ -155,17 +152,17 @@ def make(
     xs: Sequence[Any],
     inputs: Any,
     outputs: Sequence[Form],
+    is_torch: bool,
 ) -> Callable[..., list[Any] | None] | None:
     """Return the quick function for calls like this one; None where only the general call can do it.
 
     `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new
-    tensors.
+    tensors, torch's or else numpy's.
     """
     kinds = [_kind(x, row) for x, row in zip(xs, rows, strict=True)]
     empty = any(0 in shape for shape, _ in outputs) or any(0 in getattr(x, "shape", ()) for x in xs)
     if None in kinds or empty:  # empty arrays may have no address
         return None
-    is_torch = any(kind is not None and kind.startswith("torch") for kind in kinds)
     names: dict[str, Any] = {
         "frames": [],
         "svm_frame_call": lib.svm_frame_call,

@@ -172,6 +172,8 @@ class Machine:
         self.outputs = tuple(
             Output(_text(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program))
         )
+        self.default_library: Library = NUMPY  # of the results of a call without arrays
+        self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
         self._key = hot_call.key_function(self.inputs)
         self._hot: dict[Any, Callable[..., list[Any] | None]] = {}
         self._met: dict[Any, None] = {}  # keys of one call so far
@@ -277,7 +279,8 @@ class Machine:
     # Calls ------------------------------------------------------------------------------------------
 
     def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call main and return its results; arrays are torch tensors if an input is one, else numpy arrays.
+        """Call main and return its results; arrays are torch tensors if an input is one, else numpy arrays;
+        `default_library`'s where no input is an array.
 
         Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors),
         before anything has run, when the inputs break the contract.
@@ -317,6 +320,14 @@ class Machine:
         named = zip(xs, self.inputs, strict=True)
         return [library_of(x).array(x, f'input "{row.name}"')[0] if is_array(x) else x for x, row in named]
 
+    def _library(self, xs: Sequence[Any], is_main: bool) -> Library:
+        """Return the library that a call's results are made in: torch if any input is a torch tensor, else
+        numpy; `default_library` where no input of the user's is an array."""
+        users = xs[: len(xs) - self.n_state] if is_main else xs
+        libraries = [library_of(x) for x in users if is_array(x)]
+        rest = NUMPY if libraries else self.default_library
+        return next((library for library in libraries if library is not NUMPY), rest)
+
     def _fill(self, xs: Sequence[Any], is_main: bool, keep: list[Any]) -> Any:
         values = ffi.new("svm_value[]", max(len(xs), 1))
         for index, x in enumerate(xs):
@@ -333,7 +344,7 @@ class Machine:
         keep: list[Any] = []
         values = self._fill(xs, is_main, keep)
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
-        allocation = Allocation(_library(xs))
+        allocation = Allocation(self._library(xs, is_main))
         try:
             rest = (values, len(xs), allocation.allocator, outputs, info.n_results, error)
             if strategy is None:
@@ -365,7 +376,8 @@ class Machine:
         forms = [
             (shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)
         ]
-        run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms)
+        is_torch = self._library(xs, True) is not NUMPY
+        run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms, is_torch)
         if run is None:
             return
         with self._lock:
@@ -563,14 +575,6 @@ def _entry(row: Any) -> EntryStats:
         tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles,
         row.code_bytes, new, _text(row.schedule), _text(row.failure),
     )  # fmt: skip
-
-
-def _library(xs: Sequence[Any]) -> Library:
-    """Return the library that a call's results are made in: torch if any input is a torch tensor, else
-    numpy.
-    """
-    libraries = [library_of(x) for x in xs if is_array(x)]
-    return next((library for library in libraries if library is not NUMPY), NUMPY)
 
 
 def _is_new(value: Any) -> bool:

@@ -21,6 +21,7 @@ from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
+from torch.utils._pytree import tree_map
 
 from ...pytree import call_paths, distinct, paths, to_json
 from ..dims import simplify
@@ -55,6 +56,7 @@ def export_model(
     1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. Raises
     what torch.export raises when neither way works.
     """
+    args, kwargs = with_memory_of_their_own((tuple(args), dict(kwargs or {})))
     training = model.training
     model.eval()
     try:
@@ -71,6 +73,22 @@ def export_model(
                 raise refused from None
     finally:
         model.train(training)
+
+
+def with_memory_of_their_own(values: Any) -> Any:
+    """Return nested arguments in which no two tensors share memory: torch.export takes those for one."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or not leaf.numel():
+            return leaf
+        memory = leaf.untyped_storage()._cdata
+        if memory in seen:
+            return leaf.detach().clone()
+        seen.add(memory)
+        return leaf
+
+    return tree_map(own, values)
 
 
 def _is_for_others(program: ExportedProgram) -> bool:

@@ -409,5 +409,5 @@ def source_of(node: torch.fx.Node) -> str:
 def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
     """Return a tensor's elements in storage form (bf16 as uint16 bits) and its dtype."""
     dtype = dtype_name(tensor.dtype)
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().cpu().resolve_neg().contiguous()
     return (tensor.view(torch.uint16) if dtype == "bf16" else tensor).numpy(), dtype

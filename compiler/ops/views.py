@@ -194,8 +194,8 @@ def transpose(b: Builder, x: Value, dim0: int, dim1: int) -> Value:
 
 
 def t(b: Builder, x: Value) -> Value:
-    """The transposed matrix; vectors and scalars stay."""
-    return transpose(b, x, 0, 1) if len(B.shape_of(x)) == 2 else x
+    """x with its axes in reverse order: of a matrix, its transpose."""
+    return B.permute(b, x, range(len(B.shape_of(x)))[::-1])
 
 
 def flatten(b: Builder, x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:

@@ -1,5 +1,8 @@
 """Arrays in and out through the front door: dtypes, layouts, sizes, no copies, nothing shared."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +85,7 @@ LAYOUTS = {
     "offset by an element": lambda x: torch.cat([torch.zeros(1), x.reshape(-1)])[1:].view_as(x),
     "requires grad": lambda x: x.clone().requires_grad_(),
     "parameter": torch.nn.Parameter,
+    "lazily negated and contiguous": lambda x: torch._neg_view(-x),
     "lazily negated": lambda x: torch.view_as_complex(torch.stack([x, x], -1)).conj().imag,
     "inference tensor": lambda x: torch.inference_mode()(x.clone)(),
 }
@@ -146,6 +150,53 @@ def test_no_dimensions(build):
             for ours, theirs in zip(exe(x, y), (x + 1, x, x.reshape(1), x * y), strict=True):
                 assert ours.shape == theirs.shape and torch.equal(ours, theirs)
         assert exe(np.float32(value), y.numpy())[0] == value + 1  # numpy's scalars are arrays
+
+
+def test_buffers_that_are_lazily_negated(build, module):
+    for dtype in (torch.float32, torch.bfloat16, torch.int32):
+        model, x = module(lambda self, x: x + self.negated), torch.arange(3).to(dtype)
+        model.register_buffer("negated", torch._neg_view(torch.arange(3).to(dtype)))
+        assert torch.equal(build(model, x)(x), model(x))
+
+
+def nothing(self):
+    whole = torch.arange(3)
+    return whole, whole.to(torch.bfloat16) / 3, {"rows": whole.shape[0]}
+
+
+def test_without_arguments_results_are_torchs(build, tmp_path):
+    exe = build(nothing)
+    exe.save(tmp_path / "nothing.svm")
+    with shapevm.load(tmp_path / "nothing.svm") as loaded:
+        for program in (exe, loaded, exe.using("generic")):
+            for _ in range(3):  # warm calls too
+                torch.testing.assert_close(program(), nothing(None))
+        assert all(isinstance(value, torch.Tensor) for value in list(loaded.run({}).values())[:2])
+
+
+def test_state_alone_is_no_array_of_the_callers(build, module):
+    def count(self):
+        self.calls += 1
+        return self.calls * 2
+
+    model = module(count)
+    model.register_buffer("calls", torch.zeros(2, dtype=torch.bfloat16))
+    exe = build(model)
+    for i in range(1, 5):
+        assert torch.equal(exe(), torch.full((2,), 2 * i, dtype=torch.bfloat16))
+    assert exe.state()["calls"].dtype == np.uint16
+    exe.reset_state()
+    assert exe()[0] == 2
+
+
+def test_without_arguments_and_torch_results_are_numpys(build, tmp_path):
+    build(lambda self: torch.arange(3) * 2).save(tmp_path / "nothing.svm")
+    script = """
+import sys, shapevm
+result = shapevm.load(sys.argv[1])()
+assert "torch" not in sys.modules and type(result).__module__ == "numpy" and result.tolist() == [0, 2, 4]
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path / "nothing.svm"], check=True, timeout=60)
 
 
 def test_other_libraries_come_in_through_dlpack(affine):

@@ -138,6 +138,51 @@ def test_inputs_are_changed(build, n):
         exe(array, {"a": np.ones(2, "f4")})
 
 
+ALIASES = {
+    "twice": lambda x: (x, x),
+    "a view": lambda x: (x, x.view(-1).view_as(x)),
+    "a part": lambda x: (x[:2], x[1:]),
+    "columns": lambda x: (x.t()[:2], x.t()[1:]),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_arguments_that_share_memory(build, module, alias, library):
+    """What the program changes must not be another argument's; elsewhere they may share."""
+
+    def change(self, x, y):
+        x.add_(1)
+        return y * 2
+
+    exe = build(
+        module(change), torch.zeros(2, 3), torch.zeros(2, 3), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},) * 2
+    )
+    plain = build(module(lambda self, x, y: x - 2 * y), *ALIASES[alias](torch.zeros(3, 3)))
+    x = torch.ones(3, 3)
+    first, second = ALIASES[alias](x)
+    assert torch.equal(plain(first, second), first - 2 * second)
+    if library == "numpy":
+        first, second = first.numpy(), second.numpy()
+    with pytest.raises(
+        shapevm.ArgumentError, match='"y" shares memory with input "x", which the program changes'
+    ):
+        exe(first, second)
+    assert torch.equal(x, torch.ones(3, 3))
+    apart = torch.zeros(4, 3)
+    exe(apart[::2], apart[1::2])  # their addresses interleave, but no element is shared
+    assert torch.equal(apart, torch.tensor([1.0, 0, 1, 0])[:, None].expand(4, 3))
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_example_arguments_that_share_memory(build, module, alias):
+    """torch.export takes one tensor that is given twice for one argument."""
+    first, second = ALIASES[alias](torch.zeros(3, 3))
+    minus = build(module(lambda self, x, y: x - 2 * y["y"]), first, {"y": second})
+    x, y = torch.randn_like(first), torch.randn_like(second)
+    torch.testing.assert_close(minus(x, {"y": y}), x - 2 * y)
+
+
 def test_threads_wait_for_each_other(build):
     exe = build(Count(), torch.randn(5, 3), dynamic_shapes=SIZES)
     x = torch.ones(2, 3)

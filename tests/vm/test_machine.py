@@ -127,8 +127,9 @@ def test_odd_torch_tensors(add: Machine) -> None:
         torch.nn.Parameter(x.clone()),
         torch.frombuffer(bytearray(raw.numpy().tobytes()), dtype=torch.float32, offset=1),  # misaligned
         torch.complex(x, -x).conj().imag,  # lazily negated
+        torch._neg_view(-x),  # and contiguous
     ]
-    for _ in range(2):
+    for _ in range(3):
         for tensor in odd:
             (got,) = add.call([tensor, z])
             assert torch.equal(got, x + z + z) and not got.requires_grad

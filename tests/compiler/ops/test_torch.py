@@ -240,6 +240,9 @@ ACTIVATIONS: list[Case] = [
 VIEWS: list[Case] = [
     ("reshape", lambda x: (x.reshape(-1), x.view(x.shape[0], 3, 1), x.flatten(), x.unflatten(1, (3, -1))), X),
     ("permute", lambda x: (x.t(), x.permute(1, 0), x.transpose(0, -1), x.mT), X),
+    ("T", lambda x: (x.T, x[:, 0].T, x.mH, x.H), X),
+    ("T of three axes", lambda x: (x.T, x.T + 1, x.mT, x[:, 0].T), ((("n", 3, 3), f32),)),
+    ("T of four axes", lambda x: x.T * 2, (((2, "n", 2, 2), f32),)),
     ("squeeze", lambda x: (x.unsqueeze(0).unsqueeze(-1), x.unsqueeze(1).squeeze(1), x[:, :1].squeeze(-1)), X),
     (
         "expand",
