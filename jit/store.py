@@ -4,12 +4,12 @@ the cache."""
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
 
 from ..vm.errors import ArtifactError
+from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 from .cache import cache_key
@@ -46,7 +46,7 @@ class KernelStore:
         self.tuning = tuning
         self.target = target or host_target()
         self.stats = StoreStats()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def record(
         self, spec: KernelSpec, dims: KernelKey, target: str | None = None, schedule: str | None = None

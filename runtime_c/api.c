@@ -34,7 +34,7 @@ int32_t check_strategy(int32_t strategy, svm_error *error) {
 static int32_t check_options(const svm_options *o, svm_error *error) {
   if (check_strategy(o->strategy, error)) return error->code;
   if (o->hot_calls < 0 || o->code_bytes_max < 0 || o->plans_max < 0 || o->plan_bytes_max < 0 || o->fuel < 0 ||
-      o->memory_max < 0) {
+      o->memory_max < 0 || o->timeout_ms < 0) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "options: a limit is negative; 0 means no limit");
   }
   return SVM_OK;

@@ -22,11 +22,12 @@ static void inputs_free(inputs *in, int32_t n) {
   free(in->is_copied);
 }
 
-static int32_t copy_input(inputs *in, int32_t index, int32_t n, const svm_tensor *t, svm_error *error) {
+static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const svm_tensor *t) {
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+  if (heap_count(&c->heap, n_bytes, c->error)) return c->error->code;
   if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
   void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
-  if (!copy) return status_fail(error, SVM_ERROR_MEMORY, "memory: a copy of input %d", index);
+  if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: a copy of input %d", index);
   strided_copy(copy, t);
   in->data[index] = copy;
   in->is_copied[index] = 1;
@@ -40,13 +41,13 @@ static int is_usable(const svm_tensor *t) {
   return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
 }
 
-static int32_t inputs_set(inputs *in, const svm_value *values, int32_t n, svm_error *error) {
+static int32_t inputs_set(call *c, inputs *in, const svm_value *values, int32_t n) {
   for (int32_t i = 0; i < n; i++) {
     const svm_tensor *t = &values[i].tensor;
     int is_tensor = values[i].tag == SVM_TAG_TENSOR;
     in->data[i] = is_tensor ? t->data : NULL;
     if (!is_tensor || is_usable(t)) continue;
-    if (strided_check("argument", t, error) || copy_input(in, i, n, t, error)) return error->code;
+    if (strided_check("argument", t, c->error) || copy_input(c, in, i, n, t)) return c->error->code;
   }
   return SVM_OK;
 }
@@ -137,12 +138,8 @@ static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs
   int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
   if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
-  int32_t code = c->heap.max && made->arena_bytes > c->heap.max
-                     ? status_fail(c->error, SVM_ERROR_LIMIT,
-                                   "memory_max: the call needs an arena of %lld bytes, over the limit of "
-                                   "%lld; raise it or use smaller inputs",
-                                   (long long)made->arena_bytes, (long long)c->heap.max)
-                     : context_reserve_arena(x, made->arena_bytes, c->error);
+  int32_t code = heap_count(&c->heap, made->arena_bytes, c->error);
+  if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
   if (!code) {
     x->bases[BASE_ARENA] = x->arena;
@@ -213,8 +210,9 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   void *few[16];
   inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
   if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the inputs of a call");
-  int32_t code = inputs_set(&in, values, n, c->error);
+  int32_t code = inputs_set(c, &in, values, n);
   delivery d = {.allocator = allocator,
+                .call = c,
                 .inputs = values,
                 .is_copied = in.is_copied,
                 .input_data = in.data,
@@ -227,6 +225,7 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
     atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
     code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &d, outputs);
   }
+  delivery_free(&d);
   inputs_free(&in, n);
   if (in.data != few) free(in.data);
   return code;
@@ -234,27 +233,42 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
 
 int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error) {
-  int is_known = function >= 0 && function < p->n_functions; /* svm_call_as refuses another */
-  int32_t own = is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
-  int32_t strategy = own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
-  return svm_call_as(p, strategy, function, values, n_inputs, allocator, outputs, n_outputs, error);
+  return svm_call_with(p, NULL, function, values, n_inputs, allocator, outputs, n_outputs, error);
 }
 
-int32_t svm_call_as(svm_program *p, int32_t strategy, int32_t function, const svm_value *values,
-                    int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs,
-                    svm_error *error) {
+void svm_call_options_init(svm_call_options *options) { *options = (svm_call_options){.strategy = -1}; }
+
+/* The strategy of a call: its own, else the function's, else the program's. */
+static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int32_t function) {
+  if (o->strategy != -1) return o->strategy;
+  int is_known = function >= 0 && function < p->n_functions; /* check_call refuses another */
+  int32_t own = is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
+  return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
+}
+
+int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t function,
+                      const svm_value *values, int32_t n_inputs, const svm_allocator *allocator,
+                      svm_value *outputs, int32_t n_outputs, svm_error *error) {
+  static const svm_call_options DEFAULTS = {.strategy = -1};
   svm_error unasked;
+  watch own;
   error = error ? error : &unasked;
+  options = options ? options : &DEFAULTS;
+  int32_t strategy = strategy_of(p, options, function);
   error->code = SVM_OK;
   error->function = -1;
   if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
   int32_t code = check_strategy(strategy, error);
   if (!code) code = check_call(p, function, n_inputs, n_outputs, error);
   if (code) return code;
+  if (options->timeout_ms < 0)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call_with: timeout_ms is negative; 0 means no limit");
   context *x = context_enter(p, error);
   if (!x) return error->code;
+  x->rt.watch = watch_begin(&own, options, p->options.timeout_ms);
   call c = {.program = p,
             .context = x,
+            .watch = x->rt.watch,
             .heap = {0, p->options.memory_max},
             .strategy = strategy,
             .error = error};

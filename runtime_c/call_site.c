@@ -15,6 +15,10 @@ enum { FIRST_SLOTS = 32, ENTRIES_MAX = 4096 };
 /* Flops or bytes of a launch from which sharing its tiles pays for waking the pool. */
 static const int64_t SHARING_COST = 1 << 18;
 
+/* Flops or bytes that run between two looks at a call's watch: milliseconds, in which a block's start is
+ * lost. */
+static const int64_t STRETCH_COST = 1 << 28;
+
 /* Instances ------------------------------------------------------------------------------------ */
 
 static int32_t fail_size(const kernel *k, const char *what, svm_error *error) {
@@ -39,6 +43,7 @@ int32_t instance_make(const kernel *k, const code_object *object, const int64_t 
   *out = (instance){object->run,
                     n_tiles,
                     (size_t)scratch,
+                    cost > 0 && cost < STRETCH_COST ? STRETCH_COST / cost : 1,
                     n_tiles > 1 && total >= SHARING_COST,
                     tier_of(object),
                     object};

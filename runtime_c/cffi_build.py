@@ -28,9 +28,14 @@ typedef struct svm_frame {
 /* -1: the call was not made (an address is misaligned) or its outputs are not the expected ones; else what
  * svm_call returns. Either way outputs are released. */
 int32_t svm_frame_call(svm_frame *frame);
+
+/* The poll of a call's options: not 0 when a signal's handler raised an exception. Only Python's main thread
+ * runs these. */
+int32_t svm_poll_signals(void *context);
 """
 
 CALLBACKS = """
+extern "Python+C" int32_t svm_py_poll(void *context);
 extern "Python" void *svm_py_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
 extern "Python" void svm_py_release(void *context);
 extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args,
@@ -40,10 +45,18 @@ extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int3
 SOURCE = (
     r"""
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "svm.h"
 """
     + FRAME
     + r"""
+int32_t svm_py_poll(void *context);
+
+int32_t svm_poll_signals(void *context) {
+  return syscall(SYS_gettid) == getpid() ? svm_py_poll(context) : 0;
+}
+
 static int is_like(const svm_tensor *a, const svm_tensor *b) {
   if (a->dtype != b->dtype || a->rank != b->rank) return 0;
   return memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->rank) == 0;
@@ -63,8 +76,9 @@ int32_t svm_frame_call(svm_frame *frame) {
     frame->inputs[i].tensor.data = (void *)frame->input_data[i];
   }
   svm_allocator allocator = {frame, frame_allocate, NULL};
-  int32_t code = svm_call(frame->program, frame->function, frame->inputs, frame->n_inputs, &allocator,
-                          frame->outputs, frame->n_outputs, frame->error);
+  static const svm_call_options OPTIONS = {.strategy = -1, .poll = svm_poll_signals};
+  int32_t code = svm_call_with(frame->program, &OPTIONS, frame->function, frame->inputs, frame->n_inputs,
+                               &allocator, frame->outputs, frame->n_outputs, frame->error);
   if (code == SVM_ERROR_MEMORY) return -1; /* perhaps frame_allocate's refusal: the general call tells */
   if (code != SVM_OK) return code;
   for (int32_t i = 0; i < frame->n_outputs; i++) {

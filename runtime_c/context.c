@@ -64,8 +64,16 @@ context *context_enter(svm_program *p, svm_error *error) {
     c->next = atomic_load(&p->contexts);
     while (!atomic_compare_exchange_weak(&p->contexts, &c->next, c)) continue;
   }
+  c->owner = pthread_self();
   atomic_store(&c->epoch, atomic_load(&p->epoch));
   return c;
+}
+
+void contexts_forget(svm_program *p) {
+  for (context *c = atomic_load(&p->contexts); c; c = c->next) {
+    int is_gone = atomic_load(&c->is_taken) && !pthread_equal(c->owner, pthread_self());
+    if (is_gone) atomic_store(&c->epoch, 0); /* it stays taken: its call was in the middle of something */
+  }
 }
 
 void context_leave(context *c) {

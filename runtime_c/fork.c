@@ -22,6 +22,7 @@ static void after_in_parent(void) {
 static void after_in_child(void) {
   for (svm_program *p = open_programs.first; p; p = p->next_open) {
     program_init_lock(p);
+    contexts_forget(p);
     queue_restore(p);
   }
   pthread_mutex_init(&open_programs.lock, NULL);

@@ -63,6 +63,32 @@ static int32_t fail_tag(const char *name, value a, const char *wanted, svm_error
                      wanted);
 }
 
+/* Limits --------------------------------------------------------------------------------------- */
+
+int32_t call_spend(call *c, int64_t n) {
+  if (n <= c->fuel) return c->fuel -= n, SVM_OK;
+  c->fuel = 0;
+  return status_fail(c->error, SVM_ERROR_LIMIT,
+                     "fuel: the call did the work of over %" PRId64
+                     " instructions; raise the limit, or the program does not end",
+                     c->program->options.fuel);
+}
+
+enum {
+  SLICE = 4096,      /* instructions between two looks at the watch */
+  WORDS_PER_FUEL = 64 /* that an instruction reads or copies beside its own work */
+};
+
+/* Pay for what `slice` < 0 is short of and take the next one: an error when the call's fuel is used up or its
+ * watch stops it. */
+static int32_t next_slice(call *c, int64_t *slice) {
+  if (c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
+  if (call_spend(c, -*slice)) return c->error->code;
+  *slice = c->fuel < SLICE ? c->fuel : SLICE;
+  c->fuel -= *slice;
+  return SVM_OK;
+}
+
 /* Arithmetic ----------------------------------------------------------------------------------- */
 
 static int32_t fail_overflow(const char *name, int64_t a, int64_t b, svm_error *error) {
@@ -141,7 +167,14 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
                          (uint32_t)(pc - f->function->code));
   }
   void *data[SVM_LIMIT_BUFFERS];
-  for (int32_t i = 0; i < n_buffers; i++) data[i] = r[buffers[i]].tensor->memory->data;
+  for (int is_output = 0; is_output < 2; is_output++) { /* what is read, then what is written */
+    for (int32_t i = 0; i < n_buffers; i++) {
+      storage *s = r[buffers[i]].tensor->memory;
+      if (p->kernels[pc[1]].buffers[i].is_output != is_output) continue;
+      data[i] = s->data;
+      if (s->is_unset) is_output ? (void)(s->is_unset = 0) : storage_clear(s);
+    }
+  }
   if (entry_prepare(c, e)) return c->error->code;
   if (launch_run(entry_code(e, c->strategy), data, e->dims, &c->context->rt))
     return launch_fail(p, e, &c->context->rt, c->error);
@@ -158,7 +191,10 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
             *results = values + n_args;
   if (!values)
     return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of \"%.100s\"", slot->name);
-  for (int32_t i = 0; i < n_args; i++) value_export(r[from[i]], 0, &values[i]);
+  for (int32_t i = 0; i < n_args; i++) {
+    if (r[from[i]].tag == SVM_TAG_TENSOR) storage_clear(r[from[i]].tensor->memory);
+    value_export(r[from[i]], 0, &values[i]);
+  }
   status_clear(c->error);
   atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
   int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
@@ -172,6 +208,7 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
     svm_value_release(&results[i]);
   }
   free(values);
+  if (!code && c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
   return code ? c->error->code : SVM_OK;
 }
 
@@ -197,11 +234,21 @@ static int is_sequence(value v) {
 
 #define R(i) r[pc[i]]
 #define LIST_AFTER(i) ((i) + 1 + pc[i]) /* index of the operand behind the list at i */
-#define NEXT(n_words)                 \
-  do {                                \
-    pc += (n_words);                  \
-    if (--fuel < 0) goto out_of_fuel; \
-    goto *LABELS[*pc];                \
+#define NEXT(n_words)                                                    \
+  do {                                                                   \
+    int64_t n_words_ = (n_words);                                        \
+    pc += n_words_;                                                      \
+    if ((slice -= 1 + n_words_ / WORDS_PER_FUEL) < 0) goto end_of_slice; \
+    goto *LABELS[*pc];                                                   \
+  } while (0)
+#define SPEND(n)                                              \
+  do {                                                        \
+    int64_t n_ = (n);                                         \
+    if ((slice -= n_) < 0) { /* on a copy: slice is in a register */ \
+      int64_t short_ = slice;                                 \
+      TRY(next_slice(c, &short_));                            \
+      slice = short_;                                         \
+    }                                                         \
   } while (0)
 #define SET(i, ...)              \
   do {                           \
@@ -235,14 +282,14 @@ static int32_t run(call *c, value *results) {
   frame *f = x->frames;
   value *r = x->registers + f->base;
   const uint32_t *pc = f->pc;
-  int64_t fuel = c->fuel;
+  int64_t slice = 0; /* instructions until the next look at fuel and watch; c->fuel is without them */
   NEXT(0);
 
 op_RETURN:
   if (depth == 0) {
     for (uint32_t i = 0; i < pc[1]; i++) value_retain(results[i] = r[pc[2 + i]]);
     drop_registers(c, f);
-    c->fuel = fuel;
+    c->fuel += slice;
     return SVM_OK;
   } else {
     frame *caller = f - 1;
@@ -275,6 +322,7 @@ op_CALL:
     const function *callee = &p->functions[pc[1]];
     uint32_t args = 3 + pc[2];
     f->pc = pc;
+    SPEND(callee->info.n_registers / WORDS_PER_FUEL);
     TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
     r = x->registers + f->base; /* may have moved */
     value *below = r + f->function->info.n_registers;
@@ -411,12 +459,14 @@ op_TUPLE:
   TRY(do_container(c, r, SVM_TAG_TUPLE, pc));
   NEXT(LIST_AFTER(2));
 op_DICT:
+  SPEND(sequence_n_compared(pc[2]));
   TRY(do_container(c, r, SVM_TAG_DICT, pc));
   NEXT(LIST_AFTER(2));
 op_GET:
   {
     value found;
     if (!is_sequence(R(2))) TRY(fail_tag("get", R(2), "a list, tuple or dict", c->error));
+    if (R(2).tag == SVM_TAG_DICT) SPEND(R(2).sequence->length); /* it is searched */
     TRY(sequence_get(R(2).sequence, R(3), &found, c->error));
     value_retain(found);
     SET(1, found);
@@ -426,6 +476,7 @@ op_LEN:
   {
     if (!is_sequence(R(2)) && R(2).tag != SVM_TAG_STR)
       TRY(fail_tag("len", R(2), "a list, tuple, dict or str", c->error));
+    if (R(2).tag == SVM_TAG_STR) SPEND(R(2).text->length / WORDS_PER_FUEL);
     int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
     SET(1, (value){SVM_TAG_INT, {n}});
     NEXT(3);
@@ -434,6 +485,8 @@ op_APPEND:
   {
     if (R(2).tag != SVM_TAG_LIST) TRY(fail_tag("append", R(2), "a list", c->error));
     value list = R(2), item = R(3), made;
+    if (list.sequence->base.refs != 1 || pc[1] != pc[2]) /* it is copied */
+      SPEND(list.sequence->length / WORDS_PER_FUEL);
     value_retain(item); /* it may be the list itself, or in the register that is written */
     if (pc[1] == pc[2]) R(2).tag = SVM_TAG_NONE; /* the reference moves: in place if it is the only one */
     else value_retain(list);
@@ -444,10 +497,9 @@ op_APPEND:
     NEXT(4);
   }
 
-out_of_fuel:
-  status_fail(c->error, SVM_ERROR_LIMIT,
-              "fuel: the call ran %" PRId64 " instructions; raise the limit, or the program does not end",
-              c->program->options.fuel);
+end_of_slice:
+  SPEND(0);
+  goto *LABELS[*pc];
 fail:
   if (c->error->function < 0) {
     c->error->function = (int32_t)(f->function - p->functions);
@@ -455,7 +507,6 @@ fail:
     c->error->source = function_source(p, c->error->function, c->error->pc);
   }
   for (; depth >= 0; depth--, f--) drop_registers(c, f);
-  c->fuel = fuel;
   return c->error->code;
 }
 

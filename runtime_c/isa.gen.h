@@ -195,7 +195,9 @@ enum {
   X(17, COMPILE, "compile") \
   X(18, EXTERN, "extern") \
   X(19, DEVICE, "device") \
-  X(20, INTERNAL, "internal")
+  X(20, INTERNAL, "internal") \
+  X(21, TIMEOUT, "timeout") \
+  X(22, CANCELLED, "cancelled")
 
 enum { SVM_OK = 0 };
 enum {
@@ -219,6 +221,8 @@ enum {
   SVM_ERROR_EXTERN = 18,
   SVM_ERROR_DEVICE = 19,
   SVM_ERROR_INTERNAL = 20,
+  SVM_ERROR_TIMEOUT = 21,
+  SVM_ERROR_CANCELLED = 22,
 };
 
 #define SVM_FILE_MAGIC {0x89, 0x53, 0x56, 0x4d, 0x0d, 0x0a, 0x1a, 0x0a}

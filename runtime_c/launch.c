@@ -52,7 +52,7 @@ int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const v
 
 int32_t launch_run(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt) {
   if (code->scratch > rt->scratch_bytes && rt_reserve(rt, code->scratch)) return -1;
-  if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->scratch);
+  if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->stretch, code->scratch);
   else if (code->n_tiles) code->run(buffers, dims, rt, 0, code->n_tiles);
   return rt->error != 0;
 }
@@ -61,6 +61,7 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
   const svm_kernel_info *k = &p->kernels[e->kernel].info;
   int64_t kind = rt->error;
   rt->error = 0;
+  if (kind == KERNEL_STOPPED) return watch_fail(rt->watch, error);
   if (kind == KERNEL_ERROR_INDEX) {
     return status_fail(error, SVM_ERROR_INDEX,
                        "kernel \"%.100s\": index %" PRId64 " is out of range for an axis of size %" PRId64,

@@ -25,6 +25,7 @@ void plan_free(void *object) {
   free(made->steps);
   free(made->refs);
   free(made->outputs);
+  free(made->fills);
   free(made);
 }
 
@@ -126,7 +127,7 @@ int32_t plan_settle(const call *c, plan *made, int is_new) {
   }
   int wants_exact = c->strategy == SVM_STRATEGY_JIT;
   for (int32_t i = 0; (is_new || is_own) && i < made->n_steps; i++) {
-    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, c->error);
+    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, c->watch, c->error);
     if (code) return code;
   }
   return SVM_OK;
@@ -145,8 +146,13 @@ static int32_t stop_at(call *c, const step *s) {
 int32_t plan_replay(call *c, const plan *made, void *const *bases) {
   svm_rt *rt = &c->context->rt;
   const step *end = made->steps + made->n_steps;
+  for (int32_t i = 0; i < made->n_fills; i++) {
+    const fill *f = &made->fills[i];
+    memset((void *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset), 0, (size_t)f->n_bytes);
+  }
   for (const step *s = made->steps; s < end; s++) {
     void *buffers[SVM_LIMIT_BUFFERS];
+    if (rt->watch && watch_look(rt->watch)) return watch_fail(rt->watch, c->error);
     for (int32_t i = 0; i < s->n_buffers; i++) {
       buffers[i] = (void *)((uintptr_t)bases[s->refs[i].base] + (uintptr_t)s->refs[i].offset);
     }

@@ -10,6 +10,7 @@
 
 enum {
   MAX_DOUBLINGS = 20,
+  LOOK_MS = 20, /* between two looks at what may stop a call that waits */
   QUEUE_MAX = 1024 /* requests that wait under auto: their entries stay, however many shapes there are */
 };
 
@@ -56,6 +57,7 @@ void queue_restore(svm_program *p) {
     const entry_table *t = atomic_load(&s->many);
     for (uint64_t j = 0; j < (t ? t->mask + 1 : POLYMORPHIC_MAX); j++) {
       entry *e = t ? atomic_load(&t->slots[j]) : atomic_load(&s->few[j]);
+      if (e) e->n_waiting = 0; /* who waited is gone */
       if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) queue_put(p, e);
     }
   }
@@ -93,7 +95,25 @@ static int32_t fail_wait(const svm_program *p, const entry *e, svm_error *error)
                      k->label);
 }
 
-int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) {
+static struct timespec deadline_after(int32_t milliseconds) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  int64_t ns = t.tv_nsec + (int64_t)(milliseconds > 0 ? milliseconds : 0) * 1000000;
+  return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+/* Wait for a change while there is nothing to watch, else for a moment; the lock is free during the look. */
+static int32_t wait_or_look(svm_program *p, watch *w) {
+  if (!w) return pthread_cond_wait(&p->changed, &p->lock), SVM_OK;
+  struct timespec soon = deadline_after(LOOK_MS);
+  if (pthread_cond_timedwait(&p->changed, &p->lock, &soon) != ETIMEDOUT) return SVM_OK;
+  pthread_mutex_unlock(&p->lock);
+  int32_t code = watch_look(w);
+  pthread_mutex_lock(&p->lock);
+  return code;
+}
+
+int32_t entry_wait(svm_program *p, entry *e, int wants_exact, watch *w, svm_error *error) {
   if (is_exact(e) || (!wants_exact && atomic_load(&e->code))) return SVM_OK;
   int32_t code = SVM_OK;
   pthread_mutex_lock(&p->lock);
@@ -105,7 +125,10 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error) 
     }
     int32_t state = atomic_load(&e->state);
     if (state == SVM_ENTRY_IDLE || state == SVM_ENTRY_DECLINED) queue_put(p, e);
-    pthread_cond_wait(&p->changed, &p->lock);
+    if (wait_or_look(p, w)) {
+      code = watch_fail(w, error);
+      break;
+    }
   }
   e->n_waiting--;
   pthread_mutex_unlock(&p->lock);
@@ -122,7 +145,7 @@ int32_t entry_prepare(const call *c, entry *e) {
     entry_count(p, e, strategy, c->number);
     pthread_mutex_unlock(&p->lock);
   }
-  return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, c->error);
+  return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, c->watch, c->error);
 }
 
 /* The compiler's side -------------------------------------------------------------------------- */
@@ -134,13 +157,6 @@ void svm_attach_compiler(svm_program *p, int32_t attached) {
   atomic_fetch_add(&p->generation, 1);
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
-}
-
-static struct timespec deadline_after(int32_t milliseconds) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  int64_t ns = t.tv_nsec + (int64_t)(milliseconds > 0 ? milliseconds : 0) * 1000000;
-  return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
 }
 
 int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *request) {

@@ -14,6 +14,7 @@ static svm_tensor describe(const tensor *t, void *data) {
 /* Memory of a leaf: from the allocator, or as a storage (*owner). */
 static void *allocate(const delivery *d, const tensor *t, int32_t leaf, storage **owner) {
   *owner = NULL;
+  if (heap_count(&d->call->heap, t->memory->n_bytes, d->error)) return NULL;
   if (!d->allocator) {
     *owner = storage_make(NULL, t->memory->n_bytes, d->error);
     return *owner ? (*owner)->data : NULL;
@@ -51,7 +52,8 @@ void delivery_undo(delivery *d) {
 }
 
 /* Where the elements of a returned tensor are now. */
-static void *find_data(const delivery *d, const storage *s) {
+static void *find_data(const delivery *d, storage *s) {
+  if (!d->plan) storage_clear(s);
   if (s->origin == SVM_ORIGIN_INPUT) return d->input_data[s->origin_index];
   return s->origin == SVM_ORIGIN_NEW && d->plan ? d->made[s->origin_index] : s->data;
 }
@@ -105,15 +107,16 @@ static int32_t rebuild_tensor(delivery *d, const tensor *t, value *out) {
   return s ? tensor_make(NULL, t->dtype, t->rank, t->sizes, s, out, d->error) : d->error->code;
 }
 
-static int32_t rebuild(delivery *d, value v, value *out) {
-  if (v.tag == SVM_TAG_TENSOR) return rebuild_tensor(d, v.tensor, out);
-  if (v.tag == SVM_TAG_STR) return text_make(NULL, v.text->bytes, v.text->length, out, d->error);
-  *out = v;
-  if (!value_is_object(v)) return SVM_OK;
+static int32_t rebuild(delivery *d, value v, value *out);
+
+/* A container of the host's. */
+static int32_t rebuild_sequence(delivery *d, value v, value *out) {
   const sequence *s = v.sequence;
   int64_t n = sequence_n_values(s);
   value items; /* a list that grows, then becomes what v is */
-  int32_t code = sequence_make(NULL, SVM_TAG_LIST, 0, NULL, &items, d->error);
+  int32_t code = heap_count(&d->call->heap, (int64_t)sizeof *s + n * (int64_t)sizeof(value), d->error);
+  if (!code && v.tag == SVM_TAG_DICT) code = call_spend(d->call, sequence_n_compared(n));
+  if (!code) code = sequence_make(NULL, SVM_TAG_LIST, 0, NULL, &items, d->error);
   for (int64_t i = 0; !code && i < n; i++) {
     value item;
     code = rebuild(d, s->items[i], &item);
@@ -129,6 +132,30 @@ static int32_t rebuild(delivery *d, value v, value *out) {
   value_drop(NULL, &items);
   return code;
 }
+
+/* A value of the host's; a container that comes twice is one, as in the program. */
+static int32_t rebuild(delivery *d, value v, value *out) {
+  if (call_spend(d->call, 1)) return d->error->code;
+  if (v.tag == SVM_TAG_TENSOR) return rebuild_tensor(d, v.tensor, out);
+  *out = v;
+  if (!value_is_object(v)) return SVM_OK;
+  if (v.tag == SVM_TAG_STR) {
+    int32_t code = heap_count(&d->call->heap, v.text->length, d->error);
+    return code ? code : text_make(NULL, v.text->bytes, v.text->length, out, d->error);
+  }
+  svm_object *earlier = pointer_map_get(&d->copies, v.object);
+  if (earlier) {
+    *out = (value){v.tag, {.object = earlier}};
+    value_retain(*out);
+    return SVM_OK;
+  }
+  if (rebuild_sequence(d, v, out)) return d->error->code;
+  if (!pointer_map_put(&d->copies, v.object, out->object)) return SVM_OK;
+  value_drop(NULL, out);
+  return status_fail(d->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+}
+
+void delivery_free(delivery *d) { pointer_map_free(&d->copies); }
 
 static int32_t deliver(delivery *d, value v, svm_value *out) {
   if (v.tag == SVM_TAG_TENSOR) return deliver_tensor(d, v.tensor, out);

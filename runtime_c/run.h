@@ -2,7 +2,9 @@
 #ifndef SVM_RUN_H
 #define SVM_RUN_H
 
+#include "pointer_map.h"
 #include "program.h"
+#include "watch.h"
 
 /* Entries of call sites ------------------------------------------------------------------------ */
 
@@ -11,6 +13,7 @@ typedef struct instance {
   svm_kernel_code *run;
   int64_t n_tiles;
   size_t scratch;    /* bytes per thread */
+  int64_t stretch;   /* tiles that may run between two looks at the call's watch */
   int32_t is_shared; /* worth sharing its tiles among threads */
   int32_t tier;
   const code_object *object;
@@ -81,8 +84,8 @@ int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_err
 int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now);
 
 /* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if
- * need be. Called without the lock. */
-int32_t entry_wait(svm_program *p, entry *e, int wants_exact, svm_error *error);
+ * need be, until the watch stops the call. Called without the lock. */
+int32_t entry_wait(svm_program *p, entry *e, int wants_exact, watch *w, svm_error *error);
 
 /* Both for one launch of `c` outside of a plan. Called without the lock. */
 struct call;
@@ -118,6 +121,7 @@ typedef struct frame {
 typedef struct context {
   _Alignas(CACHE_LINE) _Atomic uint64_t epoch; /* the program's when its call began, 0: no call */
   _Atomic int32_t is_taken;
+  pthread_t owner; /* the thread of the call */
   svm_rt rt;
   char *arena; /* in `mapping`; at a huge page if it is that large */
   size_t arena_bytes, mapping_bytes;
@@ -136,6 +140,10 @@ typedef struct context {
 /* A free context, whose epoch begins: what readers load from now on is not freed before context_leave. */
 context *context_enter(svm_program *p, svm_error *error);
 void context_leave(context *c);
+
+/* After a fork: give up what calls of threads that are gone had; their memory is lost, not used again. */
+void contexts_forget(svm_program *p);
+
 void context_free_all(svm_program *p);
 
 /* At least that much arena (64-byte aligned; contents lost), that many bases. */
@@ -152,6 +160,7 @@ void reclaim(svm_program *p, int everything);
 typedef struct call {
   svm_program *program;
   context *context;
+  watch *watch; /* NULL: nothing can stop it */
   heap heap;
   int64_t fuel;
   int64_t number;            /* of the call: what counts entries once */
@@ -159,6 +168,9 @@ typedef struct call {
   struct recorder *recorder; /* not NULL: trace, do not launch */
   svm_error *error;
 } call;
+
+/* Take `n` from the call's fuel; SVM_OK, or the error when there is less. */
+int32_t call_spend(call *c, int64_t n);
 
 /* Run a function; `args` are its n_params values (borrowed). results: n_results owned values, none on an
  * error. */
@@ -171,7 +183,7 @@ int32_t launch_check(svm_program *p, int32_t kernel, const int64_t *dims, const 
 /* Run all tiles of `code`. */
 int32_t launch_run(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt);
 
-/* The error of a kernel, or of missing scratch memory, after launch_run returned not 0. */
+/* The error of a kernel, of the call's watch or of missing scratch memory, after launch_run returned not 0. */
 int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error);
 
 /* Traces and plans ----------------------------------------------------------------------------- */
@@ -200,6 +212,12 @@ typedef struct plan_output {
   int32_t leaf;
 } plan_output;
 
+/* New memory that is read, or returned, before anything was written into it: zeros. */
+typedef struct fill {
+  buffer_ref at;
+  int64_t n_bytes;
+} fill;
+
 /* One straight line of launches for one key. Immutable but for its counters. */
 typedef struct plan {
   _Atomic(struct plan *) next; /* in its bucket */
@@ -208,11 +226,12 @@ typedef struct plan {
   int64_t credited; /* executions that its entries' hits have; under the lock */
   _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
   int32_t is_pinned;       /* its entries know of it; else it is used once */
-  int32_t n_steps, n_outputs;
+  int32_t n_steps, n_outputs, n_fills;
   int64_t arena_bytes, plan_bytes;
   step *steps;
   buffer_ref *refs;
   plan_output *outputs;
+  fill *fills;
   value *results; /* as traced; new storage has origin_index = its number in `outputs`, no data */
   int32_t n_results;
   int64_t n_key;
@@ -260,6 +279,8 @@ typedef struct delivery {
   void **made;      /* per output of the plan: its memory */
   storage **owners; /* the same without an allocator */
   int32_t n_leaves; /* so far */
+  pointer_map copies; /* containers that were delivered: what became of them */
+  call *call;
   svm_error *error;
 } delivery;
 
@@ -271,5 +292,7 @@ int32_t delivery_finish(delivery *d, const value *results, int32_t n, svm_value 
 
 /* Give back what delivery_prepare got, after an error. */
 void delivery_undo(delivery *d);
+
+void delivery_free(delivery *d);
 
 #endif

@@ -117,8 +117,12 @@ typedef struct svm_options {
   int64_t code_bytes_max; /* exact code kept mapped, beyond that evicted (default 64 MiB) */
   int64_t plans_max;      /* plans kept (default 256) */
   int64_t plan_bytes_max; /* bytes of plans kept, without arenas (default 64 MiB) */
-  int64_t fuel;           /* instructions that one call may run (default 0) */
-  int64_t memory_max;     /* bytes that one call may hold at once, arena and heap (default 0) */
+  /* Instructions that one call may run; what an instruction or the return of results copies or compares
+   * beyond a few values counts too (default 0). */
+  int64_t fuel;
+  /* Bytes that one call may hold at once: arena, heap, copies of inputs, results (default 0). */
+  int64_t memory_max;
+  int64_t timeout_ms; /* how long one call may take (default 0) */
 } svm_options;
 
 void svm_options_init(svm_options *options);
@@ -224,10 +228,25 @@ typedef struct svm_allocator {
 int32_t svm_call(svm_program *program, int32_t function, const svm_value *inputs, int32_t n_inputs,
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error);
 
-/* The same under a strategy of the call's own. Under jit it waits for exact code that is missing. */
-int32_t svm_call_as(svm_program *program, int32_t strategy, int32_t function, const svm_value *inputs,
-                    int32_t n_inputs, const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs,
-                    svm_error *error);
+/* How one call runs. Set all fields with svm_call_options_init, then change what you want. A call that is
+ * stopped ends with SVM_ERROR_CANCELLED or SVM_ERROR_TIMEOUT, soon: between kernels, or between two tiles of a
+ * long one; it leaves nothing half done but the state of host functions that it has called. */
+typedef struct svm_call_options {
+  int32_t strategy; /* SVM_STRATEGY_...; -1: the function's, else the program's (default -1). Under jit a call
+                     * waits for exact code that is missing. */
+  int64_t timeout_ms; /* 0: the program's (default 0) */
+  const volatile int32_t *cancel; /* not 0, set by another thread or a signal handler: stop (default NULL) */
+  /* Called by the calling thread some twenty times a second while the call runs; not 0: stop (default NULL) */
+  int32_t (*poll)(void *context);
+  void *context; /* of poll */
+} svm_call_options;
+
+void svm_call_options_init(svm_call_options *options);
+
+/* svm_call with options of the call's own; NULL: the defaults. */
+int32_t svm_call_with(svm_program *program, const svm_call_options *options, int32_t function,
+                      const svm_value *inputs, int32_t n_inputs, const svm_allocator *allocator,
+                      svm_value *outputs, int32_t n_outputs, svm_error *error);
 
 /* Check main's inputs against the contract and bind its symbols (n_symbols values), without running anything.
  */
@@ -242,7 +261,7 @@ int32_t svm_get_threads(void);
 int32_t svm_set_strategy(svm_program *program, int32_t strategy, svm_error *error);
 
 /* Give calls of one function by the host, with all that it calls, a strategy of their own; -1: the program's
- * again. svm_call_as comes before this, this before svm_set_strategy. */
+ * again. svm_call_with comes before this, this before svm_set_strategy. */
 int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_t strategy, svm_error *error);
 
 /* Compilation ---------------------------------------------------------------------------------- */

@@ -45,7 +45,10 @@ int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *regis
   if (c->recorder && record_storage(c, n_bytes, &number)) return c->error->code;
   storage *memory = c->recorder ? storage_over(&c->heap, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error)
                                 : storage_make(&c->heap, n_bytes, c->error);
-  return memory ? tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error) : c->error->code;
+  if (!memory) return c->error->code;
+  memory->is_unset = !c->recorder;
+  if (!c->program->options.native_code && !c->recorder) storage_clear(memory); /* kernels may write a part */
+  return tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error);
 }
 
 int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of_sizes,
@@ -175,6 +178,7 @@ int32_t tensor_item(value a, value *out, svm_error *error) {
     float f32;
     double f64;
   } e;
+  storage_clear(a.tensor->memory);
   memcpy(&e, a.tensor->memory->data, (size_t)DTYPE_BYTES[a.tensor->dtype]);
   switch (a.tensor->dtype) {
     case SVM_DTYPE_BOOL: *out = (value){SVM_TAG_BOOL, {e.u8 != 0}}; break;

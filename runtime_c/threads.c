@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "status.h"
+#include "watch.h"
 
 enum {
   CACHE_LINE = 64,
@@ -79,6 +80,10 @@ static void take_blocks(const job *j, svm_rt *rt) {
     if (begin >= j->n_tiles) return;
     int64_t end = j->n_tiles - begin < j->block ? j->n_tiles : begin + j->block;
     j->code(j->buffers, j->dims, rt, begin, end);
+    if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: nobody takes more */
+      atomic_store(&pool.next, j->n_tiles);
+      rt->error = rt->error ? rt->error : KERNEL_STOPPED;
+    }
   }
 }
 
@@ -170,6 +175,7 @@ int32_t threads_count(void) {
 static void forget_workers(void) {
   atomic_flag_clear(&pool.busy);
   pool.n_running = 0;
+  atomic_store(&pool.is_ending, 0);
   atomic_store(&pool.n_asleep, 0);
   atomic_store(&pool.n_inside, 0);
   atomic_store(&pool.open, 0);
@@ -215,15 +221,28 @@ int32_t svm_set_threads(int32_t n, svm_error *error) {
 
 /* Jobs ----------------------------------------------------------------------------------------- */
 
+void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                       int64_t n_tiles, int64_t stretch) {
+  int64_t step = rt->watch ? stretch : n_tiles;
+  for (int64_t begin = 0; begin < n_tiles; begin += step) {
+    if (begin && watch_look(rt->watch)) {
+      rt->error = rt->error ? rt->error : KERNEL_STOPPED;
+      return;
+    }
+    code(buffers, dims, rt, begin, n_tiles - begin < step ? n_tiles : begin + step);
+  }
+}
+
 void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
-                 int64_t n_tiles, size_t scratch) {
+                 int64_t n_tiles, int64_t stretch, size_t scratch) {
   int32_t n = threads_count();
   if (n == 1 || n_tiles < 2 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
-    code(buffers, dims, rt, 0, n_tiles);
+    threads_run_alone(code, buffers, dims, rt, n_tiles, stretch);
     return;
   }
   if (pool.n_running < n - 1) start_workers();
   int64_t block = n_tiles / ((int64_t)n * BLOCKS_PER_THREAD);
+  block = block < stretch ? block : stretch;
   pool.job = (job){code, buffers, dims, n_tiles, block > 0 ? block : 1, scratch};
   pool.error.error = 0;
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);

@@ -13,9 +13,13 @@ typedef struct svm_rt {
   int64_t error_value; /* the index, and the size that it should be below */
   int64_t error_bound;
   size_t scratch_bytes; /* of ours: how much `scratch` has */
+  struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
 } svm_rt;
 
-enum { KERNEL_ERROR_INDEX = 1 };
+enum {
+  KERNEL_ERROR_INDEX = 1,
+  KERNEL_STOPPED = -1 /* no kernel's: the watch stopped the launch between tiles */
+};
 _Static_assert(offsetof(svm_rt, error) == 8 && offsetof(svm_rt, error_value) == 16 &&
                    offsetof(svm_rt, error_bound) == 24,
                "the kernel ABI");
@@ -28,9 +32,14 @@ int rt_reserve(svm_rt *rt, size_t scratch);
 void rt_free(svm_rt *rt);
 
 /* Run tiles 0 <= t < n_tiles on the pool and the calling thread; on the latter alone while the pool is busy.
- * An error that a kernel reports on any thread ends up in *rt. The caller's rt has `scratch` bytes. */
+ * `stretch` >= 1: tiles that may run without a look at the caller's watch. An error that a kernel reports on
+ * any thread ends up in *rt. The caller's rt has `scratch` bytes. */
 void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
-                 int64_t n_tiles, size_t scratch);
+                 int64_t n_tiles, int64_t stretch, size_t scratch);
+
+/* The same on the calling thread alone. */
+void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                       int64_t n_tiles, int64_t stretch);
 
 /* Threads that threads_run would use at most. */
 int32_t threads_count(void);

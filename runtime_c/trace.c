@@ -40,17 +40,20 @@ int32_t record_storage(call *c, int64_t n_bytes, int32_t *out) {
   if (r->n_storages == INT32_MAX ||
       make_room((void **)&r->storages, &r->storage_capacity, r->n_storages, sizeof *r->storages))
     return fail_memory(c);
-  r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP};
+  r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP, 0};
   *out = (int32_t)r->n_storages++;
   return stop_if_too_long(c);
 }
 
 /* Traced storage keeps its number until the arena is planned: base BASE_ARENA, offset = number. */
-static buffer_ref reference(recorder *r, const storage *s) {
+static buffer_ref reference(recorder *r, const storage *s, int is_output) {
   if (s->origin == SVM_ORIGIN_INPUT) return (buffer_ref){0, BASE_INPUTS + s->origin_index, 0};
   if (s->origin == SVM_ORIGIN_CONSTANT) return (buffer_ref){(int64_t)(intptr_t)s->data, BASE_ABSOLUTE, 0};
   arena_buffer *b = &r->storages[s->origin_index];
-  if (b->first == INT32_MAX) b->first = (int32_t)r->n_steps;
+  if (b->first == INT32_MAX) {
+    b->is_read_first = !is_output;
+    b->first = is_output ? (int32_t)r->n_steps : 0; /* zeros from the beginning */
+  }
   b->last = (int32_t)r->n_steps;
   return (buffer_ref){s->origin_index, BASE_ARENA, 0};
 }
@@ -63,8 +66,13 @@ int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t 
       make_room((void **)&r->refs, &r->ref_capacity, r->n_refs + n_buffers, sizeof *r->refs)) {
     return fail_memory(c);
   }
-  for (int32_t i = 0; i < n_buffers; i++)
-    r->refs[r->n_refs + i] = reference(r, registers[buffers[i]].tensor->memory);
+  const buffer_type *types = c->program->kernels[e->kernel].buffers;
+  for (int is_output = 0; is_output < 2; is_output++) { /* what is read, then what is written */
+    for (int32_t i = 0; i < n_buffers; i++) {
+      if (types[i].is_output == is_output)
+        r->refs[r->n_refs + i] = reference(r, registers[buffers[i]].tensor->memory, is_output);
+    }
+  }
   r->steps[r->n_steps++] = (step){e, NULL, n_buffers, function, pc};
   r->n_refs += n_buffers;
   return stop_if_too_long(c);
@@ -75,6 +83,7 @@ static void recorder_free(recorder *r) {
   free(r->refs);
   free(r->storages);
   free(r->output_of);
+  pointer_map_free(&r->seen);
 }
 
 /* Outputs -------------------------------------------------------------------------------------- */
@@ -92,7 +101,8 @@ static int32_t find_outputs(call *c, plan *made, value v, int32_t *leaf) {
       r->output_of[s->origin_index] = made->n_outputs++;
     }
     (*leaf)++;
-  } else if (value_is_object(v) && v.tag != SVM_TAG_STR) {
+  } else if (value_is_object(v) && v.tag != SVM_TAG_STR && !pointer_map_get(&r->seen, v.object)) {
+    if (pointer_map_put(&r->seen, v.object, v.object)) return fail_memory(c);
     int64_t n = sequence_n_values(v.sequence);
     for (int64_t i = 0; i < n; i++) {
       if (find_outputs(c, made, v.sequence->items[i], leaf)) return c->error->code;
@@ -106,13 +116,30 @@ static int32_t find_all_outputs(call *c, plan *made) {
   r->output_of = malloc(((size_t)r->n_storages + 1) * sizeof *r->output_of);
   if (!r->output_of) return fail_memory(c);
   for (int64_t i = 0; i < r->n_storages; i++) r->output_of[i] = -1;
-  int32_t leaf = 0;
+  int32_t leaf = 0; /* of each container once */
   for (int32_t i = 0; i < made->n_results; i++) {
     if (find_outputs(c, made, made->results[i], &leaf)) return c->error->code;
   }
-  for (int32_t i = 0; i < made->n_outputs; i++) {
-    arena_buffer *b = &r->storages[made->outputs[i].tensor->memory->origin_index];
-    b->first = INT32_MAX, b->last = NO_STEP; /* not in the arena */
+  return SVM_OK;
+}
+
+/* Storages to be filled with zeros: outputs that nothing is written into, and what is read first. Programs
+ * without native code cannot be trusted to write all of an output. */
+static int32_t find_fills(call *c, plan *made) {
+  recorder *r = c->recorder;
+  int64_t n = 0;
+  for (int64_t i = 0; i < r->n_storages; i++) {
+    arena_buffer *b = &r->storages[i];
+    int is_output = r->output_of[i] >= 0;
+    b->is_read_first |= is_output && (b->first == INT32_MAX || !c->program->options.native_code);
+    n += b->is_read_first;
+    if (is_output) b->first = INT32_MAX, b->last = NO_STEP; /* not in the arena */
+  }
+  made->fills = n ? malloc((size_t)n * sizeof *made->fills) : NULL;
+  if (n && !made->fills) return fail_memory(c);
+  for (int64_t i = 0; i < r->n_storages; i++) {
+    if (r->storages[i].is_read_first)
+      made->fills[made->n_fills++] = (fill){{i, BASE_ARENA, 0}, r->storages[i].n_bytes};
   }
   return SVM_OK;
 }
@@ -127,14 +154,16 @@ static void renumber(plan *made, const recorder *r) {
 
 /* Plans ---------------------------------------------------------------------------------------- */
 
+static void resolve_ref(const svm_program *p, const recorder *r, buffer_ref *ref) {
+  if (ref->base != BASE_ARENA) return;
+  int32_t output = r->output_of[ref->offset];
+  *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
+                    : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
+}
+
 static void resolve(const svm_program *p, plan *made, const recorder *r) {
-  for (int64_t i = 0; i < r->n_refs; i++) {
-    buffer_ref *ref = &made->refs[i];
-    if (ref->base != BASE_ARENA) continue;
-    int32_t output = r->output_of[ref->offset];
-    *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
-                      : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
-  }
+  for (int64_t i = 0; i < r->n_refs; i++) resolve_ref(p, r, &made->refs[i]);
+  for (int32_t i = 0; i < made->n_fills; i++) resolve_ref(p, r, &made->fills[i].at);
   const buffer_ref *next = made->refs;
   for (int32_t i = 0; i < made->n_steps; i++) {
     made->steps[i].refs = next;
@@ -144,17 +173,17 @@ static void resolve(const svm_program *p, plan *made, const recorder *r) {
 
 static int32_t build(call *c, plan *made) {
   recorder *r = c->recorder;
-  if (find_all_outputs(c, made)) return c->error->code;
+  if (find_all_outputs(c, made) || find_fills(c, made)) return c->error->code;
   made->arena_bytes = arena_plan(r->storages, (int32_t)r->n_storages);
   if (made->arena_bytes < 0)
     return status_fail(c->error, SVM_ERROR_MEMORY,
                        "memory: the call's tensors take over 2^62 bytes; use smaller inputs");
-  if (heap_count(&c->heap, made->arena_bytes, c->error)) return c->error->code;
   made->n_steps = (int32_t)r->n_steps;
   made->steps = r->steps, r->steps = NULL; /* the plan's now */
   made->refs = r->refs, r->refs = NULL;
   made->plan_bytes =
-      (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref);
+      (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
+      made->n_fills * (int64_t)sizeof(fill);
   resolve(c->program, made, r);
   renumber(made, r);
   return SVM_OK;

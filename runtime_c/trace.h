@@ -15,6 +15,7 @@ typedef struct recorder {
   int64_t step_capacity, ref_capacity, storage_capacity;
   int64_t max_bytes; /* 0: no limit */
   int32_t is_too_long;
+  pointer_map seen; /* containers among the results */
 } recorder;
 
 #endif

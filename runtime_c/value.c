@@ -1,5 +1,4 @@
 /* Tagged values: construction, sharing, release, and the way in and out of the API. */
-#define _GNU_SOURCE /* madvise */
 #include "value.h"
 
 #include <inttypes.h>
@@ -140,8 +139,19 @@ storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, i
                       svm_error *error) {
   storage *made = take(heap, sizeof *made, error);
   if (!made) return NULL;
-  *made = (storage){1, origin, origin_index, 1, n_bytes, data, NULL, NULL};
+  *made = (storage){.refs = 1,
+                    .origin = origin,
+                    .origin_index = origin_index,
+                    .is_caller_memory = 1,
+                    .n_bytes = n_bytes,
+                    .data = data};
   return made;
+}
+
+void storage_clear(storage *memory) {
+  if (!memory->is_unset) return; /* constants are shared: nothing is written there */
+  memset(memory->data, 0, (size_t)memory->n_bytes);
+  memory->is_unset = 0;
 }
 
 void storage_release(heap *heap, storage *memory) {

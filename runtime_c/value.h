@@ -35,6 +35,7 @@ typedef struct storage {
   int32_t origin;
   int32_t origin_index;
   int32_t is_caller_memory; /* the data is not part of this object */
+  int32_t is_unset;         /* nothing was written yet: zeros, once somebody looks (storage_clear) */
   int64_t n_bytes;
   void *data;
   void (*release)(void *context); /* of a host's memory, NULL for any other */
@@ -107,6 +108,9 @@ storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, i
                       svm_error *error);
 void storage_release(heap *heap, storage *memory);
 
+/* Fill memory into which nothing was written yet with zeros. */
+void storage_clear(storage *memory);
+
 /* A tensor over `memory`, whose reference it takes over (also when failing). The caller checked sizes and
  * bytes. */
 int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
@@ -115,6 +119,9 @@ int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *size
 /* A list, tuple or dict of n values (dict: n = 2 * pairs), which it retains. */
 int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
                       svm_error *error);
+
+/* Comparisons of keys that making a dict of n values takes at most. */
+static inline int64_t sequence_n_compared(int64_t n) { return n / 2 * (n / 2 - 1) / 2; }
 
 /* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one.
  */

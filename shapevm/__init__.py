@@ -23,14 +23,23 @@ if TYPE_CHECKING:
     from .executable import Executable, Stats
     from .profiles import record
     from .runner import runner_path
-    from .vm.errors import ArgumentError, ArtifactError, DtypeError, Error, ShapeError
+    from .vm.errors import (
+        ArgumentError,
+        ArtifactError,
+        DeadlineExceeded,
+        DtypeError,
+        Error,
+        LimitExceeded,
+        ShapeError,
+    )
     from .vm.machine import get_threads, set_threads
 
 __version__ = "0.1.0"
 
 #: Public names that are imported when first used, and where they live.
 _LAZY = {
-    "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DtypeError": ".vm.errors",
+    "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
+    "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
     "UnsupportedOp": ".compiler.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "runner_path": ".runner",
@@ -38,7 +47,8 @@ _LAZY = {
 }  # fmt: skip
 
 __all__ = [
-    "ArgumentError", "ArtifactError", "DtypeError", "Error", "Executable", "ShapeError", "Stats",
+    "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
+    "LimitExceeded", "ShapeError", "Stats",
     "UnsupportedOp", "compile", "get_threads", "load", "record", "runner_path", "set_threads", "settings",
 ]  # fmt: skip
 
@@ -117,17 +127,29 @@ def compile(
     return executable_of(program, strategy, store, check)
 
 
-def load(path: str | Path, *, strategy: str | None = None, jit: str | None = None) -> Executable:
+def load(
+    path: str | Path,
+    *,
+    strategy: str | None = None,
+    jit: str | None = None,
+    fuel: int | None = None,
+    memory: int | None = None,
+    timeout: float | None = None,
+) -> Executable:
     """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
     no new exact kernels are compiled). `strategy`, `jit`: as `compile` takes them.
+
+    `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
+    `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
+    DeadlineExceeded.
 
     An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
     loaded.
 
     Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
     TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
-    strategy or jit.
+    strategy or jit and for a limit that cannot be.
     """
-    from .executable import check_strategy, open_executable
+    from .executable import Limits, check_strategy, open_executable
 
-    return open_executable(Path(path), check_strategy(strategy, jit))
+    return open_executable(Path(path), check_strategy(strategy, jit), limits=Limits(fuel, memory, timeout))

@@ -17,7 +17,6 @@ What cannot be compiled runs in PyTorch: operator by operator, or, with one warn
 from __future__ import annotations
 
 import operator
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from .compiler.frontends.layout import memory_order, restored
 from .executable import check_strategy, executable_of
 from .specialise import check_compiler, open_store
 from .vm.errors import ArgumentError, Error
+from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -234,7 +234,7 @@ class CompiledGraph:
         self._results, self._computed = plan_results(module)
         self._version: Version | None = None
         self._n_changes = 0
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run the graph."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
 import secrets
 import sys
@@ -23,6 +24,7 @@ from .settings import JIT, STRATEGIES, settings
 from .state import RANDOM, state_of
 from .vm.arrays import torch_library
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
+from .vm.fork_lock import ForkLock
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("shapevm")
 COMPILING = ("auto", "jit")  # strategies under which missing exact code is compiled
+MAX_TIMEOUT = 1e9  # seconds
 COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
 
@@ -173,9 +176,9 @@ class Executable:
         self._form = CallForm(machine)
         self._store = store
         self._specialiser: Specialiser | None = None
-        self._closing = threading.Lock()
+        self._closing = ForkLock()
         self._file = file
-        self._saving = threading.Lock()
+        self._saving = ForkLock()
         OPEN.add(self)
         profiles.opened(self)
         weakref.finalize(self, os.close, file)
@@ -226,10 +229,14 @@ class Executable:
         if self._form.state is not None:
             self._form.state.reset()
 
-    def using(self, strategy: str) -> Using:
-        """Return this program to be called under another strategy: `exe.using("generic")(x)`. The results
-        have the same bits. Raises ArgumentError for an unknown strategy."""
-        return Using(self, check_strategy(strategy))
+    def using(self, strategy: str | None = None, *, timeout: float | None = None) -> Using:
+        """Return this program to be called under another strategy, `exe.using("generic")(x)`, with results of
+        the same bits, or with a limit of seconds: `exe.using(timeout=0.5)(x)` raises DeadlineExceeded when a
+        call takes longer. None: as the program is called.
+
+        Raises ArgumentError for an unknown strategy and for a timeout that is no positive number.
+        """
+        return Using(self, None if strategy is None else check_strategy(strategy), timeout)
 
     def set_strategy(self, strategy: str | None, function: str | None = None) -> None:
         """Change the strategy (None: the setting's) of all calls; or of those of one function of the program
@@ -447,10 +454,11 @@ class Executable:
 
 
 class Using:
-    """A program under a strategy of its calls' own; see `Executable.using`."""
+    """A program under a strategy and a timeout of its calls' own; see `Executable.using`."""
 
-    def __init__(self, exe: Executable, strategy: str) -> None:
+    def __init__(self, exe: Executable, strategy: str | None, timeout: float | None = None) -> None:
         self.executable, self.strategy = exe, strategy
+        self._timeout_ms = milliseconds(timeout)
         if strategy in COMPILING:
             exe.ensure_compiler()
 
@@ -459,7 +467,8 @@ class Using:
         exe = self.executable
         inputs = exe.flat(args, kwargs)
         with exe.in_a_hurry() if self.strategy == "jit" else nullcontext():
-            return exe.nested(exe.run_flat(partial(exe.machine.call_as, self.strategy), inputs))
+            call = partial(exe.machine.call_as, self.strategy, timeout_ms=self._timeout_ms)
+            return exe.nested(exe.run_flat(call, inputs))
 
 
 def _pieces(file: int) -> Iterator[bytes]:
@@ -477,9 +486,47 @@ def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
     return f"{n_kernels} kernel{'' if n_kernels == 1 else 's'} for {', '.join(ranges) or 'fixed sizes'}"
 
 
-def machine_options(strategy: str | None, has_compiler: bool) -> Options:
-    """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy."""
-    return Options(
+@dataclass(frozen=True)
+class Limits:
+    """What one call may use; None: what the setting of that name says, 0: without a limit.
+
+    `fuel`: instructions of the virtual machine. `memory`: bytes that the call holds at once: between kernels,
+    results, copies of inputs. `timeout`: seconds.
+    """
+
+    fuel: int | None = None
+    memory: int | None = None
+    timeout: float | None = None
+
+    def of(self, options: Options) -> Options:
+        """Return the runtime's options with these limits. Raises ArgumentError for one that cannot be."""
+        fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
+        memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
+        timeout = settings.timeout_ms if self.timeout is None else milliseconds(self.timeout or None)
+        return replace(options, fuel=fuel, memory_max=memory, timeout_ms=timeout)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ArgumentError(f"{name}={value!r} must be a whole number from 0 (no limit) to 2**63 - 1")
+    return value
+
+
+def milliseconds(timeout: float | None) -> int:
+    """Return seconds as whole milliseconds, at least 1; None as 0. Raises ArgumentError for what is no
+    positive number."""
+    if timeout is None:
+        return 0
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout <= MAX_TIMEOUT:
+        raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, at most {MAX_TIMEOUT}")
+    return math.ceil(timeout * 1000)
+
+
+def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> Options:
+    """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy and for a
+    limit that cannot be."""
+    options = Options(
         strategy=check_strategy(strategy),
         hot_calls=settings.hot_calls,
         has_compiler=has_compiler,
@@ -487,6 +534,7 @@ def machine_options(strategy: str | None, has_compiler: bool) -> Options:
         code_bytes_max=settings.code_mib << 20,
         plans_max=settings.plans,
     )
+    return (limits or Limits()).of(options)
 
 
 def check_strategy(strategy: str | None, jit: str | None = None) -> str:
@@ -517,7 +565,11 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(
-    path: Path, strategy: str | None, store: KernelStore | None = None, is_trial: bool = False
+    path: Path,
+    strategy: str | None,
+    store: KernelStore | None = None,
+    is_trial: bool = False,
+    limits: Limits | None = None,
 ) -> Executable:
     """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
     specialising.
@@ -528,7 +580,7 @@ def open_executable(
     from .specialise import add_generic, has_compiler, open_store
 
     compiler = has_compiler()
-    options = machine_options(strategy, compiler)
+    options = machine_options(strategy, compiler, limits)
     _set_threads()
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .vm.errors import ArgumentError, FileError
+from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -209,7 +209,7 @@ class Recording:
 
 
 _ACTIVE: list[Recording] = []
-_LOCK = threading.RLock()
+_LOCK = ForkLock()
 
 
 def opened(exe: Executable) -> None:

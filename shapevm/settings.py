@@ -67,6 +67,9 @@ TABLE: tuple[Setting, ...] = (
     Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second, for "
             "what its gain pays for; 0: for all"),
     Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
+    Setting("fuel", 0, "instructions that one call may run; 0: no limit"),
+    Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
+    Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),
     Setting("plans", 256, "whole-call plans kept per program, one per shape"),
     Setting("cache", True, "keep compiled kernels on disk between processes"),
     Setting("cache_dir", "", "where; empty: the user's cache directory"),

@@ -8,12 +8,12 @@ in place have their new values among the outputs, from where they are written in
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .vm.arrays import is_array, is_torch, library_of, shares_memory
 from .vm.errors import ArgumentError, ArtifactError
+from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ class State:
         if not set(changed) <= set(inputs):
             raise ArtifactError(f"the program changes {', '.join(changed)}, which are not all inputs")
         self.changed = [inputs.index(name) for name in changed]
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._values: list[np.ndarray[Any, Any]] = []
         self.reset()
 

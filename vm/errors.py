@@ -97,6 +97,14 @@ class LimitExceeded(Error, RuntimeError):
     """A call went over a limit: nesting of calls, fuel, memory_max."""
 
 
+class DeadlineExceeded(Error, TimeoutError):
+    """A call took longer than its timeout."""
+
+
+class Cancelled(Error, RuntimeError):
+    """A call was stopped from outside before it was done."""
+
+
 class KernelError(Error, RuntimeError):
     """A launch was refused: its buffers or sizes are not the kernel's."""
 
@@ -139,6 +147,8 @@ TABLE: Final[tuple[tuple[int, str, type[Error]], ...]] = (
     (18, "extern", ExternError),
     (19, "device", DeviceError),
     (20, "internal", InternalError),
+    (21, "timeout", DeadlineExceeded),
+    (22, "cancelled", Cancelled),
 )
 
 for _code, _name, _class in TABLE:

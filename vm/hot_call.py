@@ -140,7 +140,8 @@ def _torch_like(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _failed(code: int, error: Any) -> None:
-    """Raise the exception of a failed call; -1 asks for the general call."""
+    """Raise the exception of a failed call, or what a signal's handler raised; -1 asks for the general
+    call."""
     if code != -1:
         check(code, error)
 

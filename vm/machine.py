@@ -19,11 +19,24 @@ from typing import Any
 from . import hot_call
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array, library_of
-from .errors import OK, ArgumentError, ArtifactError, KernelError
+from .errors import OK, ArgumentError, ArtifactError, ExternError, KernelError
+from .fork_lock import ForkLock
 from .isa import TAGS
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
-from .values import TAG_NAMES, Allocation, Lent, check, fill, fill_error, give, shape_of, to_python
+from .values import (
+    TAG_NAMES,
+    Allocation,
+    Lent,
+    check,
+    fill,
+    fill_error,
+    give,
+    keep_raised,
+    raise_kept,
+    shape_of,
+    to_python,
+)
 
 STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
 MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
@@ -46,6 +59,7 @@ class Options:
     plan_bytes_max: int | None = None
     fuel: int | None = None
     memory_max: int | None = None
+    timeout_ms: int | None = None
 
     def c(self) -> Any:
         """Return the `svm_options`. Raises ArgumentError for an unknown strategy."""
@@ -166,7 +180,7 @@ class Machine:
         self._program, self._keep = program, keep
         self._main = lib.svm_main_function(program)
         self._externs: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
         self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
         self.outputs = tuple(
@@ -297,9 +311,11 @@ class Machine:
                 return results
         return self._call(inputs, self._main)
 
-    def call_as(self, strategy: str, inputs: Sequence[Any]) -> list[Any]:
-        """Call main as `call` does, under a strategy of this call's own."""
-        return self._call(inputs, self._main, strategy_code(strategy))
+    def call_as(self, strategy: str | None, inputs: Sequence[Any], timeout_ms: int = 0) -> list[Any]:
+        """Call main as `call` does, under a strategy of this call's own (None: the program's), for at most
+        `timeout_ms` milliseconds (0: the program's limit). Raises DeadlineExceeded beyond them.
+        """
+        return self._call(inputs, self._main, -1 if strategy is None else strategy_code(strategy), timeout_ms)
 
     def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
@@ -338,7 +354,9 @@ class Machine:
             fill(values[index], x, keep, what)
         return values
 
-    def _call(self, xs: Sequence[Any], function: int, strategy: int | None = None) -> list[Any]:
+    def _call(
+        self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0
+    ) -> list[Any]:
         self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
@@ -346,18 +364,20 @@ class Machine:
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
         allocation = Allocation(self._library(xs, is_main))
         try:
-            rest = (values, len(xs), allocation.allocator, outputs, info.n_results, error)
-            if strategy is None:
-                code = lib.svm_call(self._program, function, *rest)
-            else:
-                code = lib.svm_call_as(self._program, strategy, function, *rest)
-            if allocation.raised is not None:
-                raise allocation.raised
+            options = ffi.new(
+                "svm_call_options *", (strategy, timeout_ms, ffi.NULL, ffi.addressof(lib, "svm_poll_signals"))
+            )
+            code = lib.svm_call_with(
+                self._program, options, function, values, len(xs), allocation.allocator, outputs,
+                info.n_results, error,
+            )  # fmt: skip
             check(code, error)
+            raise_kept()
             made = len(allocation.leaves)
             is_new = all(_is_new(outputs[i]) for i in range(info.n_results)) and made == info.n_results
-            results = [to_python(outputs[i], allocation) for i in range(info.n_results)]
-            is_plain = is_main and strategy is None
+            containers: dict[int, Any] = {}
+            results = [to_python(outputs[i], allocation, containers) for i in range(info.n_results)]
+            is_plain = is_main and strategy == -1 and not timeout_ms
             if is_plain and is_new and not allocation.leaves and info.is_static_flow:
                 self._remember(xs, values, outputs, info.n_results)
             return results
@@ -593,7 +613,7 @@ class _HostFunction:
 _extern_results = threading.local()
 
 
-@ffi.def_extern(name="svm_py_extern")
+@ffi.def_extern(name="svm_py_extern", onerror=keep_raised, error=ExternError.code)
 def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, error: Any) -> int:
     """Call a registered Python function; its exceptions become errors of the program."""
     keep: list[Any] = []
@@ -612,4 +632,12 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
         _extern_results.keep = keep
         return OK
     except BaseException as raised:  # cannot pass through C
+        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
+            keep_raised(type(raised), raised, raised.__traceback__)
         return fill_error(error, raised)
+
+
+@ffi.def_extern(name="svm_py_poll", onerror=keep_raised, error=1)
+def _poll(context: Any) -> int:
+    """Let Python run its signal handlers: entering a Python function does. What they raise stops the call."""
+    return 0

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from ._runtime import ffi, lib
 from .arrays import Library, is_array, library_of
-from .errors import BY_CODE, OK, Error, ExternError, IntegerOverflow, InternalError, KindError
+from .errors import (
+    BY_CODE,
+    OK,
+    Cancelled,
+    Error,
+    ExternError,
+    IntegerOverflow,
+    InternalError,
+    KindError,
+    OutOfMemory,
+)
 from .isa import DTYPES, TAGS
 from .program import DTYPE_NAMES
 
@@ -16,11 +27,42 @@ _NO_MEMORY = 64  # the address of an empty array whose library gives 0: NULL wou
 _CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", dict: "dict"}
 
 
+#: `raised`: what a callback of this thread raised, which cannot pass through C.
+_KEPT = threading.local()
+
+
+def keep_raised(kind: type[BaseException], raised: BaseException, traceback: Any) -> None:
+    """Keep what a callback raised until the C function that called it returns (cffi's `onerror`). A signal's
+    handler may raise anywhere, before a callback's first line too."""
+    _KEPT.raised = raised
+
+
+def raise_kept() -> None:
+    """Raise what a callback of this thread raised, if any did."""
+    raised, _KEPT.raised = getattr(_KEPT, "raised", None), None
+    if raised is not None:
+        raise raised
+
+
+def _was_interrupted(code: int, message: str) -> bool:
+    """Return whether a call failed in a callback that could not even say so: a second signal came while the
+    first one's exception was kept."""
+    return (
+        code == Cancelled.code
+        or (code == OutOfMemory.code and "allocator refused" in message)
+        or (code == ExternError.code and message.endswith("and no message"))
+    )
+
+
 def check(code: int, error: Any) -> None:
-    """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place."""
+    """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place; or what a
+    callback raised."""
     if code == OK:
         return
+    raise_kept()
     message = ffi.string(error.message).decode(errors="replace")
+    if _was_interrupted(code, message):
+        raise KeyboardInterrupt
     source = "" if error.source == ffi.NULL else ffi.string(error.source).decode(errors="replace")
     raise BY_CODE.get(code, InternalError)(message, function=error.function, pc=error.pc, source=source)
 
@@ -121,7 +163,6 @@ class Allocation:
         self.leaves: dict[
             int, tuple[int, tuple[int, ...], str, Any]
         ] = {}  # leaf: address, shape, dtype, array
-        self.raised: BaseException | None = None
         self.handle = ffi.new_handle(self)
         self.allocator = ffi.new("svm_allocator *", (self.handle, lib.svm_py_allocate, ffi.NULL))
 
@@ -150,14 +191,9 @@ class Allocation:
         return array
 
 
-@ffi.def_extern(name="svm_py_allocate", onerror=lambda *_: None, error=ffi.NULL)
+@ffi.def_extern(name="svm_py_allocate", onerror=keep_raised, error=ffi.NULL)
 def _allocate(context: Any, leaf: int, like: Any, size: int) -> Any:
-    allocation = ffi.from_handle(context)
-    try:
-        return ffi.cast("void *", allocation.allocate(leaf, like))
-    except BaseException as raised:  # cannot pass through C: the caller raises it again
-        allocation.raised = raised
-        return ffi.NULL
+    return ffi.cast("void *", ffi.from_handle(context).allocate(leaf, like))
 
 
 class Lent:
@@ -188,18 +224,30 @@ def give(value: Any, array: Any, library: Library, what: str) -> None:
     check(lib.svm_value_over(tensor, lib.svm_py_release, handle, ffi.addressof(value), error), error)
 
 
-@ffi.def_extern(name="svm_py_release")
+def _release_anyhow(kind: type[BaseException], raised: BaseException, traceback: Any) -> None:
+    keep_raised(kind, raised, traceback)
+    _GIVEN.pop(int(ffi.cast("uintptr_t", traceback.tb_frame.f_locals["context"])), None)
+
+
+@ffi.def_extern(name="svm_py_release", onerror=_release_anyhow)
 def _release(context: Any) -> None:
-    del _GIVEN[int(ffi.cast("uintptr_t", context))]
+    _GIVEN.pop(int(ffi.cast("uintptr_t", context)), None)
 
 
-def to_python(value: Any, allocation: Allocation | Lent) -> Any:
-    """Return an `svm_value` as a Python value; tensors become arrays of the allocation's library."""
+def to_python(value: Any, allocation: Allocation | Lent, made: dict[int, Any] | None = None) -> Any:
+    """Return an `svm_value` as a Python value; tensors become arrays of the allocation's library.
+
+    `made`: the containers of a call so far, by address: one that comes twice is one object.
+    """
     tag = TAG_NAMES.get(value.tag, "?")
     if tag == "tensor":
         return allocation.take(value.tensor)
     if tag in ("list", "tuple", "dict"):
-        return _container(tag, value, allocation)
+        made = {} if made is None else made
+        address = int(ffi.cast("uintptr_t", value.owner or value.text))
+        if address not in made:
+            made[address] = _container(tag, value, allocation, made)
+        return made[address]
     if tag == "none":
         return None
     if tag == "bool":
@@ -213,13 +261,14 @@ def to_python(value: Any, allocation: Allocation | Lent) -> Any:
     raise KindError(f"a result is a {tag}, which has no Python value")
 
 
-def _container(tag: str, value: Any, allocation: Allocation | Lent) -> Any:
+def _container(tag: str, value: Any, allocation: Allocation | Lent, made: dict[int, Any]) -> Any:
     pairs, scratch = [], ffi.new("svm_value[2]")
     for index in range(value.length):
         key, item = scratch[0], scratch[1]  # references, not copies
         if lib.svm_value_item(ffi.addressof(value), index, ffi.addressof(key), ffi.addressof(item)) != OK:
             raise InternalError(f"element {index} of a {tag} with {value.length} elements is missing")
-        pairs.append((to_python(key, allocation) if tag == "dict" else None, to_python(item, allocation)))
+        name = to_python(key, allocation) if tag == "dict" else None
+        pairs.append((name, to_python(item, allocation, made)))
     if tag == "dict":
         return dict(pairs)
     items = [item for _, item in pairs]

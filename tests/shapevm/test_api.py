@@ -304,3 +304,30 @@ def test_results_are_of_the_callers_library(build, library):
         total, rest = exe(give(X(2, 3)), give(X(3)))
         assert type(total) is kind and type(rest["m"]) is kind and rest["m"].shape == ()
         np.testing.assert_array_equal(np.asarray(total), (X(2, 3) + X(3)).numpy())
+
+
+def test_limits_are_arguments_and_settings(tmp_path):
+    rows = torch.export.Dim("rows", min=1, max=1 << 20)
+    path = tmp_path / "m.svm"
+    shapevm.compile(
+        torch.nn.Linear(8, 8), (torch.randn(3, 8),), dynamic_shapes=({0: rows},), strategy="generic"
+    ).save(path)
+    x = torch.randn(4000, 8)
+    expected = shapevm.load(path)(x)
+    for limit in ({"memory": 10_000}, {"fuel": 1}):
+        with pytest.raises(shapevm.LimitExceeded):
+            shapevm.load(path, **limit)(x)
+    with shapevm.settings.scope(memory_mib=1, fuel=1):
+        with pytest.raises(shapevm.LimitExceeded):
+            shapevm.load(path)(x)
+        assert torch.equal(shapevm.load(path, fuel=0)(x), expected)
+        with pytest.raises(shapevm.LimitExceeded, match="memory"):
+            shapevm.load(path, fuel=0)(torch.randn(100_000, 8))
+    exe = shapevm.load(path, timeout=30, memory=1 << 20, fuel=10_000)
+    assert torch.equal(exe(x), expected) and torch.equal(exe.using(timeout=20)(x), expected)
+    for limit in ({"timeout": 0.0001}, {"timeout": 1e9}):
+        assert shapevm.load(path, **limit) is not None
+    nan = float("nan")
+    for wrong in ({"timeout": -1}, {"timeout": "1"}, {"timeout": nan}, {"fuel": -1}, {"memory": 1.5}):
+        with pytest.raises(shapevm.ArgumentError, match=next(iter(wrong))):
+            shapevm.load(path, **wrong)

@@ -1,0 +1,149 @@
+"""Forks and Ctrl-C come at any moment; `python -m tests.stress.signals` takes 1,000 of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from shapevm.vm import artifact
+from shapevm.vm.assembler import assemble
+from shapevm.vm.fork_lock import ForkLock
+from shapevm.vm.machine import Machine, Options
+
+import shapevm
+
+from . import signals
+
+FOREVER = 'function "main" (0 params, 0 results)\nagain:\n  jump again\n'
+HOST = """
+input "x": f32[2]
+output "y"
+function "main" (1 params, 1 results)
+  extern "host" (r1) (r0)
+  return (r1)
+"""
+
+
+def after(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    return timer
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupts_come_through() -> None:
+    with signals.model() as exe:
+        report = signals.interrupt_loops(signals.interrupted_calls(exe), 40)
+    assert report.done == 40 and not report.wrong
+
+
+def test_children_of_a_busy_process_run() -> None:
+    report = signals.fork_under_load(8)
+    assert report.done == 8 and not report.wrong
+
+
+def test_a_long_call_is_interrupted() -> None:
+    program = artifact.to_bytes(assemble(FOREVER))
+    with Machine.from_bytes(program, Options(strategy="generic", timeout_ms=60_000)) as m:
+        start = time.monotonic()
+        timer = after(0.2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            m.call([])
+        timer.join()
+        assert time.monotonic() - start < 10
+
+
+def test_a_long_kernel_is_interrupted() -> None:
+    """A single launch of a product that takes many seconds stops between tiles, with one thread and two."""
+    rows = torch.export.Dim("rows", min=1, max=1 << 20)
+    model = torch.nn.Linear(2048, 2048, bias=False).eval()
+    exe = shapevm.compile(model, (torch.randn(3, 2048),), dynamic_shapes=({0: rows},), strategy="generic")
+    x, threads = torch.randn(60_000, 2048), shapevm.get_threads()
+    try:
+        for n in (1, 2):
+            shapevm.set_threads(n)
+            start = time.monotonic()
+            with pytest.raises(shapevm.DeadlineExceeded):
+                exe.using(timeout=0.3)(x)
+            assert time.monotonic() - start < 5
+            timer = after(0.3, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                while True:
+                    exe(x)
+            timer.join()
+    finally:
+        shapevm.set_threads(threads)
+        exe.close()
+
+
+def test_an_interrupted_host_function_is_interrupted() -> None:
+    with Machine.from_bytes(artifact.to_bytes(assemble(HOST)), Options(strategy="generic")) as m:
+
+        def wait(x: object) -> list[object]:
+            time.sleep(30)
+            return [x]
+
+        m.register_extern("host", wait)
+        timer = after(0.2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            m.call([torch.ones(2)])
+        timer.join()
+
+        def leave(x: object) -> list[object]:
+            raise SystemExit(3)
+
+        m.register_extern("host", leave)
+        with pytest.raises(SystemExit):
+            m.call([torch.ones(2)])
+
+
+def test_a_handler_that_raises_nothing_does_not_stop_a_call() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    try:
+        with Machine.from_bytes(
+            artifact.to_bytes(assemble(FOREVER)), Options(strategy="generic", timeout_ms=600)
+        ) as m:
+            timer = after(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+            with pytest.raises(shapevm.DeadlineExceeded):
+                m.call([])
+            timer.join()
+        assert seen == [1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_lock_is_free_in_a_child() -> None:
+    lock, held, release = ForkLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)
+        with lock, lock:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    release.set()
+    thread.join()
+    with lock:
+        pid = os.fork()
+        if not pid:
+            with lock:
+                pass
+            os._exit(0 if lock._depth == 1 else 1)
+        assert os.waitpid(pid, 0)[1] == 0
