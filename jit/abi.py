@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..vm.layout import SECTION_ALIGN
 from ..vm.program import SizeRange
 from .llvm import Function, Int
 from .spec import Buffer, Dim, Size, Terms
@@ -53,8 +54,8 @@ class CodeObject:
     `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
     i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
     follow from the shapes alone; checked at a launch as well.
-    `code` starts with the entry point at `entry`; it holds .text and .rodata linked together, no relocations
-    left.
+    `code` has the entry point at `entry`; it holds .text and .rodata linked together, no relocations left,
+    and runs at any multiple of `alignment` bytes.
     """
 
     spec_hash: str
@@ -70,6 +71,7 @@ class CodeObject:
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""  # the schedule's name, for people
     ranges: tuple[SizeRange, ...] | None = None
+    alignment: int = SECTION_ALIGN
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
     timings: Timings | None = field(default=None, compare=False, repr=False)
 

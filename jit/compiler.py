@@ -205,6 +205,7 @@ def compile_kernel(
         bounds=limits,
         code=blob.with_numbers([value for _, value in f.numbers or ()]),
         entry=blob.entry,
+        alignment=blob.alignment,
         exact_dims=_exact(dims),
         ranges=_ranges(dims),
         schedule=generated.schedule,

@@ -1,7 +1,7 @@
 """The linker: a function of an ELF object -> one position-independent blob without relocations.
 
 An object of LLVM's `emit_object` holds the code, `.rodata*` and a few relocation kinds. The blob is the
-function's section followed by the read-only data that it reaches; it runs wherever a page boundary puts it.
+function's section followed by the read-only data that it reaches; it runs at any multiple of its alignment.
 The ELF structures are read with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02
 ms (tests/jit/test_link.py reads the same objects with pyelftools and compares). References: System V ABI gABI
 chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.7.
@@ -22,7 +22,7 @@ SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
 SHN_UNDEF, STT_SECTION = 0, 3
 EM_X86_64, EM_AARCH64 = 62, 183
 VECTORS, VECTOR_BYTES = ".rodata", 64  # where x86-64 keeps constants of 64 bytes, of which ELF has no section
-CODE_ALIGN, PAGE = 64, 4096  # bytes; code that reaches its data by page (ADRP) moves by pages only
+ALIGNMENT, PAGE = 64, 4096  # bytes; code that reaches its data by page (ADRP) moves by pages only
 
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
@@ -63,12 +63,12 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Blob:
-    """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `align`.
+    """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `alignment`.
     `numbers`: the place of its table of numbers (see `jit.numbers`), of zeros still; 0 for none."""
 
     code: bytes
     entry: int
-    align: int = CODE_ALIGN
+    alignment: int = ALIGNMENT
     numbers: int = 0
 
     def with_numbers(self, values: Sequence[int]) -> bytes:
@@ -137,7 +137,7 @@ def _pc32(blob: bytearray, place: int, target: int) -> None:
 
 
 def _adr_page(blob: bytearray, place: int, target: int) -> None:
-    """R_AARCH64_ADR_PREL_PG_HI21: ADRP, the distance in 4 KiB pages (the blob starts at a page)."""
+    """R_AARCH64_ADR_PREL_PG_HI21: ADRP, the distance in pages: right where the blob starts at a page."""
     pages = (target >> 12) - (place >> 12)
     word = _U32.unpack_from(blob, place)[0] & 0x9F00001F
     _U32.pack_into(blob, place, word | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
@@ -241,6 +241,7 @@ class _Layout:
     def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob], n_numbers: int) -> None:
         self.object, self.start, self.parts, self.n_numbers = object, start, parts, n_numbers
         self.bytes = bytearray()
+        self.alignment = ALIGNMENT  # the greatest of those of all that the blob holds
         self.places: dict[tuple[int, int], int] = {}  # of pieces: (section, first byte)
         self.waiting: list[tuple[int, _Relocation]] = []  # the place of a relocation's piece in the blob
         self._place(start.section, range(len(object.sections[start.section].body)))
@@ -254,16 +255,25 @@ class _Layout:
         for place, relocation, target in applied:
             symbol = self.object.symbols[relocation.symbol]
             to = entries[symbol.name] if target is None else target
-            self._rule(relocation)(self.bytes, place, to + relocation.addend)
-        align = PAGE if self.object.machine == EM_AARCH64 and len(self.places) > 1 else CODE_ALIGN
-        return Blob(bytes(self.bytes), self.start.value, align, self.places.get(_TABLE, 0))
+            rule = self._rule(relocation)
+            rule(self.bytes, place, to + relocation.addend)
+            if rule is _adr_page:
+                self.alignment = PAGE
+        return Blob(bytes(self.bytes), self.start.value, self.alignment, self.places.get(_TABLE, 0))
+
+    def _align(self, alignment: int) -> None:
+        """Append zeros up to a multiple of `alignment`, a power of two."""
+        if alignment > PAGE:
+            raise LinkError(f"a kernel's data is to lie at multiples of {alignment} bytes, {PAGE} at most")
+        self.alignment = max(self.alignment, alignment)
+        self.bytes += bytes(-len(self.bytes) % alignment)
 
     def _place(self, section: int, piece: range) -> int:
         """Append a piece of a section, if it is new; return its place."""
         key = section, piece.start
         if key not in self.places:
             of = self.object.sections[section]
-            self.bytes += bytes(-len(self.bytes) % max(of.entry or of.align, 1))
+            self._align(max(of.entry or of.align, 1))
             self.places[key] = len(self.bytes)
             self.bytes += of.body[piece.start : piece.stop]
             for relocation in self.object.relocations.get(section, ()):
@@ -274,7 +284,7 @@ class _Layout:
     def _place_table(self) -> int:
         """Append the table of numbers, if it is not there yet; return its place."""
         if _TABLE not in self.places:
-            self.bytes += bytes(-len(self.bytes) % 8)
+            self._align(8)
             self.places[_TABLE] = len(self.bytes)
             self.bytes += bytes(8 * self.n_numbers)
         return self.places[_TABLE]
@@ -295,7 +305,7 @@ class _Layout:
         """Append the parts; return the place of each one's entry by name."""
         entries = {}
         for name, part in self.parts.items():
-            self.bytes += bytes(-len(self.bytes) % part.align)
+            self._align(part.alignment)
             entries[name] = len(self.bytes) + part.entry
             self.bytes += part.code
         return entries

@@ -27,6 +27,7 @@ def kernel_object(code: CodeObject) -> KernelObject:
         exact_dims=code.exact_dims,
         schedule=code.schedule,
         ranges=code.ranges,
+        alignment=code.alignment,
     )
 
 
@@ -39,7 +40,7 @@ def code_object(o: KernelObject) -> CodeObject:
         tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.scratch),
         tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.cost),
         tuple((_decoded(n), scale, _decoded(at), _decoded(axis)) for n, scale, at, axis in o.bounds),
-        o.code, o.entry, o.exact_dims, o.schedule, o.ranges,
+        o.code, o.entry, o.exact_dims, o.schedule, o.ranges, o.alignment,
     )  # fmt: skip
 
 

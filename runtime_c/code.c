@@ -113,7 +113,7 @@ int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, ui
 /* Objects -------------------------------------------------------------------------------------- */
 
 static int32_t check_record(reader *r, const code_signature *kernel, const svm_file_object *o, size_t size) {
-  if (o->reserved || o->reserved2) return bad(r, "a reserved field is not 0");
+  if (o->reserved) return bad(r, "a reserved field is not 0");
   if (o->record_size < sizeof *o || o->record_size > size) return bad(r, "its record_size");
   if (o->n_dims != kernel->n_dims || o->n_buffers != kernel->n_buffers)
     return bad(r, "it has other dims or buffers than the kernel");
@@ -122,6 +122,8 @@ static int32_t check_record(reader *r, const code_signature *kernel, const svm_f
   if (o->guard > GUARD_BUCKET) return bad(r, "its guard");
   if (o->code_size < 1 || o->entry >= o->code_size)
     return bad(r, "its code size or entry");
+  if (o->alignment < SVM_FILE_ALIGN || o->alignment > SVM_FILE_PAGE || (o->alignment & (o->alignment - 1)))
+    return bad(r, "its alignment is no power of two from 64 to 4096");
   if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule))
     return bad(r, "its target or schedule");
   return SVM_OK;

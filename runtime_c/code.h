@@ -68,7 +68,7 @@ int64_t code_tiles(const code_object *object, const int64_t *dims);
 int32_t code_check_bounds(const char *label, const code_object *object, const int64_t *dims,
                           svm_error *error);
 
-/* A read+execute copy of several pieces of code, each at a multiple of 64. */
+/* A read+execute copy of several pieces of code, each at a multiple of its alignment. */
 typedef struct code_map {
   void *memory;
   size_t size;
@@ -76,8 +76,8 @@ typedef struct code_map {
 
 typedef struct code_piece {
   const void *code;
-  size_t size;
-  const char *name; /* for the perf map; NULL: not in it */
+  size_t size, alignment; /* the latter a power of two, at most a page */
+  const char *name;       /* for the perf map; NULL: not in it */
 } code_piece;
 
 /* Map the pieces; starts[i] gets the address of piece i. Never writable and executable at once. */

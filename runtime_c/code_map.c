@@ -17,8 +17,6 @@
 
 #include "status.h"
 
-enum { CODE_ALIGNMENT = 64 };
-
 /* The targets of jit/target.py and what a CPU must have to run their code. */
 static int32_t rank_x86_v3(void) {
 #if defined(__x86_64__)
@@ -103,14 +101,18 @@ static void write_perf_rows(const code_piece *pieces, int32_t n, void *const *st
   fclose(file);
 }
 
-static size_t aligned(size_t size) { return (size + CODE_ALIGNMENT - 1) / CODE_ALIGNMENT * CODE_ALIGNMENT; }
+static size_t aligned(size_t size, size_t alignment) { return (size + alignment - 1) & ~(alignment - 1); }
+
+/* The bytes that the pieces take one after another. */
+static size_t bytes_of(const code_piece *pieces, int32_t n) {
+  size_t end = 0;
+  for (int32_t i = 0; i < n; i++) end = aligned(end, pieces[i].alignment) + pieces[i].size;
+  return end;
+}
 
 int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, code_map *out, void **starts,
                       svm_error *error) {
-  size_t size = 0, at = 0;
-  for (int32_t i = 0; i < n; i++) size += aligned(pieces[i].size);
-  size = (size + SVM_FILE_PAGE - 1) / SVM_FILE_PAGE *
-         SVM_FILE_PAGE; /* what it takes, counted towards code_bytes_max */
+  size_t size = aligned(bytes_of(pieces, n), SVM_FILE_PAGE); /* counted towards code_bytes_max */
   *out = (code_map){0};
   if (!size) return SVM_OK;
   char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -118,10 +120,12 @@ int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, c
     return status_fail(error, SVM_ERROR_MEMORY, "memory: mapping %zu bytes of machine code failed: %s", size,
                        strerror(errno));
   }
+  size_t at = 0;
   for (int32_t i = 0; i < n; i++) {
+    at = aligned(at, pieces[i].alignment);
     starts[i] = memory + at;
     memcpy(starts[i], pieces[i].code, pieces[i].size);
-    at += aligned(pieces[i].size);
+    at += pieces[i].size;
   }
   if (mprotect(memory, size, PROT_READ | PROT_EXEC)) {
     int reason = errno;

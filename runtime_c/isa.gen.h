@@ -226,7 +226,7 @@ enum {
 };
 
 #define SVM_FILE_MAGIC {0x89, 0x53, 0x56, 0x4d, 0x0d, 0x0a, 0x1a, 0x0a}
-#define SVM_FILE_VERSION 1
+#define SVM_FILE_VERSION 2
 #define SVM_FILE_ALIGN 64
 #define SVM_FILE_PAGE 4096
 #define SVM_FILE_N_SECTIONS 13
@@ -259,7 +259,7 @@ enum {
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
-  uint32_t format_version; /* 1 */
+  uint32_t format_version; /* 2 */
   uint32_t n_sections; /* 13: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
@@ -403,7 +403,7 @@ typedef struct svm_file_object {
   uint32_t n_scratch; /* terms: scratch bytes per thread == sum of factor * product(sizes) */
   uint32_t n_cost; /* terms: flops or bytes per tile, same form */
   uint32_t n_bounds; /* rows `bound` */
-  uint32_t reserved2; /* 0 */
+  uint32_t alignment; /* of the code in memory: a power of two from 64 to 4096, a page where code reaches its data by page */
 } svm_file_object;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_object) == 208, "layout of object");

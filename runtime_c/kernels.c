@@ -178,7 +178,7 @@ static int32_t map_code(svm_program *p, kernel **owners, code_piece *pieces, voi
     for (int32_t j = 0; j < k->n_objects; j++, n++) {
       const svm_file_object *o = k->objects[j].record;
       if (code_check_hash(k->info.label, &k->objects[j], blobs + o->code_offset, error)) return error->code;
-      pieces[n] = (code_piece){blobs + o->code_offset, o->code_size, k->info.label};
+      pieces[n] = (code_piece){blobs + o->code_offset, o->code_size, o->alignment, k->info.label};
       owners[n] = k;
       k->info.code_bytes += (int64_t)o->code_size;
     }

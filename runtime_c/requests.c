@@ -265,7 +265,8 @@ static void evict(svm_program *p, const entry *kept) {
 static int32_t map_installed(const svm_program *p, const kernel *k, installed *out, const uint8_t *code,
                              svm_error *error) {
   const svm_file_object *o = out->object.record;
-  code_piece pieces[] = {{code, o->code_size, k->info.label}, {o, o->record_size, NULL}};
+  code_piece pieces[] = {{code, o->code_size, o->alignment, k->info.label},
+                         {o, o->record_size, SVM_FILE_ALIGN, NULL}};
   void *starts[2];
   if (code_map_make(pieces, 2, p->options.perf_map, &out->map, starts, error)) return error->code;
   if (code_parse(k->info.label, &k->signature, starts[1], o->record_size, &out->object, error))

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
@@ -127,7 +127,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
-        "u32 format_version: 1",
+        "u32 format_version: 2",
         "u32 n_sections: 13: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",
@@ -231,7 +231,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 n_scratch: terms: scratch bytes per thread == sum of factor * product(sizes)",
         "u32 n_cost: terms: flops or bytes per tile, same form",
         "u32 n_bounds: rows `bound`",
-        "u32 reserved2: 0",
+        "u32 alignment: of the code in memory: a power of two from 64 to 4096, a page where code reaches its data by page",
     ),
     _record(
         "range", "The values of a dim that a bucket is for: min <= value <= max, a multiple of `multiple_of`.",
@@ -296,7 +296,7 @@ An object is a record `object`, followed by, in this order:
 A kernel has at most one generic object per target, at most one exact one per target and dims, and at most one bucket per
 target and ranges; buckets may overlap. A launch takes the exact object of its dims, else the first bucket in the file that
 its dims fit, else the generic one: all give equal bits. Machine code
-must be position-independent; it is entered at `entry` with the ABI of `jit/abi.py`.
+must run wherever a multiple of `alignment` puts it; it is entered at `entry` with the ABI of `jit/abi.py`.
 
 ## Rules of the verifier
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import ArtifactError
 from .isa import DTYPES
-from .layout import BY_NAME, LIMITS, NO_MAX
+from .layout import BY_NAME, LIMITS, NO_MAX, PAGE, SECTION_ALIGN
 from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange, Terms
 
 GENERIC, EXACT, BUCKET = 0, 1, 2  # values of the field guard
@@ -45,7 +45,7 @@ class Cursor:
         fields = record.unpack(self.data, self.at)
         self.at += record.size
         self.check(
-            not any(fields.get(f) for f in ("reserved", "reserved2")),
+            not fields.get("reserved"),
             f"record {name}: reserved bytes must be 0",
         )
         return fields
@@ -171,7 +171,7 @@ def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
         spec_hash=bytes.fromhex(o.spec_hash), target=target, schedule=schedule,
         code_size=len(o.code), entry=o.entry, guard=_guard(o),
         n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch),
-        n_cost=len(o.cost), n_bounds=len(o.bounds),
+        n_cost=len(o.cost), n_bounds=len(o.bounds), alignment=o.alignment,
     )  # fmt: skip
     digest = hashlib.sha256(structure[HASHED_FROM:])
     digest.update(body)
@@ -220,6 +220,9 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
         f"code {offset} + {code_size} is outside of BLOBS",
     )
     cursor.check(entry < code_size, f"entry {entry} is outside of the code's {code_size} bytes")
+    alignment = fields["alignment"]
+    is_alignment = SECTION_ALIGN <= alignment <= PAGE and alignment & (alignment - 1) == 0
+    cursor.check(is_alignment, f"alignment is {alignment}; it must be a power of two from 64 to 4096")
     code = bytes(blobs[offset : offset + code_size])
     digest = hashlib.sha256(cursor.data[start + HASHED_FROM : cursor.at])
     digest.update(code)
@@ -245,6 +248,7 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
         exact,
         schedule,
         ranges,
+        alignment,
     )
     return made, offset
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from .isa import DTYPES
+from .layout import SECTION_ALIGN
 
 #: (False, n): the number n; (True, i): dims[i] of the launch.
 Size = tuple[bool, int]
@@ -154,6 +155,7 @@ class KernelObject:
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""
     ranges: tuple[SizeRange, ...] | None = None
+    alignment: int = SECTION_ALIGN
 
     @property
     def key(self) -> KernelKey:

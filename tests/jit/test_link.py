@@ -80,6 +80,36 @@ def test_linked_code_runs():
     assert list(out) == [0] * 5 + [i * i + 3 for i in range(5, 60)] + [0] * 4
 
 
+def calls_part() -> str:
+    f = Function("kernel", PARAMS)
+    f.call("void", "part", f.params[0])
+    return f.text()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_code_takes_the_alignment_of_what_it_holds(target):
+    by_page = target == "aarch64"
+    table = link.Object(compile_object(table_kernel(), target)).link("kernel")
+    assert table.alignment == (link.PAGE if by_page else link.ALIGNMENT)
+    caller = link.Object(compile_object(calls_part(), target))
+    plain = caller.link("kernel", {"part": link.Blob(b"\0" * 8, 0)})
+    assert plain.alignment == link.ALIGNMENT
+    for part in (table, link.Blob(b"\1" * 8, 4, 1024)):
+        blob = caller.link("kernel", {"part": part})
+        assert blob.alignment == part.alignment
+        assert blob.code.index(part.code) % part.alignment == 0
+        assert link.Object(compile_object(calls_part(), target)).link("kernel", {"part": blob}).alignment == (
+            part.alignment
+        )
+
+
+def test_what_needs_more_than_a_page_is_refused():
+    text = table_kernel().replace("@table", "@wide")
+    wide = TABLE.replace("@table", "@wide").replace("align 64", "align 8192")
+    with pytest.raises(link.LinkError, match="8192"):
+        link.Object(compile_object(wide + text, host_target())).link("kernel")
+
+
 def test_undefined_symbol_is_refused_by_name():
     f = Function("kernel", PARAMS)
     f.call("void", "somewhere_else")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import platform
 import random
 import struct
 import threading
@@ -36,7 +37,7 @@ from shapevm.vm.errors import (
 )
 from shapevm.vm.layout import BY_NAME
 from shapevm.vm.machine import Machine, Options, Request
-from shapevm.vm.program import KernelKey, Program, SizeRange
+from shapevm.vm.program import KernelBuffer, KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
@@ -626,6 +627,62 @@ def test_failed_compilation() -> None:
                 np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
         finally:
             compiler.stop()
+
+
+#: Code that writes its own address into buffers[0][0].
+HERE = {
+    "x86_64": "488d05f9ffffff 488b0f 488901 c3",  # lea rax, [rip - 7]; mov rcx, [rdi]; mov [rcx], rax; ret
+    "aarch64": "080040f9 e9ffff10 090100f9 c0035fd6",  # ldr x8, [x0]; adr x9, . - 4; str x9, [x8]; ret
+}
+
+
+def located(spec: str, alignment: int, guard: KernelKey = None) -> KernelObject:
+    """Return code of a kernel that writes where it lies, and ten bytes more."""
+    machine_code = bytes.fromhex(HERE[platform.machine()]) + bytes(10)
+    buffers = (KernelBuffer("i64", ((False, 1),), True),)
+    hash_of_spec = hashlib.sha256(spec.encode()).hexdigest()
+    return KernelObject(
+        hash_of_spec, machine.host_target(), 1, buffers, (), (), (), (), machine_code,
+        exact_dims=guard, alignment=alignment,
+    )  # fmt: skip
+
+
+def test_code_lies_at_multiples_of_its_alignment() -> None:
+    alignments = (64, 4096, 64, 128, 4096, 2048, 64, 256, 1024, 512)
+    rows = [f'kernel k{i} "here" (1 dims, out i64[1]) = "{i}"' for i in range(len(alignments))]
+    outputs = [f'output "y{i}"' for i in range(len(alignments))]
+    body = [f"  alloc r{i + 2} i64 (r1)\n  kernel k{i} (r0) (r{i + 2})" for i in range(len(alignments))]
+    results = ", ".join(f"r{i + 2}" for i in range(len(alignments)))
+    head = ['symbol "n" 1 ..', 'input "n": int = s0', *outputs, *rows]
+    main = ['function "main" (2 params, 10 results)', "  int r1 1", *body, f"  return ({results})", ""]
+    program = assemble("\n".join([*head, *main]))
+    kernels = tuple(
+        replace(k, objects=(located(k.spec, alignment),))
+        for k, alignment in zip(program.kernels, alignments, strict=True)
+    )
+    with load(replace(program, kernels=kernels), Options(strategy="bucket")) as m:
+        places = [int(x[0]) for x in m.call([5])]
+        assert len(set(places)) == len(alignments)
+        assert all(place % alignment == 0 for place, alignment in zip(places, alignments, strict=True))
+        for i, alignment in enumerate(alignments):
+            m.install(i, artifact.serialise_object(located(kernels[i].spec, alignment, (6,))))
+        again = [int(x[0]) for x in m.call([6])]
+        assert not set(places) & set(again)
+        assert all(place % alignment == 0 for place, alignment in zip(again, alignments, strict=True))
+
+
+@pytest.mark.parametrize("alignment", [0, 32, 96, 4095, 8192, 1 << 31])
+def test_other_alignments_are_refused(add: Machine, alignment: int) -> None:
+    bad = replace(code(ADD, (4,)), alignment=alignment)
+    with pytest.raises(ArtifactError, match="alignment"):
+        add.install(0, artifact.serialise_object(bad))
+    with pytest.raises(ArtifactError, match="alignment"):
+        artifact.parse_object(artifact.serialise_object(bad))
+    program = add_program()
+    whole = replace(program, kernels=(replace(program.kernels[0], objects=(bad,)),))
+    for read in (artifact.from_bytes, Machine.from_bytes):
+        with pytest.raises(ArtifactError, match="alignment"):
+            read(artifact.to_bytes(whole))
 
 
 def test_install_refuses_what_is_not_sound(add: Machine) -> None:
