@@ -57,7 +57,7 @@ static int32_t open_program(const char *path, const void *data, size_t size, con
   status_clear(error);
   *out = NULL;
   svm_program *p = calloc(1, sizeof *p);
-  if (!p) return status_fail(error, SVM_ERROR_MEMORY, "memory: a program");
+  if (!p) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for a program");
   program_init_lock(p);
   program_enlist(p);
   svm_options_init(&p->options);

@@ -27,7 +27,7 @@ static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const s
   if (heap_count(&c->heap, n_bytes, c->error)) return c->error->code;
   if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
   void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
-  if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: a copy of input %d", index);
+  if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a copy of input %d", index);
   strided_copy(copy, t);
   in->data[index] = copy;
   in->is_copied[index] = 1;
@@ -65,7 +65,7 @@ static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index,
 static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols,
                          const int64_t *symbols, value **out) {
   value *args = calloc((size_t)n + (size_t)n_symbols + 1, sizeof *args);
-  if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of a call");
+  if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of a call");
   *out = args;
   for (int32_t i = 0; i < n; i++) {
     int32_t code = make_arg(c, &values[i], data[i], i, &args[i]);
@@ -87,7 +87,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
   int32_t n_results = c->program->functions[function].info.n_results;
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
-                         : status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+                         : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
   if (!code) code = interpret(c, function, args, results);
   if (!code) code = delivery_finish(d, results, n_results, outputs);
   free_values(&c->heap, args, n + n_symbols);
@@ -137,7 +137,7 @@ static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs
   svm_program *p = c->program;
   int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
-  if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+  if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
   int32_t code = heap_count(&c->heap, made->arena_bytes, c->error);
   if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
@@ -209,7 +209,7 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   svm_program *p = c->program;
   void *few[16];
   inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
-  if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the inputs of a call");
+  if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the inputs of a call");
   int32_t code = inputs_set(c, &in, values, n);
   delivery d = {.allocator = allocator,
                 .call = c,

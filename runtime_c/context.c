@@ -45,7 +45,7 @@ static context *context_make(const svm_program *p, svm_error *error) {
     if (c->frames && c->symbols && c->key) return c;
     context_free(c);
   }
-  status_fail(error, SVM_ERROR_MEMORY, "memory: a context for the call");
+  status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for a context for the call");
   return NULL;
 }
 
@@ -103,7 +103,7 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (c->mapping == MAP_FAILED) {
     c->mapping = NULL;
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: an arena of %" PRId64 " bytes; use smaller inputs",
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an arena of %" PRId64 " bytes; use smaller inputs",
                        n_bytes);
   }
   c->arena = (char *)(((uintptr_t)c->mapping + page - 1) / page * page);
@@ -116,7 +116,7 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
 int32_t context_reserve_bases(context *c, int64_t n, svm_error *error) {
   if (n <= c->n_bases) return SVM_OK;
   void **bases = realloc(c->bases, (size_t)n * sizeof *bases);
-  if (!bases) return status_fail(error, SVM_ERROR_MEMORY, "memory: the call's buffer table");
+  if (!bases) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the call's buffer table");
   c->bases = bases;
   c->n_bases = n;
   return SVM_OK;

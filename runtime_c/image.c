@@ -174,7 +174,7 @@ static int32_t read_image(image *out, const char *path, int file, svm_error *err
   size_t n_bytes = weights->offset; /* WEIGHTS is the last section */
   out->copy = aligned_alloc(64, (n_bytes + 63) / 64 * 64);
   if (!out->copy)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes for the artifact's tables", n_bytes);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes for the artifact's tables", n_bytes);
   memcpy(out->copy, head, sizeof head); /* not read again: these bytes are the checked ones */
   if (read_at(file, (char *)out->copy + sizeof head, n_bytes - sizeof head, sizeof head)) {
     return fail_file(path, "reading failed", error);

@@ -22,7 +22,7 @@ static int32_t reserve_registers(call *c, int64_t n) {
                        n, c->heap.max);
   }
   value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
-  if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: %" PRId64 " registers", n);
+  if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
   x->registers = registers;
   x->n_registers = wanted;
   return SVM_OK;
@@ -190,7 +190,7 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
   svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
             *results = values + n_args;
   if (!values)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the arguments of \"%.100s\"", slot->name);
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"", slot->name);
   for (int32_t i = 0; i < n_args; i++) {
     if (r[from[i]].tag == SVM_TAG_TENSOR) storage_clear(r[from[i]].tensor->memory);
     value_export(r[from[i]], 0, &values[i]);
@@ -216,7 +216,7 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   uint32_t n = pc[2];
   value few[16] = {0}, made, *items = n <= 16 ? few : malloc(n * sizeof *items);
   if (!items)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: a %s of %" PRIu32 " values", tag_name(tag), n);
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a %s of %" PRIu32 " values", tag_name(tag), n);
   for (uint32_t i = 0; i < n; i++) items[i] = r[pc[3 + i]];
   int32_t code = sequence_make(&c->heap, tag, n, items, &made, c->error);
   if (items != few) free(items);

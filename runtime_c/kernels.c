@@ -56,7 +56,7 @@ static int32_t load_signatures(svm_program *p, svm_error *error) {
     return broken(error, "KERNELS is shorter than its count");
   p->kernels = calloc(s->count + 1, sizeof *p->kernels);
   p->buffers = calloc(s->size / sizeof(svm_file_buffer) + 1, sizeof *p->buffers);
-  if (!p->kernels || !p->buffers) return status_fail(error, SVM_ERROR_MEMORY, "memory: the kernel table");
+  if (!p->kernels || !p->buffers) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the kernel table");
   buffer_type *buffers = p->buffers;
   for (; p->n_kernels < (int32_t)s->count; p->n_kernels++) {
     kernel *k = &p->kernels[p->n_kernels];
@@ -132,7 +132,7 @@ static int32_t load_all_objects(svm_program *p, svm_error *error) {
   p->objects = calloc(n + 1, sizeof *p->objects);
   p->spans = calloc(n + 1, sizeof *p->spans);
   if (!p->objects || !p->spans)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of code objects");
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of code objects");
   code_object *objects = p->objects;
   for (int32_t i = 0; i < p->n_kernels; i++) {
     kernel *k = &p->kernels[i];
@@ -202,7 +202,7 @@ int32_t load_kernels(svm_program *p, svm_error *error) {
   void **starts = calloc(n, sizeof *starts);
   int32_t code = owners && pieces && starts
                      ? map_code(p, owners, pieces, starts, error)
-                     : status_fail(error, SVM_ERROR_MEMORY, "memory: the code's table");
+                     : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the code's table");
   free(owners);
   free(pieces);
   free(starts);

@@ -71,6 +71,6 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
     return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,
                        kind);
   return status_fail(error, SVM_ERROR_MEMORY,
-                     "memory: the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
+                     "memory: there is none for the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
                      k->label);
 }

@@ -56,7 +56,7 @@ static int32_t check_end(const cursor *c, uint64_t n) {
 static void *make_rows(uint64_t n, size_t size, svm_error *error) {
   void *rows = calloc(n ? n : 1, size);
   if (!rows)
-    status_fail(error, SVM_ERROR_MEMORY, "memory: %" PRIu64 " bytes for the program's tables", n * size);
+    status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRIu64 " bytes for the program's tables", n * size);
   return rows;
 }
 

@@ -1,6 +1,8 @@
 /* shapevm-run: runs an artifact on numpy files. All that it needs of the runtime is svm.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,8 @@ static const char HELP[] =
     "  --threads N             threads that run kernels (default 0: one per CPU)\n"
     "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
     "  --fuel N                instructions that one call may run (default 0: no limit)\n"
-    "  --memory N              bytes that one call may hold (default 0: no limit)\n"
+    "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
+    "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
     "  --perf-map              write /tmp/perf-PID.map for profilers\n"
     "  --list                  print the contract and the kernels, run nothing\n"
     "  --stats                 print the call sites after running\n"
@@ -54,6 +57,19 @@ static int report(int exit_code, const svm_error *error) {
   return exit_code;
 }
 
+static int out_of_memory(const char *what) {
+  fprintf(stderr, "shapevm-run: memory: there is none for %s; free some or use smaller inputs\n", what);
+  return EXIT_RUN;
+}
+
+/* Ctrl-C ends the call that runs; a second one ends the process. */
+static volatile int32_t is_cancelled;
+
+static void cancel(int number) {
+  is_cancelled = 1;
+  signal(number, SIG_DFL);
+}
+
 /* Arguments ------------------------------------------------------------------------------------ */
 
 static int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
@@ -63,6 +79,15 @@ static int parse_number(const char *text, int64_t least, int64_t most, int64_t *
   if (end == text || *end || errno || n < least || n > most) return 0;
   *out = n;
   return 1;
+}
+
+static int parse_timeout(arguments *a, const char *text) {
+  char *end;
+  double seconds = strtod(text, &end);
+  if (end == text || *end || !(seconds >= 0 && seconds <= 1e9))
+    return usage("the timeout is not a number of seconds from 0 to 1e9", text);
+  a->options.timeout_ms = (int64_t)ceil(seconds * 1000);
+  return 0;
 }
 
 static int parse_value(arguments *a, const char *name, const char *value) {
@@ -84,6 +109,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     else a->options.memory_max = n;
     return 0;
   }
+  if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
@@ -198,6 +224,11 @@ typedef struct batch {
   int32_t n;
 } batch;
 
+/* Bytes that the inputs may still take, 0: no limit. */
+typedef struct room {
+  int64_t max, left;
+} room;
+
 static int32_t find_input(const svm_program *p, const char *name, size_t n) {
   for (int32_t i = 0; i < svm_n_inputs(p); i++) {
     if (strlen(svm_input(p, i)->name) == n && !strncmp(svm_input(p, i)->name, name, n)) return i;
@@ -237,11 +268,14 @@ static int set_scalar(const svm_program *p, int32_t index, const char *text, svm
   return end == text || *end ? usage("not a float", text) : 0;
 }
 
-static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, batch *b,
-                       svm_value *values) {
+static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, room *room,
+                       batch *b, svm_value *values) {
   svm_error error;
-  if (npy_read(path, &b->arrays, &b->n, &error)) return report(EXIT_USAGE, &error);
+  if (npy_read(path, room->left, &b->arrays, &b->n, &error))
+    return report(error.code == SVM_ERROR_MEMORY || error.code == SVM_ERROR_LIMIT ? EXIT_RUN : EXIT_USAGE,
+                  &error);
   for (int32_t i = 0; i < b->n; i++) {
+    room->left -= room->max ? (int64_t)npy_data_bytes(&b->arrays[i].tensor) : 0;
     const char *own = b->arrays[i].name;
     int32_t index = name_bytes ? find_input(p, name, name_bytes) : find_input(p, own, strlen(own));
     if (name_bytes && b->n > 1) return usage("an .npz with several arrays takes no name before it", path);
@@ -255,16 +289,17 @@ static int read_arrays(const svm_program *p, const char *path, const char *name,
 }
 
 /* "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
-static int read_input(const svm_program *p, const char *text, batch *b, svm_value *values) {
+static int read_input(const svm_program *p, const char *text, room *room, batch *b, svm_value *values) {
   const char *equals = strchr(text, '=');
   int32_t index = equals ? find_input(p, text, (size_t)(equals - text)) : -1;
   if (equals && index < 0) return usage("the model has no input of that name (--list shows them)", text);
-  if (!equals) return read_arrays(p, text, "", 0, b, values);
+  if (room->max && room->left <= 0) return usage("the inputs are over the limit of --memory", text);
+  if (!equals) return read_arrays(p, text, "", 0, room, b, values);
   size_t n = strlen(equals + 1);
   int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
   if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR)
     return set_scalar(p, index, equals + 1, &values[index]);
-  return read_arrays(p, equals + 1, text, (size_t)(equals - text), b, values);
+  return read_arrays(p, equals + 1, text, (size_t)(equals - text), room, b, values);
 }
 
 /* Outputs -------------------------------------------------------------------------------------- */
@@ -274,19 +309,23 @@ typedef struct outputs {
   char **names;
   svm_tensor *tensors;
   int64_t *scalars; /* memory of the 0-d ones */
-  int32_t n, capacity;
+  int32_t n, n_visited; /* values, containers too */
 } outputs;
 
 enum { OUTPUTS_MAX = 4096 };
 
 static int add_output(outputs *o, const char *name, const svm_value *v) {
-  if (o->n == OUTPUTS_MAX) return usage("the results hold over 4096 tensors", name);
+  if (o->n_visited++ == OUTPUTS_MAX) {
+    fprintf(stderr, "shapevm-run: the results hold over %d values, at %.200s; write fewer or use Python\n",
+            OUTPUTS_MAX, name);
+    return EXIT_RUN;
+  }
   svm_tensor *t = &o->tensors[o->n];
   if (v->tag == SVM_TAG_LIST || v->tag == SVM_TAG_TUPLE || v->tag == SVM_TAG_DICT) {
     for (int64_t i = 0; i < v->length; i++) {
       char inner[600];
       svm_value key, item;
-      if (svm_value_item(v, i, &key, &item)) return EXIT_RUN;
+      svm_value_item(v, i, &key, &item); /* i is in range */
       if (key.tag == SVM_TAG_STR) snprintf(inner, sizeof inner, "%.250s.%.250s", name, key.text);
       else snprintf(inner, sizeof inner, "%.250s.%" PRId64, name, key.integer);
       int code = add_output(o, inner, &item);
@@ -301,13 +340,13 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
   else if (v->tag == SVM_TAG_BOOL) t->dtype = SVM_DTYPE_BOOL, *(uint8_t *)t->data = v->integer != 0;
   else return usage("an output is none or a str, which numpy's files do not hold", name);
   o->names[o->n] = strdup(name);
-  return o->names[o->n++] ? 0 : EXIT_RUN;
+  return o->names[o->n++] ? 0 : out_of_memory("the outputs' names");
 }
 
 static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
   outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors),
-               calloc(OUTPUTS_MAX, 8), 0, OUTPUTS_MAX};
-  int code = o.names && o.tensors && o.scalars ? 0 : EXIT_RUN;
+               calloc(OUTPUTS_MAX, 8), 0, 0};
+  int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
   for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
     code = add_output(&o, svm_output_name(p, i), &values[i]);
   size_t n = strlen(path);
@@ -342,11 +381,14 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   svm_error error;
   int32_t n_results = svm_n_outputs(p);
   double *times = calloc((size_t)a->repeat, sizeof *times);
-  int code = times ? 0 : EXIT_RUN;
+  int code = times ? 0 : out_of_memory("the table of times");
+  svm_call_options how;
+  svm_call_options_init(&how);
+  how.cancel = &is_cancelled;
   for (int64_t i = 0; !code && i < a->repeat; i++) {
     for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
     double begin = now_ms();
-    if (svm_call(p, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error))
+    if (svm_call_with(p, &how, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error))
       code = report(EXIT_RUN, &error);
     times[i] = now_ms() - begin;
   }
@@ -381,7 +423,7 @@ static int fill_state(svm_program *p, svm_value *values) {
   if (!n || first < 0) return 0;
   svm_error error;
   svm_value *initial = calloc((size_t)n, sizeof *initial);
-  int code = initial ? 0 : EXIT_RUN;
+  int code = initial ? 0 : out_of_memory("the initial state");
   if (!code && svm_call(p, function, NULL, 0, NULL, initial, n, &error)) code = report(EXIT_RUN, &error);
   for (int32_t i = 0; !code && i < n; i++) {
     if (values[first + i].tag == SVM_TAG_NONE) values[first + i] = initial[i];
@@ -393,8 +435,9 @@ static int fill_state(svm_program *p, svm_value *values) {
 static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values,
                      svm_value *results) {
   svm_error error;
+  room room = {a->options.memory_max, a->options.memory_max};
   for (int i = 0; i < a->n_inputs; i++) {
-    int code = read_input(p, a->inputs[i], &batches[i], values);
+    int code = read_input(p, a->inputs[i], &room, &batches[i], values);
     if (code) return code;
   }
   int unfilled = fill_state(p, values);
@@ -404,9 +447,10 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
       return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
   }
   int64_t *symbols = calloc((size_t)svm_n_symbols(p) + 1, sizeof *symbols);
-  int32_t broken = symbols ? svm_bind(p, values, svm_n_inputs(p), symbols, &error) : SVM_ERROR_MEMORY;
+  if (!symbols) return out_of_memory("the symbols");
+  int32_t broken = svm_bind(p, values, svm_n_inputs(p), symbols, &error);
   free(symbols);
-  if (broken) return report(EXIT_CONTRACT, &error);
+  if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
   if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
   int code = run_repeatedly(p, a, values, results);
   if (!code && a->stats) print_stats(p);
@@ -432,7 +476,8 @@ static int with_program(svm_program *p, const arguments *a) {
   batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
   svm_value *values = calloc((size_t)n + 1, sizeof *values),
             *results = calloc((size_t)n_results + 1, sizeof *results);
-  int code = batches && values && results ? run_model(p, a, batches, values, results) : EXIT_RUN;
+  int code = batches && values && results ? run_model(p, a, batches, values, results)
+                                          : out_of_memory("the tables of inputs and outputs");
   for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
   for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
   free(batches);
@@ -447,7 +492,9 @@ int main(int argc, char **argv) {
   svm_program *p;
   svm_options_init(&a.options);
   a.inputs = calloc((size_t)argc + 1, sizeof *a.inputs);
-  int code = a.inputs ? parse_arguments(argc, argv, &a) : EXIT_RUN;
+  int code = a.inputs ? parse_arguments(argc, argv, &a) : out_of_memory("the arguments");
+  signal(SIGINT, cancel);
+  signal(SIGTERM, cancel);
   if (code == 0) {
     if (svm_set_threads(a.threads, &error)) code = report(EXIT_USAGE, &error);
     else if (svm_open_path(a.model, &a.options, &p, &error)) code = report(EXIT_LOAD, &error);

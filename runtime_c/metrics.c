@@ -74,5 +74,5 @@ int32_t svm_metrics(svm_program *p, char **out, svm_error *error) {
   add_sites(p, &t);
   text_add(&t, "# EOF\n");
   *out = t.bytes;
-  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: metrics");
+  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for the metrics");
 }

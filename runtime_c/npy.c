@@ -2,10 +2,13 @@
 #include "npy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "status.h"
 #include "value.h"
@@ -86,7 +89,7 @@ int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array
   if (bytes[6] > 1) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24, begin = 12;
   if (length > size - begin || length > 65536) return broken(what, "its header is cut", error);
   char *header = strndup((const char *)bytes + begin, length);
-  if (!header) return status_fail(error, SVM_ERROR_MEMORY, "memory: reading %.500s", what);
+  if (!header) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for reading %.500s", what);
   int32_t code = parse_header(what, header, out, error);
   free(header);
   if (code) return code;
@@ -95,30 +98,59 @@ int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array
     return broken(what, "its shape does not fit its number of bytes", error);
   out->memory = out->tensor.data = aligned_alloc(64, ((size_t)n_bytes + 64) / 64 * 64);
   if (!out->memory)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: %" PRId64 " bytes of %.500s", n_bytes, what);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " bytes of %.500s", n_bytes, what);
   memcpy(out->memory, bytes + begin + length, (size_t)n_bytes);
   return SVM_OK;
 }
 
-static uint8_t *read_file(const char *path, size_t *size, svm_error *error) {
-  FILE *file = fopen(path, "rb");
-  uint8_t *bytes = NULL;
-  long n = file && !fseek(file, 0, SEEK_END) ? ftell(file) : -1;
-  if (n >= 0 && !fseek(file, 0, SEEK_SET) && (bytes = malloc((size_t)n + 1)) &&
-      fread(bytes, 1, (size_t)n, file) != (size_t)n) {
-    free(bytes);
-    bytes = NULL;
+/* 0, or an errno. */
+static int read_all(int file, uint8_t *bytes, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = read(file, bytes + done, size - done);
+    if (n < 0 && errno != EINTR) return errno;
+    if (n == 0) return EIO; /* it has become shorter */
+    done += n > 0 ? (size_t)n : 0;
   }
-  if (!bytes)
-    status_fail(error, SVM_ERROR_FILE, "%.500s: cannot read it: %s", path, strerror(errno ? errno : EIO));
-  if (file) fclose(file);
-  *size = n < 0 ? 0 : (size_t)n;
+  return 0;
+}
+
+static int32_t fail_file(const char *path, int number, svm_error *error) {
+  return status_fail(error, SVM_ERROR_FILE, "%.500s: cannot read it: %s", path, strerror(number));
+}
+
+/* A regular file's bytes; *out NULL on an error. A FIFO is not waited for. */
+static int32_t read_open(int file, const char *path, int64_t max_bytes, uint8_t **out, size_t *size,
+                         svm_error *error) {
+  struct stat about;
+  if (fstat(file, &about)) return fail_file(path, errno, error);
+  if (!S_ISREG(about.st_mode))
+    return status_fail(error, SVM_ERROR_FILE, "%.500s: cannot read it: it is no regular file", path);
+  if (max_bytes && about.st_size > max_bytes)
+    return status_fail(error, SVM_ERROR_LIMIT,
+                       "%.500s: its %lld bytes are over the %lld that are left of the memory limit; raise it",
+                       path, (long long)about.st_size, (long long)max_bytes);
+  *size = (size_t)about.st_size;
+  *out = malloc(*size + 1);
+  if (!*out) return fail_file(path, ENOMEM, error);
+  int number = read_all(file, *out, *size);
+  if (!number) return SVM_OK;
+  free(*out);
+  *out = NULL;
+  return fail_file(path, number, error);
+}
+
+static uint8_t *read_file(const char *path, int64_t max_bytes, size_t *size, svm_error *error) {
+  uint8_t *bytes = NULL;
+  int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return fail_file(path, errno, error), NULL;
+  read_open(file, path, max_bytes, &bytes, size, error);
+  close(file);
   return bytes;
 }
 
-int32_t npy_read(const char *path, npy_array **out, int32_t *n, svm_error *error) {
+int32_t npy_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error) {
   size_t size;
-  uint8_t *bytes = read_file(path, &size, error);
+  uint8_t *bytes = read_file(path, max_bytes, &size, error);
   int32_t code = SVM_OK;
   *out = NULL;
   *n = 0;
@@ -129,7 +161,7 @@ int32_t npy_read(const char *path, npy_array **out, int32_t *n, svm_error *error
     *out = calloc(1, sizeof **out);
     *n = *out != NULL;
     code = *out ? npy_parse(path, bytes, size, *out, error)
-                : status_fail(error, SVM_ERROR_MEMORY, "memory: reading %.500s", path);
+                : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for reading %.500s", path);
   }
   free(bytes);
   if (!code) return SVM_OK;

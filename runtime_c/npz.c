@@ -91,7 +91,8 @@ int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array
   uint32_t count = u16_at(end + 10);
   uint64_t at = u32_at(end + 16), stop = (uint64_t)(end - bytes);
   *out = calloc(count + 1, sizeof **out);
-  if (!*out) return status_fail(error, SVM_ERROR_MEMORY, "memory: reading %.500s", path);
+  if (!*out) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for reading %.500s", path);
+  uint64_t free_bytes = size; /* members do not overlap: together they are no larger than the file */
   for (uint32_t i = 0; i < count; i++) {
     if (at > stop || stop - at < CENTRAL_BYTES || u32_at(bytes + at) != 0x02014b50)
       return broken(path, "its directory is cut", error);
@@ -101,6 +102,8 @@ int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array
       return broken(path, "its directory is cut", error);
     member m = {r, u32_at(r + 20), u32_at(r + 24), u32_at(r + 42)};
     read_zip64(&m, r + CENTRAL_BYTES + names, extras);
+    if (m.size > free_bytes) return broken(path, "its members overlap", error);
+    free_bytes -= m.size;
     (*n)++;
     int32_t code = parse_member(path, bytes, size, &m, &(*out)[i], error);
     if (code) return code;

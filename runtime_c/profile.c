@@ -92,7 +92,7 @@ int32_t svm_record(svm_program *p, int32_t is_recording, svm_error *error) {
   int is_made = p->profile || !is_recording;
   if (is_made) atomic_store(&p->is_recording, is_recording != 0);
   pthread_mutex_unlock(&p->lock);
-  return is_made ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: a profile");
+  return is_made ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
 }
 
 /* Names the program whatever code it carries: the hash of its kernels' specs. */
@@ -135,7 +135,7 @@ int32_t svm_profile(svm_program *p, char **out, svm_error *error) {
   text_add(&t, "]}\n");
   pthread_mutex_unlock(&p->lock);
   *out = t.bytes;
-  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: a profile");
+  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
 }
 
 void svm_text_free(char *string) { free(string); }

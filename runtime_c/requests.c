@@ -355,7 +355,7 @@ int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *recor
   void *copy = malloc(size ? size : 1); /* aligned, whatever the caller's is */
   if (!made || !copy) {
     free(made), free(copy);
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: %zu bytes of code to install", size);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes of code to install", size);
   }
   int32_t code = parse_installed(p, k, memcpy(copy, record, size), size, made, error);
   free(copy);

@@ -152,7 +152,7 @@ static int32_t rebuild(delivery *d, value v, value *out) {
   if (rebuild_sequence(d, v, out)) return d->error->code;
   if (!pointer_map_put(&d->copies, v.object, out->object)) return SVM_OK;
   value_drop(NULL, out);
-  return status_fail(d->error, SVM_ERROR_MEMORY, "memory: the results of a call");
+  return status_fail(d->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
 }
 
 void delivery_free(delivery *d) { pointer_map_free(&d->copies); }

@@ -35,6 +35,8 @@ int32_t status_fail(svm_error *error, int32_t code, const char *format, ...) {
   va_start(arguments, format);
   int n = vsnprintf(error->message, sizeof error->message, format, arguments);
   va_end(arguments);
+  if (code == SVM_ERROR_MEMORY && n > 0 && !strchr(error->message, ';') && n < SVM_MESSAGE_BYTES - 64)
+    strcat(error->message, "; free some or use smaller inputs");
   if (n >= (int)sizeof error->message) end_at_character(error->message, sizeof error->message - 1);
   return code;
 }

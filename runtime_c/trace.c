@@ -22,7 +22,7 @@ static int make_room(void **rows, int64_t *capacity, int64_t n, size_t size) {
 }
 
 static int32_t fail_memory(call *c) {
-  return status_fail(c->error, SVM_ERROR_MEMORY, "memory: the trace of a call");
+  return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the trace of a call");
 }
 
 static int32_t stop_if_too_long(call *c) {

@@ -212,7 +212,7 @@ static int32_t verify_function(svm_program *p, int32_t index, svm_error *error) 
   c.seen = calloc((size_t)f->info.n_registers + 1, sizeof *c.seen);
   int32_t code = c.starts && c.seen ? check_function(&c)
                                     : status_fail(error, SVM_ERROR_MEMORY,
-                                                  "memory: verifying function \"%.100s\"", f->info.name);
+                                                  "memory: there is none for verifying function \"%.100s\"", f->info.name);
   free(c.starts);
   free(c.seen);
   return code;
@@ -250,7 +250,7 @@ static int32_t find_callers(svm_program *p, edges *e, svm_error *error) {
     for (size_t i = 0; i <= n; i++) total = e->begin[i] += total;
     e->callers = calloc((size_t)total + 1, sizeof *e->callers);
   }
-  if (!e->callers) return status_fail(error, SVM_ERROR_MEMORY, "memory: the graph of calls");
+  if (!e->callers) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the graph of calls");
   memmove(e->begin + 1, e->begin, n * sizeof *e->begin);
   visit_calls(p, e->begin + 1, e->callers);
   return SVM_OK;
@@ -290,7 +290,7 @@ static void collect_externs(svm_program *p) {
 static int32_t check_names(const svm_program *p, svm_error *error) {
   uint8_t *used =
       calloc((size_t)p->n_strings, 1); /* equal names are equal strings if each string occurs once */
-  if (!used) return status_fail(error, SVM_ERROR_MEMORY, "memory: the names of functions");
+  if (!used) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the names of functions");
   const svm_file_function *rows = (const svm_file_function *)p->image.sections[SVM_SECTION_FUNCTIONS].data;
   int32_t code = SVM_OK;
   for (int32_t i = 0; i < p->n_functions && !code; i++) {
@@ -307,7 +307,7 @@ int32_t verify_program(svm_program *p, svm_error *error) {
   p->extern_of_string = calloc((size_t)p->n_strings + 1, sizeof *p->extern_of_string);
   p->externs = calloc((size_t)p->n_strings + 1, sizeof *p->externs); /* by string until they are numbered */
   if (!p->extern_of_string || !p->externs)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: the table of host functions");
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of host functions");
   if (check_names(p, error)) return error->code;
   for (int32_t i = 0; i < p->n_functions; i++) {
     int32_t code = verify_function(p, i, error);

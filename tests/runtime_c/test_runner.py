@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,3 +191,65 @@ def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path
     assert {name.split(".")[0] for name in needed} <= {"libc", "libm", "libpthread"}
     subprocess.run(["strip", "-o", stripped, runner], check=True)
     assert stripped.stat().st_size <= 300_000
+
+
+def overlapping(n: int, size: int) -> bytes:
+    """Return an .npz of n members over the same bytes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.zeros(size, "f4"))
+    whole = buffer.getvalue()
+    end = whole.rindex(b"PK\x05\x06")
+    at = int.from_bytes(whole[end + 16 : end + 20], "little")
+    record, last = whole[at:end], bytearray(whole[end:])
+    last[8:10] = last[10:12] = n.to_bytes(2, "little")
+    last[12:16] = (n * len(record)).to_bytes(4, "little")
+    return whole[:at] + record * n + bytes(last)
+
+
+def test_an_npz_cannot_expand(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    path.write_bytes(overlapping(5000, 1 << 20))
+    done = run("chain.svm", "--input", path)
+    assert done.returncode == USAGE and "its members overlap" in done.stderr
+
+
+def test_limits_count_the_inputs(run: Run, two, tmp_path: Path) -> None:
+    args = two(ramp(100_000), ramp(100_000))
+    done = run("chain.svm", *args, "--memory", 700_000)
+    assert done.returncode == RUN and "over the" in done.stderr and "--memory" not in done.stdout
+    assert run("chain.svm", *args, "--memory", 3_000_000).returncode == 0
+    for wrong in ("-1", "1e10", "x", "nan"):
+        assert run("chain.svm", *args, "--timeout", wrong).returncode == USAGE
+    assert run("chain.svm", *args, "--timeout", "20.5").returncode == 0
+
+
+def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_path: Path) -> None:
+    from shapevm.vm.assembler import assemble
+    from shapevm.vm.writer import write
+
+    write(assemble('function "main" (0 params, 0 results)\nagain:\n  jump again\n'), folder / "forever.svm")
+    command = [str(build("main", "plain")), str(folder / "forever.svm")]
+    done = subprocess.run([*command, "--timeout", "0.1"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == RUN and "timeout: the call took longer than 100 ms" in done.stderr
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == RUN and process.stderr is not None
+        assert "the call was cancelled" in process.stderr.read()
+
+
+def test_a_fifo_is_refused(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.npy")
+    done = run("chain.svm", "--input", f"x={tmp_path / 'x.npy'}")
+    assert done.returncode == USAGE and "it is no regular file" in done.stderr
+
+
+def test_results_that_share_children_are_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    from shapevm.vm.assembler import assemble
+    from shapevm.vm.writer import write
+
+    text = 'output "y"\nfunction "main" (0 params, 1 results)\n  list r0 ()\n' + "  list r0 (r0, r0)\n" * 60
+    write(assemble(text + "  return (r0)\n"), folder / "shared.svm")
+    done = run("shared.svm", "--output", tmp_path / "y.npz")
+    assert done.returncode == RUN and "over 4096 values" in done.stderr
+    assert run("shared.svm").returncode == 0
