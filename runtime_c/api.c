@@ -3,10 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
 
 #include "profile.h"
 #include "run.h"
 #include "status.h"
+#include "xxh3.h"
 
 _Static_assert(SVM_MAX_RANK == SVM_LIMIT_RANK && SVM_MAX_DIMS == SVM_LIMIT_DIMS &&
                    SVM_MAX_BUFFERS == SVM_LIMIT_BUFFERS,
@@ -37,6 +40,11 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
       o->memory_max < 0 || o->timeout_ms < 0) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "options: a limit is negative; 0 means no limit");
   }
+  if (o->verify < SVM_VERIFY_AUTO || o->verify > SVM_VERIFY_NONE || o->copy < SVM_COPY_AUTO ||
+      o->copy > SVM_COPY_NEVER) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "options: verify %d must be 0 to 3, copy %d 0 to 2", o->verify,
+                       o->copy);
+  }
   return SVM_OK;
 }
 
@@ -49,9 +57,15 @@ void program_init_lock(svm_program *p) {
   pthread_mutex_init(&p->lock, NULL);
 }
 
-/* `path`, or `data` and `size`. */
-static int32_t open_program(const char *path, const void *data, size_t size, const svm_options *options,
-                            svm_program **out, svm_error *error) {
+/* Where an artifact is: `size` bytes at `data`, or an open file of that path. */
+typedef struct place {
+  const void *data;
+  size_t size;
+  int file;
+  const char *path;
+} place;
+
+static int32_t open_program(place from, const svm_options *options, svm_program **out, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   status_clear(error);
@@ -65,23 +79,38 @@ static int32_t open_program(const char *path, const void *data, size_t size, con
   atomic_init(&p->strategy, p->options.strategy);
   atomic_init(&p->epoch, 1);
   int32_t code = check_options(&p->options, error);
+  const svm_options *o = &p->options;
   if (!code)
-    code = path ? image_open_path(&p->image, path, error) : image_open_memory(&p->image, data, size, error);
+    code = from.path ? image_open_file(&p->image, from.file, from.path, o, error)
+                     : image_open_memory(&p->image, from.data, from.size, o, error);
   if (!code) code = load_tables(p, error);
   if (!code) code = load_kernels(p, error);
   if (!code) code = verify_program(p, error);
+  if (!code) code = weights_begin(p, error);
   if (code) svm_close(p);
   else *out = p;
   return code;
 }
 
 int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error) {
-  return open_program(path, NULL, 0, options, program, error);
+  svm_error unasked;
+  error = error ? error : &unasked;
+  *program = NULL;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return mapping_fail(path, "cannot open it", error);
+  int32_t code = svm_open_file(file, path, options, program, error);
+  close(file);
+  return code;
+}
+
+int32_t svm_open_file(int32_t file, const char *path, const svm_options *options, svm_program **program,
+                      svm_error *error) {
+  return open_program((place){.file = file, .path = path}, options, program, error);
 }
 
 int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
                         svm_error *error) {
-  return open_program(NULL, data, size, options, program, error);
+  return open_program((place){.data = data, .size = size}, options, program, error);
 }
 
 static void free_constant(value *v) {
@@ -94,6 +123,7 @@ static void free_constant(value *v) {
 void svm_close(svm_program *p) {
   if (!p) return;
   program_delist(p);
+  weights_end(p);
   svm_attach_compiler(p, 0);
   plan_free_all(p);
   lru_free(&p->exact_used);
@@ -164,12 +194,29 @@ int32_t svm_find_function(const svm_program *p, const char *name) {
 }
 
 int32_t svm_meta(const svm_program *p, const char **text, size_t *size, svm_error *error) {
-  svm_error unasked;
   const section *s = &p->image.sections[SVM_SECTION_META];
-  int32_t code = image_check_hash(&p->image, SVM_SECTION_META, error ? error : &unasked);
-  *text = code ? "" : (const char *)s->data;
-  *size = code ? 0 : s->size;
-  return code;
+  (void)error;
+  *text = (const char *)s->data;
+  *size = s->size;
+  return SVM_OK;
+}
+
+int32_t svm_check_file(svm_program *p, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  int32_t code = weights_status(p, error);
+  return code ? code : image_check_file(&p->image, error);
+}
+
+int32_t svm_check_weights(svm_program *p, svm_error *error) {
+  svm_error unasked;
+  int32_t code = weights_finish(p, error ? error : &unasked);
+  return code ? code : svm_check_file(p, error);
+}
+
+void svm_hash_chunk(const void *data, size_t size, uint64_t *hash) {
+  xxh3_hash found = xxh3_128(data, size);
+  hash[0] = found.low, hash[1] = found.high;
 }
 
 /* Host functions and strategy ------------------------------------------------------------------ */

@@ -80,6 +80,13 @@ static void free_values(heap *heap, value *values, int64_t n) {
   free(values);
 }
 
+/* What a call computed, `code`, is refused when damaged weights or a changed file may have had a part in it. */
+static int32_t check_weights(call *c, int32_t code) {
+  int32_t refused = weights_status(c->program, c->error);
+  if (!refused) refused = image_check_file(&c->program->image, c->error);
+  return refused ? refused : code;
+}
+
 /* Interpreted calls ---------------------------------------------------------------------------- */
 
 static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
@@ -88,7 +95,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
                          : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
-  if (!code) code = interpret(c, function, args, results);
+  if (!code) code = check_weights(c, interpret(c, function, args, results));
   if (!code) code = delivery_finish(d, results, n_results, outputs);
   free_values(&c->heap, args, n + n_symbols);
   free_values(&c->heap, results, n_results);
@@ -150,7 +157,7 @@ static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs
     d->owners = owners;
     code = delivery_prepare(d);
     if (!code) {
-      code = plan_replay(c, made, x->bases);
+      code = check_weights(c, plan_replay(c, made, x->bases));
       if (!code) code = delivery_finish(d, made->results, made->n_results, outputs);
       if (code) delivery_undo(d);
     }
@@ -260,6 +267,7 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
   if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
   int32_t code = check_strategy(strategy, error);
   if (!code) code = check_call(p, function, n_inputs, n_outputs, error);
+  if (!code) code = weights_status(p, error);
   if (code) return code;
   if (options->timeout_ms < 0)
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call_with: timeout_ms is negative; 0 means no limit");

@@ -12,18 +12,22 @@ static struct {
 static void before(void) {
   pthread_mutex_lock(&open_programs.lock);
   for (svm_program *p = open_programs.first; p; p = p->next_open) pthread_mutex_lock(&p->lock);
+  mapping_lock();
 }
 
 static void after_in_parent(void) {
+  mapping_unlock();
   for (svm_program *p = open_programs.first; p; p = p->next_open) pthread_mutex_unlock(&p->lock);
   pthread_mutex_unlock(&open_programs.lock);
 }
 
 static void after_in_child(void) {
+  mapping_unlock();
   for (svm_program *p = open_programs.first; p; p = p->next_open) {
     program_init_lock(p);
     contexts_forget(p);
     queue_restore(p);
+    weights_restart(p);
   }
   pthread_mutex_init(&open_programs.lock, NULL);
 }

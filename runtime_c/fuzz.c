@@ -20,6 +20,7 @@
 
 #include "sha256.h"
 #include "svm.h"
+#include "xxh3.h"
 
 enum { MAX_MUTATIONS = 6, TIME_LIMIT_S = 10, ELEMENTS_MAX = 1 << 16, EXTRA = 4096 };
 
@@ -163,11 +164,29 @@ static void hash_into(uint8_t *to, const void *data, size_t size) {
   sha256_final(&h, to);
 }
 
+/* Those of BLOBS and WEIGHTS, as far as CHUNKS has room. */
+static void make_chunks_right(image *m) {
+  static const uint8_t IDS[] = {SVM_SECTION_BLOBS, SVM_SECTION_WEIGHTS};
+  const svm_file_section *rows = table_of(m), *chunks = &rows[SVM_SECTION_CHUNKS - 1];
+  if (!is_inside(m, chunks)) return;
+  uint64_t room = chunks->size / sizeof(svm_file_chunk), n = 0;
+  for (size_t s = 0; s < sizeof IDS; s++) {
+    const svm_file_section *row = &rows[IDS[s] - 1];
+    for (uint64_t at = 0; is_inside(m, row) && at < row->size && n < room; at += SVM_FILE_CHUNK, n++) {
+      uint64_t size = row->size - at < SVM_FILE_CHUNK ? row->size - at : SVM_FILE_CHUNK;
+      if (size < XXH3_MIN_BYTES) continue;
+      xxh3_hash hash = xxh3_128(m->bytes + row->offset + at, size);
+      memcpy(m->bytes + chunks->offset + n * sizeof hash, &hash, sizeof hash);
+    }
+  }
+}
+
 static void make_hashes_right(image *m) {
   if (!has_table(m)) return;
   svm_file_header *header = (svm_file_header *)m->bytes;
   svm_file_section *rows = table_of(m);
   header->file_size = m->size;
+  make_chunks_right(m);
   for (int i = 0; i < SVM_FILE_N_SECTIONS; i++) {
     int is_unhashed = rows[i].id == SVM_SECTION_BLOBS || rows[i].id == SVM_SECTION_WEIGHTS;
     if (is_unhashed) memset(rows[i].sha256, 0, sizeof rows[i].sha256);

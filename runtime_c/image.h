@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "mapping.h"
 #include "svm.h"
 
 typedef struct section {
@@ -12,22 +13,29 @@ typedef struct section {
   const svm_file_section *row;
 } section;
 
-/* A file's sections except WEIGHTS are read into `copy`, so that whoever changes the file later cannot change
- * what was verified; WEIGHTS is mapped read-only. In an image from memory all is the caller's. */
+/* A file's sections are read into `copy`, so that whoever changes the file later cannot change what was verified;
+ * the WEIGHTS of large files are mapped (svm_options.copy). In an image from memory all is the caller's. */
 typedef struct image {
   section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
-  void *copy;
-  void *mapping;
-  size_t mapping_size;
+  mapping copy, weights;
+  char *path; /* for messages: the file's, or "artifact" */
 } image;
 
-/* Check header, section table and the hashes of all sections but META. On an error nothing is left open. */
-int32_t image_open_path(image *out, const char *path, svm_error *error);
-int32_t image_open_memory(image *out, const void *data, size_t size, svm_error *error);
+/* Check all of the container but the hashes of WEIGHTS. Of `options`, `copy` and `sha256` count. On an error
+ * nothing is left open. `path` names the open `file` in messages. */
+int32_t image_open_file(image *out, int file, const char *path, const svm_options *options, svm_error *error);
+int32_t image_open_memory(image *out, const void *data, size_t size, const svm_options *options,
+                          svm_error *error);
 void image_close(image *image);
 
-/* Check one section's hash. */
-int32_t image_check_hash(const image *image, int32_t id, svm_error *error);
+/* The file still is what was opened: see mapping_check. */
+int32_t image_check_file(const image *image, svm_error *error);
+
+/* Number of chunks of a section that CHUNKS has hashes of. */
+uint64_t image_n_chunks(const image *image, int32_t id);
+
+/* Whether chunk `index` of the section matches its hash. */
+int image_is_chunk_sound(const image *image, int32_t id, uint64_t index);
 
 /* Name of a section, for errors. */
 const char *section_name(int32_t id);

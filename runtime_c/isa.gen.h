@@ -229,7 +229,9 @@ enum {
 #define SVM_FILE_VERSION 2
 #define SVM_FILE_ALIGN 64
 #define SVM_FILE_PAGE 4096
-#define SVM_FILE_N_SECTIONS 13
+#define SVM_FILE_CHUNK 1048576
+#define SVM_FILE_CHUNKED_ALIGN 256
+#define SVM_FILE_N_SECTIONS 14
 
 #define SVM_LIMIT_RANK 16
 #define SVM_LIMIT_DIMS 32
@@ -253,14 +255,15 @@ enum {
   SVM_SECTION_BLOBS = 10,
   SVM_SECTION_LINES = 11,
   SVM_SECTION_META = 12,
-  SVM_SECTION_WEIGHTS = 13,
+  SVM_SECTION_CHUNKS = 13,
+  SVM_SECTION_WEIGHTS = 14,
 };
 
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
   uint32_t format_version; /* 2 */
-  uint32_t n_sections; /* 13: every section is there exactly once, in the order of the ids */
+  uint32_t n_sections; /* 14: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
   uint8_t table_sha256[32]; /* of the section table */
@@ -384,6 +387,14 @@ typedef struct svm_file_size {
 } svm_file_size;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_size) == 16, "layout of size");
+
+/* XXH3-128 with seed 0 of 1 MiB of a section, or of what is left at its end. */
+typedef struct svm_file_chunk {
+  uint64_t low; /* the hash's lower half */
+  uint64_t high; /* the hash's upper half */
+} svm_file_chunk;
+
+SVM_STATIC_ASSERT(sizeof(svm_file_chunk) == 16, "layout of chunk");
 
 /* A code object: machine code of one kernel, with all that must be known to call it safely. */
 typedef struct svm_file_object {

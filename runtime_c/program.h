@@ -11,6 +11,7 @@
 #include "lru.h"
 #include "svm.h"
 #include "value.h"
+#include "weights.h"
 
 struct entry;
 struct plan;
@@ -123,6 +124,7 @@ struct svm_program {
   pthread_cond_t changed; /* the queue, or an entry's state */
   struct entry *queue_head, *queue_tail;
   struct retired *retired;
+  weights_check weights;
   struct profile *profile; /* NULL until something is recorded */
   _Atomic int32_t is_recording;
   svm_stats stats; /* the counters that only writers change */

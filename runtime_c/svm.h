@@ -107,6 +107,14 @@ typedef struct svm_program svm_program;
  * generic code only. auto and jit also run a bucket's code before generic code where exact code is missing. */
 enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2, SVM_STRATEGY_BUCKET = 3 };
 
+/* When the weights' hashes are checked. auto: full up to 64 MiB of weights, else lazy. lazy: by a thread of the
+ * lowest priority; a mismatch fails every call from then on. All else of an artifact is always checked. */
+enum { SVM_VERIFY_AUTO = 0, SVM_VERIFY_FULL = 1, SVM_VERIFY_LAZY = 2, SVM_VERIFY_NONE = 3 };
+
+/* Whether a file is copied into memory. auto: up to 16 MiB, or where a digest is asked for. Weights that are not
+ * copied are mapped: a call fails whose file was changed since it was opened. */
+enum { SVM_COPY_AUTO = 0, SVM_COPY_ALWAYS = 1, SVM_COPY_NEVER = 2 };
+
 /* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. */
 typedef struct svm_options {
   int32_t strategy;     /* SVM_STRATEGY_... (default auto) */
@@ -123,15 +131,33 @@ typedef struct svm_options {
   /* Bytes that one call may hold at once: arena, heap, copies of inputs, results (default 0). */
   int64_t memory_max;
   int64_t timeout_ms; /* how long one call may take (default 0) */
+  int32_t verify;         /* SVM_VERIFY_... (default auto) */
+  int32_t copy;           /* SVM_COPY_... (default auto) */
+  const uint8_t *sha256;  /* 32 bytes: refuse a file that has another SHA-256; only read while opening */
+  /* Under lazy: told once, from a thread of the runtime's, that weights are damaged (default NULL). */
+  void (*damaged)(void *context, const char *message);
+  void *damaged_context;
 } svm_options;
 
 void svm_options_init(svm_options *options);
 
 /* Load and verify an artifact; options NULL: the defaults. From memory: `data` (8-byte aligned) must stay
- * unchanged until svm_close. The weights of a file are mapped, never copied. */
+ * unchanged until svm_close. From an open file: `path` names it in messages; the descriptor stays the caller's. */
 int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error);
+int32_t svm_open_file(int32_t file, const char *path, const svm_options *options, svm_program **program,
+                      svm_error *error);
 int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
                         svm_error *error);
+
+/* Fail where weights are known to be damaged, or a mapped file was changed since it was opened. Calls do this
+ * themselves; for results with origin SVM_ORIGIN_CONSTANT, once they have been read. */
+int32_t svm_check_file(svm_program *program, svm_error *error);
+
+/* The same once all weights are checked, on this thread too. Under full it costs nothing. */
+int32_t svm_check_weights(svm_program *program, svm_error *error);
+
+/* XXH3-128 (low half, high half) of at least 241 bytes: the hash of a chunk in CHUNKS. */
+void svm_hash_chunk(const void *data, size_t size, uint64_t *hash);
 
 /* Free the program. No call may be running; end compiler threads first (svm_attach_compiler). */
 void svm_close(svm_program *program);
@@ -192,7 +218,7 @@ const char *svm_extern_source(const svm_program *program, int32_t index);
 int32_t svm_main_function(const svm_program *program);
 int32_t svm_find_function(const svm_program *program, const char *name);
 
-/* The META section, JSON for hosts (not zero-terminated), checked against its hash here. */
+/* The META section, JSON for hosts (not zero-terminated). */
 int32_t svm_meta(const svm_program *program, const char **text, size_t *size, svm_error *error);
 
 /* Name of the best target that this CPU runs, "" if it runs none. */

@@ -94,6 +94,8 @@ def header(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> str:
                 ("VERSION", str(layout.FORMAT_VERSION)),
                 ("ALIGN", str(layout.SECTION_ALIGN)),
                 ("PAGE", str(layout.PAGE)),
+                ("CHUNK", str(layout.CHUNK)),
+                ("CHUNKED_ALIGN", str(layout.CHUNKED_ALIGN)),
                 ("N_SECTIONS", str(len(sections))),
             ],
         ),  # fmt: skip
@@ -120,7 +122,7 @@ def artifact_page(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> st
         f"{number} | {name} | {'yes' if hashed else 'no'} | {doc}"
         for name, (number, hashed, doc) in layout.SECTIONS.items()
     ]
-    parts = [layout.PROSE, "## Sections\n", _table("id | name | hashed | content", sections)]
+    parts = [layout.PROSE, "## Sections\n", _table("id | name | SHA-256 | content", sections)]
     parts.append(
         "## Limits\n\n" + _table("limit | of", [f"{n} | {doc}" for n, doc in layout.LIMITS.values()])
     )

@@ -19,6 +19,9 @@ FORMAT_VERSION: Final = 2
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
+CHUNK: Final = 1 << 20  # bytes of BLOBS and WEIGHTS that one hash of CHUNKS is of
+CHUNKED_ALIGN: Final = 256  # BLOBS and WEIGHTS are padded with zeros to a multiple of it
+CHUNKED: Final = ("BLOBS", "WEIGHTS")  # sections that CHUNKS holds the hashes of, in that order
 NO_SYMBOL: Final = -1
 NO_MAX: Final = -1
 
@@ -34,7 +37,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "CALL_DEPTH": (200, "nested calls"),
 }
 
-#: section -> (id, hashed in the section table, what it holds).
+#: section -> (id, whether the section table holds its SHA-256, what it holds).
 SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "STRINGS": (1, True, "`count` + 1 u32 offsets, then the bytes; see Strings"),
     "SYMBOLS": (2, True, "`count` records `symbol`"),
@@ -45,10 +48,11 @@ SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "CODE": (7, True, "`count` u32 words: the functions' instructions, in order, without gaps"),
     "KERNELS": (8, True, "`count` records `kernel`, each followed by its buffers"),
     "OBJECTS": (9, True, "`count` code objects, each a record `object` and what follows it"),
-    "BLOBS": (10, False, "machine code; each object's own hash covers its code. `count` is 0"),
+    "BLOBS": (10, False, "machine code; CHUNKS holds its hashes. `count` is 0"),
     "LINES": (11, True, "`count` records `line`"),
     "META": (12, True, "JSON for hosts, a dict; C never parses it. `count` is 0"),
-    "WEIGHTS": (13, False, "tensor constants; mapped, never hashed. `count` is 0"),
+    "CHUNKS": (13, True, "`count` records `chunk`: the chunks of BLOBS, then those of WEIGHTS"),
+    "WEIGHTS": (14, False, "tensor constants; CHUNKS holds its hashes. `count` is 0"),
 }  # fmt: skip
 
 _CODES: Final = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "char": "s"}
@@ -128,7 +132,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
         "u32 format_version: 2",
-        "u32 n_sections: 13: every section is there exactly once, in the order of the ids",
+        "u32 n_sections: 14: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",
         "u8[32] table_sha256: of the section table",
@@ -214,6 +218,11 @@ RECORDS: Final[tuple[Record, ...]] = (
         "i64 value: a size is >= 0 (a bound's offset may be negative)",
     ),
     _record(
+        "chunk", "XXH3-128 with seed 0 of 1 MiB of a section, or of what is left at its end.",
+        "u64 low: the hash's lower half",
+        "u64 high: the hash's upper half",
+    ),
+    _record(
         "object", "A code object: machine code of one kernel, with all that must be known to call it safely.",
         "u8[32] sha256: of the record from `spec_hash` to its end, followed by the code",
         "u64 code_offset: of the code in BLOBS, a multiple of 64; in a record by itself: 0",
@@ -267,11 +276,16 @@ All numbers are little-endian. Every field is aligned to its own size and every 
 if it has 8-byte fields or precedes records which do), so the C structures in `runtime_c/isa.gen.h` are the bytes.
 "string" is an index into STRINGS. Reserved fields are zero and are checked.
 
-File: `header` at 0, the section table at 64, then the sections in the order of their ids, none overlapping, each
-offset + size <= `file_size`. Gaps between sections hold zeros (not checked). A section that
-holds records is exactly as long as its records. A reader checks, before the first instruction: the header, the hash of
-the section table, the ranges of the sections, the hashes of the sections (META when it is asked for), then every
-record, then the code. All arithmetic is checked in 64 bits.
+File: `header` at 0, the section table at 64, then the sections in the order of their ids, none overlapping; WEIGHTS
+ends at `file_size`. Gaps between sections hold zeros. A section that holds records is exactly as long as its records.
+A reader checks, before the first instruction: the header, the hash of the section table, the ranges of the sections,
+the gaps, the hashes of the sections, then every record, then the code. All arithmetic is checked in 64 bits.
+
+Every byte is covered. The header's fields are compared with what they must be; the header holds the SHA-256 of the
+section table, the table that of every section but BLOBS and WEIGHTS. Those two are as long as a multiple of 256, and
+CHUNKS holds a hash of every 1 MiB of them that runs at the speed of memory: XXH3-128, which finds accidents and is no
+protection against an attacker (`SECURITY.md`). The hashes of WEIGHTS are checked when the file is loaded or, of large
+files, in the background (`svm_options.verify`).
 
 ## Strings
 

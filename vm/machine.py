@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from .arrays import NUMPY, Library, is_array, library_of
 from .errors import OK, ArgumentError, ArtifactError, ExternError, KernelError
 from .fork_lock import ForkLock
 from .isa import TAGS
+from .layout import PAGE
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
 from .values import (
@@ -39,6 +41,8 @@ from .values import (
 )
 
 STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
+VERIFY = {"auto": 0, "full": 1, "lazy": 2, "none": 3}
+COPY = {None: 0, True: 1, False: 2}
 MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
 SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
 TIERS = ("none", "generic", "exact", "bucket")
@@ -47,7 +51,9 @@ ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed", "declined")
 
 @dataclass(frozen=True)
 class Options:
-    """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default."""
+    """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default. `sha256`: the
+    digest that the file must have.
+    """
 
     strategy: str = "auto"
     hot_calls: int | None = None
@@ -60,15 +66,25 @@ class Options:
     fuel: int | None = None
     memory_max: int | None = None
     timeout_ms: int | None = None
+    verify: str = "auto"
+    copy: bool | None = None
+    sha256: bytes | None = None
 
-    def c(self) -> Any:
-        """Return the `svm_options`. Raises ArgumentError for an unknown strategy."""
+    def c(self, keep: list[Any]) -> Any:
+        """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
+        strategy or way to verify, and for a digest that is none.
+        """
         made = ffi.new("svm_options *")
         lib.svm_options_init(made)
+        codes = {"strategy": strategy_code(self.strategy), "verify": verify_code(self.verify)}
+        codes["copy"] = COPY[self.copy]
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                setattr(made, field.name, strategy_code(value) if field.name == "strategy" else int(value))
+            value = codes.get(field.name, getattr(self, field.name))
+            if field.name == "sha256":
+                made.sha256 = _digest(value, keep)
+            elif value is not None:
+                setattr(made, field.name, int(value))
+        made.damaged = lib.svm_py_damaged
         return made
 
 
@@ -147,6 +163,27 @@ def strategy_code(name: str) -> int:
     return STRATEGIES[name]
 
 
+def verify_code(name: str) -> int:
+    """Return the code in C of a way to verify weights. Raises ArgumentError for an unknown one."""
+    if name not in VERIFY:
+        raise ArgumentError(f"verify {name!r} is unknown; known are {', '.join(VERIFY)}")
+    return VERIFY[name]
+
+
+def _digest(sha256: bytes | None, keep: list[Any]) -> Any:
+    if sha256 is None:
+        return ffi.NULL
+    if len(sha256) != 32:
+        raise ArgumentError(f"a SHA-256 has 32 bytes, the digest given has {len(sha256)}")
+    keep.append(ffi.new("uint8_t[]", sha256))
+    return keep[-1]
+
+
+@ffi.def_extern(name="svm_py_damaged")
+def _damaged(_context: Any, message: Any) -> None:
+    logging.getLogger("shapevm").error("%s", _text(message))
+
+
 def set_threads(n: int) -> None:
     """Set the number of threads that run kernels in this process, the caller included; 0: one per available
     CPU.
@@ -194,21 +231,35 @@ class Machine:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: Options | None = None) -> Machine:
-        """Load an artifact; its weights are mapped. Raises ArtifactError, VerifyError, TargetError,
-        FileError.
+        """Load an artifact; the weights of a large one are mapped. Raises ArtifactError, VerifyError,
+        TargetError, FileError.
         """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
-        check(lib.svm_open_path(os.fsencode(path), (options or Options()).c(), program, error), error)
+        keep: list[Any] = []
+        check(lib.svm_open_path(os.fsencode(path), (options or Options()).c(keep), program, error), error)
+        return cls(program[0])
+
+    @classmethod
+    def open_file(cls, file: int, path: str, options: Options | None = None) -> Machine:
+        """Load an artifact from an open descriptor, which stays the caller's; `path` is for messages. Raises
+        as `open` does.
+        """
+        program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
+        keep: list[Any] = []
+        made = (options or Options()).c(keep)
+        check(lib.svm_open_file(file, os.fsencode(path), made, program, error), error)
         return cls(program[0])
 
     @classmethod
     def from_bytes(cls, data: bytes, options: Options | None = None) -> Machine:
         """Load an artifact that is in memory. Raises as `open` does."""
-        copy = ffi.new("char[]", len(data) + 64)
-        start = -int(ffi.cast("uintptr_t", copy)) % 64
+        copy = ffi.new("char[]", len(data) + PAGE)
+        start = -int(ffi.cast("uintptr_t", copy)) % PAGE
         ffi.memmove(copy + start, data, len(data))
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
-        check(lib.svm_open_memory(copy + start, len(data), (options or Options()).c(), program, error), error)
+        keep: list[Any] = []
+        made = (options or Options()).c(keep)
+        check(lib.svm_open_memory(copy + start, len(data), made, program, error), error)
         return cls(program[0], copy)
 
     def close(self) -> None:
@@ -248,7 +299,7 @@ class Machine:
 
     @cached_property
     def meta(self) -> Mapping[str, Any]:
-        """The artifact's JSON for hosts. Raises ArtifactError if it was changed."""
+        """The artifact's JSON for hosts. Raises ArtifactError if it is none."""
         text, size, error = ffi.new("const char **"), ffi.new("size_t *"), ffi.new("svm_error *")
         check(lib.svm_meta(self._program, text, size, error), error)
         try:
@@ -377,6 +428,8 @@ class Machine:
             is_new = all(_is_new(outputs[i]) for i in range(info.n_results)) and made == info.n_results
             containers: dict[int, Any] = {}
             results = [to_python(outputs[i], allocation, containers) for i in range(info.n_results)]
+            if not is_new:  # perhaps copied from weights after the runtime's last look at them
+                check(lib.svm_check_file(self._program, error), error)
             is_plain = is_main and strategy == -1 and not timeout_ms
             if is_plain and is_new and not allocation.leaves and info.is_static_flow:
                 self._remember(xs, values, outputs, info.n_results)
@@ -420,6 +473,14 @@ class Machine:
                 del self._met[next(iter(self._met))]
             self._met[key] = None
         return False
+
+    def check_weights(self) -> None:
+        """Wait until all weights are verified. Raises ArtifactError naming what is damaged, FileError where
+        the mapped file was changed.
+        """
+        self.check_open()
+        error = ffi.new("svm_error *")
+        check(lib.svm_check_weights(self._program, error), error)
 
     def bind(self, inputs: Sequence[Any]) -> dict[str, int]:
         """Check the inputs against the contract; return the symbols' values by name. Runs nothing."""

@@ -13,9 +13,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .chunks import hash_rows
 from .errors import ArtifactError
 from .isa import DTYPES, TAGS, isa_hash
-from .layout import BY_NAME, FORMAT_VERSION, LIMITS, MAGIC, NO_MAX, NO_SYMBOL, PAGE, SECTION_ALIGN, SECTIONS
+from .layout import (
+    BY_NAME,
+    CHUNKED,
+    CHUNKED_ALIGN,
+    FORMAT_VERSION,
+    LIMITS,
+    MAGIC,
+    NO_MAX,
+    NO_SYMBOL,
+    PAGE,
+    SECTION_ALIGN,
+    SECTIONS,
+)
 from .objects import Cursor, read_buffers, read_object
 from .program import (
     DTYPE_NAMES,
@@ -31,7 +44,7 @@ from .program import (
     Symbol,
     format_key,
 )
-from .writer import PAGED
+from .writer import aligned
 
 TAG_NAMES = {code: name for name, code in TAGS.items()}
 INPUT_KINDS = ("tensor", "int", "float", "bool", "str")
@@ -97,19 +110,38 @@ def _sections(data: memoryview) -> dict[str, Section]:
             row["id"] == number and row["reserved"] == 0,
             f"section {name}: id {row['id']} stands in its place",
         )
-        alignment = PAGE if name in PAGED else SECTION_ALIGN
-        _check(offset % alignment == 0, f"section {name}: offset {offset} is not a multiple of {alignment}")
+        wanted = aligned(end, PAGE if name in CHUNKED else SECTION_ALIGN)
         _check(
-            offset >= end and size <= len(data) - offset,
-            f"section {name}: {offset} + {size} overlaps or leaves the file",
+            offset == wanted and size <= len(data) - offset,
+            f"section {name}: {offset} + {size} does not begin at {wanted}, or leaves the file",
         )
+        _check(
+            name not in CHUNKED or size % CHUNKED_ALIGN == 0,
+            f"section {name}: its {size} bytes are not a multiple of {CHUNKED_ALIGN}",
+        )
+        _check(not any(data[end:offset]), f"section {name}: the gap before it does not hold zeros")
         body = data[offset : offset + size]
         digest = hashlib.sha256(body).digest() if hashed else bytes(32)
         _check(row["sha256"] == digest, f"section {name}: its SHA-256 differs: its bytes were changed")
         sections[name] = Section(body, row["count"])
         end = offset + size
     _check(end == len(data), f"artifact: {len(data) - end} bytes follow the last section")
+    _check_chunks(sections)
     return sections
+
+
+def _check_chunks(sections: dict[str, Section]) -> None:
+    chunks, record = sections["CHUNKS"], BY_NAME["chunk"].size
+    found = [(name, row) for name in CHUNKED for row in hash_rows([sections[name].data])]
+    _check(
+        len(chunks.data) == record * chunks.count and chunks.count == len(found),
+        f"section CHUNKS: {chunks.count} records in {len(chunks.data)} bytes; there must be {len(found)}",
+    )
+    for index, (name, row) in enumerate(found):
+        _check(
+            chunks.data[index * record : (index + 1) * record] == row,
+            f"section {name}: hash {index} of CHUNKS differs: its bytes were changed",
+        )
 
 
 # Sections -------------------------------------------------------------------------------------------

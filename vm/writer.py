@@ -14,10 +14,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from .chunks import hash_rows
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BIG_CONSTANT,
     BY_NAME,
+    CHUNKED,
+    CHUNKED_ALIGN,
     FORMAT_VERSION,
     MAGIC,
     NO_MAX,
@@ -30,7 +33,6 @@ from .objects import pack_buffers, pack_object
 from .program import Axis, Constant, Function, Input, Kernel, Program, Symbol
 
 Array = np.ndarray[Any, Any]
-PAGED = ("BLOBS", "WEIGHTS")
 PIECE_BYTES = 1 << 22  # of an array that is copied on its way into the file
 
 
@@ -132,27 +134,33 @@ class _Weights:
 
     def __init__(self) -> None:
         self.placed: list[tuple[int, Array]] = []
-        self.size = 0
+        self.end = 0
         self._known: dict[int, int] = {}
 
     def place(self, array: Array) -> int:
         """Return the offset of an array's data."""
         if id(array) in self._known:
             return self._known[id(array)]
-        offset = aligned(self.size, PAGE if array.nbytes >= BIG_CONSTANT else SECTION_ALIGN)
+        offset = aligned(self.end, PAGE if array.nbytes >= BIG_CONSTANT else SECTION_ALIGN)
         self.placed.append((offset, array))
-        self.size = offset + array.nbytes
+        self.end = offset + array.nbytes
         self._known[id(array)] = offset
         return offset
 
-    def write(self, file: IO[bytes]) -> None:
-        """Write the section where the file stands."""
+    @property
+    def size(self) -> int:
+        """Bytes of the section, its padding included."""
+        return aligned(self.end, CHUNKED_ALIGN)
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yield the section's bytes in order."""
         at = 0
         for offset, array in self.placed:
-            file.write(bytes(offset - at))
+            yield bytes(offset - at)
             for piece in _pieces(array):
-                file.write(piece.reshape(-1).view(np.uint8).data)
+                yield piece.reshape(-1).view(np.uint8).data
             at = offset + array.nbytes
+        yield bytes(self.size - at)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -173,7 +181,7 @@ def _objects(kernels: tuple[Kernel, ...]) -> tuple[bytes, bytes]:
             blobs += bytes(-len(blobs) % SECTION_ALIGN)
             records.append(pack_object(o, len(blobs)))
             blobs += o.code
-    return b"".join(records), bytes(blobs)
+    return b"".join(records), bytes(blobs) + bytes(-len(blobs) % CHUNKED_ALIGN)
 
 
 @dataclass
@@ -207,20 +215,22 @@ def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
         "META": (meta, 0),
         "WEIGHTS": (b"", 0),
     }
+    chunks = [hash_row for pieces in ([blobs], weights.pieces()) for hash_row in hash_rows(pieces)]
+    made["CHUNKS"] = (b"".join(chunks), len(chunks))
     made["STRINGS"] = (string.pack(), len(string.table))
-    return {name: _Section(made[name][0], made[name][1], len(made[name][0])) for name in SECTIONS}
+    sizes = {name: len(data) for name, (data, _) in made.items()} | {"WEIGHTS": weights.size}
+    return {name: _Section(*made[name], sizes[name]) for name in SECTIONS}
 
 
 def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
     """Yield (offset, bytes) of all parts of the file in order, the header first."""
     weights = _Weights()
     sections = _sections(p, weights)
-    sections["WEIGHTS"].size = weights.size
     rows, placed = [], []
     end = BY_NAME["header"].size + BY_NAME["section"].size * len(sections)
     for name, section in sections.items():
         number, hashed, _ = SECTIONS[name]
-        offset = aligned(end, PAGE if name in PAGED else SECTION_ALIGN)
+        offset = aligned(end, PAGE if name in CHUNKED else SECTION_ALIGN)
         digest = hashlib.sha256(section.data).digest() if hashed else bytes(32)
         rows.append(
             BY_NAME["section"].pack(
@@ -247,7 +257,8 @@ def write_to(program: Program, file: IO[bytes]) -> None:
     for offset, part in _chunks(program):
         file.write(bytes(offset - at))
         if isinstance(part, _Weights):
-            part.write(file)
+            for piece in part.pieces():
+                file.write(piece)
         else:
             file.write(part)
             at = offset + len(part)

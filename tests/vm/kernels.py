@@ -38,13 +38,15 @@ GATHER = Nest(
     ),
 )
 
+ADD_ROW = f'"add" (1 dims, f32[n0], f32[n0], out f32[n0]) source "model.py:5" = {json.dumps(to_json(ADD))}'
+
 #: (x + z) * 1 in two launches, and one result that only depends on the sizes.
 ADD_TEXT = f"""
 symbol "n" 1 .. 1000 why "model.py:3"
 input "x": f32[s0]
 input "z": f32[s0]
 output "y"
-kernel k0 "add" (1 dims, f32[n0], f32[n0], out f32[n0]) source "model.py:5" = {json.dumps(to_json(ADD))}
+kernel k0 {ADD_ROW}
 function "main" (3 params, 1 results)
   line "model.py:5"
   alloc r3 f32 (r2)

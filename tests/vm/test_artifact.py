@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shapevm.vm import artifact
+from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
-from shapevm.vm.layout import BY_NAME, PAGE, SECTIONS
+from shapevm.vm.layout import BY_NAME, CHUNKED, PAGE, SECTIONS
 from shapevm.vm.program import Axis, Constant, Input, KernelBuffer, Program, Symbol
 
 from .programs import sample
@@ -28,6 +29,13 @@ def assert_same(a: Program, b: Program) -> None:
 def rehash(data: bytes) -> bytes:
     """Return `data` with all hashes of the container made right: what an attacker would do."""
     made = bytearray(data)
+    rows = {name: BY_NAME["section"].unpack(made, HEADER + i * ROW) for i, name in enumerate(SECTIONS)}
+    bodies = [made[row["offset"] : row["offset"] + row["size"]] for row in (rows[name] for name in CHUNKED)]
+    if all(len(body) % 256 == 0 and len(body) < 1 << 24 for body in bodies):
+        begin, size = rows["CHUNKS"]["offset"], rows["CHUNKS"]["size"]
+        chunks = b"".join(hash_row for body in bodies for hash_row in hash_rows([body]))[:size]
+        if begin + len(chunks) <= len(made):
+            made[begin : begin + len(chunks)] = chunks
     for index, (_, hashed, _) in enumerate(SECTIONS.values()):
         at = HEADER + index * ROW
         row = BY_NAME["section"].unpack(made, at)
@@ -96,7 +104,7 @@ def test_object_alone() -> None:
 
 
 def covered(data: bytes) -> list[int]:
-    """Return the offsets of all bytes that mean something: not gaps, not weights."""
+    """Return the offsets of the bytes that have a meaning for the loader: not gaps, code or weights."""
     offsets = list(range(HEADER + ROW * len(SECTIONS)))
     for index, name in enumerate(SECTIONS):
         row = BY_NAME["section"].unpack(data, HEADER + index * ROW)
@@ -107,8 +115,7 @@ def covered(data: bytes) -> list[int]:
 
 def test_every_changed_byte_is_refused() -> None:
     data = artifact.to_bytes(sample())
-    places = covered(data)
-    for at in places[:: max(1, len(places) // 2500)]:
+    for at in [*range(0, len(data), 13), len(data) - 1]:
         changed = bytearray(data)
         changed[at] ^= 0x10
         with pytest.raises(ArtifactError):
@@ -118,8 +125,11 @@ def test_every_changed_byte_is_refused() -> None:
 def test_changed_machine_code_is_refused() -> None:
     data = artifact.to_bytes(sample())
     at = data.index(bytes(range(1, 201)))
-    with pytest.raises(ArtifactError, match="SHA-256"):
-        artifact.from_bytes(data[: at + 9] + b"\xff" + data[at + 10 :])
+    changed = data[: at + 9] + b"\xff" + data[at + 10 :]
+    with pytest.raises(ArtifactError, match="section BLOBS: hash 0 of CHUNKS differs"):
+        artifact.from_bytes(changed)
+    with pytest.raises(ArtifactError, match="code object's SHA-256 differs"):
+        artifact.from_bytes(rehash(changed))
 
 
 def test_every_length_is_refused() -> None:

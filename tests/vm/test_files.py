@@ -1,0 +1,266 @@
+"""Damaged and changing files: whatever happens to an artifact's bytes, no call gives wrong numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shapevm.vm import artifact
+from shapevm.vm.assembler import assemble
+from shapevm.vm.errors import ArgumentError, ArtifactError, FileError
+from shapevm.vm.layout import CHUNK, PAGE
+from shapevm.vm.machine import Machine, Options
+from shapevm.vm.program import Constant, Program
+
+from .kernels import ADD_ROW, with_code
+
+MAPPED = Options(strategy="generic", copy=False)
+CHANGED = "the file was changed while its program was loaded"
+
+
+def weighted(n: int) -> Program:
+    """Return y = x + w, z = w2 with weights of n elements each, w2 given back as it is."""
+    text = f"""
+    symbol "n" {n} .. {n}
+    input "x": f32[s0]
+    output "y"
+    output "z"
+    constant c0 "encoder.weight" f32[1] = [0.0]
+    constant c1 "encoder.bias" f32[1] = [0.0]
+    kernel k0 {ADD_ROW}
+    function "main" (2 params, 2 results)
+      const r2 c0
+      alloc r3 f32 (r1)
+      kernel k0 (r1) (r0, r2, r3)
+      const r4 c1
+      return (r3, r4)
+    """
+    made = with_code(assemble(textwrap.dedent(text)))
+    rng = np.random.default_rng(n)
+    constants = (
+        Constant.tensor(rng.standard_normal(n, np.float32), "f32", c.name) for c in made.constants
+    )
+    return replace(made, constants=tuple(constants))
+
+
+def expected(program: Program, x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    return [x + program.constants[0].value, program.constants[1].value]
+
+
+def assert_right(machine: Machine, program: Program) -> None:
+    x = np.arange(len(program.constants[0].value), dtype=np.float32)
+    for got, want in zip(machine.call([x]), expected(program, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.fixture(scope="module")
+def big() -> Program:
+    return weighted(3 * CHUNK // 8)  # 1.5 MiB each
+
+
+@pytest.fixture
+def path(big: Program, tmp_path: Path) -> Path:
+    artifact.write(big, tmp_path / "model.svm")
+    return tmp_path / "model.svm"
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    """Change one bit in place."""
+    with open(path, "r+b") as file:
+        file.seek(at)
+        (old,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([old ^ 1 << bit]))
+
+
+def place_of(path: Path, array: np.ndarray[Any, Any]) -> int:
+    return path.read_bytes().index(array.tobytes())
+
+
+@pytest.mark.parametrize("options", [Options(strategy="generic"), MAPPED], ids=["copied", "mapped"])
+def test_a_flipped_bit_of_a_weight_is_refused(big: Program, path: Path, options: Options) -> None:
+    with Machine.open(path, options) as machine:
+        assert_right(machine, big)
+    flip(path, place_of(path, big.constants[0].value) + 5)
+    with pytest.raises(ArtifactError, match='MiB 0 of the weights .* constant "encoder.weight" was changed'):
+        Machine.open(path, options)
+    with pytest.raises(ArtifactError, match="model.svm: .*copy the file again"):
+        Machine.open(path, replace(options, verify="full"))
+    Machine.open(path, replace(options, verify="none")).close()
+    with pytest.raises(ArtifactError, match="section WEIGHTS: hash . of CHUNKS differs"):
+        artifact.read(path)
+
+
+def test_a_chunk_of_several_constants_names_their_number(path: Path, big: Program) -> None:
+    flip(path, place_of(path, big.constants[1].value))
+    with pytest.raises(ArtifactError, match='"encoder.weight", or one of 1 others there, was changed'):
+        Machine.open(path)
+
+
+def test_lazy_verification_fails_every_call_from_then_on(
+    big: Program, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lazy = replace(MAPPED, verify="lazy")
+    with Machine.open(path, lazy) as machine:
+        machine.check_weights()
+        assert_right(machine, big)
+    flip(path, place_of(path, big.constants[0].value))
+    with caplog.at_level(logging.ERROR, "shapevm"), Machine.open(path, lazy) as machine:
+        with pytest.raises(ArtifactError, match="encoder.weight"):
+            machine.check_weights()
+        for _ in range(3):
+            with pytest.raises(ArtifactError, match="encoder.weight"):
+                assert_right(machine, big)
+        end = time.monotonic() + 20
+        while not caplog.records and time.monotonic() < end:
+            time.sleep(0.01)
+        (record,) = caplog.records
+        assert record.name == "shapevm" and "encoder.weight" in record.getMessage()
+
+
+def test_lazy_verification_goes_on_in_a_forked_child(big: Program, path: Path) -> None:
+    flip(path, place_of(path, big.constants[0].value))
+    code = f"""
+    import os, time
+    from shapevm.vm.machine import Machine, Options
+    machine = Machine.open({str(path)!r}, Options(strategy="generic", copy=False, verify="lazy"))
+    if os.fork():
+        raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+    try:
+        machine.check_weights()
+    except Exception as error:
+        os._exit(7 if "encoder.weight" in str(error) else 1)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=100)
+    assert done.returncode == 7
+
+
+def test_unknown_ways_to_verify_are_refused(path: Path) -> None:
+    with pytest.raises(ArgumentError, match="verify 'often' is unknown; known are auto, full, lazy, none"):
+        Machine.open(path, Options(verify="often"))
+
+
+# Files that change ----------------------------------------------------------------------------------
+
+
+def test_a_copy_does_not_change_with_its_file(big: Program, path: Path) -> None:
+    with Machine.open(path, Options(strategy="generic")) as machine:
+        flip(path, place_of(path, big.constants[0].value))
+        assert_right(machine, big)
+        os.truncate(path, 100)
+        assert_right(machine, big)
+        machine.check_weights()
+
+
+@pytest.mark.parametrize("change", ["weight", "tables", "truncate", "append", "same bytes"])
+def test_a_mapped_file_that_changes_is_noticed(big: Program, path: Path, change: str) -> None:
+    with Machine.open(path, MAPPED) as machine:
+        assert_right(machine, big)
+        if change == "weight":
+            flip(path, place_of(path, big.constants[0].value))
+        elif change == "tables":
+            flip(path, 200)
+        elif change == "truncate":
+            os.truncate(path, PAGE)
+        elif change == "append":
+            with open(path, "ab") as file:
+                file.write(b"x")
+        else:
+            path.write_bytes(path.read_bytes())
+        for _ in range(2):
+            with pytest.raises(FileError, match=CHANGED):
+                assert_right(machine, big)
+        with pytest.raises(FileError, match=CHANGED):
+            machine.check_weights()
+
+
+def test_replacing_a_mapped_file_by_renaming_changes_nothing(big: Program, path: Path) -> None:
+    with Machine.open(path, MAPPED) as machine:
+        other = path.with_name("other.svm")
+        artifact.write(weighted(5), other)
+        os.replace(other, path)
+        assert_right(machine, big)
+        path.unlink()
+        assert_right(machine, big)
+
+
+def test_calls_while_the_file_is_cut_short(big: Program, path: Path) -> None:
+    """SIGBUS in any thread: the calls end with an error, other programs go on."""
+    data, n_refused = path.read_bytes(), 0
+    with Machine.from_bytes(data, Options(strategy="generic")) as other:
+        for round_ in range(5):
+            path.unlink()
+            path.write_bytes(data)
+            with Machine.open(path, MAPPED) as machine:
+                cut = threading.Timer(0.002 * round_, os.truncate, (path, PAGE))
+                cut.start()
+                end = time.monotonic() + 20
+                while time.monotonic() < end:
+                    try:
+                        assert_right(machine, big)
+                    except FileError as error:
+                        assert CHANGED in str(error)
+                        n_refused += 1
+                        break
+                cut.join()
+            assert_right(other, big)
+    assert n_refused == 5
+
+
+def test_a_bus_error_of_others_still_ends_the_process(path: Path, tmp_path: Path) -> None:
+    code = f"""
+    import mmap, os
+    from shapevm.vm.machine import Machine, Options
+    machine = Machine.open({str(path)!r}, Options(copy=False))
+    file = open({str(tmp_path / "own")!r}, "w+b")
+    file.truncate(8192)
+    own = mmap.mmap(file.fileno(), 8192)
+    file.truncate(0)
+    own[5000]
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=100)
+    assert done.returncode < 0
+
+
+# Digests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copy", [None, True, False])
+def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: bool | None) -> None:
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    options = Options(strategy="generic", copy=copy, sha256=digest)
+    with Machine.open(path, options) as machine:
+        assert_right(machine, big)
+    Machine.from_bytes(path.read_bytes(), options).close()
+    artifact.write(replace(big, meta={"other": 1}), path)
+    with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):
+        Machine.open(path, options)
+    with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):
+        Machine.from_bytes(path.read_bytes(), options)
+    with pytest.raises(ArgumentError, match="has 32 bytes, the digest given has 5"):
+        Machine.open(path, Options(sha256=b"short"))
+
+
+def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:
+    data, rng = artifact.to_bytes(weighted(100)), random.Random(0)
+    for at in [*range(0, len(data), 29), len(data) - 1]:
+        changed = bytearray(data)
+        changed[at] ^= 1 << rng.randrange(8)
+        with pytest.raises(ArtifactError):
+            Machine.from_bytes(bytes(changed))
+    for end in [*range(0, len(data), 173), len(data) - 1]:
+        (tmp_path / "cut.svm").write_bytes(data[:end])
+        with pytest.raises(ArtifactError):
+            Machine.open(tmp_path / "cut.svm")
