@@ -8,21 +8,25 @@ Sizes that Dynamo keeps symbolic stay so: a new size neither traces nor compiles
 
 Where no gradients are wanted, parameters and buffers are constants of the program, packed for its kernels.
 Each call compares their addresses and versions: a program whose weights were changed is compiled anew, twice;
-after that they are inputs. (Writes through `.data` or numpy leave no version behind: give
-`options={"freeze": False}` to a model whose weights are written that way.) In training they are inputs.
+after that they are inputs. Writes through `.data` or numpy leave no version behind; for these each call
+compares a few words of every weight, spread over its memory. That finds whatever changes a weight as a whole:
+give `options={"freeze": False}` to a model in which single elements are written that way. In training weights
+are inputs.
 
-What cannot be compiled runs in PyTorch: operator by operator, or, with one warning, the whole graph.
+What cannot be compiled runs in PyTorch: operator by operator, or the whole graph, with one warning of the
+logger `shapevm`. A call that the program refuses runs in PyTorch as well.
 """
 
 from __future__ import annotations
 
+import logging
 import operator
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
@@ -31,24 +35,41 @@ from .build import build_program, run_passes
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
-from .compiler.frontends.layout import memory_order, restored
 from .executable import check_strategy, executable_of
+from .graph_results import plan_results
 from .specialise import check_compiler, open_store
-from .vm.errors import ArgumentError, Error
+from .vm.errors import (
+    ArgumentError,
+    CompileError,
+    DeviceError,
+    DtypeError,
+    Error,
+    GuardError,
+    InternalError,
+    KernelError,
+    KindError,
+    ShapeError,
+    TargetError,
+)
 from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .executable import Executable
 
-MOST_CHANGES = 2  # of frozen weights, before they are inputs
+MAX_CHANGES = 2  # of frozen weights, before they are inputs
 
 aten = torch.ops.aten
-#: Views that PyTorch makes of a program's results, where they would be copied in the program.
-_VIEWS = (
-    aten.permute.default, aten.t.default, aten.transpose.int, aten.unsqueeze.default, aten.squeeze.dim,
-    aten.squeeze.dims, aten.view.default, aten.expand.default,
-    aten.select.int, aten.slice.Tensor, aten.alias.default, aten.detach.default,
+_LOG = logging.getLogger("shapevm")
+#: Errors that say that the program cannot do a call, which PyTorch may be able to do.
+REFUSALS = (
+    ShapeError, DtypeError, KindError, DeviceError, GuardError, TargetError, CompileError, KernelError,
+    InternalError,
 )  # fmt: skip
+#: `torch.compile`'s `mode`, and the option `jit` that each stands for; CUDA graphs are of no use here.
+MODES = {
+    "default": None, "lite": None, "reduce-overhead": None, "max-autotune": "sync",
+    "max-autotune-no-cudagraphs": "sync",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,11 +84,15 @@ class Options:
 
 
 def backend(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Return the function that runs `module`, one graph of Dynamo's. Raises ArgumentError for unknown
-    options."""
-    made = _options(options or {})
+    """Return the function that runs `module`, one graph of Dynamo's. `mode`: one of `MODES`. Raises
+    ArgumentError for unknown options and modes."""
+    made = _options(options or {}, mode)
     compiler = aot_autograd(
         fw_compiler=partial(_compile, options=made, is_inference=False),
         inference_compiler=partial(_compile, options=made, is_inference=True),
@@ -76,12 +101,16 @@ def backend(
     return compiler(module, inputs)
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _options(given: Mapping[str, Any], mode: str | None = None) -> Options:
     known = Options.__dataclass_fields__
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ArgumentError(f"option {unknown[0]!r} is unknown; known are {', '.join(known)}")
+    if mode is not None and mode not in MODES:
+        raise ArgumentError(f"mode {mode!r} is unknown; known are {', '.join(MODES)}")
     options = Options(**given)
+    if options.strategy is None and options.jit is None:
+        options = replace(options, jit=MODES[mode or "default"])
     check_strategy(options.strategy, options.jit)
     check_compiler()
     return options
@@ -133,81 +162,6 @@ def _weights() -> tuple[int, ...]:
     return tuple(i for i in found.static_input_indices or () if not found.input_info[i].mutates_data)
 
 
-# Results --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Result:
-    """How one result of a graph comes about: a `constant`, or the argument or the program's result at
-    `position`, with its axes laid out in `order` (None: contiguous), seen through `views`."""
-
-    kind: str  # "constant", "argument" or "result"
-    position: int = 0
-    constant: Any = None
-    order: tuple[int, ...] | None = None
-    views: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
-
-    def make(self, args: Sequence[Any], results: Sequence[Any]) -> Any:
-        """Return it."""
-        if self.kind == "constant":
-            return self.constant
-        value = args[self.position] if self.kind == "argument" else results[self.position]
-        if self.order is not None:
-            value = value.permute(self.order).contiguous().permute(restored(self.order))
-        for view, rest in self.views:
-            value = view(value, *rest)
-        return value
-
-
-def plan_results(module: torch.fx.GraphModule) -> tuple[list[Result], list[torch.fx.Node]]:
-    """Return how the results of `module` come about, and the nodes that its program computes for that.
-
-    PyTorch's layouts are kept: code traced after this graph relies on them.
-    """
-    nodes = list(module.graph.nodes)
-    arguments = {node: i for i, node in enumerate(n for n in nodes if n.op == "placeholder")}
-    plans: list[Result] = []
-    computed: dict[torch.fx.Node, int] = {}
-    for found in nodes[-1].args[0]:
-        if not isinstance(found, torch.fx.Node):
-            plans.append(Result("constant", constant=found))
-            continue
-        base, views = _base(found)
-        if base not in arguments and _order(found) is None:
-            base, views = found, ()
-        same = next((n for n in arguments if _is_same_size(n, base)), base)
-        if same in arguments:
-            plans.append(Result("argument", arguments[same], views=views))
-        else:
-            position = computed.setdefault(base, len(computed))
-            plans.append(Result("result", position, order=_order(base), views=views))
-    return plans, list(computed)
-
-
-def _base(node: torch.fx.Node) -> tuple[torch.fx.Node, tuple[Any, ...]]:
-    """Return what a chain of views at fixed places starts from, and the chain."""
-    views: list[Any] = []
-    while node.target in _VIEWS and len(node.all_input_nodes) == 1 and not node.kwargs:
-        views.insert(0, (node.target, tuple(node.args[1:])))
-        node = node.all_input_nodes[0]
-    return node, tuple(views)
-
-
-def _is_same_size(argument: torch.fx.Node, node: torch.fx.Node) -> bool:
-    """Return True for a number that an argument is as well."""
-    mine, other = argument.meta.get("val"), node.meta.get("val")
-    if argument is node:
-        return True
-    if not isinstance(mine, torch.SymInt) or not isinstance(other, torch.SymInt):
-        return False
-    return bool(mine.node.expr == other.node.expr)
-
-
-def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
-    found = node.meta.get("val")
-    return memory_order(found) if isinstance(found, torch.Tensor) else None
-
-
 # Calls ----------------------------------------------------------------------------------------------
 
 
@@ -215,13 +169,18 @@ def _order(node: torch.fx.Node) -> tuple[int, ...] | None:
 class Version:
     """A program, the positions of the arguments that it takes, and the weights that are constants of it.
 
-    `key`: their addresses and versions; `weights` keeps their memory, so that no address comes again.
+    `key`: their addresses and versions; `sample`: words of their memory, which it keeps, so that no address
+    comes again.
     """
 
     executable: Executable | None  # None: PyTorch runs the graph
     inputs: tuple[int, ...]
     key: tuple[Any, ...] | None
-    weights: tuple[torch.Tensor, ...]
+    sample: Sample
+
+    def fits(self, key: tuple[Any, ...] | None) -> bool:
+        """Return whether the weights are those that the program was made with."""
+        return self.key is None or (self.key == key and self.sample.is_unchanged())
 
 
 class CompiledGraph:
@@ -231,22 +190,34 @@ class CompiledGraph:
         self._module, self._options = module, options
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._positions = tuple(i for i in weights if has_fixed_shape(placeholders[i]))  # of constants
-        self._results, self._computed = plan_results(module)
+        self._computed, self._finish = plan_results(module)
         self._version: Version | None = None
         self._n_changes = 0
         self._lock = ForkLock()
+        self._is_refused = False  # PyTorch ran a call that the program had refused
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run the graph."""
         version = self._version
-        if version is None or (version.key is not None and version.key != self._key(args)):
+        if version is None or (version.key is not None and not version.fits(self._key(args))):
             version = self._compile(args)
         if version.executable is None:
-            return list(self._module(*args))
-        results = version.executable.machine.call([args[i] for i in version.inputs])
-        made = [result.make(args, results) for result in self._results]
+            return self._run_in_pytorch(args)
+        try:
+            results = version.executable.machine.call([args[i] for i in version.inputs])
+        except REFUSALS as error:  # nothing has changed yet: the graph is functional
+            if not self._is_refused:
+                _LOG.warning("a call of the model runs in PyTorch: %s", error)
+                self._is_refused = True
+            return self._run_in_pytorch(args)
+        made = self._finish(args, results)
         args.clear()
         return made
+
+    def _run_in_pytorch(self, args: list[Any]) -> list[Any]:
+        given = list(args)
+        args.clear()
+        return list(self._module(*given))
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return what changes with the weights; None where that cannot be told."""
@@ -259,11 +230,11 @@ class CompiledGraph:
         """Return the program for these weights."""
         with self._lock:
             version, key = self._version, self._key(args)
-            if version is not None and version.key == key:
+            if version is not None and version.fits(key):
                 return version  # another thread was here
             if version is not None:
                 self._n_changes += 1
-            if key is None or self._n_changes > MOST_CHANGES:
+            if key is None or self._n_changes > MAX_CHANGES:
                 self._positions, key = (), ()
             self._version = self._new_version(args, key)
             return self._version
@@ -274,13 +245,64 @@ class CompiledGraph:
         inputs = [i for i, node in enumerate(placeholders) if node not in weights and is_needed(node)]
         kept = [placeholders[i] for i in inputs]
         try:
+            check_arguments(args)
             importer = GraphModuleImporter(self._module, "main", may_call_torch=True)
             graph = importer.run_part(kept, weights, self._computed)
             executable = _executable(graph, self._options)
-        except Error as error:
-            warnings.warn(f"a graph of the model runs in PyTorch: {error}", stacklevel=2)
-            return Version(None, (), None, ())
-        return Version(executable, tuple(inputs), key or None, tuple(weights.values()))
+        except Exception as error:  # PyTorch can do what we cannot, whatever the reason
+            _LOG.warning("a graph of the model runs in PyTorch: %s", _text_of(error))
+            return Version(None, (), None, Sample(()))
+        return Version(executable, tuple(inputs), key or None, Sample(weights.values()))
+
+
+def _text_of(error: Exception) -> str:
+    """Return an error's sentence; of one that is a defect of ours, its type as well."""
+    return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+
+
+class Sample:
+    """A few words of each of some tensors, spread evenly over its memory, which is kept."""
+
+    N_WORDS = 8
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Take the words."""
+        memories = [_memory_of(t) for t in tensors if t.layout == torch.strided and t.numel()]
+        self._words = [np.empty(0, np.uint64)]
+        self._words += [self._words_of(memory) for memory in memories if self._is_long(memory)]
+        self._short = [memory for memory in memories if not self._is_long(memory)]
+        self._found = self._read()
+
+    def is_unchanged(self) -> bool:
+        """Return whether the words are what they were."""
+        return self._read() == self._found
+
+    def _read(self) -> bytes:
+        return np.concatenate(self._words).tobytes() + b"".join([memory.tobytes() for memory in self._short])
+
+    def _is_long(self, memory: np.ndarray[Any, Any]) -> bool:
+        return len(memory) > 8 * self.N_WORDS
+
+    def _words_of(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        step = (len(memory) - 8) // (self.N_WORDS - 1)
+        return np.lib.stride_tricks.as_strided(memory[:8].view(np.uint64), (self.N_WORDS,), (step,))
+
+
+def _memory_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return the bytes of memory from a tensor's first element to its last."""
+    extent = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    start, size = tensor.storage_offset(), tensor.element_size()
+    whole: np.ndarray[Any, Any] = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    return whole[start * size : (start + extent) * size]
+
+
+def check_arguments(args: Sequence[Any]) -> None:
+    """Raise DeviceError or KindError for an argument that no program takes."""
+    for value in args:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise DeviceError(f"an argument is on {value.device}; programs run on the CPU")
+        if isinstance(value, torch.SymInt):
+            raise KindError(f"an argument is {value}, a size of a jagged tensor")
 
 
 def is_needed(node: torch.fx.Node) -> bool:

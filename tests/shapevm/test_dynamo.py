@@ -1,15 +1,17 @@
 """torch.compile with our backend: gradients, sizes, weights, graph breaks, threads, what falls back."""
 
 import copy
-import warnings
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from shapevm.vm.errors import ArgumentError
+from shapevm.vm.errors import ArgumentError, GuardError
 from torch import nn
+from torch._inductor import list_mode_options
 
 from shapevm import dynamo
 
@@ -22,6 +24,28 @@ def _forget() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
+
+
+class _Fallbacks(logging.Handler):
+    """Keeps what the logger `shapevm` says of graphs and calls that run in PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "runs in PyTorch" in record.getMessage():
+            self.texts.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def fallbacks() -> Iterator[list[str]]:
+    """Graphs and calls that ran in PyTorch: a test takes away those that it expects."""
+    handler = _Fallbacks()
+    logging.getLogger("shapevm").addHandler(handler)
+    yield handler.texts
+    logging.getLogger("shapevm").removeHandler(handler)
+    assert handler.texts == []
 
 
 @pytest.fixture
@@ -157,6 +181,24 @@ def test_weights_that_are_not_frozen(made: list[Any]) -> None:
     assert len(made) == 1
 
 
+def test_weights_written_past_their_version(made: list[Any]) -> None:
+    """Through `.data` and numpy; of shapes that take whole words, single bytes, and parts of a storage."""
+    whole = torch.randn(100)
+    model = nn.ParameterList(
+        [torch.randn(40, 30), torch.randn(3), torch.randn(()), torch.randn(9, 70).t(), whole[20:70:2]]
+    )
+    compiled = torch.compile(lambda x: [x * each.sum() for each in model], backend=BACKEND)
+    x = torch.ones(2)
+    with torch.no_grad():
+        for i, weight in enumerate(model):
+            torch._dynamo.reset()
+            torch.testing.assert_close(compiled(x), [x * each.sum() for each in model])
+            n_made = len(made)
+            (weight.data if i % 2 else torch.from_numpy(weight.data.numpy())).mul_(2)
+            torch.testing.assert_close(compiled(x), [x * each.sum() for each in model])
+            assert len(made) == n_made + 1
+
+
 def test_weights_of_inference_mode() -> None:
     with torch.inference_mode():
         model = nn.Linear(4, 3)
@@ -189,8 +231,7 @@ def test_attention_with_what_came_before(made: list[Any]) -> None:
         return nn.functional.scaled_dot_product_attention(x, keys, values)
 
     run = torch.compile(decode, backend=BACKEND, dynamic=True)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.filterwarnings("error", "a graph of the model runs in PyTorch")
+    with torch.no_grad():
         for batch, past, length in ((1, 5, 1), (1, 1, 7), (3, 9, 4)):
             both = [torch.randn(batch, 2, past, 8), torch.randn(batch, 2, past, 8)]
             x = torch.randn(batch, 2, length, 8)
@@ -233,6 +274,68 @@ def test_results_lie_in_memory_as_in_eager() -> None:
         torch.testing.assert_close(compiled(picture), conv(picture).permute(0, 2, 3, 1).reshape(-1, 4))
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_results_share_memory_as_in_eager(gradients: bool, dynamic: bool) -> None:
+    """What is written into one result is seen in another, and in the argument that it is a view of."""
+
+    def function(x: torch.Tensor) -> Any:
+        y, n = x.relu(), x.shape[0]
+        first, second = y.split(2, 1)
+        views = y[0], y[:, 1:], y.t(), y.view(-1), first, second, y.unfold(0, 2, 1), y.detach()
+        z = x * 2
+        return (
+            y,
+            *views,
+            x[1:],
+            x.view(2, n // 2, 4),
+            z[0],
+            z[1:],
+            z.view(2, -1),
+            (x + 1)[0],
+            y.as_strided((2,), (3,)),
+        )
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=dynamic)
+    with torch.set_grad_enabled(gradients):
+        for n in (4, 6):
+            x = torch.randn(n, 4)
+            n_results = len(function(x))
+            for i in range(n_results):
+                ours, theirs = x.clone(), x.clone()
+                found, expected = compiled(ours), function(theirs)
+                torch.testing.assert_close(found, expected, check_stride=True)
+                found[i].fill_(7)
+                expected[i].fill_(7)
+                torch.testing.assert_close((ours, *found), (theirs, *expected))
+
+
+def test_an_argument_expanded_as_another() -> None:
+    functions = (
+        lambda x, y: x.expand_as(y),
+        lambda x, y: (x + 1).expand_as(y),
+        lambda x, y: x.expand(y.shape[0] * 2, -1),
+    )
+    for function in functions:
+        compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+        for n in (3, 5):
+            for gradients in (True, False):
+                with torch.set_grad_enabled(gradients):
+                    x, y = torch.randn(1, 4), torch.randn(n, 4)
+                    torch.testing.assert_close(compiled(x, y), function(x, y), check_stride=True)
+
+
+def test_graphs_without_tensors() -> None:
+    def function(n: int) -> torch.Tensor:
+        x = torch.ones(n, dtype=torch.bfloat16)
+        torch._dynamo.graph_break()
+        return x / 3 + torch.arange(n)
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    for n in (3, 3, 3, 5):
+        torch.testing.assert_close(compiled(n), function(n))
+
+
 def test_graph_breaks() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.sin() + 1
@@ -247,17 +350,70 @@ def test_graph_breaks() -> None:
         torch.testing.assert_close(compiled(x), function(x))
 
 
-def test_what_cannot_be_compiled_runs_in_pytorch() -> None:
+def test_what_cannot_be_compiled_runs_in_pytorch(fallbacks: list[str]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.fft.fft(x)
 
     compiled = torch.compile(function, backend=BACKEND)
     x = torch.randn(4)
-    with pytest.warns(UserWarning, match="a graph of the model runs in PyTorch: .*complex"):
+    for _ in range(2):
         torch.testing.assert_close(compiled(x), function(x))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        torch.testing.assert_close(compiled(x), function(x))
+    assert len(fallbacks) == 1 and "complex" in fallbacks.pop()
+
+
+def test_a_call_that_is_refused_runs_in_pytorch(made: list[Any], fallbacks: list[str]) -> None:
+    compiled = torch.compile(lambda x: x * 2, backend=BACKEND)
+    x = torch.randn(3)
+    compiled(x)
+    with mock.patch.object(made[0].machine, "call", mock.Mock(side_effect=GuardError("it is Monday"))):
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), x * 2)
+    assert fallbacks == ["a call of the model runs in PyTorch: it is Monday"]
+    fallbacks.clear()
+
+
+def test_a_defect_of_the_compiler_is_told_with_its_type(
+    monkeypatch: pytest.MonkeyPatch, fallbacks: list[str]
+) -> None:
+    monkeypatch.setattr(dynamo, "_executable", mock.Mock(side_effect=KeyError("loop")))
+    compiled = torch.compile(lambda x: x * 2, backend=BACKEND)
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert fallbacks == ["a graph of the model runs in PyTorch: KeyError: 'loop'"]
+    fallbacks.clear()
+
+
+def test_meta_tensors_run_in_pytorch(fallbacks: list[str]) -> None:
+    compiled = torch.compile(lambda x: x * 2 + 1, backend=BACKEND)
+    for _ in range(2):
+        found = compiled(torch.empty(3, 4, device="meta"))
+        assert found.device.type == "meta" and found.shape == (3, 4)
+    assert len(fallbacks) == 1 and "on meta" in fallbacks.pop()
+
+
+def test_jagged_tensors_run_in_pytorch(fallbacks: list[str]) -> None:
+    compiled = torch.compile(lambda x: x * 2 + 1, backend=BACKEND)
+    for lengths in ((2, 3), (1, 4, 2)):
+        x = torch.nested.nested_tensor([torch.randn(n, 4) for n in lengths], layout=torch.jagged)
+        torch.testing.assert_close(compiled(x).values(), x.values() * 2 + 1)
+    assert fallbacks and all("jagged" in text for text in fallbacks)
+    fallbacks.clear()
+
+
+def test_sparse_buffers() -> None:
+    class Graph(nn.Module):
+        def __init__(self, layout: torch.layout) -> None:
+            super().__init__()
+            self.register_buffer("edges", torch.eye(3).to_sparse(layout=layout))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.edges @ x + 1
+
+    for layout in (torch.sparse_coo, torch.sparse_csr):
+        model, x = Graph(layout), torch.randn(3, 2)
+        for gradients in (True, False):
+            with torch.set_grad_enabled(gradients):
+                torch._dynamo.reset()
+                torch.testing.assert_close(torch.compile(model, backend=BACKEND)(x), model(x))
 
 
 def test_threads_share_a_graph(made: list[Any]) -> None:
@@ -277,6 +433,18 @@ def test_options() -> None:
         torch.compile(lambda x: x + 1, backend=BACKEND, options={"speed": 1})(torch.ones(2))
     with pytest.raises(ArgumentError, match="strategy 'fast' is unknown"):
         dynamo._options({"strategy": "fast"})
+    with pytest.raises(ArgumentError, match="mode 'fast' is unknown; known are default, lite"):
+        dynamo._options({}, "fast")
     x = torch.randn(3)
     compiled = torch.compile(lambda x: x + 1, backend=BACKEND, options={"strategy": "generic"})
     torch.testing.assert_close(compiled(x), x + 1)
+
+
+@pytest.mark.parametrize("mode", list(list_mode_options()))
+def test_modes(mode: str, made: list[Any]) -> None:
+    compiled = torch.compile(lambda x: x.exp() + 1, backend=BACKEND, mode=mode, dynamic=True)
+    for n in (5, 3):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), x.exp() + 1)
+    wanted = "exact" if "max" in mode else made[0].stats().tier()
+    assert made[0].stats().tier() == wanted
