@@ -7,7 +7,7 @@ each tile's sums are taken back to outputs, and the epilogue runs over them, row
 at their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
 of the products of a block. Every transform is a fixed sequence of FMAs and k ascends, so the bits are
 the same on every tier. The layout belongs to the spec; images that are too small for points go by taps
-(`conv`), which their sizes alone decide, the same way on every tier.
+(`conv`), which the size of one image decides where the spec leaves their number open.
 
 An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
 """
@@ -49,6 +49,7 @@ FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the
 CHANNELS_OF_FEW = 16
 POINTS = SIDE**2
 PIXELS_OF_TILE, PIXELS_OF_WEIGHTS = 7, 28  # by taps: as long as a tile's products, as weights to their points
+USUAL_IMAGES = 4  # for which the way is chosen where a batch may have any number
 SHARING = 2  # row tiles that ask for the weights of the next channels
 GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
 Vectors = list[Value]
@@ -71,11 +72,17 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
     """Whether images are so small that products by taps take less time: weights at their points serve few
-    tiles, of which some are partly outside. Measured with 128 to 512 channels, 4 to 16 tiles."""
-    pixels = resolve(spec.m, sizes)
-    for size in spec.batch:
-        pixels = f.mul(pixels, resolve(size, sizes))
-    limit = f.add(f.mul(n_tiles(f, spec, sizes), PIXELS_OF_TILE), PIXELS_OF_WEIGHTS)
+    tiles, of which some are partly outside. Measured with 128 to 512 channels, 4 to 16 tiles.
+
+    How many images there are counts only where the spec fixes it. Else an image would have other bits in
+    another batch, so the choice is the one for USUAL_IMAGES at any number of them.
+    """
+    n_images = spec.buffers[spec.a].shape[0]
+    images = n_images if isinstance(n_images, int) else USUAL_IMAGES
+    out = [resolve(size, sizes) for size in spec.window.out]
+    pixels = reduce(f.mul, out, images)
+    tiles = reduce(f.mul, (f.ceildiv(size, TILE) for size in out), images)
+    limit = f.add(f.mul(tiles, PIXELS_OF_TILE), PIXELS_OF_WEIGHTS)
     if isinstance(pixels, int) and isinstance(limit, int):
         return pixels < limit
     return f.less(pixels, limit)

@@ -116,10 +116,35 @@ def test_any_number_of_images_of_known_size(side: int, counts: tuple[int, ...]) 
     check_tiers(spec, [(n,) for n in counts], arrays, 3, rtol=5e-5, atol=4e-4)
 
 
+def static(n: int, side: int, c: int = 16, f: int = 32) -> s.Conv:
+    """The convolution of `n` images of a fixed side."""
+    spec, area = conv(c, f), side * side
+    shapes = [(n, side, side, c), *(b.shape for b in spec.buffers[1:3]), (n * area, f)]
+    buffers = [dataclasses.replace(b, shape=x) for b, x in zip(spec.buffers, shapes, strict=True)]
+    window = dataclasses.replace(spec.window, out=(side, side))
+    return dataclasses.replace(spec, n_dims=0, buffers=tuple(buffers), m=n * area, window=window)
+
+
 def test_small_images_go_by_taps() -> None:
+    """Their number counts where the spec fixes it; else one image decides for all."""
     f, spec = Function("kernel", []), conv(16, 32)
     for n, side, wanted in ((1, 7, True), (1, 8, False), (1, 9, True), (1, 14, False), (4, 7, False)):
-        assert is_small(f, spec, dims_of(n, side, side, 1)) is wanted
+        assert is_small(f, static(n, side), ()) is wanted
+    for side, wanted in ((3, True), (5, True), (6, False), (7, False), (9, False)):
+        assert {is_small(f, spec, dims_of(n, side, side, 1)) for n in (1, 2, 4, 60)} == {wanted}
+
+
+@pytest.mark.parametrize("side", [3, 5, 6, 7, 9, 13])
+def test_an_image_has_the_same_bits_in_any_batch(side: int) -> None:
+    spec, dims = conv(32, 40), dims_of(7, side, side, 1)
+    whole = arrays(spec, dims)
+    Kernel(compile_kernel(spec, None)).run(whole, dims)
+    rows = whole[3].reshape(7, -1, 40)
+    for batch in ([3], [6, 0], [5, 1, 1, 4]):
+        found = dims_of(len(batch), side, side, 1)
+        some = [whole[0][batch], *whole[1:3], arrays(spec, found)[3]]
+        Kernel(compile_kernel(spec, found)).run(some, found)
+        assert some[3].reshape(len(batch), -1, 40).tobytes() == rows[batch].tobytes()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
