@@ -80,8 +80,8 @@ def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
     n_images = spec.buffers[spec.a].shape[0]
     images = n_images if isinstance(n_images, int) else USUAL_IMAGES
     out = [resolve(size, sizes) for size in spec.window.out]
-    pixels = reduce(f.mul, out, images)
-    tiles = reduce(f.mul, (f.ceildiv(size, TILE) for size in out), images)
+    down = [f.ceildiv(size, TILE) for size in out]
+    pixels, tiles = (reduce(f.mul, factors, f.mul(images, 1)) for factors in (out, down))
     limit = f.add(f.mul(tiles, PIXELS_OF_TILE), PIXELS_OF_WEIGHTS)
     if isinstance(pixels, int) and isinstance(limit, int):
         return pixels < limit

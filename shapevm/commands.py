@@ -239,4 +239,46 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shap
     raise SystemExit(bool(report.problems))
 
 
-COMMANDS = (explain_command, freeze_command, merge_command, bake_command, tune_command, stress_command)
+@click.command("prove")
+@artifact_argument
+@click.option("--inputs", type=existing, metavar="FILE.npz", help="these inputs, not random ones")
+@sizes_option
+@profile_option
+@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--pad", "pads", multiple=True, metavar="SIZE[=MASK]",
+    help="a size that is padded, and the input that masks it (repeatable); default: by inputs named mask",
+)  # fmt: skip
+@click.option("--no-pad", is_flag=True, help="no size is padded")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def prove_command(
+    artifact: Path, inputs: Path | None, sizes: tuple[str, ...], profiles: tuple[Path, ...], seconds: float,
+    seed: int, pads: tuple[str, ...], no_pad: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare the results of ARTIFACT bit by bit: all tiers, thread counts, saved and loaded, in the runner;
+    rows alone, permuted, in other batches, padded. Say which operators, at which lines, make results depend
+    on more than their row. Exit 1 if any bit differs.
+    """
+    import json
+
+    from .files import read_inputs
+    from .prove import Padding, prove
+    from .vm.artifact import read
+
+    given = None
+    if inputs is not None:
+        given = read_inputs([str(inputs)], read(artifact).inputs)
+    wanted: list[dict[str, int]] = [parse_sizes(text) for text in sizes]
+    for path in profiles:
+        profile = _merged([path])
+        wanted += [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
+    padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
+    found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed)
+    click.echo(json.dumps(found.json(), indent=1) if as_json else found.text())
+    raise SystemExit(not found.is_proved)
+
+
+COMMANDS = (
+    explain_command, freeze_command, merge_command, bake_command, tune_command, stress_command, prove_command,
+)  # fmt: skip

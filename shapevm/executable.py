@@ -265,7 +265,7 @@ class Executable:
 
     def _sizes_text(self, inputs: Sequence[Any]) -> str:
         """Return the sizes that inputs give, for a message."""
-        sizes = [f"{name} is {value}" for name, value in self._bind(inputs).items()]
+        sizes = [f"{name} is {value}" for name, value in self.bind_flat(inputs).items()]
         return f"; here {', '.join(sizes)}" if sizes else ""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,9 +293,10 @@ class Executable:
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, int]:
         """Check arguments against the contract and return the sizes they give, by symbol; nothing runs."""
-        return self._bind(self._form.flat(args, kwargs))
+        return self.bind_flat(self._form.flat(args, kwargs))
 
-    def _bind(self, inputs: Sequence[Any]) -> dict[str, int]:
+    def bind_flat(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """Check flat inputs, in order, and return their sizes as `bind` does."""
         state = self._form.state
         return self._machine.bind(inputs if state is None else state.inputs(inputs))
 

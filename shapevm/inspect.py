@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .buckets import shown_keys
+from .invariance import along, along_text, exceptions, row_symbols
 from .vm.artifact import read
 from .vm.instruction import decode_all
 from .vm.program import Function, Input, Program, format_key
@@ -32,6 +33,8 @@ def inspection(path: Path) -> dict[str, Any]:
         "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
         "inputs": [_input(row, program) for row in program.inputs],
         "outputs": [output.name for output in program.outputs],
+        "along": along(row_symbols(program)),
+        "exceptions": exceptions(program),
         "instructions": sum(1 for function in program.functions for _ in decode_all(function.code)),
         "kernels": [
             {"label": k.label, "source": k.source, "generic": sum(o.key is None for o in k.objects),
@@ -78,6 +81,7 @@ def inspect_text(path: Path) -> str:
         kind = f"{row['dtype']}[{', '.join(row['shape'])}]" if row["kind"] == "tensor" else row["kind"]
         lines.append(f"input {row['name']}: {kind}")
     lines += [f"output {name}" for name in data["outputs"]]
+    lines += [*along_text(data["along"]), *(f"exception: {text}" for text in data["exceptions"])]
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):
         code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from shapevm.compiler.ir import Graph
 from shapevm.compiler.text import format_graph
@@ -20,6 +21,7 @@ from shapevm.jit.store import KernelStore
 
 from shapevm.build import build_program, run_passes
 from shapevm.executable import executable_of
+from shapevm.prove import Prover
 
 from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored
 from .random_rules import RULES
@@ -28,6 +30,7 @@ SHORT, LONG, LONG_EVERY = 3, 14, 8  # rules of programs: each of so many seeds h
 EXACT_EVERY = len(
     SHAPES
 )  # half of a check's time is compiling exact code: a seed has it at every so many shapes
+THREADS, SAVED_EVERY, EXACT_SHARE = (2, 3), 4, 0.03
 MOST_KERNELS, MOST_BYTES = 4096, 16 * 2**30
 
 
@@ -58,7 +61,8 @@ def check(
     given = [stored(graph, inputs) for inputs in made]
     outputs = list(graph.body.results)
     run_passes(graph)
-    exe = executable_of(build_program(graph, store), "generic", store)
+    program = build_program(graph, store)
+    exe = executable_of(program, "generic", store)
     for i, (shape, inputs) in enumerate(zip(SHAPES, given, strict=True)):
         results = again = exe(*inputs.values())
         if i % exact_every == seed % exact_every:
@@ -66,6 +70,22 @@ def check(
         for result, ours, exact, right in zip(outputs, results, again, wanted[i], strict=True):
             problem = difference(result, ours, *right) if same_bits(ours, exact) else "the tiers differ"
             assert not problem, f"seed {seed}, s, t = {shape}, {result.node}: {problem}"
+    prover = Prover(program, exe, seed=seed, exact_share=EXACT_SHARE)
+    problems = relations(prover, given[seed % len(SHAPES)], seed)
+    assert not problems, f"seed {seed}: {problems[0]}"
+
+
+def relations(prover: Prover, inputs: dict[str, Any], seed: int) -> list[str]:
+    """Return which relations that need no reference do not hold at `inputs`: other numbers of threads, a
+    saved and loaded copy, and rows alone, permuted and in other batches along s and t."""
+    case = prover.case(list(inputs.values()))
+    prover.threads(case, THREADS)
+    if seed % SAVED_EVERY == 0:
+        prover.saved(case, runs=False)
+    for name in prover.verdicts:
+        prover.rows(case, name)
+    found = prover.report.relations
+    return [f"{name}: {text}" for name, relation in found.items() for text in relation.differences]
 
 
 def graph_of(seed: int, about: str, length: int = 0) -> Graph:

@@ -169,6 +169,7 @@ def test_inspect(run, artifact):
         "input x: f32[n, 8]",
         "output sum",
         "output h",
+        "invariant along n: a row's results depend on nothing but the row",
         "operators that PyTorch must run: none",
         "runs with shapevm-run: yes",
     ):
@@ -178,6 +179,7 @@ def test_inspect(run, artifact):
     assert data["file_bytes"] == size and data["outputs"] == ["sum", "h"] and data["standalone"]
     assert data["inputs"] == [{"name": "x", "kind": "tensor", "dtype": "f32", "shape": ["n", "8"]}]
     assert [kernel["exact"] for kernel in data["kernels"]] == [[[3]], [[3]]]
+    assert data["along"] == {"n": {"sum": [], "h": []}}
 
 
 def test_settings(run, monkeypatch):

@@ -1,0 +1,529 @@
+"""Which rows of a batch the elements of a kernel's results depend on, from its spec alone.
+
+One symbol of a program, such as `batch`, is under test: it has the value `batch`, a large prime that no other
+size has as a factor. So an axis or a loop holds rows exactly where `batch` divides its size, also after loops
+were merged. A tensor is described by its elements in memory, so that a view changes nothing:
+
+Shared       the batch has no part in it
+Rows         element e depends on row e // inner % batch of the inputs, and on what is shared
+Alike        the same, and elements are equal along e // inner % count, a multiple of batch
+Positions    element e is the number of its row, e // inner % batch
+Mixed        elements depend on other rows, on their number, or on how many there are; `causes` says why
+
+Everything errs towards Mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+from typing import ClassVar
+
+from .spec import (
+    Attention,
+    Body,
+    Concat,
+    Conv,
+    Dim,
+    Index,
+    Instr,
+    KernelSpec,
+    Matmul,
+    Nest,
+    Places,
+    Scan,
+    Scatter,
+    Search,
+    Size,
+    Sort,
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """An int of the program at one value of its symbols; `varies`: with the symbol under test."""
+
+    value: int
+    varies: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The batch has no part in the tensor."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Element e depends on row e // inner % batch."""
+
+    inner: int
+
+
+@dataclass(frozen=True)
+class Alike:
+    """As Rows, and elements do not differ along e // inner % count, a multiple of the batch."""
+
+    inner: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Element e is the number of its row, e // inner % batch."""
+
+    inner: int
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Elements depend on more than their row; `causes`: what the kernels do that made it so."""
+
+    causes: frozenset[str]
+
+    @classmethod
+    def by(cls, cause: str) -> Mixed:
+        """Return the layout of one cause."""
+        return cls(frozenset({cause}))
+
+
+Layout = Shared | Rows | Alike | Positions | Mixed
+
+OTHER_ROWS = "pairs rows with each other"
+PART = "takes some of the rows"
+REGROUPED = "regroups elements across rows"
+NUMBERED = "uses the rows' numbers"
+COUNTED = "uses the number of rows"
+CHOSEN = "chooses rows by data"
+
+
+def merged(a: Layout, b: Layout, batch: int) -> Layout:
+    """Return the layout of a tensor of which some elements are laid out as `a`, the others as `b`."""
+    if a == b:
+        return a
+    if isinstance(a, Mixed) or isinstance(b, Mixed):
+        return Mixed(frozenset().union(*(x.causes for x in (a, b) if isinstance(x, Mixed))))
+    if isinstance(a, Alike) and isinstance(b, Alike):
+        inner, end = max(a.inner, b.inner), min(a.inner * a.count, b.inner * b.count)
+        both = Alike(inner, end // inner)
+        is_alike = _within(both, a) and _within(both, b) and both.count % batch == 0
+        return both if is_alike else Mixed.by(REGROUPED)
+    if isinstance(b, Alike):
+        a, b = b, a
+    if isinstance(a, Alike) and isinstance(b, Rows):
+        return b if _within(Alike(b.inner, batch), a) else Mixed.by(REGROUPED)
+    return Mixed.by(NUMBERED if Positions in (type(a), type(b)) else REGROUPED)
+
+
+def _within(part: Alike, whole: Alike) -> bool:
+    """Whether elements that do not differ along `whole` do not along `part`."""
+    return part.inner % whole.inner == 0 and whole.inner * whole.count % (part.inner * part.count) == 0
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    """What one value of a body depends on.
+
+    `rows`: (loop, inner): the row is loop // inner % batch. `loops`: all that it may differ along.
+    `is_position`: it is the number of the one row in `rows`. `number`: a constant that it is.
+    """
+
+    rows: frozenset[tuple[int, int]] = frozenset()
+    loops: frozenset[int] = frozenset()
+    causes: frozenset[str] = frozenset()
+    is_position: bool = False
+    number: int | None = None
+
+    def but(self, cause: str) -> _Scalar:
+        """Return the value with one more cause."""
+        return replace(self, causes=self.causes | {cause}, is_position=False, number=None)
+
+
+def _joined(values: Iterable[_Scalar]) -> _Scalar:
+    """Return what depends on all of `values`, by an operation of no account."""
+    values = list(values)
+    rows, loops, causes = (
+        frozenset().union(*(getattr(v, name) for v in values)) for name in ("rows", "loops", "causes")
+    )
+    if any(v.is_position for v in values):
+        causes |= {NUMBERED}
+    if len(rows) > 1:
+        causes |= {OTHER_ROWS}
+    return _Scalar(rows, loops, causes)
+
+
+@dataclass
+class _Tensor:
+    """A buffer of a launch."""
+
+    sizes: list[Number]
+    layout: Layout
+    strides: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = [s.value for s in self.sizes]
+        self.strides = [*accumulate(reversed(sizes[1:]), mul, initial=1)][::-1] if sizes else []
+
+    def row_axis(self, inner: int, batch: int) -> tuple[int, int] | None:
+        """Return (axis, inner) where the rows are: place // inner % batch; None: not along one axis."""
+        for axis, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
+            if inner % stride == 0 and size.value % (batch * (inner // stride)) == 0:
+                return axis, inner // stride
+        return None
+
+
+class Launch:
+    """One launch of a kernel: the values of its `dims`, the layouts of its buffers.
+
+    `results()` gives those of its outputs. Raises KeyError for a spec of an unknown family.
+    """
+
+    def __init__(
+        self, spec: KernelSpec, dims: Sequence[Number], layouts: Sequence[Layout], batch: int
+    ) -> None:
+        self.spec, self.dims, self.batch = spec, dims, batch
+        self.tensors = [
+            _Tensor(self._numbers(*buffer.shape), layout)
+            for buffer, layout in zip(spec.buffers, layouts, strict=True)
+        ]
+        self.loops: list[Number] = []
+        self.row_loop: int | None = None
+        self.written: dict[int, Layout] = {}
+
+    def number(self, size: Size) -> Number:
+        """Return a size of the spec as a number."""
+        return self.dims[size.index] if isinstance(size, Dim) else Number(size)
+
+    def _numbers(self, *sizes: Size) -> list[Number]:
+        """Return the sizes of axes or loops. Of none there is nothing to tell: 0 stands for 1."""
+        return [n if n.value else replace(n, value=1) for n in map(self.number, sizes)]
+
+    def results(self) -> dict[int, Layout]:
+        """Return the layout of each output, by the position of its buffer."""
+        self._FAMILIES[self.spec.family](self)
+        return self.written
+
+    def _is_odd(self, size: Number) -> bool:
+        """Whether a size hangs on how many rows there are, and not as so many for each."""
+        return size.varies and size.value % self.batch != 0
+
+    # Accesses
+    def read(self, buffer: int, index: Sequence[Index], values: Sequence[_Scalar] = ()) -> _Scalar:
+        """Return what an element at `index` depends on."""
+        tensor = self.tensors[buffer]
+        layout = tensor.layout
+        given = _joined(values[i.value] for i in index if i.value is not None)
+        found = replace(given, loops=given.loops | {i.loop for i in index if i.loop is not None})
+        if isinstance(layout, Mixed):
+            return replace(found, causes=found.causes | layout.causes)
+        if any(map(self._is_odd, tensor.sizes)):
+            return found.but(COUNTED)
+        if isinstance(layout, Alike):
+            alike = self._alike_axes(tensor, layout)
+            if alike is not None:
+                return self._settled(found, index, alike)
+            layout = Rows(layout.inner * (layout.count // self.batch))
+        if isinstance(layout, Shared):
+            return self._settled(found, index, set())
+        return self._read_rows(tensor, layout, index, values)
+
+    def _alike_axes(self, tensor: _Tensor, layout: Alike) -> set[int] | None:
+        """Return the axes that hold rows, if elements do not differ along all of those."""
+        axes = {a for a, size in enumerate(tensor.sizes) if size.value % self.batch == 0}
+        whole = all(_within(Alike(tensor.strides[a], tensor.sizes[a].value), layout) for a in axes)
+        return axes if whole else None
+
+    def _settled(self, found: _Scalar, index: Sequence[Index], alike: set[int]) -> _Scalar:
+        """Return a value that was read where axes other than `alike` hold no rows."""
+        if any(self.number(i.offset).varies for a, i in enumerate(index) if a not in alike):
+            return found.but(COUNTED)
+        here = {i.loop for a, i in enumerate(index) if a not in alike and i.loop is not None}
+        if any(self.loops[loop].value % self.batch == 0 or self._is_odd(self.loops[loop]) for loop in here):
+            return found.but(NUMBERED)
+        given = {i.loop for a, i in enumerate(index) if a in alike} - here
+        return replace(found, loops=found.loops - {loop for loop in given if loop is not None})
+
+    def _read_rows(
+        self, tensor: _Tensor, layout: Rows | Positions, index: Sequence[Index], values: Sequence[_Scalar]
+    ) -> _Scalar:
+        at = tensor.row_axis(layout.inner, self.batch)
+        axis, inner = at or (-1, 1)
+        found = _joined(values[i.value] for a, i in enumerate(index) if i.value is not None and a != axis)
+        found = replace(found, loops=found.loops | {i.loop for i in index if i.loop is not None})
+        if at is None:
+            return found.but(REGROUPED)
+        for a, i in enumerate(index):
+            if a != axis and i.loop is not None and self._holds_rows(i.loop):
+                return found.but(REGROUPED)
+            if a != axis and self.number(i.offset).varies:
+                return found.but(COUNTED)
+        row = self._row_of(index[axis], inner, tensor.sizes[axis], values)
+        if isinstance(row, str):
+            chooser = [values[v] for v in [index[axis].value] if v is not None]
+            return _joined([found, *(replace(c, is_position=False) for c in chooser)]).but(row)
+        is_position = isinstance(layout, Positions) and not found.rows and not found.causes
+        alone = replace(found, is_position=False)
+        own = _Scalar(frozenset({row}), frozenset({row[0]}), is_position=is_position)
+        return replace(own, loops=own.loops | found.loops) if is_position else _joined([alone, own])
+
+    def _holds_rows(self, loop: int) -> bool:
+        return self.loops[loop].value % self.batch == 0 or self._is_odd(self.loops[loop])
+
+    def _row_of(
+        self, i: Index, inner: int, size: Number, values: Sequence[_Scalar]
+    ) -> tuple[int, int] | str:
+        """Return the row at `i` along an axis, as (loop, inner), or why it is not one."""
+        offset = self.number(i.offset).value
+        if i.value is not None:
+            value = values[i.value]
+            is_own = value.is_position and (i.scale, offset, inner, size.value) == (1, 0, 1, self.batch)
+            return next(iter(value.rows)) if is_own else CHOSEN
+        if i.loop is None:
+            return PART
+        loop = self.loops[i.loop]
+        if loop.value % self.batch or i.scale < 1 or inner % i.scale:
+            return PART
+        within = inner // i.scale
+        starts = offset % (self.batch * inner) < i.scale
+        return (i.loop, within) if starts and loop.value % (self.batch * within) == 0 else PART
+
+    def write(self, buffer: int, index: Sequence[Index], value: _Scalar) -> None:
+        """Note what a store of `value` makes of an output."""
+        made = self._stored(self.tensors[buffer], index, value)
+        old = self.written.get(buffer)
+        self.written[buffer] = made if old is None else merged(old, made, self.batch)
+
+    def _stored(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
+        causes = value.causes
+        if any(map(self._is_odd, tensor.sizes)) or any(self._is_odd(self.number(i.offset)) for i in index):
+            causes |= {COUNTED}
+        if len(value.rows) > 1:
+            causes |= {OTHER_ROWS}
+        if causes:
+            return Mixed(causes)
+        if not value.rows:
+            return self._stored_alike(tensor, index, value)
+        ((loop, inner),) = value.rows
+        for axis, i in enumerate(index):
+            if i.loop != loop:
+                continue
+            if i.scale < 1:
+                return Mixed.by(PART)
+            offset, along = self.number(i.offset).value, inner * i.scale
+            fits = tensor.sizes[axis].value % (self.batch * along) == 0
+            if not fits or offset % (self.batch * along) >= i.scale:
+                return Mixed.by(PART)
+            at = tensor.strides[axis] * along
+            return Positions(at) if value.is_position else Rows(at)
+        return Mixed.by(OTHER_ROWS)
+
+    def _stored_alike(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
+        axes = [a for a, size in enumerate(tensor.sizes) if size.value % self.batch == 0]
+        if not axes:
+            return Shared()
+
+        def is_alike(a: int) -> bool:
+            i, size = index[a], tensor.sizes[a].value
+            if size == 1:
+                return True
+            whole = i.loop is not None and (i.scale, i.offset) == (1, 0)
+            return whole and i.loop not in value.loops and self.loops[i.loop or 0].value == size
+
+        first = last = axes[0]
+        if len(axes) > 1 or not is_alike(first):
+            return Mixed.by(PART)
+        while first > 0 and is_alike(first - 1):
+            first -= 1
+        while last + 1 < len(index) and is_alike(last + 1):
+            last += 1
+        return Alike(tensor.strides[last], prod(s.value for s in tensor.sizes[first : last + 1]))
+
+    # Bodies
+    def run(self, body: Body, acc: _Scalar | None = None) -> list[_Scalar]:
+        """Follow a body over `loops`; note what it stores."""
+        values: list[_Scalar] = []
+        for instr in body:
+            values.append(self._step(instr, values, acc))
+        return values
+
+    def _step(self, instr: Instr, values: list[_Scalar], acc: _Scalar | None) -> _Scalar:
+        args = [values[a] for a in instr.args]
+        if instr.op == "load":
+            assert instr.buffer is not None
+            return self.read(instr.buffer, instr.index, values)
+        if instr.op == "store":
+            assert instr.buffer is not None
+            self.write(instr.buffer, instr.index, args[0])
+            return _Scalar()
+        if instr.op == "iota":
+            assert instr.loop is not None
+            return self._iota(instr.loop)
+        if instr.op == "dim":
+            assert instr.size is not None
+            return _Scalar().but(COUNTED) if self.number(instr.size).varies else _Scalar()
+        if instr.op == "acc":
+            assert acc is not None
+            return acc
+        if instr.op == "const":
+            return _Scalar(number=instr.value if type(instr.value) is int else None)
+        if instr.op == "cast":
+            return args[0]
+        if instr.op == "lt" and args[0].is_position and args[1].number == 0:
+            return _Scalar(number=0)  # no row's number is below 0
+        if instr.op == "select" and args[0].number == 0:
+            return args[2]
+        if instr.op.startswith("reduce."):
+            return self._reduced(instr.op.removeprefix("reduce."), args[0], self.row_loop)
+        return _joined(args)
+
+    def _iota(self, loop: int) -> _Scalar:
+        size = self.loops[loop].value
+        if size == self.batch:
+            return _Scalar(frozenset({(loop, 1)}), frozenset({loop}), is_position=True)
+        found = _Scalar(loops=frozenset({loop}))
+        return found.but(NUMBERED) if self._holds_rows(loop) else found
+
+    def _reduced(self, what: str, value: _Scalar, loop: int | None) -> _Scalar:
+        """Return a value reduced over `loop`, along which all of its rows would meet."""
+        assert loop is not None
+        rest = replace(
+            value,
+            rows=frozenset(row for row in value.rows if row[0] != loop),
+            loops=value.loops - {loop},
+            is_position=False,
+        )
+        counts = what in ("sum", "prod") and self._holds_rows(loop)
+        return rest.but(f"{what} over rows") if counts or rest.rows != value.rows else rest
+
+    # Families
+    def _nest(self) -> None:
+        assert isinstance(self.spec, Nest)
+        self._nested(self.spec.domain, self.spec.body)
+
+    def _concat(self) -> None:
+        assert isinstance(self.spec, Concat)
+        for piece in self.spec.pieces:
+            self._nested(piece.domain, piece.body)
+
+    def _nested(self, domain: Sequence[Size], body: Body) -> None:
+        self.loops, self.row_loop = self._numbers(*domain), len(domain) - 1
+        self.run(body)
+
+    def _matmul(self) -> None:
+        spec = self.spec
+        assert isinstance(spec, Matmul)
+        self.loops = self._numbers(*spec.batch, spec.m, spec.n, spec.k)
+        if isinstance(spec, Conv):
+            a = self._patches(spec)
+        else:
+            a = self.run(spec.prologue)[-1] if spec.prologue else self.read(spec.a, spec.a_index)
+        b = self.read(spec.b, spec.b_index) if spec.b_layout == "rows" else self._constant(spec.b, "weights")
+        sums = self._reduced("sum", _joined([a, b]), len(self.loops) - 1)
+        self.loops = self.loops[:-1]
+        self.run(spec.epilogue, replace(sums, loops=sums.loops | {len(self.loops) - 1}))
+
+    def _constant(self, buffer: int, what: str) -> _Scalar:
+        layout = self.tensors[buffer].layout
+        if isinstance(layout, Mixed):
+            return _Scalar(causes=layout.causes)
+        return _Scalar() if isinstance(layout, Shared) else _Scalar().but(f"takes rows as {what}")
+
+    def _patches(self, spec: Conv) -> _Scalar:
+        """Return what an element of A depends on: its image."""
+        tensor, n_rows = self.tensors[spec.a], len(spec.batch) + 1
+        layout = tensor.layout
+        if not isinstance(layout, (Rows, Alike)):
+            return self._constant(spec.a, "an image")
+        inner = layout.inner * (layout.count // self.batch) if isinstance(layout, Alike) else layout.inner
+        at = tensor.row_axis(inner, self.batch)
+        pixels = prod(self.number(s).value for s in spec.window.out)
+        if at is None or at[0] != 0 or any(map(self._is_odd, tensor.sizes)):
+            return _Scalar().but("slides a window over rows")
+        step = 1
+        for loop in reversed(range(n_rows)):
+            size, along = self.loops[loop].value, at[1] * pixels
+            if along % step == 0 and size % (self.batch * (along // step)) == 0:
+                return _Scalar(frozenset({(loop, along // step)}), frozenset(range(n_rows)))
+            step *= size
+        return _Scalar().but(REGROUPED)
+
+    def _attention(self) -> None:
+        spec = self.spec
+        assert isinstance(spec, Attention)
+        self.loops = self._numbers(*spec.batch, spec.q_len, spec.k_len, spec.head_dim)
+        i, j, d = range(len(spec.batch), len(spec.batch) + 3)
+        q, k = self.read(spec.q, spec.q_index), self.read(spec.k, spec.k_index)
+        score = self._reduced("sum", _joined([q, k]), d)
+        weight = (self.run(spec.body, score) or [score])[-1]
+        self.loops[d] = self._numbers(spec.v_dim)[0]
+        value = self.read(spec.v, spec.v_index)
+        out = self._reduced("softmax", self._reduced("sum", _joined([weight, value]), j), j)
+        self.write(spec.out, spec.out_index, replace(out, loops=out.loops | {i, d}))
+
+    def _scatter(self) -> None:
+        spec = self.spec
+        assert isinstance(spec, Scatter)
+        base, at, source, out = range(4)
+        self.loops = self._numbers(*spec.buffers[out].shape)
+        every = tuple(Index(loop=a) for a in range(len(self.loops)))
+        self.write(out, every, self.read(base, self._spread(base)))
+        self.loops = self._numbers(*spec.updates)
+        values = [self.read(at, self._spread(at)), self.read(source, self._spread(source))]
+        row = self.tensors[out].sizes[spec.axis]
+        if self._holds_rows(spec.axis) or row.varies:
+            values.append(_Scalar().but(CHOSEN))
+        updated = _joined(values)
+        updated = replace(updated, loops=updated.loops | {spec.axis})
+        self.write(out, every, updated)
+
+    def _spread(self, buffer: int) -> tuple[Index, ...]:
+        """Return the access of a scatter's buffer, whose axes are its loops' or 1."""
+        shape = self.spec.buffers[buffer].shape
+        return tuple(Index() if s == 1 else Index(loop=a) for a, s in enumerate(shape))
+
+    def _along(
+        self, spec: Sort | Scan | Search | Places, loops: Sequence[Size], across: int, what: str
+    ) -> None:
+        """Follow a family that works along loop `across` of contiguous buffers over `loops`."""
+        self.loops = self._numbers(*loops)
+        values = []
+        for number, buffer in enumerate(spec.buffers):
+            if not buffer.is_output:
+                index = tuple(Index() if s == 1 else Index(loop=a) for a, s in enumerate(buffer.shape))
+                self.loops[across] = self.tensors[number].sizes[across]
+                if self._holds_rows(across):
+                    values.append(_Scalar().but(what))
+                values.append(self.read(number, index))
+        total = _joined(values)
+        if any(row[0] == across for row in total.rows):
+            total = total.but(what)
+        for number, buffer in enumerate(spec.buffers):
+            if buffer.is_output:
+                self.loops[across] = self.tensors[number].sizes[across]
+                index = tuple(Index(loop=a) for a in range(len(buffer.shape)))
+                self.write(number, index, replace(total, loops=total.loops | {across}))
+
+    def _sort(self) -> None:
+        assert isinstance(self.spec, Sort)
+        self._along(self.spec, (self.spec.rows, self.spec.length), 1, "sorts rows")
+
+    def _scan(self) -> None:
+        spec = self.spec
+        assert isinstance(spec, Scan)
+        self._along(spec, (spec.rows, spec.length, spec.columns), 1, f"running {spec.op} over rows")
+
+    def _places(self) -> None:
+        assert isinstance(self.spec, Places)
+        self._along(self.spec, (self.spec.length,), 0, "numbers the rows where a mask holds")
+
+    def _search(self) -> None:
+        spec = self.spec
+        assert isinstance(spec, Search)
+        self._along(spec, (spec.rows, spec.length), 1, "searches among rows")
+
+    _FAMILIES: ClassVar[Mapping[str, Callable[[Launch], None]]] = {
+        "nest": _nest, "concat": _concat, "matmul": _matmul, "conv": _matmul, "attention": _attention,
+        "scatter": _scatter, "sort": _sort, "scan": _scan, "places": _places, "search": _search,
+    }  # fmt: skip

@@ -1,0 +1,190 @@
+"""What `invariance` says of small models: along which sizes each row's results are its own, and what forbids
+it, by operator and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from shapevm.vm.artifact import read
+from shapevm.vm.assembler import assemble
+from shapevm.vm.program import Program
+from torch import Tensor, nn
+from torch.export import Dim
+
+import shapevm
+from shapevm.invariance import BATCH, Verdict, exceptions, verdicts
+
+BATCHES = Dim("batch", min=1, max=64)
+LENGTHS = Dim("length", min=1, max=64)
+
+
+class Model(nn.Module):
+    """A function of x [batch, length, 16] with some weights at hand."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function = function
+        self.linear, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
+        self.table, self.lstm = nn.Embedding(10, 16), nn.LSTM(16, 8, batch_first=True)
+        self.conv = nn.Conv1d(16, 8, 3, padding=1)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.batch_norm = nn.BatchNorm1d(16)
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(self, x)
+
+
+def program_of(functions: dict[str, Callable[..., object]], folder: Path) -> Program:
+    """Return a program with one result, or several, for each function of (model, x)."""
+    model = Model(lambda m, x: {name: function(m, x) for name, function in functions.items()}).eval()
+    dynamic = ({0: BATCHES, 1: LENGTHS},)
+    with shapevm.compile(model, (torch.randn(3, 5, 16),), dynamic_shapes=dynamic) as exe:
+        exe.save(folder / "model.svm")
+    return read(folder / "model.svm")
+
+
+def found(function: Callable[..., object], symbol: str, folder: Path) -> list[Verdict]:
+    """Return the verdicts of a function of (model, x)."""
+    return verdicts(program_of({"it": function}, folder), symbol)
+
+
+OWN = {
+    "a row of everything": lambda m, x: m.norm(F.gelu(m.linear(x)) + x).softmax(-1),
+    "attention": lambda m, x: m.attention(x, x, x, need_weights=False)[0],
+    "sums along the row": lambda m, x: (x.mean(1), x.amax((1, 2)), x.std(1), x.cumsum(1), x.logsumexp(1)),
+    "batch norm with fixed statistics": lambda m, x: m.batch_norm(x.transpose(1, 2)),
+    "convolution": lambda m, x: m.conv(x.transpose(1, 2)).relu(),
+    "lstm": lambda m, x: m.lstm(x)[0],
+    "batch behind": lambda m, x: x.permute(1, 2, 0) * 2,
+    "batch merged": lambda m, x: (x.reshape(-1, 16) @ m.linear.weight).sum(1),
+    "rows twice": lambda m, x: torch.cat([x, x * 2], 0),
+    "products of a row": lambda m, x: x @ x.transpose(1, 2),
+    "sort and top": lambda m, x: (x.sort(1)[0], x[:, 0].topk(3)[1]),
+    "embedding": lambda m, x: m.table((x[..., 0] > 0).long()),
+    "scatter in the row": lambda m, x: torch.zeros_like(x).scatter_add(1, (x > 9).long(), x),
+    "its own number as an index": lambda m, x: x[:, 0][torch.arange(x.shape[0])],
+    "a fill": lambda m, x: x.new_zeros(x.shape[0], 4) + 1,
+    "the row's length": lambda m, x: x.sum(1) / x.shape[1],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> list[Verdict]:
+    return verdicts(program_of(OWN, tmp_path_factory.mktemp("own")), "batch")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_rows_that_are_their_own(name: str, own: list[Verdict]) -> None:
+    results = [v for v in own if v.name.split(".")[0] == name]
+    assert results
+    for verdict in results:
+        assert verdict.causes == []
+        assert verdict.place is not None
+        assert verdict.sizes[verdict.place[0]].value % BATCH == 0
+
+
+FORBIDDEN = {
+    "mean": (lambda m, x: x - x.mean(0), ["sum over rows", "uses the number of rows"]),
+    "maximum": (lambda m, x: x.amax(0), ["max over rows"]),
+    "batch norm in training": (
+        lambda m, x: F.batch_norm(x.transpose(1, 2), None, None, training=True), ["sum over rows"],
+    ),
+    "softmax across": (lambda m, x: x.softmax(0), ["sum over rows", "max over rows"]),
+    "products of rows": (lambda m, x: x[:, 0] @ x[:, 0].T, ["pairs rows with each other"]),
+    "sort across": (lambda m, x: x.sort(0)[0], ["sorts rows"]),
+    "running sum": (lambda m, x: x.cumsum(0), ["running sum over rows"]),
+    "division by the number": (lambda m, x: x / x.shape[0], ["uses the number of rows"]),
+    "numbers": (lambda m, x: x * torch.arange(x.shape[0])[:, None, None], ["uses the rows' numbers"]),
+    "one row": (lambda m, x: x - x[:1], ["takes some of the rows"]),
+    "flip": (lambda m, x: x.flip(0), ["takes some of the rows"]),
+    "rows by data": (lambda m, x: x[(x[:, 0, 0] > 99).long()], ["chooses rows by data"]),
+    "window": (lambda m, x: m.conv(x.permute(1, 2, 0)), ["slides a window over rows"]),
+    "one more row": (lambda m, x: torch.cat([x, x[:1]], 0), ["takes some of the rows", "number of rows"]),
+    "regrouped": (lambda m, x: x.reshape(x.shape[1], x.shape[0], 16).sum(0), ["regroups elements"]),
+    "attention across": (
+        lambda m, x: m.attention(*[x.transpose(0, 1)] * 3, need_weights=False)[0], ["over rows"],
+    ),
+    "histogram": (lambda m, x: x.new_zeros(4).index_add(0, (x[:, 0, 0] > 0).long(), x[:, 0, 0]), ["rows"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def forbidden(tmp_path_factory) -> list[Verdict]:
+    functions = {name: function for name, (function, _) in FORBIDDEN.items()}
+    return verdicts(program_of(functions, tmp_path_factory.mktemp("forbidden")), "batch")
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_forbids_it_is_named_with_its_line(name: str, forbidden: list[Verdict]) -> None:
+    _, wanted = FORBIDDEN[name]
+    causes = [cause for v in forbidden if v.name.split(".")[0] == name for cause in v.causes]
+    assert causes
+    for text in wanted:
+        assert any(text in cause for cause in causes), causes
+    matches = [re.search(r" at (\w+\.py):\d+: ", cause) for cause in causes]
+    files = {match and match[1] for match in matches}
+    assert files <= {"test_invariance.py", "activation.py", "conv.py"}, causes
+
+
+def test_results_are_judged_one_by_one(tmp_path) -> None:
+    both = found(lambda m, x: (x * 2, x - x.mean(0), x.sum((0, 1))), "batch", tmp_path)
+    assert [bool(v.causes) for v in both] == [False, True, True]
+
+
+def test_every_symbol_is_judged_for_itself(tmp_path) -> None:
+    own = lambda m, x: F.relu(m.linear(x))  # noqa: E731
+    assert not found(own, "length", tmp_path)[0].causes
+    assert not found(own, "batch", tmp_path)[0].causes
+    assert "sum over rows" in found(lambda m, x: x.sum(1), "length", tmp_path)[0].causes[0]
+
+
+def test_branches_on_the_number_of_rows_and_on_their_data_are_named() -> None:
+    text = """
+        symbol "n" 1 .. 64
+        input "x": f32[s0]
+        output "y"
+        function "main" (2 params, 1 results)
+          line "model.py:3"
+          int d=r2 value=4
+          lt d=r3 a=r1 b=r2
+          branch cond=r3 otherwise=L
+          return values=(r0)
+        L:
+          return values=(r0)
+    """
+    (verdict,) = verdicts(assemble(text), "n")
+    assert verdict.causes == ["a branch at model.py:3: asks for the number of rows"]
+    data = text.replace("int d=r2 value=4", "item d=r2 a=r0").replace("a=r1 b=r2", "a=r2 b=r2")
+    (verdict,) = verdicts(assemble(data), "n")
+    assert verdict.causes == ["item at model.py:3: reads the data of rows"]
+
+
+def test_what_pytorch_runs_is_taken_to_mix_rows() -> None:
+    text = """
+        symbol "n" 1 .. 64
+        input "x": f32[s0]
+        output "y"
+        function "main" (2 params, 1 results)
+          line "model.py:7"
+          extern name="aten::foo" results=(r2) args=(r0)
+          return values=(r2)
+    """
+    (verdict,) = verdicts(assemble(text), "n")
+    assert verdict.causes == ["aten::foo at model.py:7: takes all rows"]
+
+
+def test_products_on_amx_tiles_are_an_exception(tmp_path) -> None:
+    """Their bits hang on the number of rows; `inspect` and `prove` report it of an artifact with them."""
+    program = program_of({"it": lambda m, x: m.linear(x)}, tmp_path)
+    assert exceptions(program) == []
+    (kernel,) = program.kernels
+    objects = tuple(replace(o, target="x86-64-v4-amx") for o in kernel.objects)
+    (text,) = exceptions(replace(program, kernels=(replace(kernel, objects=objects),)))
+    assert text.startswith("k0 matmul add on x86-64-v4-amx: with 96 rows and more")
