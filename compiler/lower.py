@@ -250,7 +250,10 @@ class GroupLowering:
                 return self.value(args[part], arg_access(node, part, access))
             case "reduce":
                 row = Index(loop=len(self.group.domain) - 1)
-                return self._emit(OPS[node.op].scalar, dtype, (self.value(args[0], (*access[:-1], row)),))
+                element = self.value(args[0], (*access[:-1], row))
+                if node.op == "reduce_squares":
+                    element = self._emit("mul", _dtype(args[0]), (element, element))
+                return self._emit(OPS[node.op].scalar, dtype, (element,))
             case "gather":
                 return self._gather(node, args[0], args[1], access)
             case "source":

@@ -15,7 +15,7 @@ from .bodies import LANES, BodyEmitter, Position, find_depends
 from .dtypes import DTYPES
 from .llvm import Function, Int, Value
 from .loops import Loops
-from .reduce import BLOCK, REDUCTIONS, ColumnAccumulator
+from .reduce import BLOCK, GROUP, REDUCTIONS, Accumulator, repaired
 from .rows import Pass, Passes, Values
 from .spec import Index, Nest
 from .strip import State, each, rounded_down, strip
@@ -65,9 +65,6 @@ class Columns(Passes):
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
         self.columns = self.row - 1
-        self.accumulators = {
-            i: ColumnAccumulator(f, self.body[i].op, self.body[i].dtype) for i in self.reductions
-        }
         self._place_kept(loops.domain[self.row], self.step)
 
     def emit(self, parts: Sequence[Range]) -> None:
@@ -94,27 +91,102 @@ class Columns(Passes):
 
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""
-        f = self.f
-        accumulators = [self.accumulators[i] for i in p.reduces] * len(places)
-
-        def walk(begin: Int, end: Int, start: State, nonempty: bool) -> State:
-            with f.loop(begin, end, 1, start, nonempty) as rows:
-                rows.next(*self._add_row(p, places, given, rows.index, rows.carried))
-            return rows.results
-
         if not p.reduces:
-            walk(0, self.length, [], False)
+            self._walk(p, places, given, None, Range(0, self.length), [])
             return [{} for _ in places]
+        accumulators = [self.accumulators[i] for i in p.reduces] * len(places)
+        totals = self._totals(p, places, given, accumulators)
+        ends = iter(a.finish(total) for a, total in zip(accumulators, totals, strict=True))
+        return [{i: next(ends) for i in p.reduces} for _ in places]
+
+    def _totals(
+        self,
+        p: Pass,
+        places: Sequence[Position],
+        given: Sequence[Values],
+        accumulators: Sequence[Accumulator],
+    ) -> list[Value]:
+        """Emit a pass, again where totals are out of range; return them."""
+        totals = self._sweep(p, places, given, None, accumulators)
+        if not self.can_repeat(p):
+            return totals
+
+        def again(scale: Value) -> list[Value]:
+            return self._sweep(p, places, given, scale, accumulators)
+
+        return repaired(self.f, accumulators, totals, places[0].mask, again)
+
+    def _sweep(
+        self,
+        p: Pass,
+        places: Sequence[Position],
+        given: Sequence[Values],
+        scale: Value | None,
+        accumulators: Sequence[Accumulator],
+    ) -> list[Value]:
+        """Emit a pass, the elements of sums times `scale`; return the totals."""
+        f = self.f
         with f.loop(0, self.length, BLOCK, [a.total for a in accumulators]) as blocks:
-            end = f.minimum(f.add(blocks.index, BLOCK), self.length)
-            sums = walk(blocks.index, end, [a.start for a in accumulators], True)
+            part = Range(blocks.index, f.minimum(BLOCK, f.sub(self.length, blocks.index)))
+            sums = self._block(p, places, given, scale, part, accumulators)
             folded = zip(accumulators, blocks.carried, sums, strict=True)
             blocks.next(*(a.fold(total, block) for a, total, block in folded))
-        totals = iter(a.finish(total) for a, total in zip(accumulators, blocks.results, strict=True))
-        return [{i: next(totals) for i in p.reduces} for _ in places]
+        return blocks.results
+
+    def _walk(
+        self,
+        p: Pass,
+        places: Sequence[Position],
+        given: Sequence[Values],
+        scale: Value | None,
+        part: Range,
+        start: State,
+    ) -> State:
+        """Emit the rows of `part`, of which there are some where there are sums; return the sums."""
+        f = self.f
+        with f.loop(part.begin, part.end(f), 1, start, bool(start)) as rows:
+            rows.next(*self._add_row(p, places, given, scale, rows.index, rows.carried))
+        return rows.results
+
+    def _block(
+        self,
+        p: Pass,
+        places: Sequence[Position],
+        given: Sequence[Values],
+        scale: Value | None,
+        part: Range,
+        accumulators: Sequence[Accumulator],
+    ) -> State:
+        """Emit a block of rows, group by group; return the sums."""
+        f, start = self.f, [a.start for a in accumulators]
+        is_unrolled = len(places) > 1 and scale is None and p.is_short(self.bodies)
+
+        def joined(sums: State, group: State) -> State:
+            return [a.combine(x, y) for a, x, y in zip(accumulators, sums, group, strict=True)]
+
+        if not is_unrolled:
+            with f.loop(part.begin, part.end(f), GROUP, start) as groups:
+                rows = Range(groups.index, f.minimum(GROUP, f.sub(part.end(f), groups.index)))
+                groups.next(*joined(groups.carried, self._walk(p, places, given, scale, rows, start)))
+            return groups.results
+        whole = rounded_down(f, part, GROUP)
+        with f.loop(part.begin, f.add(part.begin, whole), GROUP, start) as groups:
+            sums = start
+            for row in range(GROUP):
+                sums = self._add_row(p, places, given, scale, f.add(groups.index, row), sums)
+            groups.next(*joined(groups.carried, sums))
+        with f.loop(f.add(part.begin, whole), part.end(f), 1, start) as rest:
+            rest.next(*self._add_row(p, places, given, scale, rest.index, rest.carried))
+        return joined(groups.results, rest.results)
 
     def _add_row(
-        self, p: Pass, places: Sequence[Position], given: Sequence[Values], row: Int, state: State
+        self,
+        p: Pass,
+        places: Sequence[Position],
+        given: Sequence[Values],
+        scale: Value | None,
+        row: Int,
+        state: State,
     ) -> State:
         """Emit one row of a pass at `places`; return the sums with it."""
         f, emit = self.f, self.bodies.emit
@@ -128,7 +200,8 @@ class Columns(Passes):
         for at, element, before in zip(here, elements, known, strict=True):
             values = emit(p.ids, at, before | {i: common[i] for i in uniform})
             self.keep(p, values, element)
-            after += [self.accumulators[i].add(next(sums), values[self.body[i].args[0]]) for i in p.reduces]
+            for i in p.reduces:
+                after.append(self.accumulators[i].add(next(sums), values, scale))
         return after
 
     def _is_uniform(self, i: int) -> bool:

@@ -88,6 +88,7 @@ class Loop:
         self.carried = carried  # the loop-carried values at the top of the body
         self.index = index
         self._next: list[Value] | None = None
+        self.again: Value | None = None  # of `Function.repeat`: whether there is another trip
         self.results: list[Value] = []  # after the loop
 
     def next(self, *values: Value) -> None:
@@ -451,6 +452,26 @@ class Function:
         ]
         self.start(after)
         state.results = phis if test_first else values
+
+    @contextmanager
+    def repeat(self, carried: Sequence[Value]) -> Iterator[Loop]:
+        """do ... while, carrying values; finish with `loop.next(...)` and set `loop.again` (i1)."""
+        before, head, after = self.block, self.label("head"), self.label("after")
+        self.do(f"br label %{head}")
+        self.start(head)
+        place = len(self.lines)
+        phis = [self._fresh(c.type, "c") for c in carried]
+        state = Loop(list(phis), Value("i64", "0"))
+        yield state
+        state.results = state.values(len(phis))
+        assert state.again is not None
+        latch = self.block
+        self.do(f"br i1 {state.again.name}, label %{head}, label %{after}")
+        self.lines[place:place] = [
+            f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], [ {later.name}, %{latch} ]"
+            for phi, first, later in zip(phis, carried, state.results, strict=True)
+        ]
+        self.start(after)
 
     def _fresh(self, type: str, letter: str) -> Value:
         self._n += 1

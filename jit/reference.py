@@ -265,13 +265,23 @@ class _Evaluation:
         if instr.op == "select":
             return np.where(*args)
         if instr.op in REDUCTIONS:
-            row = np.broadcast_to(args[0], (*args[0].shape[:-1], loops[-1].size))
+            row = self.reduced(instr, body, values)
+            row = np.broadcast_to(row, (*row.shape[:-1], loops[-1].size))
             function = (
                 ON_BOOL.get(instr.op, REDUCTIONS[instr.op]) if source == "bool" else REDUCTIONS[instr.op]
             )
-            return function(row, source)
+            return function(row, instr.dtype)
         value = OPS[instr.op].reference(*args)
         return value if OPS[instr.op].result == "bool" else round_values(value, source)
+
+    @staticmethod
+    def reduced(instr: Instr, body: Body, values: Values) -> Array:
+        """Return the elements that a reduction combines: products that are added are not rounded."""
+        argument = body[instr.args[0]]
+        if instr.op != "reduce.sum" or argument.op != "mul" or argument.dtype not in ("f32", "f64"):
+            return values[instr.args[0]]
+        a, b = (values[i].astype(np.float64) for i in argument.args)
+        return a * b
 
     def matmul(self, spec: Matmul) -> None:
         loops = self.loops((*spec.batch, spec.m, spec.n, spec.k))

@@ -10,14 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from .abi import RT_SCRATCH
 from .bodies import LANES, BodyEmitter, Position
 from .dtypes import DTYPES, vector
-from .llvm import Function, Int, Value
+from .llvm import Function, Int, Value, multiple_of
 from .loops import Loops
 from .math import OPS
-from .reduce import N_ACCUMULATORS, REDUCTIONS, Accumulators
+from .reduce import CHAIN, MAX_ACCUMULATORS, REDUCTIONS, Accumulator, repaired
 from .spec import Instr, Size, Terms
 from .streamed import AHEAD, either_way, read_ahead, streams
 from .strip import State, each, strip
@@ -26,6 +27,8 @@ from .tiling import Range
 # A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
 # cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
 SHORT_PASS = 6
+SHORT_UNROLL = 4
+BLOCK = MAX_ACCUMULATORS * CHAIN * LANES
 LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
 SHORT_ROW = 8 * 1024
 HALF_PAGE = 2048  # bytes: what lies whole pages apart waits for each other
@@ -85,9 +88,13 @@ class Passes(ABC):
         self.varying = [self.row in loops for loops in bodies.depends]
         self.hoisted = bodies.hoistable(self.row)
         self.reductions = [i for i, instr in enumerate(self.body) if instr.op in REDUCTIONS]
+        self.accumulators = {i: self._accumulator(self.body[i]) for i in self.reductions}
         self.passes = self._passes()
         self.places: dict[int, Value] = {}
         self.scratch: Terms = ()
+
+    def _accumulator(self, instr: Instr) -> Accumulator:
+        return Accumulator(self.f, instr, self.body, self.varying[instr.args[0]])
 
     def _passes(self) -> list[Pass]:
         reduces = {i: self.levels[i] - 1 for i in self.reductions}
@@ -149,6 +156,10 @@ class Passes(ABC):
         given = [{**old, **new} for old, new in zip(given, results, strict=True)]
         fixed = [i for i in self.bodies.ids if self._is_row_value(i, n + 1) and i not in given[0]]
         return [self.bodies.emit(fixed, at, values) for at, values in zip(places, given, strict=True)]
+
+    def can_repeat(self, p: Pass) -> bool:
+        """Whether a pass has reductions that may want another attempt, and stores nothing along the row."""
+        return not p.stores and any(self.accumulators[i].is_scaled for i in p.reduces)
 
     def _is_row_value(self, i: int, level: int) -> bool:
         """Whether instruction i is fixed in a row, and known after `level` passes."""
@@ -212,7 +223,7 @@ class Rows(Passes):
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
-        self.accumulators = {i: Accumulators(f, self.body[i].op, self.body[i].dtype) for i in self.reductions}
+        self.n_accumulators = MAX_ACCUMULATORS if all(len(p.reduces) < 2 for p in self.passes) else 2
         stores = [self.body[i] for i in self.passes[-1].stores]
         self.streams, self.is_streaming = streams(f, loops, bodies, stores), False
         self.is_late = self.streams is not False and self._can_be_late()
@@ -372,25 +383,78 @@ class Rows(Passes):
 
     def _run_all(self, running: Sequence[Running]) -> list[Values]:
         """Emit passes side by side; return the results of each one's reductions."""
-        n = N_ACCUMULATORS
+        found = self._sweep(running, None)
+        totals = [self._repaired(one, first) for one, first in zip(running, found, strict=True)]
+        return [self._spread(one.work, t) for one, t in zip(running, totals, strict=True)]
+
+    def _spread(self, p: Pass, totals: Sequence[Value]) -> Values:
+        """Return the results of a pass from its totals, in every lane."""
+        f, found = self.f, {}
+        for i, total in zip(p.reduces, totals, strict=True):
+            one = self.accumulators[i].finish(total)
+            element = DTYPES[self.body[i].dtype].register
+            found[i] = f.splat(f.op(element, f"extractelement {one.type} {one.name}, i32 0"), LANES)
+        return found
+
+    def _repaired(self, one: Running, totals: Sequence[Value]) -> Sequence[Value]:
+        """Return the totals of one pass, computed again where they are out of range."""
+        if not self.can_repeat(one.work):
+            return totals
+        accumulators = [self.accumulators[i] for i in one.work.reduces]
+        return repaired(self.f, accumulators, totals, None, lambda scale: self._sweep([one], scale)[0])
+
+    def _sweep(self, running: Sequence[Running], scale: Value | None) -> list[list[Value]]:
+        """Emit passes side by side, the elements of sums times `scale`; return each one's totals."""
+        length = self.length
+        each = [[self.accumulators[i] for i in one.work.reduces] for one in running]
+        accumulators = [a for some in each for a in some]
+        if not any(a.rounds for a in accumulators) or isinstance(length, int) and length <= BLOCK:
+            sums = self._block(running, Range(0, length), scale)
+            totals = [a.widened(x) for a, x in zip(accumulators, sums, strict=True)]
+        else:
+            totals = self._add_blocks(running, scale, accumulators)
+        ends = iter(a.by_halves(total) for a, total in zip(accumulators, totals, strict=True))
+        return [[next(ends) for _ in some] for some in each]
+
+    def _add_blocks(
+        self, running: Sequence[Running], scale: Value | None, accumulators: Sequence[Accumulator]
+    ) -> list[Value]:
+        """Emit the blocks of passes side by side; return the totals, by lane."""
+        f, length = self.f, self.length
+        whole: Int = length
+        rest: Int = 0
+        if isinstance(length, int):  # the last block's length is known: it has code of its own
+            rest = f.urem(length, BLOCK)
+            whole = f.sub(length, rest)
+
+        def folded(totals: Sequence[Value], part: Range) -> list[Value]:
+            sums = self._block(running, part, scale)
+            return [a.fold(total, x) for a, total, x in zip(accumulators, totals, sums, strict=True)]
+
+        with f.loop(0, whole, BLOCK, [a.total for a in accumulators]) as blocks:
+            some = f.minimum(BLOCK, f.sub(length, blocks.index))
+            count = BLOCK if multiple_of(whole) % BLOCK == 0 else some
+            part = Range(blocks.index, count, gcd(BLOCK, multiple_of(length)))
+            blocks.next(*folded(blocks.carried, part))
+        return blocks.results if rest == 0 else folded(blocks.results, Range(whole, rest))
+
+    def _block(self, running: Sequence[Running], part: Range, scale: Value | None) -> list[Value]:
+        """Emit a block of passes side by side; return what each reduction makes of it, by lane."""
+        n = self.n_accumulators
         reduces = [(k, i) for k, one in enumerate(running) for i in one.work.reduces]
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             values = [self._compute(one, index, mask) for one in running]
             after: State = []
             for at, (k, i) in enumerate(reduces):
-                value = values[k][self.body[i].args[0]]
-                after += self.accumulators[i].add(state[at * n : at * n + n], value, mask)
+                first, *others = state[at * n : at * n + n]
+                after += [*others, self.accumulators[i].add(first, values[k], scale, mask)]
             return after
 
-        start = [v for _, i in reduces for v in self.accumulators[i].start]
-        is_short = len(running) == 1 and running[0].work.is_short(self.bodies)
-        end = strip(self.f, Range(0, self.length), 2 if is_short else 1, chunk, start)
-        chunks = self.f.ceildiv(self.length, LANES)
-        found: list[Values] = [{} for _ in running]
-        for at, (k, i) in enumerate(reduces):
-            found[k][i] = self.accumulators[i].finish(end[at * n : at * n + n], chunks)
-        return found
+        start = [self.accumulators[i].start for _, i in reduces for _ in range(n)]
+        is_short = len(running) == 1 and scale is None and running[0].work.is_short(self.bodies)
+        end = strip(self.f, part, SHORT_UNROLL if is_short else 1, chunk, start)
+        return [self.accumulators[i].join(end[at * n : at * n + n]) for at, (_, i) in enumerate(reduces)]
 
     def _compute(self, one: Running, index: Int, mask: Value | None) -> Values:
         """Emit the vector at `index` of a pass."""

@@ -83,6 +83,8 @@ class Instr:
     reduce.sum|prod|max|min|any|all  (value,)   over the row loop (the last domain loop); the result is a
                                row value: usable by later instructions everywhere in the row.
                                Order of float sums: fixed by the family, the same for every tier.
+                               A sum of floats may have dtype f64: it is not rounded. One of `mul`s adds
+                               the products unrounded.
     """
 
     op: str

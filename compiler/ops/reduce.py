@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from .conditions import require_elements
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types, check_axis, check_dtype, tensors
 
+UNROUNDED = ("reduce_total", "reduce_squares")  # sums whose result is f64
 _NUMBERS = (*FLOAT_DTYPES, *INT_DTYPES)
 _ANY = (*_NUMBERS, "bool")
 
@@ -29,12 +31,19 @@ def _infer(op: str, allowed: Sequence[str]) -> Infer:
         check_axis(op, x.rank - 1, x.rank)
         if x.shape[-1] == 0 and op in ("reduce_max", "reduce_min"):
             raise ShapeError(f"{op}: the last axis has size 0; it needs at least 1 element")
-        return (TensorType(x.dtype, (*x.shape[:-1], 1)),)
+        return (TensorType("f64" if op in UNROUNDED else x.dtype, (*x.shape[:-1], 1)),)
 
     return infer
 
 
-def _op(name: str, doc: str, allowed: Sequence[str], function: Callable[..., Any], empty: bool = True) -> Op:
+def _op(
+    name: str,
+    doc: str,
+    allowed: Sequence[str],
+    function: Callable[..., Any],
+    empty: bool = True,
+    scalar: str = "",
+) -> Op:
     dtype = "bool" if allowed == ("bool",) else "f32"
     samples = [Sample((f"{dtype}{shape}",), {}) for shape in ("[2, s0]", "[1]", "[0, 3]", "[2, s0, 17]")]
     samples += [Sample(("i64[3, 4]",), {}, "positive")] if "i64" in allowed else []
@@ -46,7 +55,7 @@ def _op(name: str, doc: str, allowed: Sequence[str], function: Callable[..., Any
         f"{doc} of the last axis, which is kept with size 1.",
         _infer(f"reduce_{name}", allowed),
         lambda args, attrs: function(args[0]),
-        scalar=f"reduce.{name}",
+        scalar=f"reduce.{scalar or name}",
         samples=tuple(samples),
         errors=(
             (Sample((f"{dtype}[]",), {}), f"reduce_{name}: axis is -1; a tensor of rank 0 has axes 0 to -1"),
@@ -63,6 +72,10 @@ def _accumulate(function: Any) -> Callable[[Any], Any]:
             return function.reduce(x, axis=-1, keepdims=True, dtype=wide).astype(x.dtype)
 
     return evaluate
+
+
+def _total(x: Any) -> Any:
+    return np.sum(x, axis=-1, keepdims=True, dtype=np.float64)
 
 
 def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
@@ -84,6 +97,14 @@ def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
 
 OPS: tuple[Op, ...] = (
     _op("sum", "The sum", _NUMBERS, _accumulate(np.add)),
+    _op("total", "The sum, in f64 and unrounded,", ("f32", "f64"), _total, scalar="sum"),
+    _op(
+        "squares",
+        "The sum of squares, in f64 and unrounded,",
+        ("f32", "f64"),
+        lambda x: _total(np.square(x.astype(np.float64))),
+        scalar="sum",
+    ),
     _op("prod", "The product", _NUMBERS, _accumulate(np.multiply)),
     _op(
         "max",
@@ -128,33 +149,53 @@ def _mean(args: Sequence[Any], attrs: Attrs) -> Any:
         )
 
 
-def _variance(args: Sequence[Any], attrs: Attrs) -> Any:
+def _variance(args: Sequence[Any], attrs: Attrs, root: bool) -> Any:
     x, axes = args[0], attrs["axes"]
     n = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
     with np.errstate(all="ignore"):
         squares = np.square(x - np.mean(x, axis=axes, keepdims=True, dtype=np.float64))
         total = np.sum(squares, axis=axes, keepdims=attrs["keepdim"])
-        return (total / np.float64(max(n - attrs["correction"], 0))).astype(x.dtype)
+        variance = total / np.float64(max(n - attrs["correction"], 0))
+        return (np.sqrt(variance) if root else variance).astype(x.dtype)
 
 
 def mean_of(b: Builder, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
     """Return the mean of a float tensor over `axes`; f16 and bf16 are added in f32."""
 
     def compute(v: Value) -> Value:
-        count = B.product(B.shape_of(v)[axis] for axis in axes)
-        return B.pointwise(
-            b, "div", B.reduce(b, "reduce_sum", v, axes, keepdim), B.full(b, count, B.dtype_of(v))
+        total = B.reduce(b, "reduce_total", v, axes, keepdim)
+        return B.cast_to(
+            b, B.pointwise(b, "mul", total, b.one("reciprocal", _count(b, v, axes))), B.dtype_of(v)
         )
 
     return B.in_f32(b, compute, x)
 
 
-def variance_of(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> Value:
-    """Return sum((x - mean)^2) / max(n - correction, 0) over `axes`, in two passes."""
+def _count(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """Return the number of elements over `axes`, in f64."""
+    return B.full(b, B.product(B.shape_of(x)[axis] for axis in axes), "f64")
+
+
+def variance_of(
+    b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool, root: bool = False
+) -> Value:
+    """Return the variance over `axes`, or its root, in two passes: sum(d^2) - sum(d)^2 / n over n -
+    correction, d being the distance to the mean, which is rounded.
+
+    Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance (1983): the corrected two-pass
+    algorithm.
+    """
 
     def compute(v: Value) -> Value:
         centred = B.pointwise(b, "sub", v, mean_of(b, v, axes, True))
-        return mean_square(b, centred, axes, correction, keepdim)
+        total = B.reduce(b, "reduce_total", centred, axes, keepdim)
+        squares = B.reduce(b, "reduce_squares", centred, axes, keepdim)
+        count = _count(b, v, axes)
+        lost = B.pointwise(b, "div", b.one("mul", total, total), count)
+        rest = B.pointwise(b, "maximum", B.pointwise(b, "sub", squares, lost), 0.0)
+        fewer = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, float(correction)), 0.0)
+        variance = B.pointwise(b, "div", rest, fewer)
+        return B.cast_to(b, b.one("sqrt", variance) if root else variance, B.dtype_of(v))
 
     return B.in_f32(b, compute, x)
 
@@ -178,6 +219,11 @@ def _over(shape: str, axes: tuple[int, ...], keepdim: bool = False, **attrs: Any
     return Sample((shape,), {"axes": axes, "keepdim": keepdim, **attrs})
 
 
+def _decompose_variance(b: Builder, node: Node, root: bool) -> Sequence[Value]:
+    attrs = node.attrs
+    return [variance_of(b, _arg(node), attrs["axes"], attrs["correction"], attrs["keepdim"], root)]
+
+
 _CASES = (
     ("f32[2, s0, 3]", (1,)),
     ("f32[2, s0, 3]", (0, 2)),
@@ -196,20 +242,24 @@ OPS += (
         decompose=lambda b, node: [mean_of(b, _arg(node), node.attrs["axes"], node.attrs["keepdim"])],
         samples=(*(_over(shape, axes) for shape, axes in _CASES), _over("f16[2, 3]", (1,), True)),
     ),
-    Op(
-        "var",
-        "composite",
-        "var(Tensor x; axes, correction, keepdim) -> Tensor",
-        "The variance over `axes`: squared distances to the mean over n - correction.",
-        _infer_over_axes("var"),
-        _variance,
-        decompose=lambda b, node: [
-            variance_of(b, _arg(node), node.attrs["axes"], node.attrs["correction"], node.attrs["keepdim"])
-        ],
-        samples=(
-            *(_over(shape, axes, correction=1) for shape, axes in _CASES),
-            _over("f32[2, 3]", (1,), True, correction=0),
-        ),
+    *(
+        Op(
+            name,
+            "composite",
+            f"{name}(Tensor x; axes, correction, keepdim) -> Tensor",
+            doc,
+            _infer_over_axes(name),
+            partial(_variance, root=root),
+            decompose=partial(_decompose_variance, root=root),
+            samples=(
+                *(_over(shape, axes, correction=1) for shape, axes in _CASES),
+                _over("f32[2, 3]", (1,), True, correction=0),
+            ),
+        )
+        for name, doc, root in (
+            ("var", "The variance over `axes`: squared distances to the mean over n - correction.", False),
+            ("std", "The standard deviation over `axes`: the root of the variance.", True),
+        )
     ),
 )
 
@@ -308,24 +358,29 @@ def whole_mean(b: Builder, x: Value, *, dtype: str | None = None) -> Value:
     return mean(b, x, dtype=dtype)
 
 
-def variance(
-    b: Builder, x: Value, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
-) -> Value:
-    """The variance over the named axes (all for none); correction 1 unless given."""
-    axes = tuple(B.axes_of("var", dim, len(B.shape_of(x))))
-    return b.one("var", x, axes=axes, correction=1 if correction is None else correction, keepdim=keepdim)
+def _deviation(op: str) -> Callable[..., Value]:
+    def expand(
+        b: Builder, x: Value, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+    ) -> Value:
+        axes = tuple(B.axes_of(op, dim, len(B.shape_of(x))))
+        return b.one(op, x, axes=axes, correction=1 if correction is None else correction, keepdim=keepdim)
+
+    expand.__doc__ = f"The {op} over the named axes (all for none); correction 1 unless given."
+    return expand
 
 
-def _var_dim(b: Builder, x: Value, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Value:
-    return variance(b, x, dim, correction=int(unbiased), keepdim=keepdim)
+def _deviation_dim(op: str) -> Callable[..., Value]:
+    def expand(b: Builder, x: Value, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Value:
+        return _deviation(op)(b, x, dim, correction=int(unbiased), keepdim=keepdim)
+
+    return expand
 
 
-def _var_all(b: Builder, x: Value, unbiased: bool = True) -> Value:
-    return variance(b, x, correction=int(unbiased))
+def _deviation_all(op: str) -> Callable[..., Value]:
+    return lambda b, x, unbiased=True: _deviation(op)(b, x, correction=int(unbiased))
 
 
-def _root_of(function: Callable[..., Value]) -> Callable[..., Value]:
-    return lambda b, *args, **kwargs: b.one("sqrt", function(b, *args, **kwargs))
+variance = _deviation("var")
 
 
 def vector_norm(
@@ -347,7 +402,7 @@ def vector_norm(
                 b, "reduce_sum", B.cast_to(b, B.pointwise(b, "ne", v, 0.0), B.dtype_of(v)), axes, keepdim
             )
         if order == 2:
-            return b.one("sqrt", B.reduce(b, "reduce_sum", b.one("mul", v, v), axes, keepdim))
+            return B.cast_to(b, b.one("sqrt", B.reduce(b, "reduce_squares", v, axes, keepdim)), B.dtype_of(v))
         v = b.one("abs", v)
         if abs(order) == np.inf:
             require_elements(b, "vector_norm", B.product(B.shape_of(v)[axis] for axis in axes))
@@ -386,13 +441,13 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.mean.dim",), mean),
     Composite(("aten.mean.default",), whole_mean),
     Composite(("aten.var.correction",), variance),
-    Composite(("aten.var.dim",), _var_dim),
-    Composite(("aten.var.default",), _var_all),
-    Composite(("aten.std.correction",), _root_of(variance)),
+    Composite(("aten.var.dim",), _deviation_dim("var")),
+    Composite(("aten.var.default",), _deviation_all("var")),
+    Composite(("aten.std.correction",), _deviation("std")),
     Composite(("aten.var_mean.correction",), _moments(variance)),
-    Composite(("aten.std_mean.correction",), _moments(_root_of(variance))),
-    Composite(("aten.std.dim",), _root_of(_var_dim)),
-    Composite(("aten.std.default",), _root_of(_var_all)),
+    Composite(("aten.std_mean.correction",), _moments(_deviation("std"))),
+    Composite(("aten.std.dim",), _deviation_dim("std")),
+    Composite(("aten.std.default",), _deviation_all("std")),
     Composite(("aten.linalg_vector_norm.default",), vector_norm),
     Composite(("aten.dist.default",), dist),
 )
