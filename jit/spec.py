@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
+
+from .decode import SpecError, decode, refuse
 
 SPEC_VERSION = 1
 
@@ -358,61 +359,6 @@ def _encode(value: Any) -> Any:
     return value
 
 
-def _size(data: Any) -> Size:
-    return Dim(data["dim"]) if isinstance(data, dict) else int(data)
-
-
-def _sizes(data: Any) -> tuple[Size, ...]:
-    return tuple(_size(item) for item in data)
-
-
-def _index(data: Any) -> tuple[Index, ...]:
-    return tuple(Index(**{**item, "offset": _size(item.get("offset", 0))}) for item in data)
-
-
-def _body(data: Any) -> Body:
-    return tuple(_instr(item) for item in data)
-
-
-def _instr(data: dict[str, Any]) -> Instr:
-    data = dict(data)
-    data["args"] = tuple(data.get("args", ()))
-    data["index"] = _index(data.get("index", ()))
-    if data.get("size") is not None:
-        data["size"] = _size(data["size"])
-    return Instr(**data)
-
-
-def _pieces(data: Any) -> tuple[Piece, ...]:
-    return tuple(Piece(_sizes(p["domain"]), _body(p["body"])) for p in data)
-
-
-def _buffers(data: Any) -> tuple[Buffer, ...]:
-    return tuple(Buffer(b["dtype"], _sizes(b["shape"]), b.get("is_output", False)) for b in data)
-
-
-def _window(data: Any) -> Window:
-    axes: dict[str, Any] = {name: item if name == "groups" else _sizes(item) for name, item in data.items()}
-    return Window(**axes)
-
-
-_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "buffers": _buffers,
-    "pieces": _pieces,
-    "domain": _sizes,
-    "updates": _sizes,
-    "batch": _sizes,
-    "body": _body,
-    "epilogue": _body,
-    "prologue": _body,
-    "window": _window,
-}
-_DECODERS |= dict.fromkeys(("a_index", "b_index", "q_index", "k_index", "v_index", "out_index"), _index)
-_DECODERS |= dict.fromkeys(
-    ("rows", "length", "columns", "keep", "count", "m", "n", "k_len", "q_len", "head_dim", "v_dim"), _size
-)
-
-
 def to_json(spec: KernelSpec) -> str:
     """Return the canonical JSON text of `spec` (equal specs give equal text)."""
     data = {"family": spec.family, "version": SPEC_VERSION, **_encode(spec)}
@@ -420,18 +366,24 @@ def to_json(spec: KernelSpec) -> str:
 
 
 def from_json(text: str) -> KernelSpec:
-    """Return the spec that `to_json` wrote. Raises ValueError for an unknown family or version."""
-    data = json.loads(text)
-    family, version = data.pop("family"), data.pop("version")
-    if family not in FAMILIES or version != SPEC_VERSION:
-        raise ValueError(
-            f"kernel spec: family {family!r} version {version} is unknown; "
+    """Return the spec that `to_json` wrote. Raises SpecError, which names the place, for any other text."""
+    from .spec_check import check
+
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"kernel spec: it is no JSON: {error}; export the artifact again") from None
+    if not isinstance(data, dict):
+        raise refuse("the whole", data, "an object")
+    family, version = data.pop("family", None), data.pop("version", None)
+    if not isinstance(family, str) or family not in FAMILIES or version != SPEC_VERSION:
+        raise SpecError(
+            f"kernel spec: family {str(family)[:40]!r} version {str(version)[:40]} is unknown; "
             f"this build reads version {SPEC_VERSION}"
         )
-    decoders = dict(_DECODERS, k=_size) if family in ("matmul", "conv") else _DECODERS
-    return FAMILIES[family](
-        **{name: decoders[name](value) if name in decoders else value for name, value in data.items()}
-    )
+    spec: KernelSpec = decode(FAMILIES[family], data, family, {Dim: "dim"})
+    check(spec)
+    return spec
 
 
 def spec_hash(spec: KernelSpec) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .gain import Gains, Waiting
 from .settings import settings
-from .vm.errors import ArgumentError, Error, TargetError
+from .vm.errors import ArgumentError, CompileError, Error, TargetError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,11 +106,26 @@ def _cache(path: Path) -> Cache:
 
 
 def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
-    """Compile generic code for these kernels, whose artifact has none for this CPU."""
+    """Compile generic code for these kernels, whose artifact has none for this CPU.
+
+    Raises ArtifactError for a spec that is none, CompileError for one that no generator takes.
+    """
     from .jit.spec import from_json
 
     for index in kernels:
-        machine.install(index, store.record(from_json(machine.kernels[index].spec), None))
+        kernel = machine.kernels[index]
+        spec = from_json(kernel.spec)
+        try:
+            record = store.record(spec, None)
+        except Error:
+            raise
+        except Exception as error:  # a spec from outside may be one that no compiler has written
+            raise CompileError(
+                f"kernel {kernel.label[:100]!r} cannot be compiled from its spec "
+                f"({type(error).__name__}: {str(error)[:200]}); export the artifact again",
+                source=kernel.source,
+            ) from error
+        machine.install(index, record)
 
 
 class Budget:

@@ -4,7 +4,22 @@ import dataclasses
 import json
 
 import pytest
-from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul, Nest, from_json, spec_hash, to_json
+from shapevm.jit.decode import SpecError
+from shapevm.jit.spec import (
+    Attention,
+    Buffer,
+    Conv,
+    Dim,
+    Index,
+    Instr,
+    Matmul,
+    Nest,
+    Window,
+    from_json,
+    spec_hash,
+    to_json,
+)
+from shapevm.vm.errors import ArtifactError
 
 N = Dim(0)
 
@@ -94,3 +109,93 @@ def test_unknown_family_or_version_is_refused(key, value):
     data = json.loads(to_json(nest())) | {key: value}
     with pytest.raises(ValueError, match=f"{value}"):
         from_json(json.dumps(data))
+
+
+def conv() -> Conv:
+    rows = matmul()
+    buffers = (Buffer("f32", (N, 9, 9, 8)), Buffer("f32", (1, 72, 32)), Buffer("f32", (N, 32), True))
+    window = Window(out=(7, 7), kernel=(3, 3), stride=(1, 1), dilation=(1, 1), expansion=(1, 1), low=(0, 0))
+    fields = {f.name: getattr(rows, f.name) for f in dataclasses.fields(rows)}
+    return Conv(**{**fields, "buffers": buffers, "a_index": (), "k": 72}, window=window)
+
+
+BROKEN = [
+    ("buffers", 0, "dtype", "f33"),
+    ("buffers", 0, "dtype", 3),
+    ("buffers", 0, "shape", [{"dim": 1}]),
+    ("buffers", 0, "shape", [-1]),
+    ("buffers", 0, "shape", [1 << 70]),
+    ("buffers", 0, "shape", [True]),
+    ("buffers", 0, "shape", [{"dim": 0, "x": 1}]),
+    ("buffers", 0, "is_output", 1),
+    ("buffers", {}),
+    ("buffers", [None]),
+    ("n_dims", 33),
+    ("n_dims", None),
+    ("n_dims", "1"),
+    ("domain", [{"dim": -1}]),
+    ("body", 0, "buffer", 9),
+    ("body", 0, "index", []),
+    ("body", 0, "index", 0, "loop", 2),
+    ("body", 0, "index", 0, "value", 5),
+    ("body", 0, "index", 0, "scale", 1e3),
+    ("body", 0, "op", "sore"),
+    ("body", 0, "op", "acc"),
+    ("body", 1, "value", "infinite"),
+    ("body", 2, "args", [0]),
+    ("body", 2, "args", [0, 2]),
+    ("body", 2, "args", [0, 4]),
+    ("body", 2, "op", "reduce.mean"),
+    ("body", 2, "dtype", "bool"),
+    ("body", 3, "size", None),
+    ("body", 5, "loop", 7),
+    ("body", 6, "buffer", 0),
+    ("body", 6, "unknown", 1),
+    ("family", ["nest"]),
+    ("version", {}),
+]
+
+
+@pytest.mark.parametrize("change", BROKEN, ids=str)
+def test_a_broken_spec_is_refused_by_its_place(change):
+    data = json.loads(to_json(nest()))
+    at = data
+    for name in change[:-2]:
+        at = at[name]
+    at[change[-2]] = change[-1]
+    with pytest.raises(SpecError, match="kernel spec: ") as caught:
+        from_json(json.dumps(data))
+    assert isinstance(caught.value, ArtifactError) and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"family": "nest"}', "[" * 100_000, "9" * 5000])
+def test_what_is_no_spec_is_refused(text):
+    with pytest.raises(SpecError):
+        from_json(text)
+
+
+def leaves(data, path=()):
+    """Yield the paths of all values in JSON data."""
+    if path:
+        yield path
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, item in items:
+        yield from leaves(item, (*path, name))
+
+
+@pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), conv(), attention()])
+def test_every_value_may_be_broken(spec):
+    """Whatever stands in one place of the text, it is a spec or a SpecError."""
+    text = to_json(spec)
+    for path in leaves(json.loads(text)):
+        for wrong in (None, -1, 1 << 62, 1 << 64, 0.5, "x", [], {}, [[]], True, {"dim": 40}):
+            data = json.loads(text)
+            at = data
+            for name in path[:-1]:
+                at = at[name]
+            at[path[-1]] = wrong
+            try:
+                made = from_json(json.dumps(data))
+            except SpecError:
+                continue
+            assert from_json(to_json(made)) == made

@@ -1,0 +1,101 @@
+"""Dataclasses from plain JSON data, by their annotations: every type and number is checked, and what is wrong
+is named by its path, such as `body[3].args[0]`."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from ..vm.errors import ArtifactError
+
+INT64 = range(-(1 << 63), 1 << 63)
+MAX_ITEMS = 1 << 16  # of one list
+
+
+class SpecError(ArtifactError):
+    """A kernel spec is not one."""
+
+
+def refuse(where: str, data: Any, wanted: str) -> SpecError:
+    """Return the error for `data` at the path `where`."""
+    text = repr(data)
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return SpecError(f"kernel spec: {where} is {text}; it must be {wanted}; export the artifact again")
+
+
+def decode(annotation: Any, data: Any, where: str, special: Mapping[type, str]) -> Any:
+    """Return `data` as a value of the annotated type: a dataclass, a tuple, a union of those, int, float,
+    str, bool, or Any, which is any of the last four or None.
+
+    `special`: dataclasses written as {name: index}. Raises SpecError for anything else.
+    """
+    if annotation is Any:
+        return _scalar(data, where)
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _union(get_args(annotation), data, where, special)
+    if origin is tuple:
+        item = get_args(annotation)[0]
+        if not isinstance(data, list) or len(data) > MAX_ITEMS:
+            raise refuse(where, data, f"a list of at most {MAX_ITEMS} items")
+        return tuple(decode(item, x, f"{where}[{i}]", special) for i, x in enumerate(data))
+    if is_dataclass(annotation):
+        return _dataclass(annotation, data, where, special)
+    return _plain(annotation, data, where)
+
+
+def _scalar(data: Any, where: str) -> Any:
+    if data is None or isinstance(data, (str, float, bool)) or (isinstance(data, int) and data in INT64):
+        return data
+    raise refuse(where, data, "a number, a string, true, false or null")
+
+
+def _plain(kind: type, data: Any, where: str) -> Any:
+    if kind is bool and isinstance(data, bool):
+        return data
+    if kind is str and isinstance(data, str):
+        return data
+    is_int = isinstance(data, int) and not isinstance(data, bool)
+    if kind is int and is_int and data in INT64:
+        return data
+    if kind is float and ((is_int and data in INT64) or isinstance(data, float)) and math.isfinite(data):
+        return data
+    names = {bool: "true or false", str: "a string", int: "an integer of 64 bits", float: "a finite number"}
+    raise refuse(where, data, names[kind])
+
+
+def _union(kinds: tuple[Any, ...], data: Any, where: str, special: Mapping[type, str]) -> Any:
+    if data is None and types.NoneType in kinds:
+        return None
+    for kind in kinds:
+        if is_dataclass(kind) == isinstance(data, dict) and kind is not types.NoneType:
+            return decode(kind, data, where, special)
+    raise refuse(where, data, "an integer or a size of the kernel")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _dataclass(kind: Any, data: Any, where: str, special: Mapping[type, str]) -> Any:
+    if not isinstance(data, dict):
+        raise refuse(where, data, "an object")
+    rows = {f.name: f for f in fields(kind)}
+    if kind in special:
+        if list(data) != [special[kind]]:
+            raise refuse(where, data, f'an object {{"{special[kind]}": index}}')
+        (name,) = rows
+        return kind(decode(int, data[special[kind]], where, special))
+    for name in data:
+        if name not in rows:
+            raise refuse(where, name, f"one of {', '.join(rows)}")
+    for name, row in rows.items():
+        if name not in data and row.default is MISSING and row.default_factory is MISSING:
+            raise SpecError(f"kernel spec: {where}.{name} is missing; export the artifact again")
+    hints = _hints(kind)
+    return kind(**{n: decode(hints[n], x, f"{where}.{n}", special) for n, x in data.items()})
