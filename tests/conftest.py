@@ -2,12 +2,32 @@
 compiled fails the test that asked for it, also where generic code answers in its place."""
 
 import os
+import random
 import sys
 
 import pytest
 from shapevm.vm.machine import Machine
 
 from .quick_export import keep_what_torch_recomputes
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, help="of what tests draw anew in every run")
+
+
+def pytest_configure(config):
+    """Draw one seed for all processes of a run."""
+    given = getattr(config, "workerinput", {}).get("seed", config.option.seed)
+    config.option.seed = random.randrange(10**6) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["seed"] = node.config.option.seed
+
+
+def pytest_report_header(config):
+    return f"seed of what tests draw: --seed {config.option.seed}"
 
 
 @pytest.fixture(scope="session", autouse=True)

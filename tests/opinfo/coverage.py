@@ -11,7 +11,6 @@ writes the page from what is there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -22,45 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .kept import Found, Totals, keep, read
+
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "opinfo" / "verdicts.json"
 
 #: Verdicts of operators that are judged alone: in company they would cost the others another try.
 ALONE = ("skipped", "refused", "crash", "slow")
-#: (operator, dtype, mode)
-Key = tuple[str, str, str]
-#: [(verdict, detail), ...], one for each case
-Found = dict[Key, list[tuple[str, str]]]
-#: How many samples there are, judged or not.
-Totals = dict[Key, int]
 FEW = 2
 #: For `--again`: which cells are judged anew.
 AGAIN = ("all", "bad", "fallback", "new", "more", "none")
-
-
-def read() -> tuple[Found, Totals]:
-    """Return the kept verdicts, and of how many samples each is where that is known."""
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"verdicts": {}, "totals": {}}
-    if "totals" not in kept:  # as they were kept with limits: with fewer samples, those are all
-        rows, limits = kept["verdicts"], kept["limits"]
-        kept["totals"] = {key: len(rows[key]) for key in rows if len(rows[key]) < limits[key]}
-    found, totals = (
-        {tuple(key.split(" ")): x for key, x in kept[name].items()} for name in ("verdicts", "totals")
-    )
-    return found, totals
-
-
-def keep(judged: Found, judged_totals: Totals) -> None:
-    """Keep verdicts beside those that are kept already, also by another process meanwhile."""
-    found, totals = (old | new for old, new in zip(read(), (judged, judged_totals), strict=True))
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    beside = KEPT.with_suffix(f".{os.getpid()}")
-    tables = {
-        name: {" ".join(key): x for key, x in sorted(table.items())}
-        for name, table in (("verdicts", found), ("totals", totals))
-    }
-    beside.write_text(json.dumps(tables, indent=0))
-    beside.replace(KEPT)
 
 
 def count(found: Found, totals: Totals, infos: dict[str, Any]) -> None:
@@ -72,7 +42,7 @@ def count(found: Found, totals: Totals, infos: dict[str, Any]) -> None:
     for op, dtype, mode in found:
         known = [n for n in (totals.get((op, dtype, each)) for each in MODES) if n is not None]
         totals[op, dtype, mode] = known[0] if known else len(samples(infos[op], dtype))
-    keep({}, totals)
+    keep(KEPT, {}, totals)
 
 
 def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
@@ -83,7 +53,7 @@ def is_bad(rows: Iterable[tuple[str, str]]) -> bool:
 def main() -> None:
     """Judge and write the page."""
     options = _options()
-    found, totals = read()
+    found, totals = read(KEPT)
     if options.again != "none":
         _judge(options, found, totals)
     _show(found, options)
@@ -119,13 +89,13 @@ def _judge(options: Any, found: Found, totals: Totals) -> None:
     judged: Found = {}
     judged_totals: Totals = {}
     start, total = time.monotonic(), sum(len(task[0]) for task in tasks)
-    results = pool.run(tasks, infos, options.jobs, options.seconds)
+    results = pool.run(tasks, pool.operators(infos), options.jobs, options.seconds)
     for done, (cell, mode, n_samples, verdicts) in enumerate(results, 1):
         key = (cell.op, cell.dtype, mode)
         found[key] = judged[key] = [(v.verdict, v.detail) for v in verdicts]
         totals[key] = judged_totals[key] = n_samples
         if done % 20 == 0 or done == total:
-            keep(judged, judged_totals)
+            keep(KEPT, judged, judged_totals)
             judged.clear()  # another process may judge these again meanwhile
             judged_totals.clear()
             seconds = time.monotonic() - start

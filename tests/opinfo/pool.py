@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -31,27 +32,52 @@ PATIENCE = 5
 _FORK = multiprocessing.get_context("fork")
 
 
-def _work(pipe: Connection, infos: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Suite:
+    """What is judged. `prepare()`: once in each process. `samples(cell)`: all of a cell's. `cases(cell,
+    samples, limit)`: at most so many of them. `judge_one(op, case, mode)`: a case's verdict.
+    `judge_group(cells, cases, mode)`: the verdicts of several cells at once; None: each case is judged alone.
+    """
+
+    prepare: Callable[[], None]
+    samples: Callable[[Cell], Sequence[Any]]
+    cases: Callable[[Cell, Sequence[Any], int], Sequence[Any]]
+    judge_one: Callable[[str, Any, str], Verdict]
+    judge_group: Callable[..., list[list[Verdict]]] | None = None
+
+
+def operators(infos: dict[str, Any]) -> Suite:
+    """Return the suite of PyTorch's operators, `infos` being their entries."""
+    return Suite(
+        prepare=prepare,
+        samples=lambda cell: samples(infos[cell.op], cell.dtype),
+        cases=lambda cell, made, limit: calls(infos[cell.op], made, limit),
+        judge_one=judge_one,
+        judge_group=judge_group,
+    )
+
+
+def _work(pipe: Connection, suite: Suite) -> None:
     """Judge what comes through the pipe; `apart`: announce every case, so that a crash is that case's."""
-    prepare()
+    suite.prepare()
     while True:
         (cells, mode, limit), apart = pipe.recv()
-        made = [samples(infos[cell.op], cell.dtype) for cell in cells]
+        made = [suite.samples(cell) for cell in cells]
         pipe.send([len(some) for some in made])
-        cases = [calls(infos[cell.op], some, limit) for cell, some in zip(cells, made, strict=True)]
-        if not apart:
-            pipe.send(judge_group(cells, cases, mode))
+        cases = [suite.cases(cell, some, limit) for cell, some in zip(cells, made, strict=True)]
+        if not apart and suite.judge_group is not None:
+            pipe.send(suite.judge_group(cells, cases, mode))
             continue
         for case in cases[0][apart - 1 :]:
-            pipe.send(judge_one(cells[0].op, case, mode))
+            pipe.send(suite.judge_one(cells[0].op, case, mode))
         pipe.send(None)
 
 
 class _Worker:
     """One process and what it is at."""
 
-    def __init__(self, infos: dict[str, Any], seconds: float) -> None:
-        self.infos, self.seconds = infos, seconds
+    def __init__(self, suite: Suite, seconds: float) -> None:
+        self.suite, self.seconds = suite, seconds
         self.process: Any = None
         self.start_process()
 
@@ -59,7 +85,7 @@ class _Worker:
         """Start the process, in the place of an earlier one."""
         self.stop()
         self.pipe, other = _FORK.Pipe()
-        self.process = _FORK.Process(target=_work, args=(other, self.infos), daemon=True)
+        self.process = _FORK.Process(target=_work, args=(other, self.suite), daemon=True)
         self.process.start()
         other.close()
 
@@ -71,6 +97,7 @@ class _Worker:
 
     def give(self, task: Task, apart: int = 0) -> None:
         """Start a task; `apart`: case by case, from this one on (counted from 1)."""
+        apart = apart or int(self.suite.judge_group is None)
         self.task, self.apart, self.found = task, apart, self.found if apart > 1 else []
         self.totals: list[int] = []
         self.end = time.monotonic() + self.seconds
@@ -105,26 +132,26 @@ class _Worker:
         return None
 
 
-def run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float) -> Iterator[Any]:
+def run(tasks: Sequence[Task], suite: Suite, jobs: int, seconds: float) -> Iterator[Any]:
     """Yield (cell, mode, n_samples, verdicts) as they come, with how many samples there are. `seconds`: what
     a task, then each of its cases, may take; what had no answer is tried again at the end, one at a time,
     with `PATIENCE` times as long."""
     late = []
-    for cell, mode, n_samples, verdicts in _run(tasks, infos, jobs, seconds):
+    for cell, mode, n_samples, verdicts in _run(tasks, suite, jobs, seconds):
         if any(verdict.verdict == "slow" for verdict in verdicts):
             late.append(((cell,), mode, max(len(verdicts), 1)))
         yield cell, mode, n_samples, verdicts
-    yield from _run(late, infos, 1, PATIENCE * seconds)
+    yield from _run(late, suite, 1, PATIENCE * seconds)
 
 
-def _run(tasks: Sequence[Task], infos: dict[str, Any], jobs: int, seconds: float) -> Iterator[Any]:
+def _run(tasks: Sequence[Task], suite: Suite, jobs: int, seconds: float) -> Iterator[Any]:
     for name in LOADED:
         importlib.import_module(f"shapevm.{name}")
     pending = list(reversed(tasks))
     busy: list[_Worker] = []
     try:
         for _ in range(min(jobs, len(tasks))):
-            busy.append(_Worker(infos, seconds))
+            busy.append(_Worker(suite, seconds))
             busy[-1].give(pending.pop())
         while busy:
             ready = wait([worker.pipe for worker in busy], timeout=1)

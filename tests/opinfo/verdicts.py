@@ -52,14 +52,14 @@ def prepare() -> None:
     torch.fx.config.do_not_emit_stack_traces = True
     for module in (opinfo, common_utils):  # samples need not know which test, many frames up, takes them
         module.extract_test_fn = lambda: None
-    common_utils.set_rng_seed = _seed
+    common_utils.set_rng_seed = set_seed
     frontend._in_known_operators = functools.lru_cache(1)(
         frontend._in_known_operators
     )  # `_callers` asks again
     keep_what_torch_recomputes()
 
 
-def _seed(seed: int = SEED) -> None:
+def set_seed(seed: int = SEED) -> None:
     """Seed all generators; `torch.manual_seed` is for other devices as well, which takes time."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
@@ -125,18 +125,18 @@ def _case(op: str, call: Call) -> Case | Verdict:
     foreign."""
     try:
         expected = _eager(call, call.tensors, SEED)
-        seeds = OTHER_SEEDS if _has_drawn() else OTHER_SEEDS[:1]
+        seeds = OTHER_SEEDS if has_drawn() else OTHER_SEEDS[:1]
         again = [_eager(call, call.tensors, seed) for seed in seeds]
     except Exception as error:
-        return Verdict("skipped", f"eager: {_line(error)}")
+        return Verdict("skipped", f"eager: {line(error)}")
     tensors = [leaf for leaf in (*call.tensors, *tree_leaves(expected)) if isinstance(leaf, torch.Tensor)]
     return Verdict("foreign") if any(map(_is_foreign, tensors)) else Case(op, call, expected, again)
 
 
-def _has_drawn() -> bool:
-    """Whether random numbers were drawn since `_seed(SEED)`."""
+def has_drawn() -> bool:
+    """Whether random numbers were drawn since `set_seed(SEED)`."""
     now = torch.get_rng_state()
-    _seed()
+    set_seed()
     return not torch.equal(now, torch.get_rng_state())
 
 
@@ -153,7 +153,7 @@ def _together(kinds: Sequence[Sequence[Case]], mode: str) -> list[list[Verdict]]
     try:
         program = _export(Together([case.call for case in rounds[0]]), tensors, mode)
     except Exception as error:
-        return Verdict("skipped", f"export: {_line(error)}")
+        return Verdict("skipped", f"export: {line(error)}")
     try:
         with settings.scope(threads=1):
             exe = shapevm.compile(program, strategy="generic")
@@ -166,7 +166,7 @@ def _together(kinds: Sequence[Sequence[Case]], mode: str) -> list[list[Verdict]]
         if not isinstance(error, shapevm.Error) and not _is_decomposed_in_torch(program):
             return Verdict("skipped", "export: PyTorch cannot decompose the program")
         is_refused = isinstance(error, shapevm.Error) and not isinstance(error, AssertionError)
-        return Verdict("refused" if is_refused else "crash", f"{type(error).__name__}: {_line(error)}")
+        return Verdict("refused" if is_refused else "crash", f"{type(error).__name__}: {line(error)}")
     callers = _callers(program) if exe.machine.externs else ()
     return [
         [_verdict(case, found[n][i], exact[n][i], i in callers) for n, case in enumerate(kind)]
@@ -184,7 +184,7 @@ def _verdict(case: Case, found: Any, exact: Any, calls_torch: bool) -> Verdict:
     found, exact = _tensors(found), _tensors(exact)
     expected = _with_ties(case, found)
     problem = compare(found, expected, case.again, case.op)
-    if problem and compare(found, _rounded(case), case.again, case.op):
+    if problem and compare(found, expected, case.again, case.op, _rounded(case)):
         return Verdict("differs", problem)
     if not _are_equal(found, exact, case):
         return Verdict("differs", "the exact tier gives other bits")
@@ -278,7 +278,7 @@ def _is_decomposed_in_torch(program: Any) -> bool:
 
 
 def _eager(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
-    _seed(seed)
+    set_seed(seed)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return module(*(x.clone() for x in tensors))
@@ -298,17 +298,18 @@ def _rounded(case: Case) -> Any:
     return tree_unflatten(rounded, structure)
 
 
-def compare(found: Any, expected: Any, again: Sequence[Any], op: str) -> str:
+def compare(found: Any, expected: Any, again: Sequence[Any], op: str, exact: Any = None) -> str:
     """Return how `found` differs from `expected`, "" where it does not.
 
     `again`: eager's results after other seeds; where one differs from `expected`, or the contents are open,
-    values do not count.
+    values do not count. `exact`: values of more digits than those of `expected`, which count instead.
     """
     ours, structure = tree_flatten(found)
     theirs, wanted = tree_flatten(expected)
-    if len(ours) != len(theirs):
+    counted = theirs if exact is None else tree_leaves(exact)
+    if len(ours) != len(theirs) or len(counted) != len(theirs):
         return f"the results are {structure}, not {wanted}"
-    for a, b, *c in zip(ours, theirs, *map(tree_leaves, again), strict=True):
+    for a, b, d, *c in zip(ours, theirs, counted, *map(tree_leaves, again), strict=True):
         if not isinstance(b, torch.Tensor):
             if a != b and not (isinstance(b, float) and b != b):
                 return f"a result is {a!r}, not {b!r}"
@@ -318,9 +319,9 @@ def compare(found: Any, expected: Any, again: Sequence[Any], op: str) -> str:
         if _is_open(op, b, c):
             continue
         try:
-            torch.testing.assert_close(a, b, equal_nan=True)
+            torch.testing.assert_close(a, d, equal_nan=True)
         except AssertionError as error:
-            return _values(a, b) + " " + " ".join(str(error).split())[:160]
+            return _values(a, d) + " " + " ".join(str(error).split())[:160]
     return ""
 
 
@@ -349,6 +350,6 @@ def _values(a: torch.Tensor, b: torch.Tensor) -> str:
     return f"{a[bad].flatten()[0].item()!r} is not {b[bad].flatten()[0].item()!r}:"
 
 
-def _line(error: BaseException) -> str:
+def line(error: BaseException) -> str:
     text = str(error).strip().splitlines() or [type(error).__name__]
     return text[0][:300]
