@@ -20,6 +20,7 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .compiler.errors import UnsupportedOp
+    from .compiler.ir import Graph
     from .executable import Executable, Stats
     from .profiles import record
     from .runner import runner_path
@@ -99,31 +100,31 @@ def compile(
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
     ArgumentError for a strategy, jit, target, fallback, random, weights, sizes or buckets that cannot be;
-    ShapeError for an nn.Module that does something else at size 0 or 1, where `dynamic_shapes` allows these;
-    and what torch.export raises for a model that it cannot export.
+    ShapeError for a model that does something else at size 0 or 1, where a `Dim` in `dynamic_shapes` allows
+    these (`Dim.AUTO` and `Dim.DYNAMIC` get the range that works instead, and a log record says so); and what
+    torch.export raises for a model that it cannot export.
     """
     from .specialise import check_compiler, open_store
 
     check_compiler()
     from .boundary import check_boundaries
-    from .build import build_program, check_buckets, check_sizes, import_model, needs_examples, run_passes
+    from .build import build_program, check_buckets, check_sizes, lower, open_source
     from .compiler.weights import round_weights
     from .executable import check_strategy, executable_of
-    from .inputs import example_inputs, read_inputs
+
+    def prepare(graph: Graph) -> None:
+        check_sizes(graph, sizes)
+        check_buckets(graph, buckets or {})
+        round_weights(graph, weights)
 
     strategy, store = check_strategy(strategy, jit), open_store(target)
     notify = progress or (lambda stage, done, total: None)
-    if not args and not kwargs and inputs is not None:
-        args = example_inputs(read_inputs(inputs)) if needs_examples(model) else args
-    graph = import_model(model, args, kwargs, dynamic_shapes, notify, fallback, inputs, random)
-    check_sizes(graph, sizes)
-    check_buckets(graph, buckets or {})
-    round_weights(graph, weights)
-    run_passes(graph, notify)
+    source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
+    graph = lower(source, fallback, random, prepare, notify)
     program = build_program(graph, store, sizes, notify, buckets)
     notify("check sizes 0 and 1", 0, 1)
-    compared = (model, args, kwargs or {}, weights)
-    check = (lambda exe: check_boundaries(exe, *compared)) if needs_examples(model) else None
+    reference = source.reference
+    check = None if reference is None else (lambda exe: check_boundaries(exe, reference, weights))
     return executable_of(program, strategy, store, check)
 
 

@@ -3,13 +3,18 @@
 torch.export traces a program at sizes of 2 or more and answers questions about 0 and 1 as it would for
 those: does this broadcast, is this contiguous. Where a model takes another branch at 1, the traced program is
 not the model there. So where the contract allows 0 or 1, both are run at that size, on the example inputs cut
-down to it, and compared.
+down to it, and compared. An exported program is compared with what PyTorch makes of it.
+
+What does not work is refused where the user gave the range with a `Dim`. A range that nobody gave
+(`Dim.AUTO`, `Dim.DYNAMIC`) becomes the range that works, and a log record says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .state import RANDOM
@@ -17,107 +22,230 @@ from .vm.errors import Error, ShapeError
 
 if TYPE_CHECKING:
     from .executable import Executable
+    from .vm.program import Input, Symbol
+
+_LOG = logging.getLogger("shapevm")
 
 #: Far more than rounding, far less than another branch. RELATIVE counts in units of the dtype's precision.
 RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
 
-def check_boundaries(
-    exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], weights: str = "f32"
-) -> None:
-    """Compare `exe` with `model` at size 0 and 1 of every symbol that may be that small.
+@dataclass(frozen=True)
+class Reference:
+    """What a program is compared with: `model`, as PyTorch runs it, and example arguments."""
 
-    Raises ShapeError that names the size and the bound to give, where the two differ or the model itself
-    fails. `weights`: the dtype that the program's weights were rounded to.
+    model: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong at a size. `is_refused`: the program says so itself at every call; `is_lost`: the model
+    works there."""
+
+    text: str
+    is_refused: bool = False
+    is_lost: bool = True
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least value that a symbol may have, and why."""
+
+    value: int
+    why: str
+
+
+def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32") -> dict[str, Least]:
+    """Compare `exe` with the model at size 0 and 1 of every symbol that may be that small.
+
+    Returns the least values of those symbols that nobody gave a range and that must not be so small. Raises
+    ShapeError that names the size and the bound to give, where the two differ or the model itself fails at a
+    size that the user gave. `weights`: the dtype that the program's weights were rounded to.
     """
     import torch
 
     precision = torch.finfo({"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[weights]).eps
-    unasked = [symbol.name for symbol in exe.machine.symbols if not symbol.why]  # nobody gave their ranges
-    modes = [(module, module.training) for module in model.modules()]  # a part may have its own
-    model.eval()
+    trial = _Trial(exe, reference, precision)
+    least: dict[str, Least] = {}
+    with _in_evaluation(reference.model), torch.no_grad():
+        for index, symbol in enumerate(exe.machine.symbols):
+            for value in _small_values(symbol):
+                problem = trial.problem(index, value)
+                if problem is not None and symbol.why:
+                    _report(symbol, value, problem)
+                elif problem is not None:  # nobody gave its range
+                    least[symbol.name] = Least(value + 1, f"at {value} {problem.text}")
+                    level = logging.WARNING if problem.is_lost else logging.INFO
+                    text = "size %s is at least %d: at %d %s"
+                    _LOG.log(level, text, symbol.name, value + 1, value, problem.text)
+    return least
+
+
+def _report(symbol: Symbol, value: int, problem: Problem) -> None:
+    """Say what is wrong at a size that the user gave. Raises ShapeError unless the program does so itself."""
+    if problem.is_refused:
+        _LOG.warning("at %s = %d %s", symbol.name, value, problem.text)
+        return
+    bound = f"give torch.export.Dim({symbol.name!r}, min={value + 1})"
+    raise ShapeError(f"at {symbol.name} = {value} {problem.text}; {bound}")
+
+
+def _small_values(symbol: Symbol) -> list[int]:
+    return [value for value in range(max(symbol.min, 0), 2) if value % symbol.multiple_of == 0]
+
+
+def _is_integer(row: Input) -> bool:
+    return row.kind == "tensor" and row.dtype in ("i32", "i64")
+
+
+@contextmanager
+def _quiet(log: logging.Logger) -> Iterator[None]:
+    """Keep a logger's records back."""
+
+    def drop(record: logging.LogRecord) -> bool:
+        return False
+
+    log.addFilter(drop)
     try:
-        with torch.no_grad():
-            for name, value, cut_args, cut_kwargs in _cuts(exe, args, kwargs):
-                problem = _difference(exe, model, cut_args, cut_kwargs, precision)
-                if problem is not None and not (
-                    name in unasked and _refuses(exe, model, cut_args, cut_kwargs)
-                ):
-                    raise ShapeError(
-                        f"at {name} = {value} {problem}; give torch.export.Dim({name!r}, min={value + 1})"
-                    )
+        yield
+    finally:
+        log.removeFilter(drop)
+
+
+@contextmanager
+def _in_evaluation(model: Any) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]  # a part may have its own
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
     finally:
         for module, mode in modes:
             module.training = mode
 
 
-def _cuts(
-    exe: Executable, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, int, tuple[Any, ...], dict[str, Any]]]:
-    """Yield (symbol, value, args, kwargs) for every boundary that the example inputs can be cut to."""
-    from torch.utils._pytree import tree_map
+class _Trial:
+    """A program beside its model, on example inputs that are cut down to small sizes."""
 
-    machine, leaves = exe.machine, exe.flat(args, kwargs)
-    sizes = exe.bind(*args, **kwargs)
-    for index, symbol in enumerate(machine.symbols):
-        for value in range(max(symbol.min, 0), 2):
-            if value % symbol.multiple_of or value >= sizes[symbol.name]:
-                continue
-            cut = {
-                id(leaf): _narrowed(
-                    leaf, [(i, a) for i, a in enumerate(row.axes) if a.symbol == index], value
-                )
-                for leaf, row in zip(leaves, machine.inputs, strict=False)  # behind them comes the state
-                if row.kind == "tensor"
-            }
-            changed = tree_map(lambda leaf, cut=cut: cut.get(id(leaf), leaf), (tuple(args), dict(kwargs)))
-            yield symbol.name, value, *changed
+    def __init__(self, exe: Executable, reference: Reference, precision: float) -> None:
+        self.exe, self.reference, self.precision = exe, reference, precision
+        self.sizes = exe.bind(*reference.args, **reference.kwargs)
 
+    def problem(self, index: int, value: int) -> Problem | None:
+        """Return what is wrong where the symbol at `index` is `value`; None where nothing is, the example is
+        no larger, or nothing can be said: a log record says that.
 
-def _narrowed(leaf: Any, axes: Sequence[tuple[int, Any]], value: int) -> Any:
-    for position, axis in axes:
-        leaf = leaf.narrow(position, 0, axis.scale * value + axis.offset)
-    return leaf
-
-
-def _difference(
-    exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], precision: float
-) -> str | None:
-    """Return how the two differ, None where they agree or the program refuses the size by itself.
-
-    `precision`: that of the program's weights.
-    """
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    try:
-        with _as_before(exe, model):
-            expected = _copied(model(*_copied(args), **_copied(kwargs)))  # its buffers are set back
-    except Exception as error:  # anything that a model may raise
-        reason = (str(error).splitlines() or [""])[0]
-        return f"the model itself fails ({type(error).__name__}: {reason})"
-    try:
-        with _as_before(exe, model):
-            found = exe(*_copied(args), **_copied(kwargs))
-    except Error:
+        Example data that is cut may become invalid, such as an index of a row that was cut away. So several
+        arguments are tried until the model takes some.
+        """
+        symbol = self.exe.machine.symbols[index]
+        if value >= self.sizes[symbol.name]:
+            return None
+        failures: list[Exception] = []
+        tried = []
+        for args, kwargs in self._arguments(index, value):
+            tried.append((args, kwargs))
+            try:
+                expected = self._expected(args, kwargs)
+            except Exception as error:  # anything that a model may raise
+                failures.append(error)
+            else:
+                return self._difference(args, kwargs, expected)
+        reason = (str(failures[0]).splitlines() or [""])[0]
+        reason = f"{type(failures[0]).__name__}: {reason}"
+        if all(self._fails_at_shapes(*arguments) for arguments in tried):
+            return Problem(f"the model itself fails ({reason})", is_lost=False)
+        if not self._refuses(*tried[0]):
+            text = "size %s = %d is not checked: the model fails on the example inputs cut to it (%s)"
+            _LOG.warning(text, symbol.name, value, reason)
         return None
-    pairs = list(zip(tree_leaves(found), tree_leaves(expected), strict=False))
-    if len(tree_leaves(found)) != len(tree_leaves(expected)):
-        return "the model gives other results than at larger sizes"
-    for ours, theirs in pairs:
-        if isinstance(theirs, torch.Tensor) and not _close(ours, theirs, precision, RANDOM in exe.state()):
-            return "the model takes another way than at larger sizes, and the results differ"
-    return None
 
+    def _arguments(self, index: int, value: int) -> Iterator[tuple[Any, Any]]:
+        """Yield arguments in which the symbol at `index` is `value`: the example's, cut; these with integers
+        that are indices of the first element; and those with no indices at all."""
+        yield self._cut({index: value})
+        if self._integers():
+            yield self._cut({index: value}, zero=True)
+            symbols = self.exe.machine.symbols
+            others = {a.symbol for row in self._integers() for a in row.axes if a.symbol is not None}
+            yield self._cut({i: 0 for i in others if symbols[i].min <= 0} | {index: value}, zero=True)
 
-def _refuses(exe: Executable, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return True where the program itself says that it is not for these arguments."""
-    try:
-        with _as_before(exe, model):
-            exe(*_copied(args), **_copied(kwargs))
-    except Error:
-        return True
-    return False
+    def _integers(self) -> list[Any]:
+        return [row for row in self.exe.machine.inputs if _is_integer(row)]
+
+    def _cut(self, values: Mapping[int, int], zero: bool = False) -> tuple[Any, Any]:
+        """Return the example arguments with sizes cut to `values`; `zero`: with integers that are 0."""
+        import torch
+        from torch.utils._pytree import tree_map
+
+        args, kwargs = self.reference.args, dict(self.reference.kwargs)
+        leaves = self.exe.flat(args, kwargs)
+        rows = self.exe.machine.inputs  # behind them comes the state
+        cut: dict[int, Any] = {}
+        for leaf, row in zip(leaves, rows, strict=False):
+            if row.kind != "tensor":
+                continue
+            made = leaf
+            for position, axis in enumerate(row.axes):
+                if axis.symbol is not None and axis.symbol in values:
+                    made = made.narrow(position, 0, axis.scale * values[axis.symbol] + axis.offset)
+            cut[id(leaf)] = torch.zeros_like(made) if zero and _is_integer(row) else made
+        changed: Any = tree_map(lambda leaf: cut.get(id(leaf), leaf), (args, kwargs))
+        return changed
+
+    def _expected(self, args: Any, kwargs: Any) -> Any:
+        with _as_before(self.exe, self.reference.model):
+            results = self.reference.model(*_copied(args), **_copied(kwargs))
+            return _copied(results)  # they may be buffers, which are set back
+
+    def _refuses(self, args: Any, kwargs: Any) -> bool:
+        """Return True where the program itself says that it is not for these arguments."""
+        try:
+            with _as_before(self.exe, self.reference.model):
+                self.exe(*_copied(args), **_copied(kwargs))
+        except Error:
+            return True
+        return False
+
+    def _fails_at_shapes(self, args: Any, kwargs: Any) -> bool:
+        """Return True where the model fails whatever the data: also on tensors that have a shape only."""
+        from torch._subclasses import fake_tensor as fake
+
+        model, mode = self.reference.model, fake.FakeTensorMode(allow_non_fake_inputs=True)
+        try:
+            with _as_before(self.exe, model), _quiet(fake.log), mode:
+                model(*_faked(mode, args), **_faked(mode, kwargs))
+        except (
+            fake.DataDependentOutputException,
+            fake.DynamicOutputShapeException,
+            fake.UnsupportedOperatorException,
+        ):
+            return False
+        except Exception:  # anything that a model may raise
+            return True
+        return False
+
+    def _difference(self, args: Any, kwargs: Any, expected: Any) -> Problem | None:
+        """Return how the program's results differ from `expected`, None where they agree."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        try:
+            with _as_before(self.exe, self.reference.model):
+                found = tree_leaves(self.exe(*_copied(args), **_copied(kwargs)))
+        except Error as error:
+            reason = (str(error).splitlines() or [""])[0]
+            return Problem(f"the model works, the program does not ({reason})", is_refused=True)
+        theirs = tree_leaves(expected)
+        if len(found) != len(theirs):
+            return Problem("the model gives other results than at larger sizes")
+        is_random = RANDOM in self.exe.state()
+        for a, b in zip(found, theirs, strict=True):
+            if isinstance(b, torch.Tensor) and not _close(a, b, self.precision, is_random):
+                return Problem("the model takes another way than at larger sizes, and the results differ")
+        return None
 
 
 @contextmanager
@@ -142,6 +270,14 @@ def _copied(values: Any) -> Any:
     from torch.utils._pytree import tree_map
 
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, values)
+
+
+def _faked(mode: Any, values: Any) -> Any:
+    """Return nested arguments with tensors that have a shape and a dtype only."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, values)
 
 
 def _close(ours: Any, theirs: Any, precision: float, is_random: bool) -> bool:

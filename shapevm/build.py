@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
 from .compiler.passes.pipeline import PASSES, run
-from .inputs import apply_inputs, read_inputs, sizes_of
+from .inputs import InputSpec, apply_inputs, example_inputs, read_inputs, sizes_of
 from .settings import settings
-from .vm.errors import ArgumentError
+from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
 
 if TYPE_CHECKING:
@@ -37,6 +39,97 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """A model that was opened: `program`, an ExportedProgram or a GraphModule of ATen calls; what is said of
+    its sizes and inputs; and what it is compared with at sizes 0 and 1 (None: nothing)."""
+
+    program: Any
+    dynamic_shapes: Any
+    specs: Sequence[InputSpec] | None
+    reference: Reference | None
+
+
+def open_source(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    inputs: Any = None,
+    progress: Progress = _silent,
+) -> Source:
+    """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path or a torch.fx.GraphModule.
+    `inputs`: see `shapevm.inputs`.
+
+    Raises ArgumentError for `inputs` that are no specification, and what torch.export raises.
+    """
+    from .compiler.frontends import exported_program
+
+    specs = None if inputs is None else read_inputs(inputs)
+    if specs is not None and dynamic_shapes is None:
+        dynamic_shapes = sizes_of(specs)
+    if specs is not None and not args and not kwargs and needs_examples(model):
+        args = example_inputs(specs)
+    progress("export", 0, 1)
+    if isinstance(model, str | Path):
+        model = exported_program.load_program(model)
+    if hasattr(model, "graph_signature"):
+        return Source(model, dynamic_shapes, specs, _reference(model))
+    if not needs_examples(model):
+        return Source(model, dynamic_shapes, specs, None)
+    args, kwargs = tuple(args), dict(kwargs or {})
+    program = exported_program.export_model(model, args, kwargs, dynamic_shapes)
+    return Source(program, dynamic_shapes, specs, Reference(model, args, kwargs))
+
+
+def _reference(program: Any) -> Reference | None:
+    """Return how PyTorch runs an exported program, on the inputs that it was exported with; None where it has
+    no dynamic sizes or cannot be run."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._pytree import tree_leaves
+
+    examples = program.example_inputs
+    if examples is None or not program.range_constraints:
+        return None
+    tensors = [leaf for leaf in tree_leaves(examples) if isinstance(leaf, torch.Tensor)]
+    if any(isinstance(x, FakeTensor) or x.is_meta for x in tensors):
+        return None
+    try:
+        module = program.module()
+    except Exception:  # torch has no way back for some programs
+        return None
+    return Reference(module, tuple(examples[0]), dict(examples[1]))
+
+
+def import_source(
+    source: Source, fallback: str, random: str, least: int | None = None, progress: Progress = _silent
+) -> Graph:
+    """Return the graph of what was opened. `least`: of sizes that nobody gave a range (`import_program`).
+
+    Raises ArgumentError for a `fallback` that is none of `FALLBACKS` or a `random` that is none of `RANDOM`,
+    and for inputs that do not fit.
+    """
+    from .compiler.frontends import exported_program, fx
+
+    for name, value, known in (("fallback", fallback, FALLBACKS), ("random", random, RANDOM)):
+        if value not in known:
+            raise ArgumentError(f"{name} {value!r} is unknown; known are {', '.join(known)}")
+    progress("import", 0, 1)
+    shapes = source.dynamic_shapes
+    if hasattr(source.program, "graph_signature"):
+        graph = exported_program.import_program(
+            source.program, dynamic_shapes=shapes, fallback=fallback, random=random, least=least
+        )
+    else:
+        graph = fx.import_graph_module(
+            source.program, dynamic_shapes=shapes, fallback=fallback, random=random
+        )
+    if source.specs is not None:
+        apply_inputs(graph, source.specs)
+    return graph
+
+
 def import_model(
     model: Any,
     args: Sequence[Any],
@@ -47,47 +140,34 @@ def import_model(
     inputs: Any = None,
     random: str = "native",
 ) -> Graph:
-    """Return the graph of an nn.Module (exported here), an ExportedProgram, a .pt2 file's path or a
-    torch.fx.GraphModule. `inputs`: see `shapevm.inputs`.
-
-    Raises ArgumentError for a `fallback` that is none of `FALLBACKS` or a `random` that is none of `RANDOM`,
-    and for `inputs` that do not fit.
-    """
-    for name, value, known in (("fallback", fallback, FALLBACKS), ("random", random, RANDOM)):
-        if value not in known:
-            raise ArgumentError(f"{name} {value!r} is unknown; known are {', '.join(known)}")
-    specs = None if inputs is None else read_inputs(inputs)
-    if specs is not None and dynamic_shapes is None:
-        dynamic_shapes = sizes_of(specs)
-    graph = _import(model, args, kwargs, dynamic_shapes, progress, fallback, random)
-    if specs is not None:
-        apply_inputs(graph, specs)
-    return graph
+    """Return the graph of a model: see `open_source` and `import_source`."""
+    source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress)
+    return import_source(source, fallback, random, progress=progress)
 
 
-def _import(
-    model: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
-    dynamic_shapes: Any,
-    progress: Progress,
+def lower(
+    source: Source,
     fallback: str,
     random: str,
+    prepare: Callable[[Graph], None],
+    progress: Progress = _silent,
 ) -> Graph:
-    from .compiler.frontends import exported_program as door
-    from .compiler.frontends.fx import import_graph_module, is_graph_module
+    """Return the graph of what was opened, lowered to kernels. `prepare` is called before the passes.
 
-    progress("export", 0, 1)
-    if is_graph_module(model):
-        return import_graph_module(model, tuple(args), dict(kwargs or {}), dynamic_shapes, fallback, random)
-    if isinstance(model, str | Path):
-        exported = door.load_program(model)
-    elif hasattr(model, "graph_signature"):
-        exported = model
-    else:
-        exported = door.export_model(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    progress("import", 0, 1)
-    return door.import_program(exported, dynamic_shapes=dynamic_shapes, fallback=fallback, random=random)
+    Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
+    smaller ones.
+    """
+    trials = (None,) if source.reference is None else (0, 1, 2)
+    for least in trials:
+        try:
+            graph = import_source(source, fallback, random, least, progress)
+            prepare(graph)
+            run_passes(graph, progress)
+            return graph
+        except ShapeError:
+            if least == trials[-1]:
+                raise
+    raise AssertionError("there is always a trial")
 
 
 def needs_examples(model: Any) -> bool:

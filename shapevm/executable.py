@@ -28,6 +28,7 @@ from .vm.fork_lock import ForkLock
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
 if TYPE_CHECKING:
+    from .boundary import Least
     from .explain import Explanation
     from .jit.store import KernelStore
     from .specialise import Specialiser
@@ -651,10 +652,10 @@ def executable_of(
     program: Program,
     strategy: str | None,
     store: KernelStore,
-    check: Callable[[Executable], None] | None = None,
+    check: Callable[[Executable], Mapping[str, Least]] | None = None,
 ) -> Executable:
     """Return the executable of a freshly compiled program: an artifact that has no name any more once it is
-    open. `check` tries it out first, in an executable of its own."""
+    open. `check` tries it out first, in an executable of its own, and says which sizes are too small."""
     from .vm.artifact import write
 
     with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
@@ -662,8 +663,20 @@ def executable_of(
         write(program, path)
         if check is not None:
             with open_executable(path, "generic", store, is_trial=True) as tried:
-                check(tried)
+                least = check(tried)
+            if least:
+                path = path.with_name("narrowed.svm")
+                write(_narrowed(program, least), path)
         return open_executable(path, strategy, store)
+
+
+def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:
+    """Return `program` for sizes that are not too small."""
+    symbols = tuple(
+        replace(s, min=least[s.name].value, why=least[s.name].why) if s.name in least else s
+        for s in program.symbols
+    )
+    return replace(program, symbols=symbols)
 
 
 __all__: Sequence[str] = ["Executable", "Stats"]

@@ -165,17 +165,20 @@ def import_program(
     dynamic_shapes: Any = None,
     fallback: str = "error",
     random: str = "native",
+    least: int | None = None,
 ) -> Graph:
     """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes. `fallback`:
     what becomes of operators that cannot be compiled: "torch" calls PyTorch, "error" refuses them. `random`:
     who draws random numbers, "native" the program, from a seed that is its state, or "torch" PyTorch.
+    `least`: of sizes that nobody gave a range, which the caller tries out at 0 and 1; None: what torch.export
+    says, which is 2.
 
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
     model's line.
     """
     guards = getattr(program, "_guards_code", None) or ()
     plain = _in_known_operators(program)
-    importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch")
+    importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch", least)
     return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
 
 
@@ -185,7 +188,8 @@ def _draws(node: torch.fx.Node) -> bool:
 
 class ProgramImporter(FxImporter):
     """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it.
-    `may_call_torch`: PyTorch is called where an operator cannot be compiled."""
+    `may_call_torch`: PyTorch is called where an operator cannot be compiled. `least`: see `import_program`.
+    """
 
     def __init__(
         self,
@@ -194,8 +198,9 @@ class ProgramImporter(FxImporter):
         dynamic_shapes: Any = None,
         guards: Sequence[str] = (),
         may_call_torch: bool = False,
+        least: int | None = None,
     ) -> None:
-        symbols = Symbols(named_sizes(program, dynamic_shapes), program.range_constraints)
+        symbols = Symbols(named_sizes(program, dynamic_shapes), program.range_constraints, least)
         super().__init__(name, symbols, may_call_torch)
         self.program = program
         self.guards = guards
@@ -293,7 +298,7 @@ class ProgramImporter(FxImporter):
             condition = parse_guard(text, self._shapes(), self.graph.symbols)
             parts = condition.args if isinstance(condition, sympy.And) else (condition,)
             parts = [part for part in parts if part is not sympy.true]
-            parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.of_user]
+            parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.tried]
             left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
         for condition, text in left:
             add_guard(self.builder, condition, f"the model needs {shown_guard(text)}")

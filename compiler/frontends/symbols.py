@@ -37,9 +37,15 @@ class Symbols:
     values read from tensors are u0, u1, ...
     """
 
-    def __init__(self, sizes: Sequence[tuple[torch.SymInt, Any]], ranges: Mapping[Any, Any]) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[tuple[torch.SymInt, Any]],
+        ranges: Mapping[Any, Any],
+        least: int | None = None,
+    ) -> None:
         """`sizes`: (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first;
-        `ranges`: torch's ValueRanges of its symbols."""
+        `ranges`: torch's ValueRanges of its symbols; `least`: of sizes that nobody gave a range, for which
+        torch.export says 2; None: what it says."""
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
         self._fixed: dict[str, DimExpr] = {}  # what symbols of ours always are
@@ -50,11 +56,16 @@ class Symbols:
         given = {dim.__name__: dim for dim in roots if hasattr(dim, "__name__")}
         self.of_user = {name for name in self._names.values() if name in given}  # those that have a Dim
         self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in ranges.items()}
+        hints = {str(size.node.expr): dim for size, dim in sizes if dim is not None}
+        #: Sizes of which 0 and 1 are tried out where they are in range, whatever tracing assumed.
+        self.tried = set(self._names.values()) if least is not None else set(self.of_user)
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))
-            least = getattr(given.get(name), "min", None)
-            if least is not None and least <= 1:
-                low = least  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
+            asked = getattr(given.get(name, hints.get(key)), "min", None)
+            if asked is not None and (asked <= 1 or name not in given):
+                low = asked  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
+            elif least is not None and name not in given:
+                low = least if low == 2 else max(low or 0, least)
             why = f"dynamic_shapes: {name}" if name in given else ""
             self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, why)
 

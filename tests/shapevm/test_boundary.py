@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import shapevm
+from shapevm import boundary, build
 
 
 class Branches(torch.nn.Module):
@@ -48,3 +49,168 @@ def test_sizes_0_and_1_are_ordinary_elsewhere():
     exe = shapevm.compile(Same(), (x,), {"y": y}, dynamic_shapes={"x": rows(0), "y": rows(0)})
     for n in (0, 1, 5):
         torch.testing.assert_close(exe(x[:n], y=y[:n]), x[:n] + y[:n])
+
+
+# Ranges that nobody gave --------------------------------------------------------------------------
+
+AUTO, DYNAMIC = torch.export.Dim.AUTO, torch.export.Dim.DYNAMIC
+
+
+class Pools(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(x, 2)
+
+
+class NeedsRows(torch.nn.Module):
+    def forward(self, x):
+        return x + x[:1]
+
+
+def exported(model, *args, hint=AUTO):
+    shapes = tuple(dict.fromkeys(range(x.dim()), hint) for x in args)
+    return torch.export.export(model, args, dynamic_shapes=shapes)
+
+
+def said(caplog):
+    return [record for record in caplog.records if record.name == "shapevm"]
+
+
+def kept(tmp_path, program):
+    torch.export.save(program, tmp_path / "model.pt2")
+    return str(tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize("hint", [AUTO, DYNAMIC])
+@pytest.mark.parametrize("door", ["program", "file", "module"])
+def test_sizes_that_nobody_gave_may_be_0_and_1(door, hint, tmp_path):
+    x = torch.randn(5, 3)
+    shapes = {"x": {0: hint, 1: hint}, "y": {0: hint, 1: hint}}
+    if door == "module":
+        exe = shapevm.compile(Same(), (x, x), dynamic_shapes=shapes)
+    else:
+        program = exported(Same(), x, x, hint=hint)
+        exe = shapevm.compile(kept(tmp_path, program) if door == "file" else program)
+    for n in (0, 1, 2, 5):
+        torch.testing.assert_close(exe(x[:n], x[:n]), x[:n] * 2)
+        torch.testing.assert_close(exe(x[:, :n], x[:, :n]), x[:, :n] * 2)
+
+
+def test_a_range_that_nobody_gave_is_the_one_that_works(caplog):
+    x = torch.randn(5, 3)
+    exe = shapevm.compile(Branches(), (x,), dynamic_shapes=({0: AUTO},))
+    assert "size s0 is at least 2: at 1 the model takes another way" in caplog.text
+    torch.testing.assert_close(exe(x[:2]), x[:2] + 1)
+    with pytest.raises(shapevm.ShapeError, match="must be at least 2 .at 1 the model takes another way"):
+        exe(x[:1])
+
+
+def test_it_is_so_for_exported_programs(caplog):
+    caplog.set_level("INFO", "shapevm")
+    x = torch.randn(2, 3, 8, 8)
+    exe = shapevm.compile(exported(Pools(), x))
+    assert [symbol.min for symbol in exe.machine.symbols] == [0, 1, 2, 2]
+    assert caplog.text.count("at 1 the model itself fails (RuntimeError: Given input size") == 2
+    assert {record.levelname for record in said(caplog)} == {"INFO"}
+    for shape in ((0, 3, 8, 8), (1, 1, 4, 5)):
+        torch.testing.assert_close(exe(x.new_ones(shape)), Pools()(x.new_ones(shape)))
+
+
+def test_what_the_program_alone_refuses_is_said_at_once(caplog):
+    x = torch.randn(5, 3)
+    exe = shapevm.compile(NeedsRows(), (x,), dynamic_shapes=({0: AUTO},))
+    assert "size s0 is at least 1: at 0 the model works, the program does not (add:" in caplog.text
+    torch.testing.assert_close(exe(x[:1]), x[:1] * 2)
+    caplog.clear()
+    shapevm.compile(NeedsRows(), (x,), dynamic_shapes=(rows(0),))
+    assert "at rows = 0 the model works, the program does not (add:" in caplog.text
+
+
+def test_operators_that_want_a_size_of_one_get_it(monkeypatch):
+    """Where 0 cannot be compiled, the range begins at what can be."""
+    tried = []
+    run = build.import_source
+
+    def refuse(source, fallback, random, least, progress):
+        tried.append(least)
+        if least == 0:
+            raise shapevm.ShapeError("no")
+        return run(source, fallback, random, least, progress)
+
+    monkeypatch.setattr(build, "import_source", refuse)
+    exe = shapevm.compile(exported(Same(), torch.ones(5, 3), torch.ones(5, 3)))
+    assert tried == [0, 1] and [symbol.min for symbol in exe.machine.symbols] == [1, 1]
+
+
+def test_bounds_of_hints_hold():
+    x = torch.randn(5, 3)
+    hint = {0: AUTO(min=2, max=9)}
+    exe = shapevm.compile(Same(), (x, x), dynamic_shapes=(hint, hint))
+    assert [(symbol.min, symbol.max) for symbol in exe.machine.symbols] == [(2, 9)]
+
+
+# Data that is cut ---------------------------------------------------------------------------------
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x, i):
+        return x[i]
+
+
+class Graph(torch.nn.Module):
+    """Sums what comes along edges [2, edges] between rows."""
+
+    def forward(self, x, edges):
+        return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]] * 2)
+
+
+class Bags(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(10, 3)
+
+    def forward(self, ids, offsets):
+        return self.bag(ids, offsets)
+
+
+class Picky(torch.nn.Module):
+    """Wants data that no cutting makes."""
+
+    def forward(self, x, y):
+        if len(x) == 1 and x[0].item() < 1:
+            raise ValueError("the element is too small")
+        return x + y
+
+
+def dims(*names):
+    return [{0: torch.export.Dim(name, min=0)} for name in names]
+
+
+def test_indices_that_are_cut_are_not_blamed_on_the_model(caplog):
+    x, i = torch.randn(6, 3), torch.tensor([0, 5, 3, 1])
+    exe = shapevm.compile(Rows(), (x, i), dynamic_shapes=tuple(dims("n", "k")))
+    torch.testing.assert_close(exe(x[:1], i[:1]), x[:1])
+    assert exe(x[:0], i[:0]).shape == (0, 3) and not said(caplog)
+
+
+def test_edges_that_are_cut_are_not_blamed_on_the_model(caplog):
+    x, edges = torch.randn(6, 3), torch.tensor([[0, 5, 3, 1], [2, 4, 4, 0]])
+    rows, links = torch.export.Dim("rows", min=0), torch.export.Dim("links", min=0)
+    exe = shapevm.compile(Graph(), (x, edges), dynamic_shapes=({0: rows}, {1: links}))
+    for given in ((x[:1], edges[:, :0]), (x, edges[:, :1]), (x[:1], edges[:, :1] * 0)):
+        torch.testing.assert_close(exe(*given), Graph()(*given))
+    assert not said(caplog)
+
+
+def test_offsets_that_are_cut_are_not_blamed_on_the_model(caplog):
+    model, ids, offsets = Bags(), torch.tensor([1, 7, 3, 3, 0]), torch.tensor([0, 2, 4])
+    shapes = ({0: torch.export.Dim("n", min=0)}, {0: torch.export.Dim("bags", min=1)})
+    exe = shapevm.compile(model, (ids, offsets), dynamic_shapes=shapes)
+    torch.testing.assert_close(exe(ids[:1], offsets[:1]), model(ids[:1], offsets[:1]))
+    assert not said(caplog)
+
+
+def test_what_cannot_be_checked_is_said(caplog):
+    x = torch.tensor([0.0, 1.0, 2.0])
+    with shapevm.compile(Same(), (x, x), dynamic_shapes=({0: AUTO}, {0: AUTO})) as exe:
+        found = boundary.check_boundaries(exe, boundary.Reference(Picky(), (x, x), {}))
+    assert found == {} and "size s0 = 1 is not checked: the model fails on the example" in caplog.text
