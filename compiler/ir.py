@@ -188,6 +188,7 @@ class Builder:
         self.source = ""
         self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
         self.n_results: int | None = None  # how many results tracing saw the next operator give
+        self.places: dict[Value, Value] = {}  # where masks hold, of those that were asked for
         self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
 
     def take_size(self) -> DimExpr:

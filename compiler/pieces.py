@@ -57,8 +57,22 @@ def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
     return access
 
 
-def can_cut(node: Node, group: Group, access: Access) -> bool:
-    """Return True where a concat can join: one loop runs along its axis and can be cut into its parts."""
+def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
+    """Return True where a concat can join: at each of `places` one loop runs along its axis and can be cut
+    into its parts, all of which are not too many pieces."""
+    if not all(_can_cut_at(node, group, access) for access in places):
+        return False
+    loops = {cast(int, access[node.attrs["axis"]].loop) for access in places}
+    if loops <= set(group.cuts):
+        return True
+    cuts = group.cuts | dict.fromkeys(loops, part_sizes(node))
+    n_symbolic = sum(not isinstance(size, int) for parts in cuts.values() for size in parts)
+    trial = replace(group, cuts=cuts, places={**group.places, node: list(places)})
+    return n_symbolic <= MOST_SYMBOLIC and len(boxes(trial)) <= MOST_PIECES
+
+
+def _can_cut_at(node: Node, group: Group, access: Access) -> bool:
+    """Return True where one loop runs along a concat's axis and can be cut into its parts."""
     index, sizes = access[node.attrs["axis"]], part_sizes(node)
     if group.contraction is not None or group.row or index.loop is None or index != Index(loop=index.loop):
         return False
@@ -70,12 +84,7 @@ def can_cut(node: Node, group: Group, access: Access) -> bool:
     is_narrow = index.loop == len(group.domain) - 1 and any(
         isinstance(s, int) and s < MIN_WIDTH for s in sizes
     )
-    if is_narrow and any(OPS[member.op].kind == "pointwise" for member in group.places):
-        return False
-    cuts = group.cuts | {index.loop: sizes}
-    n_symbolic = sum(not isinstance(size, int) for parts in cuts.values() for size in parts)
-    trial = replace(group, cuts=cuts, places={**group.places, node: [access]})
-    return n_symbolic <= MOST_SYMBOLIC and len(boxes(trial)) <= MOST_PIECES
+    return not (is_narrow and any(OPS[member.op].kind == "pointwise" for member in group.places))
 
 
 def boxes(group: Group) -> list[Box]:

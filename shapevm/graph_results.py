@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.fx.node import map_arg
 
-from .compiler.frontends.functional import is_certain_view
 from .compiler.frontends.layout import memory_order, restored
+from .compiler.frontends.views import is_certain_view
 
 aten = torch.ops.aten
 #: Called with a graph's arguments and its program's results; returns the graph's results.

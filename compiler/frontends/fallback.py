@@ -22,6 +22,7 @@ from ..types import BOOL, FLOAT, ScalarType, TensorType, Type
 from .dtypes import dtype_name
 from .layout import memory_order, restored
 from .symbols import Symbols
+from .views import is_certain_view
 
 COMPLEX = "complex"  # as in `shapevm.torch_host`
 _PARTS = {torch.complex64: "f32", torch.complex128: "f64"}
@@ -64,6 +65,27 @@ def leaves(found: Any) -> Iterator[Any]:
 def reads_storage(node: torch.fx.Node) -> bool:
     """Return True for operators that read their argument as it lies in memory."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _OF_STORAGE
+
+
+def memory_read(node: torch.fx.Node) -> torch.fx.Node | None:
+    """Return the node that made the memory which an as_strided reads, where it lies there row by row from the
+    start; else None."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _OF_STORAGE[:2]:
+        return None
+    made = cast(torch.fx.Node, node.args[0])
+    while is_certain_view(made):
+        made = cast(torch.fx.Node, made.args[0])
+    found = made.meta.get("val")
+    is_plain = isinstance(found, torch.Tensor) and found.is_contiguous() and not found.storage_offset()
+    return made if is_plain else None
+
+
+def place_read(node: torch.fx.Node) -> Any:
+    """Return the place in memory from which an as_strided reads."""
+    names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    place = given.get("storage_offset")
+    return given["self"].meta["val"].storage_offset() if place is None else place
 
 
 def _starts_at_tensor(node: torch.fx.Node) -> bool:

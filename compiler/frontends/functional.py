@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 from .fx_nodes import is_check, is_item, is_operator, overload_of, schema_arguments
 from .importer import find_converter
 from .layout import restored
+from .views import is_composite
 
 aten = torch.ops.aten
 #: Composites of torch whose results never share memory with their arguments; of others it is not known.
@@ -123,24 +124,7 @@ def _is_view(node: torch.fx.Node) -> bool:
     if not is_operator(node) or _is_itself(node):
         return is_operator(node)
     has_alias = any(result.alias_info is not None for result in cast(Any, node.target)._schema.returns)
-    return has_alias and not _is_composite(node.target)
-
-
-def is_certain_view(node: torch.fx.Node) -> bool:
-    """Return True where the result, or one of several, is the memory of the first argument in any case."""
-    if node.target is operator.getitem:
-        return is_certain_view(cast(torch.fx.Node, node.args[0]))
-    if not isinstance(node.target, torch._ops.OpOverload) or _is_composite(node.target):
-        return False
-    aliases = [result.alias_info for result in cast(Any, node.target)._schema.returns]
-    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
-
-
-def _is_composite(overload: Any) -> bool:
-    """Return True for an operator that is written in others: its schema says nothing certain of memory."""
-    return overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
-        overload.name(), "CompositeImplicitAutograd"
-    )
+    return has_alias and not is_composite(node.target)
 
 
 def _makes_fresh(node: torch.fx.Node) -> bool:
@@ -153,7 +137,7 @@ def _makes_fresh(node: torch.fx.Node) -> bool:
         return True
     overload: Any = node.target
     has_alias = any(result.alias_info is not None for result in overload._schema.returns)
-    is_fresh = not _is_composite(overload) or overload._schema.name.removeprefix("aten::") in _FRESH
+    is_fresh = not is_composite(overload) or overload._schema.name.removeprefix("aten::") in _FRESH
     return is_fresh and not has_alias
 
 

@@ -24,7 +24,16 @@ from ..sizes import sizes_named
 from ..types import ScalarType, TensorType
 from .control import import_control, is_control
 from .dtypes import dtype_name
-from .fallback import Complex, Fallback, is_complex, leaves, reads_storage, reason_against
+from .fallback import (
+    Complex,
+    Fallback,
+    is_complex,
+    leaves,
+    memory_read,
+    place_read,
+    reads_storage,
+    reason_against,
+)
 from .importer import Importer
 from .numbers import number_of
 from .symbols import Symbols
@@ -45,6 +54,7 @@ class FxImporter(Importer):
         self._floats: dict[str, Value] = {}  # read from tensors, by torch's symbol
         self._offsets: set[Any] = set()  # torch's symbols of places in memory
         self._node: torch.fx.Node | None = None  # the one that is being converted
+        self._calls: dict[str, torch.fx.Node] = {}  # of operators whose results have sizes that data give
 
     def require_all(self, module: torch.fx.GraphModule) -> None:
         """Raise UnsupportedOp naming all operators of `module`, those of functions that it hands to operators
@@ -63,20 +73,31 @@ class FxImporter(Importer):
             if node.op == "get_attr":
                 self.values[node] = self._attribute(module, node)
             elif node.op == "call_function":
-                self.values[node] = self._import_node(node)
+                same = self._same_call(node)
+                self.values[node] = self._import_node(node) if same is None else self.values[same]
+
+    def _same_call(self, node: torch.fx.Node) -> torch.fx.Node | None:
+        """Return the call before that had the same arguments, of an operator whose result has a size that
+        data give: PyTorch takes the two sizes for one."""
+        if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()):
+            return None
+        found = self._calls.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
+        return None if found is node else found
 
     def import_region(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
         """Append what a function of the model does; return its results. What it brings into being is
         forgotten: it may not run."""
         constants, known = dict(self._constants), set(self._fallback.known)
         generator, self.builder.generator = self.builder.generator, None  # a draw must happen at every call
+        places, calls = dict(self.builder.places), self._calls
+        self._calls = {}
         nodes = list(module.graph.nodes)
         holes = [node for node in nodes if node.op == "placeholder"]
         self.values.update(zip(holes, operands, strict=True))
         self._fallback.known |= {str(operand) for operand in operands if isinstance(operand, sympy.Symbol)}
         self.import_nodes(module)
         self._constants, self._fallback.known = constants, known
-        self.builder.generator = generator
+        self.builder.generator, self.builder.places, self._calls = generator, places, calls
         found = nodes[-1].args[0]
         return [self.values_of(result) for result in (found if isinstance(found, list | tuple) else [found])]
 
@@ -143,20 +164,23 @@ class FxImporter(Importer):
         n_nodes = len(self.builder.block.nodes)
         self.builder.new_sizes = self._new_sizes(found)
         self.builder.n_results = len(found) if isinstance(found, list | tuple) else None
-        if reads_storage(node) and reason_against(node):
+        memory = memory_read(node)
+        if memory is not None:
+            args = [self.values[memory], *args[1:3], self._argument(place_read(node))]
+        elif reads_storage(node) and reason_against(node):
             raise UnsupportedOp(f"{overload_of(node)}: {reason_against(node)}", source=source_of(node))
         result = self.convert(overload_of(node), args, kwargs, source_of(node))
         made = self.builder.block.nodes[n_nodes:]
         results = [value for each in made for value in each.results]
         self._fallback.known |= {size for value in results for size in sizes_named(value)}
-        self._check(node, result, found)
         self._name_sizes(result, found)
+        self._check(node, result, found)
         return result
 
     def _name_sizes(self, result: Any, found: Any) -> None:
         """Sizes that tracing left open and that are known here become what they are here."""
         is_one = isinstance(result, Value) and isinstance(result.type, TensorType)
-        if not is_one or not isinstance(found, torch.Tensor):
+        if not is_one or not isinstance(found, torch.Tensor) or result.type.rank != found.ndim:
             return
         left = set(self.builder.new_sizes)
         for ours, theirs in zip(result.type.shape, found.shape, strict=True):
@@ -182,6 +206,16 @@ class FxImporter(Importer):
         names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
         given = [self.values_of(value) for value in schema_arguments(node)]
         return self._fallback.call(node, dict(zip(names, given, strict=True)))
+
+    def check_complete(self, overload: str, result: Any) -> None:
+        """See Importer."""
+        left_out = [i for i, value in enumerate(result) if value is None] if isinstance(result, tuple) else []
+        users = () if self._node is None else self._node.users
+        parts = [user for user in users if user.target is operator.getitem and user.users]
+        used = [part.args[1] for part in parts if part.meta.get("val") is not None]
+        for i in left_out:
+            if i in used:
+                raise UnsupportedOp(f"{overload}: its result {i} cannot be compiled")
 
     def _import_complex(self, node: torch.fx.Node) -> Any:
         """Complex tensors are held as their parts; only PyTorch computes with them."""

@@ -84,21 +84,27 @@ class Importer:
         """Import an operator without a converter (for subclasses). Raises UnsupportedOp."""
         raise UnsupportedOp(f"{_describe_missing(overload, [self.builder.source])} cannot be compiled")
 
+    def check_complete(self, overload: str, result: Any) -> None:
+        """Raise UnsupportedOp where a converter left out a result that is used (for subclasses)."""
+
     def convert(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any], source: str) -> Any:
         """Append what `overload` does and return its results; errors get the model's line. What its converter
         cannot do, `convert_unknown` may."""
         self.builder.source = source
         converter = find_converter(overload)
         n_nodes, generator = len(self.builder.block.nodes), self.builder.generator
+        places = dict(self.builder.places)
         try:
             if converter is None:
                 return self.convert_unknown(overload, args, kwargs)
             try:
-                return converter(self.builder, *args, **kwargs)
+                result = converter(self.builder, *args, **kwargs)
+                self.check_complete(overload, result)
+                return result
             except (UnsupportedOp, DtypeError):
                 if not self.can_convert_unknown(overload):
                     raise
-                self.builder.generator = generator
+                self.builder.generator, self.builder.places = generator, places
                 for node in reversed(self.builder.block.nodes[n_nodes:]):
                     erase(self.builder.block, node)
                 return self.convert_unknown(overload, args, kwargs)

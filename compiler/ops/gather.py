@@ -261,7 +261,14 @@ def size_of(b: Builder, x: Value) -> DimExpr:
 
 
 def holding(b: Builder, mask: Value) -> Value:
-    """The places where a mask holds, of all its elements in order: as many as there are."""
+    """The places where a mask holds, of all its elements in order: as many as there are. A mask that is used
+    again has the same ones, under the same size."""
+    if mask not in b.places:
+        b.places[mask] = _holding(b, mask)
+    return b.places[mask]
+
+
+def _holding(b: Builder, mask: Value) -> Value:
     line = B.reshape(b, B.cast_to(b, mask, "bool"), [B.product(B.shape_of(mask))])
     total = B.reduce(b, "reduce_sum", B.cast_to(b, line, "i64"), [0], False)
     return b.one("places", line, count=size_of(b, total))

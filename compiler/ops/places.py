@@ -142,14 +142,14 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
 
 def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None = None) -> Value:
     """Each place of `repeats` as often as it says."""
-    (n,) = B.shape_of(repeats)
+    (n,), dtype = B.shape_of(repeats), B.dtype_of(repeats)
     repeats = B.cast_to(b, repeats, "i64")
     if output_size is None:
         output_size = size_of(b, B.reduce(b, "reduce_sum", repeats, [0], False))
     ends = B.reshape(b, b.one("scan", B.reshape(b, repeats, [1, n, 1]), function="sum"), [1, n])
     line = b.one("iota", start=0, step=1, length=output_size, dtype="i64")
     found = b.one("search", ends, B.reshape(b, line, [1, output_size]), right=True)
-    return B.reshape(b, found, [output_size])
+    return B.cast_to(b, B.reshape(b, found, [output_size]), dtype)
 
 
 def tensor_split(b: Builder, x: Value, indices: Value, dim: int = 0) -> tuple[Value, ...]:

@@ -10,7 +10,7 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
@@ -92,7 +92,7 @@ class Fusion:
             joins = False  # computed once, not in several pieces
         if any(demand.group.row or demand.group.cuts for demand in demands) and follows_matmul(node):
             joins = False  # computed once, as the matmul's epilogue, not in every stage or piece
-        if joins and all(can_join(node, demand.group, cast(Access, demand.access)) for demand in demands):
+        if joins and all(can_join(node, group, places) for group, places in _by_group(demands).items()):
             for demand in demands:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
         elif demands or in_memory:
@@ -210,18 +210,23 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
                 yield operand, wanted if readable else None, True
 
 
-def can_join(node: Node, group: Group, access: Access) -> bool:
-    """Return True where `group`'s kernel can compute `node` at `access`."""
+def _by_group(demands: Sequence[Demand]) -> dict[Group, list[Access]]:
+    """Return the accesses at which each group needs a node that all of them compute."""
+    found: dict[Group, list[Access]] = {}
+    for demand in demands:
+        found.setdefault(demand.group, []).append(cast(Access, demand.access))
+    return found
+
+
+def can_join(node: Node, group: Group, places: Sequence[Access]) -> bool:
+    """Return True where `group`'s kernel can compute `node` at all of `places`."""
     kind = OPS[node.op].kind
     if kind in ("view", "source"):
         return True
-    if kind in CONTRACTIONS:
-        return _can_contract(node, group, access)
     if kind == "concat":
-        return can_cut(node, group, access)
-    if kind == "reduce":
-        return _can_reduce(node, group, access)
-    return _worth_repeating(node, group, access)
+        return can_cut(node, group, places)
+    fits = _can_reduce if kind == "reduce" else _can_contract if kind in CONTRACTIONS else _worth_repeating
+    return all(fits(node, group, access) for access in places)
 
 
 def _worth_repeating(node: Node, group: Group, access: Access) -> bool:

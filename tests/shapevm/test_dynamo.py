@@ -111,6 +111,19 @@ def test_training_of_a_transformer_layer(made: list[Any]) -> None:
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 2}, {"include_last_offset": True}])
+def test_training_of_bags(mode: str, options: dict[str, Any]) -> None:
+    model = nn.EmbeddingBag(10, 3, mode=mode, **options)
+    compiled, eager = torch.compile(model, backend=BACKEND), copy.deepcopy(model)
+    indices, offsets = torch.randint(0, 10, (7,)), torch.tensor([0, 3, 3, 7])
+    for run in (compiled, eager):
+        run(indices, offsets).square().sum().backward()
+        if not options.get("include_last_offset"):
+            run(indices[:6].view(2, 3)).square().sum().backward()
+    torch.testing.assert_close(model.weight.grad, eager.weight.grad)
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -49,9 +49,7 @@ def weighted(n: int) -> Program:
     """
     made = with_code(assemble(textwrap.dedent(text)))
     rng = np.random.default_rng(n)
-    constants = (
-        Constant.tensor(rng.standard_normal(n, np.float32), "f32", c.name) for c in made.constants
-    )
+    constants = (Constant.tensor(rng.standard_normal(n, np.float32), "f32", c.name) for c in made.constants)
     return replace(made, constants=tuple(constants))
 
 

@@ -19,6 +19,12 @@ X = ((("n", 3), f32),)
 XY = ((("n", 3), f32), ((4, 3), f32))
 ROTARY = (((2, "n", 32), f32), (("n", 32), f32))
 
+
+def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    c = torch.cat([x, y, x])
+    return (c[:, None, None] < c[None, :, None]) | (c[:, None, None] == c[None, None])
+
+
 Case = tuple[str, Callable[..., Any], Any]
 CASES: list[Case] = [
     ("rows", lambda x, y: torch.cat([x, y * 2, x]), XY),
@@ -48,6 +54,8 @@ CASES: list[Case] = [
     ("of both axes", lambda x: torch.cat([torch.cat([x, x + 1], 1), torch.cat([x, x + 2], 1)]), X),
     ("two of one cut", lambda x: torch.cat([x, x + 1]) * torch.cat([x + 2, x]), X),
     ("two of two cuts", lambda x: torch.cat([x, x[:1] * 2]) * torch.cat([x[:1], x]), (((7, "n"), f32),)),
+    ("along two loops", lambda x, y: (lambda c: c[:, None] - c[None])(torch.cat([x, y])), XY),
+    ("along three loops", outer, ((("n",), f32), ((4,), f32))),
     ("indices", lambda x: torch.cat([torch.arange(x.shape[0]), torch.arange(3)]), X),
     ("a gather", lambda x, i: torch.cat([x[:, i % 3], x], 1), ((("n", 3), f32), ((5,), i64))),
     ("many rows", lambda x: torch.cat([x * i for i in range(50)]), X),

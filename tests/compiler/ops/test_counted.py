@@ -53,6 +53,16 @@ def gradient(x: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.max_pool2d_with_indices_backward(values * 2, x, *arguments, places)
 
 
+def strided_views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        x[:0].as_strided((2, 2), (2, 1)) + 1,
+        x.t().as_strided((3, 2), (2, 1)),
+        x[1:, 2:].as_strided((3,), (2,)),
+        (x * 2)[:, ::2].as_strided((2, 2), (3, 1), 4),
+        torch.as_strided_copy(x[2:], (2,), (1,)),
+    )
+
+
 CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("mode", lambda x: (x.mode(1)[0], x.mode(-1, keepdim=True)[0], x.mode(2)[0]), INTS),
     ("mode of floats", lambda x: x.round().mode(1)[0], X),
@@ -71,6 +81,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("gradient of a pool", gradient, IMAGES),
     ("antialiased", lambda x: F.interpolate(x, (3, 12), mode="bilinear", antialias=True), IMAGES),
     ("antialiased cubic", lambda x: F.interpolate(x, (3, 4), mode="bicubic", antialias=True), IMAGES),
+    ("as_strided of views", strided_views, FIXED),
     ("as_strided", lambda x: (x + 0).as_strided((x.shape[0], 3, 2), (5, 1, 2), 0), X),
     (
         "as_strided_scatter",
@@ -132,6 +143,55 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=[case[0] for case in CASES])
 def test_counted(name: str, function: Callable[..., Any], specs: tuple[Any, ...]) -> None:
     check(function, specs, (6, 1, 17), tolerance=5e-6)
+
+
+def _compiled(forward: Any, *args: torch.Tensor) -> shapevm.Executable:
+    return shapevm.compile(type("Model", (torch.nn.Module,), {"forward": forward})(), args)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_all_results_of_bags(mode: int) -> None:
+    def run(self: Any, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return torch.ops.aten._embedding_bag(weight, indices, offsets, False, mode)
+
+    args = torch.randn(10, 3), torch.tensor([1, 0, 4, 4, 2, 3]), torch.tensor([0, 2, 2])
+    with _compiled(run, *args) as exe:
+        torch.testing.assert_close(tuple(exe(*args)), tuple(run(None, *args)))
+
+
+def test_repeats_keep_their_dtype() -> None:
+    for dtype in (torch.int32, torch.int64):
+        x, repeats = torch.randn(3, 2), torch.tensor([1, 0, 3], dtype=dtype)
+        for run in (
+            lambda self, x, r: torch.repeat_interleave(x, r, 0),
+            lambda self, x, r: torch.repeat_interleave(r) + x.shape[0],
+        ):
+            with _compiled(run, x, repeats) as exe:
+                torch.testing.assert_close(exe(x, repeats), run(None, x, repeats))
+
+
+SAME_SIZES: dict[str, Callable[..., Any]] = {
+    "masks": lambda self, x, y, m, i: x[m] + y[m],
+    "masks of two axes": lambda self, x, y, m, i: x.outer(y)[m.outer(m)] * y.outer(x)[m.outer(m)],
+    "masks and selection": lambda self, x, y, m, i: (x[m], torch.masked_select(y, m)),
+    "masks and places": lambda self, x, y, m, i: (m.nonzero(), x[m], x[m.nonzero()[:, 0]] + y[m]),
+    "numbers": lambda self, x, y, m, i: torch.unique(i) + torch.unique(i),
+    "neighbours": lambda self, x, y, m, i: torch.unique_consecutive(i) * torch.unique_consecutive(i),
+    "in a branch": lambda self, x, y, m, i: (
+        torch.cond(x.sum() > 0, lambda x, m: x[m].sum(), lambda x, m: x[m].prod(), (x, m)) + x[m].sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME_SIZES)
+def test_sizes_found_twice_are_one(name: str) -> None:
+    run = SAME_SIZES[name]
+    args = torch.randn(6), torch.randn(6), torch.arange(6) % 3 > 0, torch.tensor([1, 1, 2, 3, 2, 1])
+    with _compiled(run, *args) as exe:
+        for mask in (args[2], ~args[2], args[2] & False):
+            x = torch.randn(6), torch.randn(6), mask, torch.randint(0, 4, (6,))
+            torch.testing.assert_close(exe(*x), run(None, *x))
+        assert not exe.machine.externs
 
 
 def test_bags_in_bf16() -> None:

@@ -1,0 +1,25 @@
+"""Which operators of torch give views of their arguments."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, cast
+
+import torch
+
+
+def is_certain_view(node: torch.fx.Node) -> bool:
+    """Return True where the result, or one of several, is the memory of the first argument in any case."""
+    if node.target is operator.getitem:
+        return is_certain_view(cast(torch.fx.Node, node.args[0]))
+    if not isinstance(node.target, torch._ops.OpOverload) or is_composite(node.target):
+        return False
+    aliases = [result.alias_info for result in cast(Any, node.target)._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def is_composite(overload: Any) -> bool:
+    """Return True for an operator that is written in others: its schema says nothing certain of memory."""
+    return overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        overload.name(), "CompositeImplicitAutograd"
+    )
