@@ -153,7 +153,8 @@ static int32_t check_available(const svm_program *p, const kernel *k, svm_error 
   const char *host = *svm_host_target() ? svm_host_target() : "none of x86-64-v4-amx, x86-64-v4, x86-64-v3, aarch64";
   if (!p->options.native_code) {
     return status_fail(error, SVM_ERROR_TARGET,
-                       "kernel \"%.100s\" needs a compiler while native_code is 0; set has_compiler too",
+                       "kernel \"%.100s\": native code of artifacts is switched off, and there is no compiler for its spec; switch "
+                       "it on, or load where a compiler is",
                        k->info.label);
   }
   if (!n_in_file) {

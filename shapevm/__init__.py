@@ -11,6 +11,7 @@ top-level folders of the same names; the build maps them into this package.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -136,6 +137,11 @@ def load(
     fuel: int | None = None,
     memory: int | None = None,
     timeout: float | None = None,
+    verify: str | None = None,
+    copy: bool | None = None,
+    digest: str | None = None,
+    trust: str | os.PathLike[str] | bytes | None = None,
+    native_code: bool | None = None,
 ) -> Executable:
     """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
     no new exact kernels are compiled). `strategy`, `jit`: as `compile` takes them.
@@ -144,13 +150,24 @@ def load(
     `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
     DeadlineExceeded.
 
+    `verify`: when the weights are compared with their hashes: "full" now, "lazy" in the background, after
+    which a mismatch is logged and fails every call, "none"; None: full up to 64 MiB of weights, else lazy.
+    Everything else of the file is always checked. `copy`: hold the file's bytes (True), or map its weights,
+    which other processes then share (False): calls fail whose file was changed in place; None: a copy up to
+    16 MiB, or where there is a digest. `digest`: refuse a file with another SHA-256 (64 hexadecimal digits).
+    `trust`: refuse a file that the owner of this Ed25519 public key (a PEM file or its bytes) did not sign
+    with `shapevm sign`. `native_code`: False runs nothing of the file's machine code, kernels are compiled
+    here from their specs; None: the setting. What each promises: SECURITY.md.
+
     An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
     loaded.
 
     Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
     TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
-    strategy or jit and for a limit that cannot be.
+    strategy, jit, verify or digest and for a limit that cannot be.
     """
     from .executable import Limits, check_strategy, open_executable
+    from .trust import Trust
 
-    return open_executable(Path(path), check_strategy(strategy, jit), limits=Limits(fuel, memory, timeout))
+    limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
+    return open_executable(Path(path), check_strategy(strategy, jit), limits=limits, trust=trusted)

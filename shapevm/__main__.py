@@ -143,6 +143,12 @@ def compile_command(
 
 @main.command("run")
 @artifact_argument
+@click.option("--verify", type=click.Choice(["full", "lazy", "none"]), help="when the weights are checked")
+@click.option("--digest", help="refuse a file with another SHA-256")
+@click.option(
+    "--trust", type=click.Path(exists=True, dir_okay=False), help="refuse a file that this key did not sign"
+)
+@click.option("--no-native-code", is_flag=True, help="compile all kernels here, run none of the file's code")
 @click.option(
     "--input",
     "inputs",
@@ -162,6 +168,10 @@ def compile_command(
 @click.option("--metrics", type=click.Path(path_type=Path), help="write all counters as OpenMetrics text")
 def run_command(
     artifact: Path,
+    verify: str | None,
+    digest: str | None,
+    trust: str | None,
+    no_native_code: bool,
     inputs: tuple[str, ...],
     output: Path | None,
     strategy: str | None,
@@ -176,9 +186,11 @@ def run_command(
     import time
 
     from . import load, record
-    from .files import read_inputs, write_results
+    from .files import read_inputs, write_results, write_text
 
-    exe = load(artifact, strategy=strategy, jit=jit)
+    native = False if no_native_code else None
+    trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
+    exe = load(artifact, strategy=strategy, jit=jit, **trusted)
     values = read_inputs(inputs, exe.machine.inputs)
     times = []
     with record(exe) as recording:
@@ -186,10 +198,11 @@ def run_command(
             start = time.perf_counter()
             results = exe.run(values)
             times.append((time.perf_counter() - start) * 1e3)
+    exe.machine.check_weights()
     if profile is not None:
         recording.save(profile)
     if metrics is not None:
-        metrics.write_text(exe.metrics())
+        write_text(metrics, exe.metrics())
     if output is not None:
         write_results(output, results)
     for name, value in results.items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,12 +64,7 @@ def _saved(program: Program, path: Path) -> None:
     """Write an artifact, which may be the one that the program was read from."""
     from .vm.artifact import write
 
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        write(program, beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write(program, path)
     click.echo(f"{path}: {path.stat().st_size:,} bytes")
 
 
@@ -121,12 +114,13 @@ def explain_command(
 ) -> None:  # fmt: skip
     """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
     from . import load
+    from .files import write_text
 
     with load(artifact, strategy=strategy, jit=jit) as exe:
         _warm(exe, sizes, profiles)
         found = exe.explain(measure)
     if page is not None:
-        page.write_text(found.html())
+        write_text(page, found.html())
         click.echo(page)
     else:
         click.echo(found.json() if as_json else found.text(), nl=False)
@@ -279,6 +273,38 @@ def prove_command(
     raise SystemExit(not found.is_proved)
 
 
+@click.command("digest")
+@click.argument("file", type=existing)
+def digest_command(file: Path) -> None:
+    """Print the digest of FILE, its SHA-256, as shapevm.load(digest=...) and shapevm-run --digest take it."""
+    from .trust import digest
+
+    click.echo(digest(file))
+
+
+@click.command("sign")
+@click.argument("file", type=existing)
+@click.option("--key", type=existing, required=True, help="an Ed25519 private key in PEM")
+def sign_command(file: Path, key: Path) -> None:
+    """Sign FILE: write FILE.sig beside it. Make a key with: openssl genpkey -algorithm ed25519 -out key.pem;
+    its public half with: openssl pkey -in key.pem -pubout -out key.pub."""
+    from .trust import sign
+
+    click.echo(sign(file, key))
+
+
+@click.command("verify")
+@click.argument("file", type=existing)
+@click.option("--trust", "key", type=existing, help="an Ed25519 public key in PEM that made FILE.sig")
+@click.option("--digest", "wanted", help="the SHA-256 that FILE must have")
+def verify_command(file: Path, key: Path | None, wanted: str | None) -> None:
+    """Check FILE: its structure, every hash, its bytecode; and its signature or digest. Nothing runs."""
+    from .trust import check_artifact
+
+    click.echo(f"{file}: sound, SHA-256 {check_artifact(file, key, wanted)}")
+
+
 COMMANDS = (
-    explain_command, freeze_command, merge_command, bake_command, tune_command, stress_command, prove_command,
+    explain_command, freeze_command, merge_command, bake_command, tune_command, stress_command,
+    prove_command, digest_command, sign_command, verify_command,
 )  # fmt: skip

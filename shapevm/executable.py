@@ -6,9 +6,7 @@ import importlib.util
 import logging
 import math
 import os
-import secrets
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -22,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from . import profiles, pytree
 from .settings import JIT, STRATEGIES, settings
 from .state import RANDOM, state_of
+from .trust import Trust
 from .vm.arrays import torch_library
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
+from .vm.files import HeldFile, replacing
 from .vm.fork_lock import ForkLock
 from .vm.machine import EntryStats, Machine, Options, set_threads
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("shapevm")
 COMPILING = ("auto", "jit")  # strategies under which missing exact code is compiled
 MAX_TIMEOUT = 1e9  # seconds
-COPY_BYTES = 1 << 24  # an artifact is copied in pieces of this many bytes
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class Executable:
     Every call checks the contract: ShapeError, DtypeError, TypeError with one sentence before anything runs.
     """
 
-    def __init__(self, machine: Machine, file: int, store: KernelStore | None = None) -> None:
+    def __init__(self, machine: Machine, file: HeldFile, store: KernelStore | None = None) -> None:
         """Take over a machine and the open artifact that it was loaded from; `compile` and `load` make
         executables.
 
@@ -182,7 +181,19 @@ class Executable:
         self._saving = ForkLock()
         OPEN.add(self)
         profiles.opened(self)
-        weakref.finalize(self, os.close, file)
+
+    def __copy__(self) -> Executable:
+        """Return an independent executable of the same artifact, with the state as it is now: it has a
+        strategy, a file and code of its own. Raises FileError where the file was changed since it was loaded.
+        """
+        self._file.check()
+        made = _executable(self._file, self._machine.options, self._store)
+        if self._form.state is not None and made._form.state is not None:
+            made._form.state.take(self._form.state)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self.__copy__()
 
     def specialise(self, per_second: float | None = None) -> None:
         """Start to compile, in the background, the exact kernels that the program asks for.
@@ -307,31 +318,28 @@ class Executable:
         return self._machine
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact, for `shapevm.load` and the standalone runner. The file appears whole or not at
-        all.
+        """Write the artifact, for `shapevm.load` and the standalone runner. The file is written beside
+        `path`, synced and renamed: it appears whole or not at all, and programs that were loaded from the
+        file that was there keep it.
 
-        Raises FileError where it cannot be written.
+        Raises FileError where it cannot be written, or where the artifact that the program was loaded from
+        was changed since.
         """
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
-            with self._saving, open(beside, "xb") as file:
-                for piece in _pieces(self._file):
+            with self._saving, replacing(path) as file:
+                for piece in self._file.pieces():
                     file.write(piece)
-            os.replace(beside, target)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise FileError(f"{target} cannot be written: {error.strerror or error}") from None
-        except BaseException:
-            beside.unlink(missing_ok=True)
+        except FileError:
             raise
+        except OSError as error:
+            raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
 
     def freeze(self) -> int:
         """Put the code that was compiled since loading and is in use into the artifact, byte for byte.
 
         Returns how many code objects that are. `save` then writes them too: who loads that starts warm.
         """
-        from .vm.artifact import parse_object, read, write
+        from .vm.artifact import parse_object, read, write_to
 
         self._machine.check_open()
         with self._saving:
@@ -343,12 +351,10 @@ class Executable:
                 made = [o for key, o in found.items() if key not in have]
                 kernels.append(replace(kernel, objects=(*kernel.objects, *made)))
                 n_added += len(made)
-            with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
-                path = Path(folder, "program.svm")
-                write(replace(program, kernels=tuple(kernels)), path)
-                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            os.dup2(file, self._file, inheritable=False)
-            os.close(file)
+            frozen = replace(program, kernels=tuple(kernels))
+            file = HeldFile.temporary(partial(write_to, frozen), self._file.name)
+            self._file.check()
+            self._file = file
         return n_added
 
     def metrics(self) -> str:
@@ -393,7 +399,7 @@ class Executable:
     @property
     def artifact(self) -> str:
         """A path under which the open artifact can be read."""
-        return f"/dev/fd/{self._file}"
+        return self._file.path
 
     def stats(self) -> Stats:
         """Return counters and the state of every call site."""
@@ -471,14 +477,6 @@ class Using:
         with exe.in_a_hurry() if self.strategy == "jit" else nullcontext():
             call = partial(exe.machine.call_as, self.strategy, timeout_ms=self._timeout_ms)
             return exe.nested(exe.run_flat(call, inputs))
-
-
-def _pieces(file: int) -> Iterator[bytes]:
-    """Yield an open file's bytes, wherever others read it."""
-    at = 0
-    while piece := os.pread(file, COPY_BYTES, at):
-        yield piece
-        at += len(piece)
 
 
 def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
@@ -570,40 +568,38 @@ def open_executable(
     path: Path,
     strategy: str | None,
     store: KernelStore | None = None,
-    is_trial: bool = False,
     limits: Limits | None = None,
+    trust: Trust | None = None,
 ) -> Executable:
     """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
-    specialising.
+    specialising. `store`: what compiles for it, if that is there already."""
+    from .specialise import has_compiler
 
-    `store`: what compiled the artifact just now, if anything did. `is_trial`: the program is opened again
-    for its user, so nothing is logged of it.
-    """
-    from .specialise import add_generic, has_compiler, open_store
+    options = machine_options(strategy, has_compiler(), limits)
+    options = (trust or Trust()).of(options, path)
+    return _executable(HeldFile.open(path), options, store)
 
-    compiler = has_compiler()
-    options = machine_options(strategy, compiler, limits)
+
+def _executable(
+    file: HeldFile, options: Options, store: KernelStore | None = None, is_trial: bool = False
+) -> Executable:
+    """Load an artifact. `store`: what compiled it just now, if anything did. `is_trial`: the program is
+    opened again for its user, so nothing is logged of it."""
+    from .specialise import add_generic, open_store
+
     _set_threads()
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise FileError(f"{path} cannot be opened: {error.strerror}") from None
-    try:
-        machine = Machine.open(path, options)
-        if "torch" in sys.modules:
-            machine.default_library = torch_library()
-        attach_torch(machine)
-        if not is_trial:
-            _log_torch(machine)
-        foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
-        wanted = compiler and options.strategy in COMPILING
-        if foreign or (wanted and store is None):
-            store = open_store(own_target(machine), is_host=True)
-            add_generic(machine, store, foreign)
-        made = Executable(machine, file, store)
-    except BaseException:
-        os.close(file)
-        raise
+    machine = Machine.open_file(file.descriptor, file.name, options)
+    if "torch" in sys.modules:
+        machine.default_library = torch_library()
+    attach_torch(machine)
+    if not is_trial:
+        _log_torch(machine)
+    foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
+    wanted = options.has_compiler and options.strategy in COMPILING
+    if foreign or (wanted and store is None):
+        store = open_store(own_target(machine), is_host=True)
+        add_generic(machine, store, foreign)
+    made = Executable(machine, file, store)
     if wanted:
         limited = options.strategy == "auto" and settings.compile_budget > 0
         made.specialise(settings.compile_budget / 1e3 if limited else None)
@@ -654,20 +650,19 @@ def executable_of(
     store: KernelStore,
     check: Callable[[Executable], Mapping[str, Least]] | None = None,
 ) -> Executable:
-    """Return the executable of a freshly compiled program: an artifact that has no name any more once it is
-    open. `check` tries it out first, in an executable of its own, and says which sizes are too small."""
-    from .vm.artifact import write
+    """Return the executable of a freshly compiled program, whose artifact has no name. `check` tries it out
+    first, in an executable of its own, and says which sizes are too small."""
+    from .specialise import has_compiler
+    from .vm.artifact import write_to
 
-    with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
-        path = Path(folder, "program.svm")
-        write(program, path)
-        if check is not None:
-            with open_executable(path, "generic", store, is_trial=True) as tried:
-                least = check(tried)
-            if least:
-                path = path.with_name("narrowed.svm")
-                write(_narrowed(program, least), path)
-        return open_executable(path, strategy, store)
+    file = HeldFile.temporary(partial(write_to, program), "the compiled program")
+    options = machine_options(strategy, has_compiler())
+    if check is not None:
+        with _executable(file, replace(options, strategy="generic"), store, is_trial=True) as tried:
+            least = check(tried)
+        if least:
+            file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
+    return _executable(file, options, store)
 
 
 def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .vm.errors import ArgumentError, FileError
+from .vm.files import replacing
 from .vm.program import Input
 
 _NUMBERS: dict[str, Callable[[str], Any]] = {
@@ -85,12 +86,22 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
             f"{path}: a .npy file holds one result, the program has {len(arrays)}; write an .npz file"
         )
     try:
-        if path.suffix == ".npy":
-            np.save(path, next(iter(arrays.values())), allow_pickle=False)
-            return
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
+        with replacing(path) as file:
+            if path.suffix == ".npy":
+                np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
+                return
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all. Raises FileError where that cannot be done."""
+    try:
+        with replacing(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .vm.errors import ArgumentError, FileError
+from .vm.files import replacing
 from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def read(path: str | os.PathLike[str]) -> Profile:
 def write(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write a profile. Raises FileError where that cannot be."""
     try:
-        Path(path).write_text(profile.json())
+        with replacing(path) as file:
+            file.write(profile.json().encode())
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from None
 

@@ -79,6 +79,7 @@ TABLE: tuple[Setting, ...] = (
         "a cache behind that on disk, shared by a fleet: a directory or a URL of fsspec; empty: none",
     ),
     Setting("verify", False, "verify the graph between all passes when compiling"),
+    Setting("native_code", True, "run artifacts' machine code; 0: compile kernels from their specs"),
     Setting("perf_map", False, "write the names of generated code to /tmp/perf-PID.map for perf"),
     Setting("target", "", "compile for this target, such as x86-64-v3 or aarch64; empty: the host's"),
 )  # fmt: skip

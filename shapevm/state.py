@@ -62,6 +62,11 @@ class State:
         with self._lock:
             return {name: value.copy() for name, value in zip(self.names, self._values, strict=True)}
 
+    def take(self, other: State) -> None:
+        """Take over copies of another's values."""
+        with other._lock, self._lock:
+            self._values = [value.copy() for value in other._values]
+
     def inputs(self, user: Sequence[Any]) -> list[Any]:
         """Return all inputs of a call."""
         return [*user, *self._values]

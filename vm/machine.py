@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -212,9 +212,10 @@ class Machine:
     `inputs`, `outputs`, `symbols`: the contract, which every call checks.
     """
 
-    def __init__(self, program: Any, keep: Any = None) -> None:
-        """Take over an `svm_program *`; `open` and `from_bytes` make machines."""
+    def __init__(self, program: Any, options: Options, keep: Any = None) -> None:
+        """Take over an `svm_program *`, loaded with `options`; `open` and `from_bytes` make machines."""
         self._program, self._keep = program, keep
+        self.options = options
         self._main = lib.svm_main_function(program)
         self._externs: dict[str, Any] = {}
         self._lock = ForkLock()
@@ -236,8 +237,9 @@ class Machine:
         """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        check(lib.svm_open_path(os.fsencode(path), (options or Options()).c(keep), program, error), error)
-        return cls(program[0])
+        options = options or Options()
+        check(lib.svm_open_path(os.fsencode(path), options.c(keep), program, error), error)
+        return cls(program[0], options)
 
     @classmethod
     def open_file(cls, file: int, path: str, options: Options | None = None) -> Machine:
@@ -246,9 +248,9 @@ class Machine:
         """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        made = (options or Options()).c(keep)
-        check(lib.svm_open_file(file, os.fsencode(path), made, program, error), error)
-        return cls(program[0])
+        options = options or Options()
+        check(lib.svm_open_file(file, os.fsencode(path), options.c(keep), program, error), error)
+        return cls(program[0], options)
 
     @classmethod
     def from_bytes(cls, data: bytes, options: Options | None = None) -> Machine:
@@ -258,9 +260,9 @@ class Machine:
         ffi.memmove(copy + start, data, len(data))
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        made = (options or Options()).c(keep)
-        check(lib.svm_open_memory(copy + start, len(data), made, program, error), error)
-        return cls(program[0], copy)
+        options = options or Options()
+        check(lib.svm_open_memory(copy + start, len(data), options.c(keep), program, error), error)
+        return cls(program[0], options, copy)
 
     def close(self) -> None:
         """Free the program. Nothing else of the machine may be used afterwards; closing twice is fine."""
@@ -569,6 +571,7 @@ class Machine:
         """
         error = ffi.new("svm_error *")
         check(lib.svm_set_strategy(self._program, strategy_code(name), error), error)
+        self.options = replace(self.options, strategy=name)
 
     def set_function_strategy(self, function: str, name: str | None) -> None:
         """Give calls of one function by the host a strategy of their own, None: the program's again. Raises

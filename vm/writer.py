@@ -6,15 +6,14 @@ import hashlib
 import json
 import os
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from .chunks import hash_rows
+from .files import replacing
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BIG_CONSTANT,
@@ -266,14 +265,6 @@ def write_to(program: Program, file: IO[bytes]) -> None:
 
 def write(program: Program, path: str | os.PathLike[str]) -> None:
     """Write the artifact to `path`, which is replaced at the end in one step: readers never see half of
-    it.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with open(temporary, "xb") as file:
-            write_to(program, file)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    it."""
+    with replacing(path) as file:
+        write_to(program, file)

@@ -1,0 +1,123 @@
+"""Files that appear whole or not at all, and open files that must stay as they are."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from .errors import FileError
+
+PIECE_BYTES = 1 << 24  # of a file that is read piece by piece
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a temporary file in the folder of `path`; when the block ends, it is synced and renamed to `path`,
+    never written over what is there. After an exception `path` is as it was and the temporary file is gone.
+
+    A pipe or a device is written as it is.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        with open(target, "wb") as file:
+            yield file
+        return
+    beside = target.with_name(f".shapevm-{secrets.token_hex(8)}.part")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # not every file system offers it
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class HeldFile:
+    """An open regular file, to be read again later; it is closed when nothing refers to it any more.
+
+    `name` is for messages. Raises FileError where the file was changed since it was opened.
+    """
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        """Take over an open file."""
+        self.name = name
+        self._file = file
+        weakref.finalize(self, file.close)
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileError(f"{name}: it is no regular file")
+        self._known = (status.st_size, status.st_mtime_ns)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> HeldFile:
+        """Open a file for reading. Raises FileError where that cannot be done."""
+        name = os.fspath(path)
+        try:
+            file: IO[bytes] = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115
+        except OSError as error:
+            raise FileError(f"{name} cannot be opened: {error.strerror or error}") from None
+        return cls(file, name)
+
+    @classmethod
+    def temporary(cls, write: Any, name: str) -> HeldFile:
+        """Return a file without a name in any folder, after write(file)."""
+        file = tempfile.TemporaryFile(prefix="shapevm-")  # noqa: SIM115
+        try:
+            write(file)
+            file.flush()
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, name)
+
+    @property
+    def descriptor(self) -> int:
+        """The open file's number."""
+        return self._file.fileno()
+
+    @property
+    def path(self) -> str:
+        """A path under which the open file can be read, whatever its name is now."""
+        return f"/dev/fd/{self.descriptor}"
+
+    def check(self) -> None:
+        """Raise FileError where the file was changed since it was opened."""
+        status = os.fstat(self.descriptor)
+        if (status.st_size, status.st_mtime_ns) != self._known:
+            raise FileError(
+                f"{self.name}: the file was changed while its program was loaded, so it cannot be "
+                "read again; load it again, and replace it by renaming another file over it"
+            )
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the file's bytes, then check it. Raises FileError as `check` does."""
+        self.check()
+        at = 0
+        while piece := os.pread(self.descriptor, PIECE_BYTES, at):
+            yield piece
+            at += len(piece)
+        self.check()
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open for reading; a FIFO is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
