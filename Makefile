@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo models operators test check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
+.PHONY: help dev demo models operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -49,6 +49,16 @@ demo: $(BUILT) ## one model at many shapes
 
 test: $(BUILT) ## every test, a file of tests to each core
 	$(PY) -m pytest tests -n auto --dist loadfile $(ARGS)
+
+# Debian's packages, where they are not there yet; see tests/runtime_c/test_aarch64.py.
+AARCH64 = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo)
+aarch64-tools:
+	@which aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null || { $(AS_ROOT) apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends $(AARCH64); }
+
+aarch64: $(BUILT) aarch64-tools ## artifacts for AArch64 under qemu against x86-64-v3's bits; installs the cross compiler
+	AARCH64_REQUIRED=1 $(PY) -m pytest tests/runtime_c/test_aarch64.py -q $(ARGS)
 
 bench: $(BUILT) ## the benchmarks
 	$(PY) benchmarks/run.py $(ARGS)
