@@ -1,16 +1,19 @@
 """Merging adjacent loops of a spec: fewer, longer loops, and matmuls with all their rows in one loop.
 
 Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes
-one axis), or neither. Sizes are still dimension expressions here.
+one axis), or neither. The loops of a matmul that B does not depend on are all loops over rows, and have any
+order: they get the one in which the most of them merge. Loops of one trip are none. Sizes are still dimension
+expressions here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any, cast
 
-from ..jit.spec import Buffer, Index, Instr, KernelSpec, Matmul, Nest
+from ..jit.spec import Buffer, Conv, Index, Instr, KernelSpec, Matmul, Nest
 from .dims import equal, product
 
 IndexTuple = tuple[Index, ...]
@@ -20,6 +23,108 @@ def collapse(spec: KernelSpec) -> KernelSpec:
     """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
     if not isinstance(spec, Nest | Matmul):
         return spec
+    merged = _merged(spec)
+    if isinstance(merged, Conv) or not isinstance(merged, Matmul) or not merged.batch:
+        return merged
+    return _most_rows(_without_unit_axes(_without_single_trips(merged)))
+
+
+def _most_rows(spec: Matmul) -> Matmul:
+    """Return `spec` merged, its loops in the order that leaves the fewest and, of known sizes, the most rows.
+
+    As it is, where no order is better.
+    """
+    best, rows = cast(Matmul, _merged(spec)), _row_loops(spec)
+    for order in permutations(rows):
+        found = cast(Matmul, _merged(_reordered(spec, rows, order)))
+        if len(found.batch) < len(best.batch) or (
+            len(found.batch) == len(best.batch) and _has_more_rows(found, best)
+        ):
+            best = found
+    return best
+
+
+def _has_more_rows(one: Matmul, other: Matmul) -> bool:
+    sizes: tuple[Any, Any] = one.m, other.m
+    return all(isinstance(size, int) for size in sizes) and sizes[0] > sizes[1]
+
+
+def _row_loops(spec: Matmul) -> list[int]:
+    """Return the loops of batch and m that B does not depend on."""
+    used = {item.loop for item in spec.b_index}
+    return [loop for loop in range(len(spec.batch) + 1) if loop not in used]
+
+
+def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matmul:
+    """Return `spec` with loop `order[i]` where `loops[i]` is now."""
+    before = list(range(len(spec.batch) + 1))
+    for place, loop in zip(loops, order, strict=True):
+        before[place] = loop
+    after = {loop: place for place, loop in enumerate(before)}
+    sizes = loop_sizes(spec)
+    return _with_loops(
+        spec,
+        tuple(sizes[loop] for loop in before),
+        lambda item: replace(item, loop=after.get(cast(int, item.loop), item.loop)),
+    )
+
+
+def _without_single_trips(spec: Matmul) -> Matmul:
+    """Return `spec` without its loops of one trip, but for one over rows where it has no longer one."""
+    sizes, rows = loop_sizes(spec), _row_loops(spec)
+    longer = [loop for loop in rows if not equal(sizes[loop], 1)]
+    last = longer[-1] if longer else rows[-1]
+    kept = [i for i, size in enumerate(sizes) if i != last and not equal(size, 1)] + [last]
+    dropped = set(range(len(sizes))) - set(kept)
+    if not dropped:
+        return spec
+    after = {loop: place for place, loop in enumerate(kept)}
+    after |= {loop: loop - len(dropped) for loop in range(len(sizes), len(sizes) + 2)}
+
+    def fix(item: Index) -> Index:
+        if item.loop in dropped:
+            return replace(item, loop=None, scale=1)
+        return replace(item, loop=after.get(cast(int, item.loop), item.loop))
+
+    return _with_loops(spec, tuple(sizes[loop] for loop in kept), fix)
+
+
+def _without_unit_axes(spec: Matmul) -> Matmul:
+    """Return `spec` without axes of size 1 that stand between others: nothing moves along them."""
+    dropped: dict[int, set[int]] = {}
+    for buffer, index in accesses(spec):
+        shape = cast(Any, spec.buffers[buffer].shape)
+        unit = {axis for axis, item in enumerate(index) if item == Index() and equal(shape[axis], 1)}
+        dropped[buffer] = dropped.get(buffer, unit) & unit
+
+    def kept(buffer: int | None, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        without = dropped.get(cast(int, buffer), set())
+        return tuple(item for axis, item in enumerate(items) if axis not in without)
+
+    def body(instrs: Sequence[Instr]) -> tuple[Instr, ...]:
+        return tuple(replace(instr, index=kept(instr.buffer, instr.index)) for instr in instrs)
+
+    return replace(
+        spec, a_index=kept(spec.a, spec.a_index), b_index=kept(spec.b, spec.b_index),
+        buffers=tuple(replace(b, shape=kept(i, b.shape)) for i, b in enumerate(spec.buffers)),
+        prologue=body(spec.prologue), epilogue=body(spec.epilogue),
+    )  # fmt: skip
+
+
+def _with_loops(spec: Matmul, sizes: tuple[Any, ...], fix: Callable[[Index], Index]) -> Matmul:
+    """Return `spec` with loops of these sizes before n, `fix` telling each index its new loop."""
+
+    def index(items: IndexTuple) -> IndexTuple:
+        return tuple(map(fix, items))
+
+    return replace(
+        spec, batch=sizes[:-1], m=sizes[-1], a_index=index(spec.a_index), b_index=index(spec.b_index),
+        prologue=fix_body(spec.prologue, index), epilogue=fix_body(spec.epilogue, index),
+    )  # fmt: skip
+
+
+def _merged(spec: Nest | Matmul) -> Nest | Matmul:
+    """Return `spec` with its loops as they lie, those side by side merged where they can be."""
     i = 0
     while i + 1 < n_mergeable(spec):
         if can_merge(spec, i):
@@ -125,6 +230,8 @@ def fix_body(body: tuple[Instr, ...], fix: Callable[[IndexTuple], IndexTuple]) -
 
     def one(instr: Instr) -> Instr:
         loop = fix((Index(loop=instr.loop),))[0].loop if instr.loop is not None else None
+        if instr.op == "iota" and loop is None:  # of a loop of one trip
+            return Instr("const", instr.dtype, value=0)
         return replace(instr, index=fix(instr.index), loop=loop)
 
     return tuple(one(instr) for instr in body)
