@@ -30,6 +30,7 @@ from ..ir import Graph, Value
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from ..types import TensorType
+from .decompositions import DECOMPOSITIONS
 from .dynamic_shapes import named_sizes
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
@@ -135,6 +136,7 @@ def decomposition_table() -> Any:
         is_random = torch.Tag.nondeterministic_seeded in cast(Any, overload).tags
         if is_random or find_converter(str(overload)) is not None:
             del table[overload]
+    table.update(DECOMPOSITIONS)
     return table
 
 

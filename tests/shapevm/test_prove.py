@@ -163,7 +163,7 @@ def test_bad_input_gets_one_sentence(padded, tmp_path, monkeypatch, arguments, s
 
 def test_difference_is_of_bits() -> None:
     zero, nan = np.zeros(3, "f"), np.array([0, np.nan, 0], "f")
-    assert difference(zero, zero.copy()) == "" and difference(nan, -nan * 1) .startswith("2 of 3")
+    assert difference(zero, zero.copy()) == "" and difference(nan, -nan * 1).startswith("2 of 3")
     assert difference(nan, nan.copy()) == ""
     assert difference(zero, -zero) == "3 of 3 elements, first at [0]: 0.0 is not -0.0"
     assert difference(zero, zero[:2]) == "float32[3] is not float32[2]"
