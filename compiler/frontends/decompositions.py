@@ -16,8 +16,8 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> 
     """Return sum(max(0, 1 - (x[target] - x[other])) / n) over targets, which end at the first -1, and other
     classes.
 
-    PyTorch's own decomposition (2.13) counts the places behind the -1 as targets of class 0, and gives [1] for
-    a single sample.
+    PyTorch's own decomposition (2.13) counts the places behind the -1 as targets of class 0, and gives [1]
+    for a single sample.
     """
     rows, targets = torch.atleast_2d(x), torch.atleast_2d(target)
     n = rows.shape[1]
