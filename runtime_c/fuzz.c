@@ -2,6 +2,10 @@
  * what loads.
  *
  *   fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]
+ *   fuzz --stream < MUTANTS
+ *
+ * The second form takes its mutants from tests/runtime_c/mutants.py: a kind (4 bytes, 0: an artifact, 1: an .npz or
+ * .npy), 4 bytes of zeros, the size (8 bytes) and the bytes of each.
  *
  * In REHASH_PERCENT (default 90) of the iterations the hashes of the section table and of the sections are
  * made right again, so that what is behind them is reached. Never those of code objects: no mutated machine
@@ -18,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "npy.h"
 #include "sha256.h"
 #include "svm.h"
 #include "xxh3.h"
@@ -242,20 +247,19 @@ static int32_t host_function(void *context, const svm_value *args, int32_t n_arg
   return SVM_OK;
 }
 
-static int32_t call_main(svm_program *p) {
+static int32_t call_main(svm_program *p, svm_error *failure) {
   int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p), n_symbols = svm_n_symbols(p);
   svm_value *values = calloc((size_t)n + 1, sizeof *values),
             *results = calloc((size_t)n_results + 1, sizeof *results);
   int64_t *symbols = calloc((size_t)n_symbols + 1, sizeof *symbols);
-  svm_error error;
   int fits = values && results && symbols;
   int32_t code = -1;
   for (int32_t i = 0; fits && i < n_symbols; i++) symbols[i] = choose_symbol(svm_symbol(p, i));
   for (int32_t i = 0; fits && i < n; i++) fits = fill_input(p, svm_input(p, i), symbols, &values[i]);
   for (int32_t i = 0; fits && i < svm_n_externs(p); i++)
-    svm_register_extern(p, svm_extern_name(p, i), host_function, NULL, &error);
+    svm_register_extern(p, svm_extern_name(p, i), host_function, NULL, failure);
   for (int again = 0; fits && again < 2; again++) { /* the second call replays */
-    code = svm_call(p, svm_main_function(p), values, n, NULL, results, n_results, &error);
+    code = svm_call(p, svm_main_function(p), values, n, NULL, results, n_results, failure);
     for (int32_t i = 0; i < n_results; i++) svm_value_release(&results[i]);
   }
   for (int32_t i = 0; values && i < n; i++) free(values[i].tensor.data);
@@ -279,8 +283,17 @@ static uint8_t *read_seed(const char *path, size_t *size) {
 }
 
 typedef struct counts {
-  int64_t refused[SVM_ERROR_INTERNAL + 1], ran, failed, skipped;
+  int64_t refused[SVM_ERROR_CANCELLED + 1], ran, failed, skipped;
 } counts;
+
+/* An error must be one of those that bad input gives, with a sentence. */
+static void check_error(int32_t code, const svm_error *error) {
+  int is_clean = code > 0 && code <= SVM_ERROR_CANCELLED && code != SVM_ERROR_INTERNAL && error->code == code;
+  if (is_clean && strlen(error->message) > (code == SVM_ERROR_GUARD ? 0 : 10)) return; /* a program's own words */
+  fprintf(stderr, "fuzz: iteration %" PRId64 ": error %d without a sentence: \"%s\"\n", iteration, code,
+          error->message);
+  abort();
+}
 
 static void try_image(const image *m, counts *seen) {
   svm_options options;
@@ -291,11 +304,16 @@ static void try_image(const image *m, counts *seen) {
   svm_options_init(&options);
   options.fuel = 20000;
   options.memory_max = 64 << 20;
+  options.timeout_ms = 1000;
   alarm(TIME_LIMIT_S);
   int32_t code = svm_open_memory(m->bytes, m->size, &options, &p, &error);
   seen->refused[code]++;
-  if (code) return;
-  code = call_main(p);
+  if (code) {
+    check_error(code, &error);
+    return;
+  }
+  code = call_main(p, &error);
+  if (code > 0) check_error(code, &error);
   seen->ran += code == SVM_OK;
   seen->failed += code > 0;
   seen->skipped += code < 0;
@@ -303,7 +321,70 @@ static void try_image(const image *m, counts *seen) {
   svm_close(p);
 }
 
+static void print_counts(const counts *seen, int64_t n) {
+  printf("%" PRId64 " loaded (%" PRId64 " ran, %" PRId64 " failed, %" PRId64 " not called), %" PRId64
+         " refused (",
+         seen->refused[0], seen->ran, seen->failed, seen->skipped, n - seen->refused[0]);
+  for (int i = 1; i <= SVM_ERROR_CANCELLED; i++) {
+    if (seen->refused[i]) printf("%s %" PRId64 " ", svm_error_name(i), seen->refused[i]);
+  }
+  printf("\b)\n");
+}
+
+/* Arrays in memory, as npy_read takes them from a file. */
+static void try_arrays(const image *m, counts *seen) {
+  npy_array *arrays = NULL;
+  int32_t n = 0;
+  svm_error error;
+  alarm(TIME_LIMIT_S);
+  int is_archive = m->size >= 4 && !memcmp(m->bytes, "PK", 2);
+  if (!is_archive) arrays = calloc(1, sizeof *arrays), n = 1;
+  int32_t code = is_archive ? npz_parse("mutant.npz", m->bytes, m->size, &arrays, &n, &error)
+                            : npy_parse("mutant.npy", m->bytes, m->size, arrays, &error);
+  uint64_t total = 0;
+  for (int32_t i = 0; !code && i < n; i++) total += npy_data_bytes(&arrays[i].tensor);
+  if (code) check_error(code, &error);
+  if (total > m->size) {
+    fprintf(stderr, "fuzz: iteration %" PRId64 ": arrays of more bytes than the file\n", iteration);
+    abort();
+  }
+  seen->refused[code]++;
+  npy_free(arrays, n);
+}
+
+enum { MUTANT_ARTIFACT = 0, MUTANT_ARRAYS = 1 };
+
+static int run_stream(void) {
+  struct {
+    uint32_t kind, reserved;
+    uint64_t size;
+  } head;
+  counts artifacts = {0}, arrays = {0};
+  int64_t n_artifacts = 0, n_arrays = 0;
+  for (iteration = 0; fread(&head, sizeof head, 1, stdin) == 1; iteration++) {
+    state = (uint64_t)iteration * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    /* As large as the mutant: a sanitizer sees what is read behind it. */
+    image m = {aligned_alloc(64, (head.size + 64) / 64 * 64), head.size};
+    uint8_t *exact = head.kind == MUTANT_ARRAYS ? malloc(head.size + !head.size) : NULL;
+    if (!m.bytes || fread(m.bytes, 1, m.size, stdin) != m.size) return fprintf(stderr, "fuzz: cut\n"), 2;
+    if (exact) {
+      memcpy(exact, m.bytes, m.size);
+      try_arrays(&(image){exact, m.size}, &arrays), n_arrays++;
+    } else {
+      try_image(&m, &artifacts), n_artifacts++;
+    }
+    free(exact);
+    free(m.bytes);
+  }
+  printf("artifacts: "), print_counts(&artifacts, n_artifacts);
+  printf("arrays: "), print_counts(&arrays, n_arrays);
+  return 0;
+}
+
 int main(int argc, char **argv) {
+  signal(SIGALRM, on_alarm);
+  svm_set_threads(1, NULL);
+  if (argc == 2 && !strcmp(argv[1], "--stream")) return run_stream();
   if (argc < 2)
     return fprintf(stderr, "usage: fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]\n"), 2;
   int64_t n = argc > 2 ? atoll(argv[2]) : 20000;
@@ -313,8 +394,6 @@ int main(int argc, char **argv) {
   counts seen = {0};
   original.bytes = read_seed(argv[1], &original.size);
   if (!original.bytes || !original.size) return fprintf(stderr, "fuzz: cannot read %s\n", argv[1]), 2;
-  signal(SIGALRM, on_alarm);
-  svm_set_threads(1, NULL);
   m.bytes = aligned_alloc(64, (original.size + EXTRA * MAX_MUTATIONS + 64) / 64 * 64);
   if (!m.bytes) return 2;
   for (iteration = 0; iteration < n; iteration++) {
@@ -327,13 +406,7 @@ int main(int argc, char **argv) {
     if (below(100) < percent) make_hashes_right(&m);
     try_image(&m, &seen);
   }
-  printf("%" PRId64 " loaded (%" PRId64 " ran, %" PRId64 " failed, %" PRId64 " not called), %" PRId64
-         " refused (",
-         seen.refused[0], seen.ran, seen.failed, seen.skipped, n - seen.refused[0]);
-  for (int i = 1; i <= SVM_ERROR_INTERNAL; i++) {
-    if (seen.refused[i]) printf("%s %" PRId64 " ", svm_error_name(i), seen.refused[i]);
-  }
-  printf("\b)\n");
+  print_counts(&seen, n);
   free(m.bytes);
   free(original.bytes);
   return 0;

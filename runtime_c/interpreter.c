@@ -63,6 +63,10 @@ static int32_t fail_tag(const char *name, value a, const char *wanted, svm_error
                      wanted);
 }
 
+static int32_t fail_guard(const char *message, svm_error *error) {
+  return status_fail(error, SVM_ERROR_GUARD, "%.900s", *message ? message : "guard: the program gives no reason");
+}
+
 /* Limits --------------------------------------------------------------------------------------- */
 
 int32_t call_spend(call *c, int64_t n) {
@@ -334,10 +338,10 @@ op_CALL:
     NEXT(0);
   }
 op_FAIL:
-  TRY(status_fail(c->error, SVM_ERROR_GUARD, "%.900s", p->strings[pc[1]]));
+  TRY(fail_guard(p->strings[pc[1]], c->error));
 op_GUARD:
   if (R(1).tag != SVM_TAG_BOOL) TRY(fail_tag("guard", R(1), "a bool", c->error));
-  if (!R(1).integer) TRY(status_fail(c->error, SVM_ERROR_GUARD, "%.900s", p->strings[pc[2]]));
+  if (!R(1).integer) TRY(fail_guard(p->strings[pc[2]], c->error));
   NEXT(3);
 
 op_MOVE:

@@ -132,6 +132,7 @@ static int32_t find_fills(call *c, plan *made) {
     arena_buffer *b = &r->storages[i];
     int is_output = r->output_of[i] >= 0;
     b->is_read_first |= is_output && (b->first == INT32_MAX || !c->program->options.native_code);
+    b->is_read_first &= b->n_bytes > 0;
     n += b->is_read_first;
     if (is_output) b->first = INT32_MAX, b->last = NO_STEP; /* not in the arena */
   }

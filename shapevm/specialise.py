@@ -105,27 +105,32 @@ def _cache(path: Path) -> Cache:
         raise ArgumentError(f"cache_url {settings.cache_url!r} cannot be opened: {error}") from None
 
 
-def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
-    """Compile generic code for these kernels, whose artifact has none for this CPU.
+def generic_record(store: KernelStore, text: str, label: str, source: str = "") -> bytes:
+    """Return generic code for the spec `text` of an artifact's kernel.
 
     Raises ArtifactError for a spec that is none, CompileError for one that no generator takes.
     """
     from .jit.spec import from_json
 
+    spec = from_json(text)
+    try:
+        return store.record(spec, None)
+    except Error:
+        raise
+    except Exception as error:  # a spec from outside may be one that no compiler has written
+        raise CompileError(
+            f"kernel {label[:100]!r} cannot be compiled from its spec ({type(error).__name__}: "
+            f"{str(error)[:200]}); export the artifact again",
+            source=source,
+        ) from error
+
+
+def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
+    """Compile generic code for these kernels, whose artifact has none for this CPU; raises as
+    `generic_record`."""
     for index in kernels:
         kernel = machine.kernels[index]
-        spec = from_json(kernel.spec)
-        try:
-            record = store.record(spec, None)
-        except Error:
-            raise
-        except Exception as error:  # a spec from outside may be one that no compiler has written
-            raise CompileError(
-                f"kernel {kernel.label[:100]!r} cannot be compiled from its spec "
-                f"({type(error).__name__}: {str(error)[:200]}); export the artifact again",
-                source=kernel.source,
-            ) from error
-        machine.install(index, record)
+        machine.install(index, generic_record(store, kernel.spec, kernel.label, kernel.source))
 
 
 class Budget:

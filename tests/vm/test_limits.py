@@ -135,7 +135,7 @@ def test_what_is_read_first_is_zeros(native_code: bool) -> None:
     with Machine.from_bytes(artifact.to_bytes(with_code(program)), options) as m:
         if not native_code:
             m.install(0, code(ADD))
-        for n in (5, 5, 5, 900):
+        for n in (5, 5, 5, 900, 1):
             x = np.arange(n, dtype="f4")
             np.testing.assert_array_equal(m.call([x, x])[0], x)
 
