@@ -7,7 +7,7 @@ were merged. A tensor is described by its elements in memory, so that a view cha
 Shared       the batch has no part in it
 Rows         element e depends on row e // inner % batch of the inputs, and on what is shared
 Alike        the same, and elements are equal along e // inner % count, a multiple of batch
-Positions    element e is the number of its row, e // inner % batch
+Positions    element e is the number of its row, e // inner % batch, times `scale`
 Mixed        elements depend on other rows, on their number, or on how many there are; `causes` says why
 
 Everything errs towards Mixed.
@@ -52,7 +52,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Shared:
-    """The batch has no part in the tensor."""
+    """The batch has no part in the tensor. `below`: all elements are ints from 0 to below it, where known."""
+
+    below: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ class Alike:
 
 @dataclass(frozen=True)
 class Positions:
-    """Element e is the number of its row, e // inner % batch."""
+    """Element e is the number of its row, e // inner % batch, times `scale`."""
 
     inner: int
+    scale: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,8 @@ def merged(a: Layout, b: Layout, batch: int) -> Layout:
         return a
     if isinstance(a, Mixed) or isinstance(b, Mixed):
         return Mixed(frozenset().union(*(x.causes for x in (a, b) if isinstance(x, Mixed))))
+    if isinstance(a, Shared) and isinstance(b, Shared):
+        return Shared()
     if isinstance(a, Alike) and isinstance(b, Alike):
         inner, end = max(a.inner, b.inner), min(a.inner * a.count, b.inner * b.count)
         both = Alike(inner, end // inner)
@@ -127,18 +132,24 @@ class _Scalar:
     """What one value of a body depends on.
 
     `rows`: (loop, inner): the row is loop // inner % batch. `loops`: all that it may differ along.
-    `is_position`: it is the number of the one row in `rows`. `number`: a constant that it is.
+    `position`: it is so many times the number of the one row in `rows`; `within`: divided by this it is.
+    `step`: what it is a multiple of within its row. `number`: a constant that it is. `below`: it is an int
+    from 0 to below this. `plus`: (n, id), it is the row's number times n and that value.
     """
 
     rows: frozenset[tuple[int, int]] = frozenset()
     loops: frozenset[int] = frozenset()
     causes: frozenset[str] = frozenset()
-    is_position: bool = False
+    position: int | None = None
+    within: int | None = None
+    step: int = 1
+    below: int | None = None
     number: int | None = None
+    plus: tuple[int, int] | None = None
 
     def but(self, cause: str) -> _Scalar:
         """Return the value with one more cause."""
-        return replace(self, causes=self.causes | {cause}, is_position=False, number=None)
+        return _Scalar(self.rows, self.loops, self.causes | {cause})
 
 
 def _joined(values: Iterable[_Scalar]) -> _Scalar:
@@ -147,7 +158,7 @@ def _joined(values: Iterable[_Scalar]) -> _Scalar:
     rows, loops, causes = (
         frozenset().union(*(getattr(v, name) for v in values)) for name in ("rows", "loops", "causes")
     )
-    if any(v.is_position for v in values):
+    if any(v.position is not None or v.within is not None for v in values):
         causes |= {NUMBERED}
     if len(rows) > 1:
         causes |= {OTHER_ROWS}
@@ -190,6 +201,8 @@ class Launch:
         ]
         self.loops: list[Number] = []
         self.row_loop: int | None = None
+        self.body: Body = ()
+        self.values: list[_Scalar] = []
         self.written: dict[int, Layout] = {}
 
     def number(self, size: Size) -> Number:
@@ -226,7 +239,8 @@ class Launch:
                 return self._settled(found, index, alike)
             layout = Rows(layout.inner * (layout.count // self.batch))
         if isinstance(layout, Shared):
-            return self._settled(found, index, set())
+            settled = self._settled(found, index, set())
+            return settled if settled.causes else replace(settled, below=layout.below)
         return self._read_rows(tensor, layout, index, values)
 
     def _alike_axes(self, tensor: _Tensor, layout: Alike) -> set[int] | None:
@@ -262,11 +276,15 @@ class Launch:
         row = self._row_of(index[axis], inner, tensor.sizes[axis], values)
         if isinstance(row, str):
             chooser = [values[v] for v in [index[axis].value] if v is not None]
-            return _joined([found, *(replace(c, is_position=False) for c in chooser)]).but(row)
-        is_position = isinstance(layout, Positions) and not found.rows and not found.causes
-        alone = replace(found, is_position=False)
-        own = _Scalar(frozenset({row}), frozenset({row[0]}), is_position=is_position)
-        return replace(own, loops=own.loops | found.loops) if is_position else _joined([alone, own])
+            return _joined([found, *(replace(c, position=None, within=None) for c in chooser)]).but(row)
+        own = _Scalar(frozenset({row}), frozenset({row[0]}))
+        if isinstance(layout, Positions):
+            if found.rows or found.causes:
+                return _joined([found, own]).but(NUMBERED)
+            return replace(own, loops=own.loops | found.loops, position=layout.scale)
+        at_value = index[axis].value
+        chosen = [] if at_value is None else [replace(values[at_value], position=None, within=None)]
+        return _joined([found, own, *chosen])
 
     def _holds_rows(self, loop: int) -> bool:
         return self.loops[loop].value % self.batch == 0 or self._is_odd(self.loops[loop])
@@ -278,8 +296,9 @@ class Launch:
         offset = self.number(i.offset).value
         if i.value is not None:
             value = values[i.value]
-            is_own = value.is_position and (i.scale, offset, inner, size.value) == (1, 0, 1, self.batch)
-            return next(iter(value.rows)) if is_own else CHOSEN
+            is_whole = (i.scale, offset, size.value) == (1, 0, self.batch * inner)
+            is_own = value.within == inner or (value.position, inner) == (1, 1)
+            return next(iter(value.rows)) if is_whole and is_own else CHOSEN
         if i.loop is None:
             return PART
         loop = self.loops[i.loop]
@@ -296,7 +315,7 @@ class Launch:
         self.written[buffer] = made if old is None else merged(old, made, self.batch)
 
     def _stored(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
-        causes = value.causes
+        causes = value.causes | (frozenset() if value.within is None else {NUMBERED})
         if any(map(self._is_odd, tensor.sizes)) or any(self._is_odd(self.number(i.offset)) for i in index):
             causes |= {COUNTED}
         if len(value.rows) > 1:
@@ -316,7 +335,7 @@ class Launch:
             if not fits or offset % (self.batch * along) >= i.scale:
                 return Mixed.by(PART)
             at = tensor.strides[axis] * along
-            return Positions(at) if value.is_position else Rows(at)
+            return Rows(at) if value.position is None else Positions(at, value.position)
         return Mixed.by(OTHER_ROWS)
 
     def _stored_alike(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
@@ -343,10 +362,10 @@ class Launch:
     # Bodies
     def run(self, body: Body, acc: _Scalar | None = None) -> list[_Scalar]:
         """Follow a body over `loops`; note what it stores."""
-        values: list[_Scalar] = []
+        self.body, self.values = body, []
         for instr in body:
-            values.append(self._step(instr, values, acc))
-        return values
+            self.values.append(self._step(instr, self.values, acc))
+        return self.values
 
     def _step(self, instr: Instr, values: list[_Scalar], acc: _Scalar | None) -> _Scalar:
         args = [values[a] for a in instr.args]
@@ -362,38 +381,72 @@ class Launch:
             return self._iota(instr.loop)
         if instr.op == "dim":
             assert instr.size is not None
-            return _Scalar().but(COUNTED) if self.number(instr.size).varies else _Scalar()
+            size = self.number(instr.size)
+            return _Scalar().but(COUNTED) if size.varies else _Scalar(number=size.value)
         if instr.op == "acc":
             assert acc is not None
             return acc
         if instr.op == "const":
             return _Scalar(number=instr.value if type(instr.value) is int else None)
-        if instr.op == "cast":
-            return args[0]
-        if instr.op == "lt" and args[0].is_position and args[1].number == 0:
-            return _Scalar(number=0)  # no row's number is below 0
-        if instr.op == "select" and args[0].number == 0:
-            return args[2]
+        if instr.op == "cast":  # to these no place in memory is rounded
+            return args[0] if instr.dtype in ("i64", "i32") else replace(_joined(args), number=None)
+        known = self._numbered(instr, args)
+        if known is not None:
+            return known
         if instr.op.startswith("reduce."):
             return self._reduced(instr.op.removeprefix("reduce."), args[0], self.row_loop)
         return _joined(args)
 
+    def _numbered(self, instr: Instr, args: Sequence[_Scalar]) -> _Scalar | None:
+        """Return what an operation on a row's number gives where it still tells of no other row: a place
+        inside of the row, as gathers from merged axes make it."""
+        if instr.op == "mul":
+            for a, b in (args, args[::-1]):
+                if b.number is not None and b.number > 0 and a.position is not None:
+                    return replace(a, position=a.position * b.number)
+                if b.number is not None and b.number > 0 and a.within is not None:
+                    return replace(a, within=a.within * b.number, step=a.step * b.number)
+        if instr.op == "add":
+            x, y = args
+            for a, b, other in ((x, y, instr.args[1]), (y, x, instr.args[0])):
+                if a.position is not None and b.position is None and not b.causes and b.rows <= a.rows:
+                    found = _joined([replace(a, position=None), b])
+                    return replace(found.but(NUMBERED), plus=(a.position, other))
+                if a.within is not None and b.below is not None and b.below <= a.step and not b.rows:
+                    return replace(a, loops=a.loops | b.loops, step=1)
+        if instr.op == "lt" and args[0].position is not None and args[1].number == 0:
+            return _Scalar(number=0)  # no row's number is below 0
+        if instr.op == "select":
+            if args[0].number == 0:
+                return args[2]
+            plus = args[1].plus
+            if plus is not None and args[2].number is not None and self._bounds(instr.args[0], *plus):
+                rest = args[1].causes - {NUMBERED}  # out of bounds the launch fails
+                return _Scalar(args[1].rows, args[1].loops, rest, within=plus[0])
+        return None
+
+    def _bounds(self, test: int, width: int, value: int) -> bool:
+        """Whether instruction `test` holds where 0 <= `value` < `width` only."""
+        both = self.body[test]
+        if both.op != "and":
+            return False
+        found = {(self.body[a].op, self.body[a].args[0], self.values[self.body[a].args[1]].number)
+                 for a in both.args if len(self.body[a].args) == 2}  # fmt: skip
+        return found == {("ge", value, 0), ("lt", value, width)}
+
     def _iota(self, loop: int) -> _Scalar:
         size = self.loops[loop].value
         if size == self.batch:
-            return _Scalar(frozenset({(loop, 1)}), frozenset({loop}), is_position=True)
-        found = _Scalar(loops=frozenset({loop}))
+            return _Scalar(frozenset({(loop, 1)}), frozenset({loop}), position=1)
+        found = _Scalar(loops=frozenset({loop}), below=size)
         return found.but(NUMBERED) if self._holds_rows(loop) else found
 
     def _reduced(self, what: str, value: _Scalar, loop: int | None) -> _Scalar:
         """Return a value reduced over `loop`, along which all of its rows would meet."""
         assert loop is not None
-        rest = replace(
-            value,
-            rows=frozenset(row for row in value.rows if row[0] != loop),
-            loops=value.loops - {loop},
-            is_position=False,
-        )
+        value = _joined([value])
+        rows = frozenset(row for row in value.rows if row[0] != loop)
+        rest = replace(value, rows=rows, loops=value.loops - {loop})
         counts = what in ("sum", "prod") and self._holds_rows(loop)
         return rest.but(f"{what} over rows") if counts or rest.rows != value.rows else rest
 

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from .jit.dependence import Alike, Launch, Layout, Mixed, Number, Positions, Rows, Shared, merged
 from .jit.spec import KernelSpec, from_json
@@ -20,6 +21,7 @@ from .vm.program import Function, Program
 MAX_CALLS = 16  # nested calls that are followed
 BATCH = 1_000_003  # the symbol under test; primes that nothing else has as a factor
 FIRST_OTHER = 2_000_003
+MAX_INTS = 1 << 16  # elements of a constant whose bounds are looked up
 AMX = "x86-64-v4-amx"
 
 
@@ -185,6 +187,12 @@ class Walk:
         if kernel not in self._specs:
             self._specs[kernel] = from_json(self.program.kernels[kernel].spec)
         return self._specs[kernel]
+
+
+def _below(array: Any) -> int | None:
+    """Return what all elements of an array of few ints are below, None where they are not from 0 up."""
+    is_few = array.dtype.kind in "iu" and 0 < array.size <= MAX_INTS
+    return int(array.max()) + 1 if is_few and array.min() >= 0 else None
 
 
 def layout_of(known: Known | None, state: _State) -> Layout:
@@ -361,7 +369,7 @@ class _Flow:
         constant = self.program.constants[i["value"]]
         if constant.dtype is not None:
             storage = (-2_000_000, i["value"])
-            state.storages[storage] = Shared()
+            state.storages[storage] = Shared(_below(constant.value))
             state.registers[i["d"]] = Tensor(storage, tuple(map(Number, constant.value.shape)))
         else:
             value = constant.value

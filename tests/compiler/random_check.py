@@ -1,13 +1,17 @@
 """Random programs, all tiers against the references, at eight shapes each.
 
 python -m tests.compiler.random_check --seeds 1000:4000 [--length 20] [--cache build/random]
+python -m tests.compiler.random_check --seeds 0:25000 --log build/random.log    # 50,000 programs, resumable
 
-A program takes a fifth of a second, three quarters of it in LLVM: less with many kernels in the cache.
+A program takes a fifth of a second, three quarters of it in LLVM: less with many kernels in the cache. With
+`--log`, seeds that the log has are not checked again; several processes may share one, over ranges of their
+own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -115,19 +119,43 @@ def main() -> None:
         "--about", default="", choices=("", *RULES), help="without: each seed's programs of all kinds"
     )
     parser.add_argument("--cache", type=Path, help="a folder for compiled kernels, which programs share")
+    parser.add_argument("--log", type=Path, help="a file of what was checked; what it has is left out")
     parser.add_argument("--show", action="store_true", help="print the graphs that fail")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(":"))
-    bad, store = 0, _store(options.cache)
+    log, store = Log(options.log), _store(options.cache)
     for seed in range(first, last):
         for about in (options.about,) if options.about else RULES:
-            for error in failures(about, [seed], options.length, store).values():
-                bad += 1
-                print(f"{about} {seed}: {error}", flush=True)
+            key = f"{about} {seed} {options.length}"
+            if key in log.done:
+                continue
+            found = failures(about, [seed], options.length, store)
+            log.add(key, found.get(seed, ""))
+            if found:
+                print(f"{about} {seed}: {found[seed]}", flush=True)
                 if options.show:
                     print(format_graph(graph_of(seed, about, options.length)))
     kernels = f"{store.stats.compiled} kernels made, {store.stats.from_cache} shared"
-    print(f"{bad} programs of seeds {options.seeds} fail; {kernels}")
+    bad = sum(map(bool, log.done.values()))
+    print(f"{bad} of {len(log.done)} programs fail, seeds {options.seeds} and those of the log; {kernels}")
+
+
+class Log:
+    """What was checked, by kind, seed and length: "" or what is wrong; a line of JSON each in a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.done: dict[str, str] = {}
+        if path is not None and path.exists():
+            whole = [line for line in path.read_text().splitlines(True) if line.endswith("\n")]
+            self.done = dict(map(json.loads, whole))
+
+    def add(self, key: str, problem: str) -> None:
+        """Note one program; on disk before the next one is begun."""
+        self.done[key] = problem
+        if self.path is not None:
+            with open(self.path, "a") as file:
+                file.write(json.dumps([key, problem]) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ OWN = {
     "embedding": lambda m, x: m.table((x[..., 0] > 0).long()),
     "scatter in the row": lambda m, x: torch.zeros_like(x).scatter_add(1, (x > 9).long(), x),
     "its own number as an index": lambda m, x: x[:, 0][torch.arange(x.shape[0])],
+    "gathers in the row": lambda m, x: (
+        x.gather(1, (x > 9).long()), x.median(1)[0], x[torch.arange(x.shape[0]), (x[:, 0, 0] > 9).long()],
+    ),
     "a fill": lambda m, x: x.new_zeros(x.shape[0], 4) + 1,
     "the row's length": lambda m, x: x.sum(1) / x.shape[1],
 }  # fmt: skip
@@ -90,6 +93,11 @@ def test_rows_that_are_their_own(name: str, own: list[Verdict]) -> None:
         assert verdict.sizes[verdict.place[0]].value % BATCH == 0
 
 
+def places(shape: tuple[int, ...], i: Tensor) -> Tensor:
+    """Return what a gather reads in the memory of all rows, as numbers."""
+    return torch.where((i >= 0) & (i < shape[1]), torch.arange(shape[0]) * shape[1] + i, -7)
+
+
 FORBIDDEN = {
     "mean": (lambda m, x: x - x.mean(0), ["sum over rows", "uses the number of rows"]),
     "maximum": (lambda m, x: x.amax(0), ["max over rows"]),
@@ -102,6 +110,11 @@ FORBIDDEN = {
     "running sum": (lambda m, x: x.cumsum(0), ["running sum over rows"]),
     "division by the number": (lambda m, x: x / x.shape[0], ["uses the number of rows"]),
     "numbers": (lambda m, x: x * torch.arange(x.shape[0])[:, None, None], ["uses the rows' numbers"]),
+    "numbers through a maximum": (
+        lambda m, x: torch.arange(x.shape[0])[:, None].expand(-1, 4).amax(1), ["uses the rows' numbers"],
+    ),
+    "places as a result": (lambda m, x: places(x.shape, (x[:, 0, 0] > 9).long()), ["uses the rows' numbers"]),
+    "reversed": (lambda m, x: x[x.shape[0] - 1 - torch.arange(x.shape[0])], ["chooses rows by data"]),
     "one row": (lambda m, x: x - x[:1], ["takes some of the rows"]),
     "flip": (lambda m, x: x.flip(0), ["takes some of the rows"]),
     "rows by data": (lambda m, x: x[(x[:, 0, 0] > 99).long()], ["chooses rows by data"]),
