@@ -8,13 +8,15 @@ expressions here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any, cast
 
 from ..jit.spec import Buffer, Conv, Index, Instr, KernelSpec, Matmul, Nest
 from .dims import equal, product
+from .ir import SymbolInfo
+from .ranges import always_at_most
 
 IndexTuple = tuple[Index, ...]
 
@@ -42,6 +44,31 @@ def _most_rows(spec: Matmul) -> Matmul:
         ):
             best = found
     return best
+
+
+def exchange(spec: KernelSpec, symbols: Mapping[str, SymbolInfo]) -> tuple[KernelSpec, Matmul | None]:
+    """Return `spec`, its loop over rows the longest of those that it may be, and the product with another
+    such loop where sizes decide at run time which of the two is the longer one.
+
+    `symbols`: the ranges of sizes. A tile of a kernel has rows of one loop only.
+    """
+    if not isinstance(spec, Matmul) or isinstance(spec, Conv):
+        return spec, None
+    for loop in _row_loops(spec)[:-1]:
+        size: Any = spec.batch[loop]
+        if always_at_most(size, cast(Any, spec.m), symbols):
+            continue
+        other = _exchanged(spec, loop)
+        if always_at_most(cast(Any, spec.m), size, symbols):
+            return exchange(other, symbols)
+        return spec, other
+    return spec, None
+
+
+def _exchanged(spec: Matmul, loop: int) -> Matmul:
+    """Return `spec` with one of its batch loops over rows in the place of m."""
+    m = len(spec.batch)
+    return _reordered(spec, (loop, m), (m, loop))
 
 
 def _has_more_rows(one: Matmul, other: Matmul) -> bool:

@@ -19,6 +19,7 @@ from .contract import Contract, contract_of
 from .dims import DimExpr, floordiv, simplify, symbol
 from .errors import UnsupportedOp, VerifyError
 from .ir import Block, Builder, Graph, Node, Value, is_named
+from .launches import launches_of
 from .registers import Code
 from .types import ScalarType, TensorType
 
@@ -201,15 +202,30 @@ class FunctionEmitter:
         """Allocate the results and launch."""
         spec = node.attrs["spec"]
         reads = iter([self.register(cast(Value, arg)) for arg in node.args])
-        dims = tuple(map(self.size, node.attrs["dims"]))
         if node.attrs.get("in_place"):
             self.values[node.result] = self.register(cast(Value, node.args[0]))
             writes = iter([self.values[node.result]])
         else:
             writes = iter([self._allocate(result) for result in node.results])
         buffers = tuple(next(writes) if buffer.is_output else next(reads) for buffer in spec.buffers)
+        own, *others = [(spec, tuple(map(self.size, dims))) for spec, dims in launches_of(node)]
+        if not others:
+            self._launch(node, *own, buffers)
+            return
+        rows, other_rows = map(self.size, node.attrs["exchanged"][2:])
+        self._launch_if("le", other_rows, rows, lambda: self._launch(node, *own, buffers))
+        self._launch_if("lt", rows, other_rows, lambda: self._launch(node, *others[0], buffers))
+
+    def _launch(self, node: Node, spec: KernelSpec, dims: tuple[int, ...], buffers: tuple[int, ...]) -> None:
         index = self.tables.kernel(spec, node.attrs.get("label", ""), node.source)
         self.code.op("kernel", kernel=index, dims=dims, buffers=buffers)
+
+    def _launch_if(self, compare: str, a: int, b: int, launch: Callable[[], None]) -> None:
+        """Launch where two sizes compare so. All that the launch reads must be there before."""
+        end = Label()
+        self.code.op("branch", cond=self.code.result(compare, a=a, b=b), otherwise=end)
+        launch()
+        self.code.place(end)
 
     def _allocate(self, value: Value) -> int:
         sizes = self.shape(value)

@@ -31,7 +31,7 @@ from ..jit.spec import (
     Window,
 )
 from .access import Access, Shape, shape_of, through_view
-from .collapse import collapse
+from .collapse import collapse, exchange
 from .dims import DimExpr, simplify
 from .ir import Block, Builder, Graph, Node, Value
 from .operands import base_of, in_memory, operand_access
@@ -67,10 +67,21 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
     lowering = GroupLowering(group, lambda value, node: pack(builder, value, node, packed))
-    spec, values, dims = lowering.finish()
-    node = Node("kernel", values, {"spec": spec, "dims": dims, "label": label(group)})
+    spec, values = lowering.finish()
+    node = Node("kernel", values, {**_launches(spec, graph), "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
     graph.replace(root, result)
+
+
+def _launches(spec: KernelSpec, graph: Graph) -> dict[str, Any]:
+    """Return the attributes of a kernel node that say what it launches: see `launches`."""
+    chosen, other = exchange(spec, graph.symbols)
+    bound, dims = bind(chosen)
+    attrs: dict[str, Any] = {"spec": bound, "dims": dims}
+    if other is not None:
+        rows = cast(Matmul, chosen).m, other.m
+        attrs["exchanged"] = (*bind(other), *rows)
+    return attrs
 
 
 def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
@@ -104,8 +115,8 @@ class GroupLowering:
         self._box: Box = {}
         self._places: dict[tuple[Value, Shape], int] = {}
 
-    def finish(self) -> tuple[KernelSpec, list[Value], tuple[DimExpr, ...]]:
-        """Return (spec, input buffers, values of its dims)."""
+    def finish(self) -> tuple[KernelSpec, list[Value]]:
+        """Return (spec, whose sizes are dimension expressions still, input buffers)."""
         contraction = self.group.contraction
         make: dict[str | None, Callable[[], KernelSpec]] = {
             None: self._nest,
@@ -113,8 +124,7 @@ class GroupLowering:
             "conv": self._conv,
             "attention": self._attention,
         }
-        spec, dims = bind(collapse(make[contraction.op if contraction else None]()))
-        return spec, self.values, dims
+        return collapse(make[contraction.op if contraction else None]()), self.values
 
     # families
 

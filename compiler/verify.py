@@ -19,6 +19,7 @@ from .aliases import fresh_results
 from .dims import DimExpr, equal, format_dim, product, simplify
 from .errors import Error, VerifyError
 from .ir import Block, Graph, Node, Value, is_named
+from .launches import launches_of
 from .ops import OPS
 from .sizes import attribute_sizes, sizes_named, type_sizes
 from .text import RESERVED_NAMES
@@ -261,18 +262,22 @@ def check_kernels(graph: Graph) -> Found:
     """A kernel's arguments and results are its spec's buffers, in order; it has a value for every Dim."""
     for node in graph.nodes():
         if node.op == "kernel":
-            spec, dims = cast(KernelSpec, node.attrs["spec"]), node.attrs["dims"]
-            if len(dims) != spec.n_dims:
-                yield node, f"{len(dims)} dims are given; the spec has {spec.n_dims}"
-                continue
-            for values, is_output in ((node.args, False), (node.results, True)):
-                buffers = [buffer for buffer in spec.buffers if buffer.is_output == is_output]
-                if len(values) != len(buffers):
-                    kind = "output" if is_output else "input"
-                    yield node, f"{len(values)} values for {len(buffers)} {kind} buffers"
-                    continue
-                for value, buffer in zip(values, buffers, strict=True):
-                    yield from _fits(node, value, buffer.dtype, _bound(buffer.shape, dims))
+            for spec, dims in launches_of(node):
+                yield from _check_launch(node, spec, dims)
+
+
+def _check_launch(node: Node, spec: KernelSpec, dims: tuple[DimExpr, ...]) -> Found:
+    if len(dims) != spec.n_dims:
+        yield node, f"{len(dims)} dims are given; the spec has {spec.n_dims}"
+        return
+    for values, is_output in ((node.args, False), (node.results, True)):
+        buffers = [buffer for buffer in spec.buffers if buffer.is_output == is_output]
+        if len(values) != len(buffers):
+            kind = "output" if is_output else "input"
+            yield node, f"{len(values)} values for {len(buffers)} {kind} buffers"
+            continue
+        for value, buffer in zip(values, buffers, strict=True):
+            yield from _fits(node, value, buffer.dtype, _bound(buffer.shape, dims))
 
 
 def _bound(shape: tuple[int | Dim, ...], dims: tuple[DimExpr, ...]) -> DimExpr:

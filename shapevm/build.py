@@ -12,6 +12,7 @@ from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compiler.dims import evaluate
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
+from .compiler.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .inputs import InputSpec, apply_inputs, example_inputs, read_inputs, sizes_of
 from .settings import settings
@@ -248,11 +249,13 @@ def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelS
     """Return, for every spec, the distinct dims that it has at `sizes`, which `check_sizes` has seen."""
     wanted: dict[KernelSpec, list[tuple[int, ...]]] = {}
     for node in _kernels(graph):
-        found = wanted.setdefault(node.attrs["spec"], [])
+        for spec, _ in launches_of(node):
+            wanted.setdefault(spec, [])
         for values in sizes:
-            dims = tuple(evaluate(dim, values) for dim in node.attrs["dims"])
-            if dims and dims not in found:
-                found.append(dims)
+            spec, sizes_of_dims = launch_at(node, values)
+            dims = tuple(evaluate(dim, values) for dim in sizes_of_dims)
+            if dims and dims not in wanted[spec]:
+                wanted[spec].append(dims)
     return wanted
 
 

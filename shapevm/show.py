@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .build import Progress, build_program, check_sizes, format_sizes, import_model, run_passes
 from .compiler.dims import evaluate
 from .compiler.ir import Graph, Node
+from .compiler.launches import Launch, launches_of
 from .compiler.passes.pipeline import PASSES
 from .compiler.text import format_graph
 from .compiler.weights import round_weights
@@ -112,26 +113,27 @@ def _machine_stages(
     if "bytecode" in wanted:
         text = disassemble(build_program(graph, store, progress=progress), specs=False)
         stages.append(Stage("bytecode", "bytecode", text))
-    node = _kernel_node(graph, kernel)
-    if node is None:
+    found = _kernel_node(graph, kernel)
+    if found is None:
         return stages
-    dims = None if sizes is None else tuple(evaluate(dim, sizes) for dim in node.attrs["dims"])
+    node, (spec, dims_of_spec) = found
+    dims = None if sizes is None else tuple(evaluate(dim, sizes) for dim in dims_of_spec)
     form = "generic" if sizes is None else f"exact for {format_sizes(sizes)}"
     title = f"kernel {kernel}, {node.attrs['label']}, {form}, {store.target}"
     if "llvm" in wanted:
-        stages.append(Stage("llvm", f"llvm: {title}", kernel_text(node.attrs["spec"], dims, store.target)[0]))
+        stages.append(Stage("llvm", f"llvm: {title}", kernel_text(spec, dims, store.target)[0]))
     if "asm" in wanted:
-        stages.append(Stage("asm", f"asm: {title}", assembly(node.attrs["spec"], dims, store.target)))
+        stages.append(Stage("asm", f"asm: {title}", assembly(spec, dims, store.target)))
     return stages
 
 
-def _kernel_node(graph: Graph, index: int) -> Node | None:
-    """Return the first node of the kernel with that index in the kernel table, None in a graph without
-    kernels."""
-    nodes: dict[Any, Node] = {}
+def _kernel_node(graph: Graph, index: int) -> tuple[Node, Launch] | None:
+    """Return the first node of the kernel with that index in the kernel table, and how it launches it; None
+    in a graph without kernels."""
+    nodes: dict[Any, tuple[Node, Launch]] = {}
     for node in graph.nodes():
-        if node.op == "kernel":
-            nodes.setdefault(node.attrs["spec"], node)
+        for launch in launches_of(node) if node.op == "kernel" else ():
+            nodes.setdefault(launch[0], (node, launch))
     if not nodes and index == 0:
         return None
     if not 0 <= index < len(nodes):

@@ -96,11 +96,24 @@ _ARITHMETIC: dict[str, Callable[[Span, Span], tuple[Bound, Bound, int]]] = {
     "min": _min, "max": _max,
 }  # fmt: skip
 
+
+def _less(a: Span, b: Span, by: int) -> Span | None:
+    """Return whether a + by <= b as 0 or 1, None where some values say this and some that."""
+    if a.high is not None and b.low is not None and a.high + by <= b.low:
+        return Span.of(1)
+    return Span.of(0) if a.low is not None and b.high is not None and a.low + by > b.high else None
+
+
+_COMPARISONS: dict[str, Callable[[Span, Span], Span | None]] = {
+    "lt": lambda a, b: _less(a, b, 1), "le": lambda a, b: _less(a, b, 0),
+}  # fmt: skip
+
 Known = Span | tuple[Span | None, ...] | None  # an int; a tensor's sizes; anything else
 
 
 class _Walk:
-    """Main's registers while its instructions are gone through in order, branches taken and not."""
+    """Main's registers while its instructions are gone through in order, branches taken and not, but for what
+    a comparison of sizes skips at all of these sizes."""
 
     def __init__(self, program: Program, symbols: Sequence[SizeRange]) -> None:
         self.program = program
@@ -158,6 +171,9 @@ class _Walk:
         if name == "dim":
             sizes = self.registers.get(i["a"])
             return sizes[i["axis"]] if isinstance(sizes, tuple) and i["axis"] < len(sizes) else None
+        if name in _COMPARISONS:
+            a, b = self.spans((i["a"], i["b"]))
+            return None if a is None or b is None else _COMPARISONS[name](a, b)
         if name in _ARITHMETIC:
             a, b = self.spans((i["a"], i["b"]))
             return None if a is None or b is None else self._apply(name, a, b)
@@ -194,8 +210,12 @@ def _walked(program: Program, sizes: Mapping[str, int | SizeRange]) -> _Walk:
     whole = whole_ranges(program)
     ranges = [sizes.get(s.name, whole[s.name]) for s in program.symbols]
     walk = _Walk(program, [SizeRange(r, r, max(r, 1)) if isinstance(r, int) else r for r in ranges])
+    skipped_to = 0
     for instruction in decode_all(program.functions[0].code):
-        walk.step(instruction)
+        if instruction.pc >= skipped_to:
+            walk.step(instruction)
+            if instruction.op.name == "branch" and walk.spans((instruction["cond"],)) == (Span.of(0),):
+                skipped_to = instruction["otherwise"]
     return walk
 
 

@@ -4,8 +4,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from shapevm.compiler.collapse import collapse
+from shapevm.compiler.collapse import collapse, exchange
 from shapevm.compiler.dims import symbol
+from shapevm.compiler.ir import SymbolInfo
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Buffer, Index, Instr, Matmul
 
@@ -108,3 +109,30 @@ def test_symbols_are_rows_where_the_rest_is_one_trip():
     assert (found.batch, found.m) == ((), B * L)
     kept = product_of((B, L), (1, 0), (0, 1))
     assert collapse(kept) == kept
+
+
+def ranged(b_max, l_min, l_max):
+    return {"b": SymbolInfo("b", 1, b_max), "l": SymbolInfo("l", l_min, l_max)}
+
+
+@pytest.mark.parametrize("a_order", list(permutations(range(2))))
+def test_the_longer_loop_has_the_rows(a_order):
+    spec = collapse(product_of((B, L), a_order, (1 - a_order[0], 1 - a_order[1])))
+    chosen, other = exchange(spec, ranged(50, 100, 500))
+    assert (chosen.batch, chosen.m, other) == ((B,), L, None)
+    chosen, other = exchange(spec, ranged(1, 1, 500))
+    assert (chosen.batch, chosen.m, other) == ((B,), L, None)
+    chosen, other = exchange(spec, ranged(50, 1, 500))
+    assert {chosen.m, other.m} == {B, L} and chosen.batch == (other.m,) and other.batch == (chosen.m,)
+    assert exchange(other, ranged(50, 1, 500))[1] == chosen
+
+
+def test_there_is_nothing_to_choose_where_b_has_the_loop():
+    spec = product_of((B, L), (0, 1), (0, 1), b_batch=(0,))
+    assert exchange(spec, ranged(50, 1, 500)) == (spec, None)
+
+
+def test_three_loops_that_are_alike_end():
+    spec = product_of((3, B, L), (2, 1, 0), (0, 1, 2))
+    chosen, other = exchange(collapse(spec), {"b": SymbolInfo("b", 2, 2), "l": SymbolInfo("l", 2, 2)})
+    assert chosen.m == 3 and other is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shapevm.compiler.emit import emit
 from shapevm.compiler.errors import ShapeError, UnsupportedOp
-from shapevm.compiler.text import parse
+from shapevm.compiler.text import format_graph, parse
 from shapevm.vm.errors import Error
 from shapevm.vm.instruction import decode_all
 from shapevm.vm.program import Axis, Program
@@ -49,6 +49,32 @@ def test_kernel_with_symbolic_sizes(run):
     x = np.arange(6, dtype="float32").reshape(2, 3)
     y, i = run(text + NEG + IOTA, x)
     assert np.array_equal(y, -x) and np.array_equal(i, np.arange(6) + 2 + 15)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((2, 3), 2), ((3, 3), -1), ((4, 2), -1), ((1, 9), 2), ((0, 1), 2)]
+)
+def test_sizes_choose_one_of_two_kernels(run, shape, expected):
+    """The second of these is another function, which no lowering makes, so that one sees which it is."""
+    twice = """
+spec @twice
+  nest n_dims=2 domain=[n1,n0]
+  b0 f32[n1,n0]
+  b1 f32[n1,n0] output
+  v0 = load f32 b0[i0,i1]
+  v1 = add f32 v0 v0
+  v2 = store f32 v1 b1[i0,i1]
+"""
+    text = """graph "g"
+      symbol s min=0 multiple_of=1
+      symbol t min=0 multiple_of=1
+      input %x: f32[s, t]
+      %k: f32[s, t] = kernel(%x) {spec=@neg, dims=[s*t], label="k", exchanged=[@twice, [t, s], s + 1, t + 1]}
+      output %k as "y"
+    """
+    assert parse(format_graph(parse(text + NEG + twice))).body.nodes[0].attrs["exchanged"][2:]
+    (y,) = run(text + NEG + twice, np.ones(shape, "float32"))
+    assert np.array_equal(y, np.full(shape, expected, "float32"))
 
 
 @pytest.mark.parametrize(

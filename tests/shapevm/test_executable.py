@@ -581,3 +581,35 @@ def test_exact_code_is_for_the_artifacts_target(module, tmp_path):
         exe(X(5))
         assert {kernel.target for kernel in exe.machine.kernels} == {"x86-64-v3"}
         assert exe._store.target == "x86-64-v3" and exe.stats().tier() == "exact"
+
+
+def test_rows_of_a_product_are_those_of_the_longer_axis(build):
+    """A product whose operands disagree about the order of its axes has two forms; sizes choose, also what
+    is compiled ahead."""
+
+    def forward(self, x, w):
+        return x.transpose(0, 1) @ w
+
+    b, n = torch.export.Dim("b", min=0, max=64), torch.export.Dim("n", min=0, max=64)
+    w, sizes = torch.randn(8, 24), [{"b": 9, "n": 2}, {"b": 2, "n": 9}, {"b": 1, "n": 30}]
+    options = {
+        "dynamic_shapes": ({0: b, 1: n}, None),
+        "sizes": sizes,
+        "buckets": {"b": [(40, 64)], "n": [(2, 8)]},
+    }
+    exe = build(forward, torch.randn(3, 5, 8), w, strategy="generic", **options)
+    forms = [kernel for kernel in exe.machine.kernels if "matmul" in kernel.label]
+    assert sorted(kernel.n_objects for kernel in forms) == [
+        3,
+        3,
+    ]  # generic; one, two exact; a bucket where n <= b
+    for shape in ((9, 2), (2, 9), (1, 30), (50, 3), (7, 7), (0, 5), (5, 0), (1, 1), (64, 1)):
+        x = torch.randn(*shape, 8)
+        found = [exe.using(strategy)(x, w) for strategy in ("generic", "bucket", "jit")]
+        torch.testing.assert_close(found[0], forward(None, x, w), rtol=1e-5, atol=1e-5)
+        assert all(torch.equal(found[0], other) for other in found)
+        assert torch.equal(found[0][:, :1], exe(x[:1], w))
+    ran = {
+        e.dims: kernel for kernel, e in exe.stats().entries if kernel in map(exe.machine.kernels.index, forms)
+    }
+    assert len({ran[key] for key in ran if key[0] > key[1]}) == 1
