@@ -16,12 +16,11 @@ from ..errors import UnsupportedOp
 from ..ir import Block, Node, Value
 from ..ops import build as B
 from ..ops.conditions import truth
-from ..types import INT, ScalarType, TensorType, Type, types_equal
+from ..ops.loops import Step, block, for_each, require_types, row_of, with_row
+from ..types import ScalarType, TensorType, Type
 
 if TYPE_CHECKING:
     from .fx_nodes import FxImporter
-
-Step = Callable[[Value, list[Value]], list[Value]]
 
 
 def import_control(importer: FxImporter, node: torch.fx.Node) -> list[Any] | None:
@@ -42,7 +41,7 @@ def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[1:3]]
     blocks = [_block(importer, [], partial(importer.import_region, graph, operands)) for graph in graphs]
     wanted = _result_types(importer, node)
-    _require_types(node, "a branch returns", wanted, *blocks)
+    require_types(str(node.target), "a branch returns", wanted, *blocks)
     return list(b.insert(Node("if", [condition], regions=blocks), wanted))
 
 
@@ -64,8 +63,8 @@ def _while_loop(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
         return _block(importer, params, results)
 
     blocks = [block(graph, i == 0) for i, graph in enumerate(graphs)]
-    _require_types(node, "its body returns", wanted, blocks[1])
-    _require_types(node, "it starts with", wanted, Block(results=carried))
+    require_types(str(node.target), "its body returns", wanted, blocks[1])
+    require_types(str(node.target), "it starts with", wanted, Block(results=carried))
     return [_operand(result) for result in b.insert(Node("while", carried, regions=blocks), wanted)]
 
 
@@ -75,8 +74,8 @@ def _map(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     wanted = [cast(TensorType, type) for type in _result_types(importer, node)]
 
     def step(row: Value, made: list[Value]) -> list[Value]:
-        rows = importer.import_region(graph, [*(_row(importer, x, row) for x in xs), *rest])
-        return [_placed(importer, whole, part, row) for whole, part in zip(made, rows, strict=True)]
+        rows = importer.import_region(graph, [*(row_of(importer.builder, x, row) for x in xs), *rest])
+        return [with_row(importer.builder, whole, part, row) for whole, part in zip(made, rows, strict=True)]
 
     return _for_each(importer, node, B.shape_of(xs[0])[0], _empty(importer, wanted), step)
 
@@ -89,9 +88,10 @@ def _scan(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
 
     def step(row: Value, made: list[Value]) -> list[Value]:
         state, wholes = made[: len(init)], made[len(init) :]
-        found = importer.import_region(graph, [*state, *(_row(importer, x, row) for x in xs), *rest])
+        rows = [row_of(importer.builder, x, row) for x in xs]
+        found = importer.import_region(graph, [*state, *rows, *rest])
         parts = zip(wholes, found[len(init) :], strict=True)
-        return [*found[: len(init)], *(_placed(importer, whole, part, row) for whole, part in parts)]
+        return [*found[: len(init)], *(with_row(importer.builder, whole, part, row) for whole, part in parts)]
 
     return _for_each(importer, node, B.shape_of(xs[0])[0], [*init, *_empty(importer, wanted)], step)
 
@@ -110,41 +110,14 @@ _RULES: dict[str, Callable[[FxImporter, torch.fx.Node], list[Any]]] = {
 def _for_each(
     importer: FxImporter, node: torch.fx.Node, length: Any, carried: Sequence[Value], step: Step
 ) -> list[Any]:
-    """Run `step(row, carried)` for the rows 0 .. length - 1, `row` a 0-d i64 tensor."""
-    b = importer.builder
-    types: list[Type] = [INT, *(value.type for value in carried)]
-    blocks = []
-    for is_condition in (True, False):
-        params = [Value(b.graph.new_name("p"), type) for type in types]
+    def values(row: Value, made: list[Value]) -> list[Value]:
+        return [importer.output_value(leaf) for leaf in step(row, made)]
 
-        def results(params: list[Value] = params, is_condition: bool = is_condition) -> list[Value]:
-            if is_condition:
-                return [b.one("int_lt", params[0], b.size(length))]
-            made = step(b.one("scalar", params[0], dtype="i64"), params[1:])
-            return [b.one("int_add", params[0], b.size(1)), *made]
-
-        blocks.append(_block(importer, params, results))
-    _require_types(node, "its function returns", types, blocks[1])
-    start = b.one("int_sub", b.size(0), b.size(0))
-    return b.insert(Node("while", [start, *carried], regions=blocks), types)[1:]
+    return for_each(importer.builder, length, carried, values, str(node.target))
 
 
 def _empty(importer: FxImporter, types: Sequence[TensorType]) -> list[Value]:
     return [B.full(importer.builder, 0, type.dtype, type.shape) for type in types]
-
-
-def _row(importer: FxImporter, x: Value, row: Value) -> Value:
-    """Return x[row]."""
-    return importer.builder.one("gather", x, row, axis=0)
-
-
-def _placed(importer: FxImporter, whole: Value, part: Value, row: Value) -> Value:
-    """Return `whole` with `part` in place of its row `row`."""
-    b = importer.builder
-    index = B.reshape(b, row, [1] * len(B.shape_of(whole)))
-    updates = (1, *B.shape_of(part))
-    placed = {"axis": 0, "mode": "set", "shape": B.shape_of(whole), "updates": updates}
-    return b.one("scatter", whole, index, B.add_axis(b, part, 0), **placed)
 
 
 # Blocks ---------------------------------------------------------------------------------------------
@@ -152,13 +125,7 @@ def _placed(importer: FxImporter, whole: Value, part: Value, row: Value) -> Valu
 
 def _block(importer: FxImporter, params: list[Value], results: Callable[[], list[Any]]) -> Block:
     """Return the block that `results` fills."""
-    block = Block(params=params)
-    outer, importer.builder.block = importer.builder.block, block
-    try:
-        block.results = [importer.output_value(leaf) for leaf in results()]
-    finally:
-        importer.builder.block = outer
-    return block
+    return block(importer.builder, params, lambda: [importer.output_value(leaf) for leaf in results()])
 
 
 def _operands(importer: FxImporter, node: torch.fx.Node, position: int) -> list[Any]:
@@ -201,14 +168,3 @@ def _type(importer: FxImporter, found: Any) -> Type:
 
 def _result_types(importer: FxImporter, node: torch.fx.Node) -> list[Type]:
     return [_type(importer, found) for found in node.meta["val"]]
-
-
-def _require_types(node: torch.fx.Node, what: str, wanted: Sequence[Type], *blocks: Block) -> None:
-    """Raise UnsupportedOp where blocks yield other types."""
-    for block in blocks:
-        for value, type in zip(block.results, wanted, strict=True):
-            if not types_equal(value.type, type):
-                raise UnsupportedOp(
-                    f"{node.target}: {what} {value.type} where {type} is needed; "
-                    "its tensors must have the same sizes and dtypes whichever way the program goes"
-                )

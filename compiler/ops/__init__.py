@@ -22,6 +22,7 @@ from . import (
     pointwise,
     pool,
     random,
+    recurrent,
     reduce,
     resize,
     scan,
@@ -57,6 +58,7 @@ FAMILIES = (
     count,
     fractional,
     random,
+    recurrent,
     values,
     control,
 )

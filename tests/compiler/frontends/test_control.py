@@ -1,5 +1,6 @@
 """Control flow of exported programs: cond, while_loop, map, scan, and recurrent layers of any length."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -125,6 +126,29 @@ def test_recurrent_layers_of_any_length(kind: Any, batch_first: bool, options: A
     calls = [(torch.randn((2, n, 5) if batch_first else (n, 2, 5)),) for n in (4, 1, 9)]
     exe = same(Model().eval(), (length,), *calls, fallback="error")
     assert [symbol.name for symbol in exe.machine.symbols] == ["length"]
+
+
+RECURRENT = (
+    (nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+    (nn.LSTM, {"bias": False, "proj_size": 3}),
+    (nn.GRU, {"num_layers": 2, "batch_first": True}),
+    (nn.GRU, {"bias": False, "bidirectional": True}),
+    (nn.RNN, {"nonlinearity": "relu", "num_layers": 3}),
+    (nn.RNN, {"bidirectional": True, "bias": False}),
+)
+
+
+@pytest.mark.parametrize(("kind", "options"), RECURRENT)
+def test_recurrent_layers_of_exported_programs(kind: Any, options: Any) -> None:
+    layer, x = kind(5, 4, **options).eval(), torch.randn(3, 6, 5)
+    batch = 0 if options.get("batch_first") else 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(layer, (x,), dynamic_shapes=({batch: Dim.DYNAMIC},))
+    exe = shapevm.compile(program, fallback="error")
+    for n in (1, 2):
+        given = torch.randn(n, 6, 5) if batch == 0 else torch.randn(3, n, 5)
+        torch.testing.assert_close(exe(given), layer(given))
 
 
 def test_layers_are_torchs_again_after_an_export() -> None:

@@ -1,0 +1,130 @@
+"""LSTM, GRU and RNN layers, one whole operator of PyTorch each: loops over time. What depends on the input
+alone is computed for all times at once, before the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ..ir import Builder, Value
+from . import build as B
+from .declare import Composite, Op
+from .loops import for_each, row_of, with_row
+from .matmul import linear
+from .random import dropout as drop
+
+#: (builder, gates of one time's input, state, weights) -> the new state, the layer's result first.
+Step = Callable[[Builder, Value, list[Value], "list[Value | None]"], list[Value]]
+
+
+def _parts(b: Builder, x: Value, n: int) -> list[Value]:
+    """Return the n equal parts of the last axis."""
+    axis, size = len(B.shape_of(x)) - 1, B.divide(B.shape_of(x)[-1], n)
+    return [B.take(b, x, axis, i * size, size) for i in range(n)]
+
+
+def _lstm(b: Builder, gates: Value, state: list[Value], weights: list[Value | None]) -> list[Value]:
+    (hidden, cell), (recurrent, bias, projection) = state, weights
+    assert recurrent is not None
+    added = B.pointwise(b, "add", gates, linear(b, hidden, recurrent, bias))
+    i, f, g, o = _parts(b, added, 4)
+    i, f, o = (B.pointwise(b, "sigmoid", x) for x in (i, f, o))
+    new = B.pointwise(b, "mul", i, B.pointwise(b, "tanh", g))
+    cell = B.pointwise(b, "add", B.pointwise(b, "mul", f, cell), new)
+    hidden = B.pointwise(b, "mul", o, B.pointwise(b, "tanh", cell))
+    return [hidden if projection is None else linear(b, hidden, projection), cell]
+
+
+def _gru(b: Builder, gates: Value, state: list[Value], weights: list[Value | None]) -> list[Value]:
+    (hidden,), (recurrent, bias, _) = state, weights
+    assert recurrent is not None
+    ours, theirs = _parts(b, gates, 3), _parts(b, linear(b, hidden, recurrent, bias), 3)
+    reset, update = (B.pointwise(b, "sigmoid", B.pointwise(b, "add", ours[i], theirs[i])) for i in (0, 1))
+    new = B.pointwise(b, "add", ours[2], B.pointwise(b, "mul", reset, theirs[2]))
+    new = B.pointwise(b, "tanh", new)
+    rest = B.pointwise(b, "mul", update, B.pointwise(b, "sub", hidden, new))
+    return [B.pointwise(b, "add", new, rest)]
+
+
+def _rnn(op: str) -> Step:
+    def step(b: Builder, gates: Value, state: list[Value], weights: list[Value | None]) -> list[Value]:
+        assert weights[0] is not None
+        added = B.pointwise(b, "add", gates, linear(b, state[0], weights[0], weights[1]))
+        return [B.pointwise(b, op, added)]
+
+    return step
+
+
+def _layers(
+    name: str,
+    step: Step,
+    b: Builder,
+    x: Value,
+    hx: Value | Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    n_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    """Return the last layer's results at all times, and the last states of all layers."""
+    ways, states = (2 if bidirectional else 1), [hx] if isinstance(hx, Value) else list(hx)
+    x = B.permute(b, x, (1, 0, 2)) if batch_first else x
+    per_layer = len(params) // (n_layers * ways)
+    finals: list[list[Value]] = [[] for _ in states]
+    for layer in range(n_layers):
+        results = []
+        for way in range(ways):
+            at = layer * ways + way
+            weights = list(params[at * per_layer : (at + 1) * per_layer])
+            first = [B.drop_axis(b, B.take(b, state, 0, at, 1), 0) for state in states]
+            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1)
+            results.append(made)
+            for kept, value in zip(finals, last, strict=True):
+                kept.append(B.add_axis(b, value, 0))
+        x = B.concat(b, results, 2)
+        if train and dropout and layer + 1 < n_layers:
+            x = drop(b, x, dropout, True)
+    x = B.permute(b, x, (1, 0, 2)) if batch_first else x
+    return (x, *(B.concat(b, kept, 0) for kept in finals))
+
+
+def _one(
+    name: str,
+    step: Step,
+    b: Builder,
+    x: Value,
+    state: list[Value],
+    weights: list[Value],
+    has_biases: bool,
+    reverse: bool,
+) -> tuple[Value, list[Value]]:
+    """Return one layer's results at all times in one direction, and its last state."""
+    biases: list[Value | None] = list(weights[2:4]) if has_biases else [None, None]
+    projection = weights[4 if has_biases else 2] if len(weights) in (3, 5) else None
+    gates = linear(b, x, weights[0], biases[0])
+    gates = B.flip(b, gates, [0]) if reverse else gates
+    length = B.shape_of(x)[0]
+
+    def run(row: Value, carried: list[Value]) -> list[Value]:
+        *now, whole = carried
+        new = step(b, row_of(b, gates, row), now, [weights[1], biases[1], projection])
+        return [*new, with_row(b, whole, new[0], row)]
+
+    results = B.full(b, 0, B.dtype_of(state[0]), (length, *B.shape_of(state[0])))
+    *last, made = for_each(b, length, [*state, results], run, name)
+    return B.flip(b, made, [0]) if reverse else made, last
+
+
+_STEPS: dict[str, Step] = {
+    "aten.lstm.input": _lstm,
+    "aten.gru.input": _gru,
+    "aten.rnn_tanh.input": _rnn("tanh"),
+    "aten.rnn_relu.input": _rnn("relu"),
+}
+OPS: tuple[Op, ...] = ()
+COMPOSITES: tuple[Composite, ...] = tuple(
+    Composite((name,), partial(_layers, name, step)) for name, step in _STEPS.items()
+)
