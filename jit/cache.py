@@ -1,9 +1,8 @@
-"""The disk cache of compiled kernels: content-addressed, atomic, capped, and never trusted.
+"""The disk cache of compiled kernels: content-addressed, atomic, capped, and sealed (see `seal`).
 
 A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the
-sources of the code generator. An entry is the SHA-256 of its payload, then the payload; an entry that does
-not match is deleted and counts as absent. Writers write aside and rename, so readers and other processes
-never see half an entry.
+sources of the code generator. An entry whose HMAC does not match is deleted and counts as absent. Writers
+write aside and rename, so readers and other processes never see half an entry.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from ..vm.program import KernelKey, format_key
+from .seal import TAG_BYTES, Seal, check_folder, private_seal, read_regular
 
-_DIGEST_BYTES = 32
 _FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
 _LOG = logging.getLogger("shapevm")
 _REPORTED: set[str] = set()  # caches of which the log has said that they cannot be used
@@ -52,23 +51,18 @@ def report_unusable(cache: str, error: Exception) -> None:
         _LOG.warning("the kernel cache %s cannot be used (%s): kernels are compiled anew", cache, error)
 
 
-def sealed(payload: bytes) -> bytes:
-    """Return the entry of a payload."""
-    return hashlib.sha256(payload).digest() + payload
-
-
-def unsealed(entry: bytes) -> bytes | None:
-    """Return the payload of an entry, None where it does not match its hash."""
-    payload = entry[_DIGEST_BYTES:]
-    return payload if hashlib.sha256(payload).digest() == entry[:_DIGEST_BYTES] else None
-
-
 class DiskCache:
     """Bytes by key under `directory` (made on first use), at most about `max_bytes` (None: any number), the
-    least recently used go first. `n_failures`: reads and writes that the system refused."""
+    least recently used go first. `n_failures`: reads and writes that the system refused, and those that did
+    not take place since the directory could be another user's work.
 
-    def __init__(self, directory: Path, max_bytes: int | None) -> None:
+    `seal`: that of a cache which several users share; None: the cache is the user's own.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int | None, seal: Seal | None = None) -> None:
         self.directory = directory
+        self._shared_seal = seal
+        self._known_seal: Seal | None = None
         self.max_bytes = max_bytes
         self.n_failures = 0
         self._put_bytes: int | None = None  # since the last look; None: there was none
@@ -76,17 +70,27 @@ class DiskCache:
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / key[2:]
 
+    def _seal(self) -> Seal:
+        """Return the seal of the directory. Raises OSError where there is none, or others may have made
+        it."""
+        if self._known_seal is None:
+            shared = self._shared_seal
+            if shared is not None and not shared.is_keyed:
+                check_folder(self.directory, 0o002)
+            self._known_seal = shared or private_seal(self.directory)
+        return self._known_seal
+
     def get(self, key: str) -> bytes | None:
         """Return the payload of `key`, None where there is no sound entry."""
         path = self._path(key)
         try:
-            entry = path.read_bytes()
+            seal, entry = self._seal(), read_regular(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             self._fail(error)
             return None
-        payload = unsealed(entry)
+        payload = seal.open(key, entry)
         if payload is None:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -99,13 +103,16 @@ class DiskCache:
         """Keep `payload`. A cache that cannot be written (full or read-only disk) is left as it is."""
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700 if self._shared_seal is None else 0o777, exist_ok=True)
+            entry = self._seal().seal(key, payload)
+            path.parent.mkdir(exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(sealed(payload))
+                    file.write(entry)
                 os.replace(temporary, path)
-            except OSError:
+            except BaseException:
                 os.unlink(temporary)
                 raise
         except OSError as error:
@@ -117,7 +124,7 @@ class DiskCache:
             self._put_bytes = 0
             is_full = _FOLDERS * _bytes_in(path.parent) > self.max_bytes + self.max_bytes // _LOOKS
         else:
-            self._put_bytes += len(payload) + _DIGEST_BYTES
+            self._put_bytes += len(payload) + TAG_BYTES
             is_full = self._put_bytes > self.max_bytes // _LOOKS
         if is_full:
             self.trim()

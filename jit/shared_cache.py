@@ -1,7 +1,9 @@
 """A cache of compiled kernels that a fleet shares: a directory, or anything fsspec has a URL for.
 
-Entries are those of `DiskCache`, verified in the same way. What goes wrong with it (network, permissions)
-never stops a call: the entry counts as absent, and the shared cache is left alone for a while.
+Entries are those of `DiskCache`, sealed with the fleet's secret; without one, whoever may write to the cache
+is trusted with the code that runs (a directory that everybody may write to is not used then). What goes wrong
+with it (network, permissions) never stops a call: the entry counts as absent, and the shared cache is left
+alone for a while.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from .cache import DiskCache, report_unusable, sealed, unsealed
+from .cache import DiskCache, report_unusable
+from .seal import Seal
 
 REST_SECONDS = 60.0  # after a failure
 
@@ -34,8 +37,10 @@ class RemoteCache:
     """Entries under a URL of fsspec. Raises ImportError without fsspec, ValueError for an unknown
     protocol."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, seal: Seal) -> None:
         import fsspec
+
+        self._seal = seal
 
         self._files, self._root = fsspec.core.url_to_fs(url)
         self._url = url
@@ -48,7 +53,9 @@ class RemoteCache:
     def get(self, key: str) -> bytes | None:
         """Return the payload of `key`, None where there is no sound entry."""
         try:
-            return unsealed(self._files.cat_file(self._path(key))) if self._is_awake() else None
+            if not self._is_awake():
+                return None
+            return self._seal.open(key, self._files.cat_file(self._path(key)))
         except FileNotFoundError:
             return None
         except Exception as error:
@@ -62,7 +69,7 @@ class RemoteCache:
         try:
             if self._is_awake():
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-                self._files.pipe_file(beside, sealed(payload))
+                self._files.pipe_file(beside, self._seal.seal(key, payload))
                 self._files.mv(beside, path)
         except Exception as error:  # whatever a file system of a third party raises
             self._fail(error)
@@ -102,6 +109,8 @@ class LayeredCache:
         self.shared.put(key, payload)
 
 
-def shared_cache(url: str) -> Cache:
-    """Return the shared cache at `url`: a directory's path, or a URL. Raises as RemoteCache does."""
-    return RemoteCache(url) if "://" in url else DiskCache(Path(url).expanduser(), None)
+def shared_cache(url: str, secret: bytes = b"") -> Cache:
+    """Return the shared cache at `url`, a directory's path or a URL, under the fleet's secret. Raises as
+    RemoteCache does."""
+    seal = Seal(secret)
+    return RemoteCache(url, seal) if "://" in url else DiskCache(Path(url).expanduser(), None, seal)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "npy.h"
+#include "outfile.h"
 #include "svm.h"
 
 /* Exit codes. */
@@ -26,6 +27,10 @@ static const char HELP[] =
     "  --fuel N                instructions that one call may run (default 0: no limit)\n"
     "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
     "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
+    "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
+    "                          (default: full up to 64 MiB of weights, else lazy)\n"
+    "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
+    "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
     "  --perf-map              write /tmp/perf-PID.map for profilers\n"
     "  --list                  print the contract and the kernels, run nothing\n"
     "  --stats                 print the call sites after running\n"
@@ -35,6 +40,8 @@ static const char HELP[] =
     "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
     "failed.\n";
 
+enum { DIGEST_BYTES = 32 };
+
 typedef struct arguments {
   const char *model, *output, *metrics, *record;
   const char **inputs;
@@ -42,6 +49,7 @@ typedef struct arguments {
   int32_t threads;
   int64_t repeat;
   svm_options options;
+  uint8_t digest[DIGEST_BYTES];
 } arguments;
 
 static int usage(const char *message, const char *value) {
@@ -90,6 +98,27 @@ static int parse_timeout(arguments *a, const char *text) {
   return 0;
 }
 
+static int parse_verify(arguments *a, const char *text) {
+  if (!strcmp(text, "full")) a->options.verify = SVM_VERIFY_FULL;
+  else if (!strcmp(text, "lazy")) a->options.verify = SVM_VERIFY_LAZY;
+  else if (!strcmp(text, "none")) a->options.verify = SVM_VERIFY_NONE;
+  else return usage("the weights are verified full, lazy or none", text);
+  return 0;
+}
+
+static int parse_digest(arguments *a, const char *text) {
+  static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+  size_t n = strlen(text);
+  if (n != 2 * DIGEST_BYTES || strspn(text, digits) != n)
+    return usage("a digest has 64 hexadecimal digits", text);
+  for (int i = 0; i < DIGEST_BYTES; i++) {
+    long high = (strchr(digits, text[2 * i]) - digits) % 16, low = (strchr(digits, text[2 * i + 1]) - digits) % 16;
+    a->digest[i] = (uint8_t)(16 * high + low);
+  }
+  a->options.sha256 = a->digest;
+  return 0;
+}
+
 static int parse_value(arguments *a, const char *name, const char *value) {
   int64_t n;
   static const struct {
@@ -109,6 +138,8 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     else a->options.memory_max = n;
     return 0;
   }
+  if (!strcmp(name, "--verify")) return parse_verify(a, value);
+  if (!strcmp(name, "--digest")) return parse_digest(a, value);
   if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
@@ -130,6 +161,7 @@ static int parse_arguments(int argc, char **argv, arguments *a) {
     if (!strcmp(name, "--list")) a->list = 1;
     else if (!strcmp(name, "--stats")) a->stats = 1;
     else if (!strcmp(name, "--perf-map")) a->options.perf_map = 1;
+    else if (!strcmp(name, "--no-native-code")) a->options.native_code = 0;
     else if (!strncmp(name, "--", 2)) {
       if (i + 1 == argc) return usage("a value is missing after", name);
       int code = parse_value(a, name, argv[++i]);
@@ -407,13 +439,11 @@ static int write_report(svm_program *p, int32_t (*make)(svm_program *, char **, 
   svm_error error;
   char *text;
   if (make(p, &text, &error)) return report(EXIT_RUN, &error);
-  FILE *file = fopen(path, "w");
-  int is_written = file && fputs(text, file) >= 0;
-  if (file && fclose(file)) is_written = 0;
+  outfile out;
+  int32_t code = outfile_begin(&out, path, &error);
+  if (!code) code = outfile_end(&out, fputs(text, out.stream) >= 0, &error);
   svm_text_free(text);
-  if (is_written) return 0;
-  fprintf(stderr, "shapevm-run: %s cannot be written: %s\n", path, strerror(errno));
-  return EXIT_RUN;
+  return code ? report(EXIT_RUN, &error) : 0;
 }
 
 /* State that no --input gives has the artifact's first values; these are constants of the program. */
@@ -453,10 +483,12 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
   if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
   int code = run_repeatedly(p, a, values, results);
+  if (!code && svm_check_weights(p, &error)) return report(EXIT_RUN, &error);
   if (!code && a->stats) print_stats(p);
   if (!code && a->metrics) code = write_report(p, svm_metrics, a->metrics);
   if (!code && a->record) code = write_report(p, svm_profile, a->record);
-  return code || !a->output ? code : write_outputs(p, a->output, results);
+  if (!code && a->output) code = write_outputs(p, a->output, results);
+  return !code && svm_check_file(p, &error) ? report(EXIT_RUN, &error) : code; /* outputs may be weights */
 }
 
 /* Operators that only a host in Python offers. */

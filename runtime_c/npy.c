@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "outfile.h"
 #include "status.h"
 #include "value.h"
 
@@ -202,10 +203,9 @@ size_t npy_header(const svm_tensor *t, char header[NPY_HEADER_MAX]) {
 int32_t npy_write(const char *path, const svm_tensor *t, svm_error *error) {
   char header[NPY_HEADER_MAX];
   size_t n = npy_header(t, header), n_bytes = npy_data_bytes(t);
-  FILE *file = fopen(path, "wb");
-  int is_written = file && fwrite(header, 1, n, file) == n && fwrite(t->data, 1, n_bytes, file) == n_bytes;
-  if (file && fclose(file)) is_written = 0;
-  return is_written
-             ? SVM_OK
-             : status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path, strerror(errno));
+  outfile out;
+  if (outfile_begin(&out, path, error)) return error->code;
+  int is_written =
+      fwrite(header, 1, n, out.stream) == n && fwrite(t->data, 1, n_bytes, out.stream) == n_bytes;
+  return outfile_end(&out, is_written, error);
 }

@@ -1,12 +1,12 @@
 /* The .npz format: a ZIP archive of .npy files (PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3), stored, as
  * numpy.savez writes. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "npy.h"
+#include "outfile.h"
 #include "status.h"
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, COMMENT_MAX = 65535, ZIP64_ID = 1 };
@@ -173,16 +173,16 @@ int32_t npz_write(const char *path, const char *const *names, const svm_tensor *
     return status_fail(error, SVM_ERROR_FILE, "%.500s: the outputs are over 4 GiB; write single ones to .npy",
                        path);
   written *members = calloc((size_t)n + 1, sizeof *members);
-  FILE *file = members ? fopen(path, "wb") : NULL;
-  int is_written = file != NULL;
+  if (!members) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for writing %.500s", path);
+  outfile out;
+  int32_t code = outfile_begin(&out, path, error);
+  int is_written = !code;
   for (int32_t i = 0; is_written && i < n; i++) {
-    is_written = write_member(file, names[i], &tensors[i], offset, &members[i]);
+    is_written = write_member(out.stream, names[i], &tensors[i], offset, &members[i]);
     offset += LOCAL_BYTES + strlen(names[i]) + 4 + members[i].size;
   }
-  if (is_written) is_written = write_directory(file, names, members, n, offset);
-  if (file && fclose(file)) is_written = 0;
+  if (is_written) is_written = write_directory(out.stream, names, members, n, offset);
+  if (!code) code = outfile_end(&out, is_written, error);
   free(members);
-  return is_written
-             ? SVM_OK
-             : status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path, strerror(errno));
+  return code;
 }

@@ -78,6 +78,10 @@ TABLE: tuple[Setting, ...] = (
         "cache_url", "",
         "a cache behind that on disk, shared by a fleet: a directory or a URL of fsspec; empty: none",
     ),
+    Setting(
+        "cache_secret_file", "",
+        "a file with the secret that seals entries of cache_url; empty: whoever may write there is trusted",
+    ),
     Setting("verify", False, "verify the graph between all passes when compiling"),
     Setting("native_code", True, "run artifacts' machine code; 0: compile kernels from their specs"),
     Setting("perf_map", False, "write the names of generated code to /tmp/perf-PID.map for perf"),

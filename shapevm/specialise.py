@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .gain import Gains, Waiting
@@ -17,14 +18,13 @@ from .settings import settings
 from .vm.errors import ArgumentError, CompileError, Error, TargetError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .jit.shared_cache import Cache
     from .jit.store import KernelStore
     from .vm.machine import Machine, Request
 
 MAX_SECONDS = 4096  # answers whose seconds are kept
 MAX_WAITING = 256  # requests that do not pay yet
+MIN_SECRET_BYTES = 16  # of a file of cache_secret_file
 LOOK_SECONDS = 0.1  # between two looks at how often they have run
 WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
 
@@ -95,7 +95,7 @@ def _cache(path: Path) -> Cache:
     if not settings.cache_url:
         return local
     try:
-        return LayeredCache(local, shared_cache(settings.cache_url))
+        return LayeredCache(local, shared_cache(settings.cache_url, _fleet_secret()))
     except ImportError as error:
         raise MissingPackage(
             f"cache_url {settings.cache_url!r} needs fsspec and its package for that protocol ({error}): "
@@ -103,6 +103,21 @@ def _cache(path: Path) -> Cache:
         ) from None
     except ValueError as error:
         raise ArgumentError(f"cache_url {settings.cache_url!r} cannot be opened: {error}") from None
+
+
+def _fleet_secret() -> bytes:
+    """Return the shared cache's secret, b"" for none. Raises ArgumentError for a file that has none."""
+    place = settings.cache_secret_file
+    try:
+        secret = Path(place).expanduser().read_bytes().strip() if place else b""
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArgumentError(f"cache_secret_file {place!r} cannot be read: {reason}") from None
+    if place and len(secret) < MIN_SECRET_BYTES:
+        raise ArgumentError(
+            f"cache_secret_file {place!r} has {len(secret)} bytes; give at least {MIN_SECRET_BYTES}"
+        )
+    return secret
 
 
 def generic_record(store: KernelStore, text: str, label: str, source: str = "") -> bytes:

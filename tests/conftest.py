@@ -13,6 +13,7 @@ from .quick_export import keep_what_torch_recomputes
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, help="of what tests draw anew in every run")
+    parser.addoption("--all-damages", action="store_true", help="flip every bit, cut files at every length")
 
 
 def pytest_configure(config):

@@ -1,11 +1,13 @@
 """The disk cache: what is read back is what was written, or nothing."""
 
+import hashlib
 import os
 import threading
 from pathlib import Path
 
 import pytest
 from shapevm.jit.cache import DiskCache, cache_key
+from shapevm.jit.seal import Seal
 
 
 def entry_path(cache: DiskCache) -> Path:
@@ -121,3 +123,84 @@ def test_many_writers_of_one_key(tmp_path):
     for thread in threads:
         thread.join()
     assert all(value is not None and len(set(value)) == 1 and len(value) == 1000 for value in seen)
+
+
+KEY = cache_key("a" * 64, None, "x86-64-v3")
+
+
+def test_the_cache_is_private_and_keyed(tmp_path):
+    mine = DiskCache(tmp_path / "mine", 1 << 20)
+    mine.put(KEY, b"code")
+    secret = tmp_path / "mine" / "secret"
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert secret.stat().st_mode & 0o777 == 0o600 and len(secret.read_bytes()) == 32
+    other = DiskCache(tmp_path / "other", 1 << 20)
+    other.put(KEY, b"forged")
+    plain = hashlib.sha256(b"forged").digest() + b"forged"
+    for forged in (entry_path(other).read_bytes(), Seal(b"").seal(KEY, b"forged"), plain):
+        mine.put(KEY, b"code")
+        entry_path(mine).write_bytes(forged)
+        assert mine.get(KEY) is None and not list((tmp_path / "mine").glob("??/*"))
+
+
+def test_an_entry_under_another_name_is_refused(tmp_path):
+    cache, other = DiskCache(tmp_path, 1 << 20), cache_key("b" * 64, None, "x86-64-v3")
+    cache.put(KEY, b"code")
+    cache._path(other).parent.mkdir(exist_ok=True)
+    cache._path(other).write_bytes(cache._path(KEY).read_bytes())
+    assert cache.get(other) is None and cache.get(KEY) == b"code"
+
+
+@pytest.mark.parametrize(
+    "change", ["group writes", "others write", "owner", "readable secret", "linked secret", "short"]
+)
+def test_a_cache_that_others_may_have_made_is_not_used(tmp_path, monkeypatch, caplog, change):
+    DiskCache(tmp_path, 1 << 20).put(KEY, b"code")
+    secret = tmp_path / "secret"
+    if change == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    elif change == "linked secret":
+        secret.rename(tmp_path / "elsewhere")
+        secret.symlink_to(tmp_path / "elsewhere")
+    elif change == "short":
+        secret.write_bytes(b"short")
+    else:
+        place, mode = {
+            "group writes": (tmp_path, 0o770), "others write": (tmp_path, 0o702),
+            "readable secret": (secret, 0o644),
+        }[change]  # fmt: skip
+        place.chmod(mode)
+    cache = DiskCache(tmp_path, 1 << 20)
+    with caplog.at_level("WARNING", "shapevm"):
+        assert cache.get(KEY) is None
+        cache.put(KEY, b"new")
+        assert cache.get(KEY) is None
+    assert cache.n_failures == 3 and len(caplog.records) == 1
+    assert f"the kernel cache {tmp_path} cannot be used" in caplog.text
+
+
+def test_a_pipe_and_a_link_are_no_entries(tmp_path):
+    cache = DiskCache(tmp_path, 1 << 20)
+    cache.put(KEY, b"code")
+    path = entry_path(cache)
+    entry = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get(KEY) is None
+    path.unlink()
+    (tmp_path / "elsewhere").write_bytes(entry)
+    path.symlink_to(tmp_path / "elsewhere")
+    assert cache.get(KEY) is None and cache.n_failures == 2
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    cache = DiskCache(tmp_path, 1 << 20)
+    cache.put(KEY, b"code")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put(KEY, b"other")
+    assert cache.get(KEY) == b"code" and len(list(tmp_path.glob("??/*"))) == 1

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 from shapevm.jit.cache import DiskCache
+from shapevm.jit.seal import Seal
 from shapevm.jit.shared_cache import LayeredCache, RemoteCache, shared_cache
 
 import shapevm
@@ -37,7 +38,7 @@ def test_a_changed_entry_is_not_used(tmp_path):
     import fsspec
 
     url = f"memory://{tmp_path.name}"
-    shared = RemoteCache(url)
+    shared = RemoteCache(url, Seal(b""))
     shared.put(KEY, b"payload")
     files = fsspec.filesystem("memory")
     (path,) = files.find(f"/{tmp_path.name}")
@@ -50,7 +51,7 @@ def test_a_changed_entry_is_not_used(tmp_path):
 
 
 def test_failures_count_as_absent(tmp_path, monkeypatch):
-    shared = RemoteCache(f"memory://{tmp_path.name}")
+    shared = RemoteCache(f"memory://{tmp_path.name}", Seal(b""))
     calls = []
 
     def broken(path, *rest):
@@ -83,4 +84,42 @@ def test_a_second_machine_compiles_nothing(tmp_path, url):
 
 def test_what_cannot_be_opened_is_said():
     with shapevm.settings.scope(cache_url="nosuch://x"), pytest.raises(shapevm.Error, match="'nosuch://x'"):
+        open_store()
+
+
+def test_entries_of_another_secret_are_not_used(url):
+    ours, others, anybody = shared_cache(url, b"s" * 16), shared_cache(url, b"t" * 16), shared_cache(url)
+    for forger in (others, anybody):
+        forger.put(KEY, b"forged")
+        assert ours.get(KEY) is None
+    ours.put(KEY, b"payload")
+    assert ours.get(KEY) == b"payload" and others.get(KEY) is None
+
+
+def test_a_directory_that_everybody_may_write_to_needs_a_secret(tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    plain, keyed = shared_cache(str(folder)), shared_cache(str(folder), b"s" * 16)
+    for cache in (plain, keyed):
+        cache.put(KEY, b"payload")
+    assert plain.get(KEY) is None and plain.n_failures == 2
+    assert keyed.get(KEY) == b"payload"
+
+
+def test_the_secret_is_a_setting(tmp_path):
+    place = tmp_path / "fleet"
+    place.write_bytes(b"short")
+    common = {"cache_dir": str(tmp_path / "own"), "cache_url": str(tmp_path / "shared")}
+    with shapevm.settings.scope(**common, cache_secret_file=str(place)):
+        with pytest.raises(shapevm.ArgumentError, match="has 5 bytes; give at least 16"):
+            open_store()
+        place.write_bytes(b"s" * 16 + b"\n")
+        open_store().cache.put(KEY, b"payload")
+    assert shared_cache(str(tmp_path / "shared"), b"s" * 16).get(KEY) == b"payload"
+    missing = str(tmp_path / "no")
+    with (
+        shapevm.settings.scope(**common, cache_secret_file=missing),
+        pytest.raises(shapevm.ArgumentError, match="cannot be read: No such file"),
+    ):
         open_store()

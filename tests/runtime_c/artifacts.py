@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.records import kernel_object
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, from_json, to_json
 from shapevm.vm.assembler import assemble
-from shapevm.vm.program import Kernel, Program
+from shapevm.vm.program import Constant, Kernel, Program
 
 N = Dim(0)
 AT = (Index(0),)
@@ -70,6 +71,27 @@ def chain(n: int, exact: tuple[int, ...] = ()) -> Program:
     for _ in range(n - 1):
         lines += ["  alloc r4 f32 (r2)", "  kernel k0 (r2) (r3, r1, r4)", "  move r3 r4", "  free (r4)"]
     return with_code("\n".join([*lines, "  return (r3)", ""]), exact)
+
+
+def weighted(n: int) -> Program:
+    """Return y = x + w with n weights, which are given back as z."""
+    program = with_code(
+        f"""
+symbol "n" {n} .. {n}
+input "x": f32[s0]
+output "y"
+output "z"
+constant c0 "w" f32[1] = [0.0]
+kernel k0 {ADD_ROW}
+function "main" (2 params, 2 results)
+  const r2 c0
+  alloc r3 f32 (r1)
+  kernel k0 (r1) (r0, r2, r3)
+  return (r3, r2)
+"""
+    )
+    weights = Constant.tensor(np.arange(n, dtype="<f4") + 1, "f32", "w")
+    return Program(**{**vars(program), "constants": (weights,)})
 
 
 #: Rows 0 .. 3 of a table, added up `times` over: a program whose flow depends on the sizes only.

@@ -23,7 +23,7 @@ FLAGS = {
     ],
     "thread": ["-O1", "-g", "-fsanitize=thread"],
 }
-PROGRAMS = ("main", "fuzz", "test_api", "test_threads")
+PROGRAMS = ("main", "fuzz", "test_api", "test_damage", "test_threads")
 
 
 @pytest.fixture(scope="session")
@@ -61,4 +61,5 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(artifacts.chain(2, (8,)), folder / "chain.svm")
     write(artifacts.with_code(artifacts.LOOKUP), folder / "lookup.svm")
     write(artifacts.with_code(artifacts.DATA), folder / "data.svm")
+    write(artifacts.weighted(100), folder / "weighted.svm")
     return folder

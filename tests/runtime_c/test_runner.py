@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -181,6 +182,54 @@ def test_files_that_are_no_artifacts(run: Run, folder: Path) -> None:
     assert "it is no regular file" in run(".").stderr
     (folder / "empty.svm").write_bytes(b"")
     assert "this is no .svm file" in run("empty.svm").stderr
+
+
+def test_damaged_weights_are_refused_before_any_output(run: Run, folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ramp(100))
+    data = (folder / "weighted.svm").read_bytes()
+    at = data.index((np.arange(100, dtype="<f4") + 1).tobytes())
+    (tmp_path / "bad.svm").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    io = ["--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "o.npz"]
+    for options, code in (((), LOAD), (("--verify", "full"), LOAD), (("--verify", "lazy"), RUN)):
+        done = run(tmp_path / "bad.svm", *io, *options)
+        assert done.returncode == code, done.stderr
+        message = 'bad.svm: MiB 0 of the weights does not match its hash: constant "w" was changed'
+        assert message in done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["bad.svm", "x.npy"]
+    assert run(tmp_path / "bad.svm", *io, "--verify", "none").returncode == 0
+    assert run("weighted.svm", *io, "--verify", "lazy").returncode == 0
+    with np.load(tmp_path / "o.npz") as out:
+        assert np.array_equal(out["y"], ramp(100) + np.arange(100) + 1)
+
+
+def test_digest_and_native_code(run: Run, folder: Path, two) -> None:
+    digest = hashlib.sha256((folder / "chain.svm").read_bytes()).hexdigest()
+    assert run("chain.svm", *two(ramp(8), ramp(8)), "--digest", digest.upper()).returncode == 0
+    done = run("weighted.svm", "--list", "--digest", digest)
+    assert done.returncode == LOAD and "its SHA-256 is not the digest that was asked for" in done.stderr
+    done = run("chain.svm", "--list", "--digest", digest[:-1] + "g")
+    assert done.returncode == USAGE and "a digest has 64 hexadecimal digits" in done.stderr
+    done = run("chain.svm", "--list", "--no-native-code")
+    assert done.returncode == LOAD and 'kernel "add": native code of artifacts is switched off' in done.stderr
+
+
+def test_outputs_appear_whole_or_not_at_all(run: Run, two, tmp_path: Path) -> None:
+    inputs = two(ramp(8), ramp(8))
+    place = tmp_path / "out"
+    place.mkdir()
+    options = {"y.npy": "--output", "y.npz": "--output", "m.txt": "--metrics", "r": "--record"}
+    for name, option in options.items():
+        (place / name).write_bytes(b"old")
+        hard_link = tmp_path / f"old-{name}"
+        os.link(place / name, hard_link)
+        assert run("chain.svm", *inputs, option, place / name).returncode == 0
+        assert hard_link.read_bytes() == b"old" != (place / name).read_bytes()  # not written in place
+    done = run("chain.svm", *inputs, "--output", tmp_path / "no" / "y.npy")
+    assert done.returncode == RUN and "no/y.npy: cannot write it: No such file" in done.stderr
+    assert run("chain.svm", *inputs, "--output", "/dev/full").returncode == RUN
+    assert run("chain.svm", *inputs, "--metrics", "/dev/null").returncode == 0
+    assert Path("/dev/null").is_char_device()
+    assert sorted(os.listdir(place)) == ["m.txt", "r", "y.npy", "y.npz"]
 
 
 def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path: Path) -> None:

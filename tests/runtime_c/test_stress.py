@@ -62,3 +62,16 @@ def test_a_further_launch_is_cheap(build: Build, tmp_path: Path) -> None:
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         least[n] = float(re.search(r"min ([\d.]+) ms", printed)[1])
     assert (least[201] - least[1]) / 200 * 1e6 <= 150  # ns
+
+
+@pytest.mark.parametrize("model", ["weighted", "lookup", "data"])
+def test_every_damage_is_refused(
+    build: Build, folder: Path, tmp_path: Path, request: pytest.FixtureRequest, model: str
+) -> None:
+    """Bits flipped and files cut, in memory and while they are mapped. All of them: pytest --all-damages."""
+    step = 1 if request.config.getoption("--all-damages") else 251
+    tool = build("test_damage", "plain" if step == 1 else "address")
+    command = [str(tool), str(folder / f"{model}.svm"), str(step), str(tmp_path / "scratch.svm")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) >= 18 * (folder / f"{model}.svm").stat().st_size // step
