@@ -14,6 +14,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
 from .cache import report_unusable
 from .depthwise import is_depthwise
@@ -84,7 +85,7 @@ class TuningDatabase:
             status = self.path.stat()
             stamp = status.st_mtime_ns, status.st_ino
             if stamp != self._stamp:
-                data = json.loads(self.path.read_text())
+                data = json.loads(read_regular(self.path))
                 is_ours = isinstance(data, dict) and data.get("format") == FORMAT
                 self._found = dict(data["schedules"]) if is_ours else {}
                 self._stamp = stamp

@@ -309,6 +309,19 @@ def check_profile(program: Program, profile: Profile) -> None:
         )
     if not profile.sizes or not profile.symbols:
         raise ArgumentError("the profile has no calls, or the program no sizes to choose kernels for")
+    known = {symbol.name: symbol for symbol in program.symbols}
+    if profile.symbols != tuple(known):
+        raise ArgumentError(
+            f"the profile counts {', '.join(profile.symbols)[:200]}; the program's sizes are "
+            f"{', '.join(known)}"
+        )
+    for symbol, values in zip(program.symbols, zip(*profile.sizes, strict=True), strict=True):
+        for value in values:
+            if value not in SizeRange(symbol.min, symbol.max, symbol.multiple_of):
+                bounds = SizeRange(symbol.min, symbol.max, symbol.multiple_of)
+                raise ArgumentError(
+                    f"the profile has calls with {symbol.name} = {value}; the program takes {bounds}"
+                )
 
 
 def bake(program: Program, profile: Profile, store: KernelStore, budget: int, measure: bool = True) -> Baked:

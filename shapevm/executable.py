@@ -526,6 +526,7 @@ def milliseconds(timeout: float | None) -> int:
 def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> Options:
     """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy and for a
     limit that cannot be."""
+    settings.check()
     options = Options(
         strategy=check_strategy(strategy),
         hot_calls=settings.hot_calls,

@@ -14,12 +14,11 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .vm.errors import ArgumentError, FileError
-from .vm.files import replacing
+from .vm.files import read_regular, replacing
 from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
@@ -102,26 +101,34 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     return Profile(first.program, first.symbols, sizes, sum(p.dropped for p in found))
 
 
+def _short(value: Any) -> str:
+    """Return how a message writes a value from outside."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def from_json(data: Any, what: str = "profile") -> Profile:
     """Return the profile that JSON data says. Raises ArgumentError for data that is none."""
 
     def number(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"{value!r} is no whole number of at least 0")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+            raise ValueError(f"{_short(value)} is no whole number from 0 to 2**63 - 1")
         return value
 
     try:
         if data["format"] != FORMAT or data["version"] != VERSION:
             raise ValueError(
-                f"it is {data['format']!r} version {data['version']!r}, not {FORMAT!r} {VERSION}"
+                f"it is {_short(data['format'])} version {_short(data['version'])}, not {FORMAT!r} {VERSION}"
             )
         symbols = tuple(str(name) for name in data["symbols"])
+        if len(set(symbols)) < len(symbols):
+            raise ValueError(f"the symbols {_short(symbols)} are not all different")
         sizes: dict[Sizes, Calls] = {}
         for row in data["sizes"]:
             values = tuple(map(number, row["values"]))
             if len(values) != len(symbols) or values in sizes or not number(row["count"]):
                 raise ValueError(
-                    f"the row {row!r} does not fit {len(symbols)} symbols, is empty or there twice"
+                    f"the row {_short(row)} does not fit {len(symbols)} symbols, is empty or there twice"
                 )
             sizes[values] = Calls(row["count"], number(row["total_ns"]), number(row["least_ns"]))
         return Profile(str(data["program"]), symbols, sizes, number(data["dropped"]))
@@ -132,7 +139,7 @@ def from_json(data: Any, what: str = "profile") -> Profile:
 def read(path: str | os.PathLike[str]) -> Profile:
     """Return a file's profile. Raises FileError where it cannot be read, ArgumentError where it is none."""
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(read_regular(path))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .vm.errors import ArgumentError
+
+_LOG = logging.getLogger("shapevm")
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Setting:
     default: int | str | bool
     doc: str
     choices: tuple[str, ...] = ()
+    greatest: int = (1 << 31) - 1  # of a number
 
     @property
     def variable(self) -> str:
@@ -33,26 +39,32 @@ class Setting:
         value: int | str | bool = text
         if isinstance(self.default, bool):
             value = {"0": False, "1": True}.get(text, text)
-        elif isinstance(self.default, int) and text.strip().removeprefix("-").isdecimal():
+        elif isinstance(self.default, int) and NUMBER.fullmatch(text):
             value = int(text)
-        return self.check(value, f"{self.variable}={text!r}")
+        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+        return self.check(value, f"{self.variable}={shown!r}")
 
     def check(self, value: Any, what: str) -> int | str | bool:
         """Return `value`, given as `what`. Raises ArgumentError with `what` and what is allowed."""
         if isinstance(self.default, bool):
             allowed, is_allowed = "0 or 1 (False or True)", isinstance(value, bool)
         elif isinstance(self.default, int):
-            allowed = "a whole number of at least 0"
-            is_allowed = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+            allowed = f"a whole number from 0 to {self.greatest}"
+            is_allowed = type(value) is int and 0 <= value <= self.greatest
         else:
-            allowed = f"one of {', '.join(self.choices)}" if self.choices else "a string"
+            known = ", ".join(choice or "nothing" for choice in self.choices)
+            allowed = f"one of {known}" if self.choices else "a string"
             is_allowed = isinstance(value, str) and (not self.choices or value in self.choices)
         if not is_allowed:
             raise ArgumentError(f"{what} must be {allowed}")
         return value
 
 
+NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
+MAX_SHOWN = 60  # characters of a wrong value in a message
 STRATEGIES = ("auto", "jit", "bucket", "generic")
+#: Those of `jit.target`, which needs a compiler's packages.
+TARGETS = ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "aarch64")
 #: What `jit` may say instead of a strategy: when exact code comes.
 JIT = {"background": "auto", "sync": "jit"}
 
@@ -62,12 +74,14 @@ TABLE: tuple[Setting, ...] = (
         "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; "
         "bucket: those of the artifact, nothing is compiled; generic: generic ones only", STRATEGIES,
     ),
-    Setting("threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU"),
+    Setting(
+        "threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU", greatest=256
+    ),
     Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is considered for exact code"),
     Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second, for "
             "what its gain pays for; 0: for all"),
     Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
-    Setting("fuel", 0, "instructions that one call may run; 0: no limit"),
+    Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),
     Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
     Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),
     Setting("plans", 256, "whole-call plans kept per program, one per shape"),
@@ -85,8 +99,18 @@ TABLE: tuple[Setting, ...] = (
     Setting("verify", False, "verify the graph between all passes when compiling"),
     Setting("native_code", True, "run artifacts' machine code; 0: compile kernels from their specs"),
     Setting("perf_map", False, "write the names of generated code to /tmp/perf-PID.map for perf"),
-    Setting("target", "", "compile for this target, such as x86-64-v3 or aarch64; empty: the host's"),
+    Setting("target", "", "compile for this target; empty: the host's", ("", *TARGETS)),
 )  # fmt: skip
+
+
+def warn_of_unknown(environment: Iterable[str]) -> None:
+    """Log a warning for each variable that begins as those of settings do and is none."""
+    known = [setting.variable for setting in TABLE]
+    for name in environment:
+        if name.startswith("SHAPEVM_") and name not in known:
+            near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
+            hint = f"did you mean {near[0]}?" if near else "`shapevm settings` lists them"
+            _LOG.warning("%s in the environment is no setting; %s", name[:MAX_SHOWN], hint)
 
 
 class Settings:
@@ -94,6 +118,7 @@ class Settings:
 
     def __init__(self) -> None:
         self._table = {setting.name: setting for setting in TABLE}
+        self._is_checked = False
         self._overrides: ContextVar[dict[str, Any]] = ContextVar("overrides", default={})  # noqa: B039 (never mutated)
 
     def __getattr__(self, name: str) -> Any:
@@ -103,6 +128,9 @@ class Settings:
             )
         if name in self._overrides.get():
             return self._overrides.get()[name]
+        if not self._is_checked:
+            self._is_checked = True
+            warn_of_unknown(os.environ)
         setting = self._table[name]
         text = os.environ.get(setting.variable)
         return setting.parse(text) if text else setting.default
@@ -122,6 +150,11 @@ class Settings:
             yield
         finally:
             self._overrides.reset(token)
+
+    def check(self) -> None:
+        """Raise ArgumentError for a value in the environment that a setting cannot have."""
+        for name in self._table:
+            getattr(self, name)
 
     def cache_path(self) -> Path | None:
         """Return the directory of the kernel cache, None where it is off."""

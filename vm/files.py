@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -49,6 +50,14 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Return a regular file's bytes. Raises OSError; also for a pipe or a device, which may never end."""
+    with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        return file.readall()
 
 
 class HeldFile:

@@ -1,6 +1,7 @@
 """Recording, merging, metrics, freezing: counts are right, and what is frozen is what ran."""
 
 import json
+import os
 import subprocess
 import threading
 
@@ -97,13 +98,40 @@ def test_merging_adds():
         {"sizes": [{"values": [1], "count": 0, "total_ns": 0, "least_ns": 0}]},
         {"sizes": [{"values": [1], "count": True, "total_ns": 0, "least_ns": 0}]},
         {"sizes": 2 * [{"values": [1], "count": 1, "total_ns": 0, "least_ns": 0}]},
+        {"sizes": [{"values": [1 << 63], "count": 1, "total_ns": 0, "least_ns": 0}]},
+        {"sizes": [{"values": [1], "count": 10**5000, "total_ns": 0, "least_ns": 0}]},
+        {"sizes": [{"values": [1] * 9999, "count": 1, "total_ns": 0, "least_ns": 0}]}, {"format": "x" * 9999},
+        {"symbols": ["n", "n"], "sizes": []},
     ],
 )  # fmt: skip
 def test_other_json_is_refused(change):
     data = json.loads(Profile("p", ("n",), {(1,): Calls(1, 1, 1)}).json())
     assert from_json(data).n_calls == 1
-    with pytest.raises(shapevm.ArgumentError, match="is no profile"):
+    with pytest.raises(shapevm.ArgumentError, match="is no profile") as caught:
         from_json({**data, **change})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("size", [0, 1 << 40, (1 << 63) - 1])
+def test_sizes_that_the_program_does_not_take_are_refused(artifact, tmp_path, size):
+    from shapevm.vm.artifact import read as read_program
+
+    from shapevm.bake import check_profile
+
+    with shapevm.load(artifact, strategy="generic") as exe, shapevm.record(exe) as recording:
+        exe(rows(3))
+        profile = recording.profiles[0]
+    program = read_program(artifact)
+    check_profile(program, profile)
+    wrong = Profile(profile.program, profile.symbols, {(size,): Calls(1, 1, 1)})
+    with pytest.raises(shapevm.ArgumentError, match=f"= {size}; the program takes"):
+        check_profile(program, wrong)
+
+
+def test_a_fifo_is_no_profile(tmp_path):
+    os.mkfifo(tmp_path / "p.json")
+    with pytest.raises(shapevm.Error, match="it is no regular file"):
+        read(tmp_path / "p.json")
 
 
 def test_the_runner_and_python_write_one_format(artifact, tmp_path):

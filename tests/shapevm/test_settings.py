@@ -4,9 +4,11 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from shapevm.vm.errors import ArgumentError
 
 import shapevm
-from shapevm.settings import TABLE, settings
+from shapevm.settings import TABLE, TARGETS, Settings, settings
 
 
 def test_defaults(monkeypatch):
@@ -34,9 +36,9 @@ def test_the_environment(monkeypatch, name, text, value):
     ("name", "text", "message"),
     [
         ("strategy", "fast", "SHAPEVM_STRATEGY='fast' must be one of auto, jit, bucket, generic"),
-        ("threads", "many", "SHAPEVM_THREADS='many' must be a whole number of at least 0"),
-        ("threads", "-1", "SHAPEVM_THREADS='-1' must be a whole number of at least 0"),
-        ("plans", "1.5", "SHAPEVM_PLANS='1.5' must be a whole number of at least 0"),
+        ("threads", "many", "SHAPEVM_THREADS='many' must be a whole number from 0 to 256"),
+        ("threads", "-1", "SHAPEVM_THREADS='-1' must be a whole number from 0 to 256"),
+        ("plans", "1.5", "SHAPEVM_PLANS='1.5' must be a whole number from 0 to 2147483647"),
         ("cache", "yes", "SHAPEVM_CACHE='yes' must be 0 or 1 (False or True)"),
     ],
 )
@@ -76,7 +78,7 @@ def test_a_scope_is_its_threads_own():
         ({"threads": True}, "threads=True must be a whole number"),
         ({"cache": 1}, "cache=1 must be 0 or 1"),
         ({"plans": 5, "verify": None}, "verify=None must be 0 or 1"),
-        ({"target": 5}, "target=5 must be a string"),
+        ({"target": 5}, "target=5 must be one of nothing, x86-64-v4-amx, x86-64-v4, x86-64-v3, aarch64"),
     ],
 )
 def test_wrong_scopes(values, message):
@@ -123,3 +125,53 @@ def test_threads_are_set_when_a_program_is_loaded(artifact):
 def test_verification_between_passes(net):
     with settings.scope(verify=True):
         shapevm.compile(**net).close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SHAPEVM_PLANS", "9" * 30),
+        ("SHAPEVM_PLANS", "9" * 6000),
+        ("SHAPEVM_CODE_MIB", str(1 << 44)),
+        ("SHAPEVM_HOT_CALLS", str(1 << 31)),
+        ("SHAPEVM_THREADS", "257"),
+        ("SHAPEVM_THREADS", "-1"),
+        ("SHAPEVM_MEMORY_MIB", "1e3"),
+        ("SHAPEVM_FUEL", str(1 << 63)),
+        ("SHAPEVM_TIMEOUT_MS", "²"),
+        ("SHAPEVM_CACHE", "yes"),
+        ("SHAPEVM_STRATEGY", "fast" * 100),
+    ],
+)
+def test_wrong_values_in_the_environment_get_a_sentence(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ArgumentError, match=f"^{variable}=.* must be ") as caught:
+        getattr(settings, variable.removeprefix("SHAPEVM_").lower())
+    assert len(str(caught.value)) < 250
+
+
+def test_unknown_variables_are_reported_once(monkeypatch, caplog):
+    monkeypatch.setenv("SHAPEVM_STRATGY", "jit")
+    monkeypatch.setenv("SHAPEVM_QQQ", "1")
+    fresh = Settings()
+    with caplog.at_level("WARNING", logger="shapevm"):
+        assert fresh.strategy in ("auto", "jit", "bucket", "generic") and fresh.plans >= 0
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "SHAPEVM_QQQ in the environment is no setting; `shapevm settings` lists them",
+        "SHAPEVM_STRATGY in the environment is no setting; did you mean SHAPEVM_STRATEGY?",
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("STRATEGY", "fast"), ("PLANS", "x"), ("TARGET", "x86-65")])
+def test_unknown_names_are_refused_where_they_are_used(tmp_path, monkeypatch, name, value):
+    program = tmp_path / "m.svm"
+    shapevm.compile(torch.nn.Linear(2, 2), (torch.ones(1, 2),), strategy="generic").save(program)
+    monkeypatch.setenv(f"SHAPEVM_{name}", value)
+    with pytest.raises(ArgumentError, match=value):
+        shapevm.load(program)
+
+
+def test_the_targets_are_those_of_the_compiler():
+    from shapevm.jit import target
+
+    assert tuple(target.TARGETS) == TARGETS
