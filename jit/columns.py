@@ -92,7 +92,8 @@ class Columns(Passes):
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
         """Emit one pass; see `Passes.run`."""
         if not p.reduces:
-            self._walk(p, places, given, None, Range(0, self.length), [])
+            with self.f.loop(0, self.length) as rows:
+                self._add_row(p, places, given, None, rows.index, [])
             return [{} for _ in places]
         accumulators = [self.accumulators[i] for i in p.reduces] * len(places)
         totals = self._totals(p, places, given, accumulators)
@@ -133,21 +134,6 @@ class Columns(Passes):
             blocks.next(*(a.fold(total, block) for a, total, block in folded))
         return blocks.results
 
-    def _walk(
-        self,
-        p: Pass,
-        places: Sequence[Position],
-        given: Sequence[Values],
-        scale: Value | None,
-        part: Range,
-        start: State,
-    ) -> State:
-        """Emit the rows of `part`, of which there are some where there are sums; return the sums."""
-        f = self.f
-        with f.loop(part.begin, part.end(f), 1, start, bool(start)) as rows:
-            rows.next(*self._add_row(p, places, given, scale, rows.index, rows.carried))
-        return rows.results
-
     def _block(
         self,
         p: Pass,
@@ -159,25 +145,27 @@ class Columns(Passes):
     ) -> State:
         """Emit a block of rows, group by group; return the sums."""
         f, start = self.f, [a.start for a in accumulators]
-        is_unrolled = len(places) > 1 and scale is None and p.is_short(self.bodies)
 
         def joined(sums: State, group: State) -> State:
             return [a.combine(x, y) for a, x, y in zip(accumulators, sums, group, strict=True)]
 
-        if not is_unrolled:
+        def walked(begin: Int, end: Int) -> State:
+            with f.loop(begin, end, 1, start) as rows:
+                rows.next(*self._add_row(p, places, given, scale, rows.index, rows.carried))
+            return rows.results
+
+        if len(places) == 1 or scale is not None or not p.is_short(self.bodies):
             with f.loop(part.begin, part.end(f), GROUP, start) as groups:
-                rows = Range(groups.index, f.minimum(GROUP, f.sub(part.end(f), groups.index)))
-                groups.next(*joined(groups.carried, self._walk(p, places, given, scale, rows, start)))
+                end = f.minimum(f.add(groups.index, GROUP), part.end(f))
+                groups.next(*joined(groups.carried, walked(groups.index, end)))
             return groups.results
-        whole = rounded_down(f, part, GROUP)
-        with f.loop(part.begin, f.add(part.begin, whole), GROUP, start) as groups:
-            sums = start
+        rest = f.add(part.begin, rounded_down(f, part, GROUP))
+        with f.loop(part.begin, rest, GROUP, start) as groups:
+            group = None
             for row in range(GROUP):
-                sums = self._add_row(p, places, given, scale, f.add(groups.index, row), sums)
-            groups.next(*joined(groups.carried, sums))
-        with f.loop(f.add(part.begin, whole), part.end(f), 1, start) as rest:
-            rest.next(*self._add_row(p, places, given, scale, rest.index, rest.carried))
-        return joined(groups.results, rest.results)
+                group = self._add_row(p, places, given, scale, f.add(groups.index, row), group)
+            groups.next(*joined(groups.carried, group or []))
+        return joined(groups.results, walked(rest, part.end(f)))
 
     def _add_row(
         self,
@@ -186,9 +174,9 @@ class Columns(Passes):
         given: Sequence[Values],
         scale: Value | None,
         row: Int,
-        state: State,
+        state: State | None,
     ) -> State:
-        """Emit one row of a pass at `places`; return the sums with it."""
+        """Emit one row of a pass at `places`; return the sums with it, which start with it for None."""
         f, emit = self.f, self.bodies.emit
         here = [replace(at, loops=(*at.loops[:-1], row)) for at in places]
         elements = [f.add(f.mul(row, self.step), LANES * v) for v in range(len(here))]
@@ -196,12 +184,13 @@ class Columns(Passes):
         uniform = [i for i in p.ids if self._is_uniform(i)]
         common = emit(uniform, here[0], known[0])
         after: State = []
-        sums = iter(state)
+        sums = None if state is None else iter(state)
         for at, element, before in zip(here, elements, known, strict=True):
             values = emit(p.ids, at, before | {i: common[i] for i in uniform})
             self.keep(p, values, element)
             for i in p.reduces:
-                after.append(self.accumulators[i].add(next(sums), values, scale))
+                one = self.accumulators[i]
+                after.append(one.element(values) if sums is None else one.add(next(sums), values, scale))
         return after
 
     def _is_uniform(self, i: int) -> bool:

@@ -113,16 +113,17 @@ def tanh(x: Vec) -> Vec:
 def gelu(x: Vec) -> Vec:
     """x times the normal distribution at x.
 
-    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))).
+    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). A zero is
+    positive, as eager's.
     """
     if x.element == "double":
-        return x * 0.5 * (exponentials.erf(x * 0.5**0.5) + 1.0)
+        return fma(x * 0.5, exponentials.erf(x * 0.5**0.5) + 1.0, 0.0)
     if not x.can_scale:
         a = at_least(at_most(x, EVEN_LIMIT), -EVEN_LIMIT)
-        return x * (a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5)
+        return fma(x, a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5, 0.0)
     a = _within(x, NORMAL_LIMIT)
     index = (a + _shifter(NORMAL_HALVINGS)).bits()
-    return x * _piecewise(NORMAL, index, _from_nearest(a, NORMAL_HALVINGS))
+    return fma(x, _piecewise(NORMAL, index, _from_nearest(a, NORMAL_HALVINGS)), 0.0)
 
 
 def _piecewise(table: Rows, index: Vec, r: Vec) -> Vec:

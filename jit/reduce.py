@@ -121,6 +121,13 @@ class Accumulator:
         text = f"select {mask.type} {mask.name}, {new.type} {new.name}, {new.type} {state.name}"
         return self.f.op(new.type, text)
 
+    def element(self, values: Mapping[int, Value]) -> Value:
+        """Return the state of elements alone: that of the neutral element and them, but for a zero's sign."""
+        if self.factors is None:
+            return values[self.argument]
+        a, b = (Vec(self.f, values[i]) for i in self.factors)
+        return (a * b).value
+
     def _added(self, state: Value, values: Mapping[int, Value], scale: Value | None) -> Value:
         factor = Vec(self.f, scale) if scale is not None and self.is_scaled else None
         if self.factors is not None:

@@ -99,7 +99,7 @@ def log_ndtr_of(x: float) -> float:
 
 erfc, lgamma, erfcx = _by_math(math.erfc), _by_math(lgamma_of), _by_math(erfcx_of)
 erfinv, ndtri, log_ndtr = _by_math(erfinv_of), _by_math(ndtri_of), _by_math(log_ndtr_of)
-gelu = _by_math(lambda x: x * 0.5 * math.erfc(-x * math.sqrt(0.5)))
+gelu = _by_math(lambda x: x * 0.5 * math.erfc(-x * math.sqrt(0.5)) + 0.0)
 ndtr = _by_math(lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5)))
 
 

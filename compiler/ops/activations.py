@@ -67,7 +67,7 @@ OPS: tuple[Op, ...] = (
         "max(x, 0).",
         _infer("relu", (*FLOAT_DTYPES, *INT_DTYPES)),
         lambda args, attrs: np.maximum(args[0], args[0].dtype.type(0)),
-        decompose=lambda b, node: [B.pointwise(b, "maximum", cast(Value, node.args[0]), 0)],
+        decompose=lambda b, node: [B.pointwise(b, "maximum", 0, cast(Value, node.args[0]))],  # -0 stays
         samples=_samples(),
     ),
     Op(
@@ -136,7 +136,7 @@ def _mish(b: Builder, x: Value) -> Value:
 
 def _hardsigmoid(b: Builder, x: Value) -> Value:
     """min(max(x + 3, 0), 6) / 6."""
-    shifted = B.pointwise(b, "minimum", B.pointwise(b, "maximum", B.pointwise(b, "add", x, 3.0), 0.0), 6.0)
+    shifted = B.pointwise(b, "minimum", 6.0, B.pointwise(b, "maximum", 0.0, B.pointwise(b, "add", x, 3.0)))
     return B.pointwise(b, "div", shifted, 6.0)
 
 

@@ -108,7 +108,9 @@ def _decompose_layer_norm(b: Builder, node: Node) -> Sequence[Value]:
         axis = len(B.shape_of(rows)) - 1
         result, _, _ = normalised(b, rows, [axis], node.attrs["eps"])
         weight, bias = (t if t is None else merge_last(b, t, n) for t in (weight, bias))
-        return B.reshape(b, scale_and_shift(b, result, weight, bias), shape)
+        result = scale_and_shift(b, result, weight, bias)
+        result = B.pointwise(b, "add", result, 0.0) if bias is None else result  # eager's bias is 0 then
+        return B.reshape(b, result, shape)
 
     return [B.in_f32(b, compute, x, *(list(node.args[1:]) + [None, None])[:2])]
 
@@ -261,13 +263,34 @@ def by_channel(
     `mean` and `rstd` have the shape [C] or [N, C], all are computed in `mean`'s dtype.
     """
     dtype, wide = B.dtype_of(x), B.dtype_of(mean)
-    weight, bias = (None if t is None else B.cast_to(b, t, wide) for t in (weight, bias))
-    scale = rstd if weight is None else B.pointwise(b, "mul", rstd, weight)
+    bias, scale = _scale(b, rstd, weight, bias)
     shift = B.pointwise(b, "mul", mean, scale)
-    shift = b.one("neg", shift) if bias is None else B.pointwise(b, "sub", bias, shift)
+    shift = B.pointwise(b, "sub", 0.0 if bias is None else bias, shift)
     spatial = [1] * (len(B.shape_of(x)) - 2)
     scale, shift = (B.reshape(b, t, [*B.shape_of(t), *spatial]) for t in (scale, shift))
     return B.cast_to(b, scale_and_shift(b, B.cast_to(b, x, wide), scale, shift), dtype)
+
+
+def by_channel_about_mean(
+    b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None, bias: Value | None
+) -> Value:
+    """Return (x - mean) * rstd * weight + bias for statistics of `x` itself, as `by_channel` takes them: far
+    from 0, x * scale + shift would lose what x and the mean differ in."""
+    bias, scale = _scale(b, rstd, weight, bias)
+    spatial = [1] * (len(B.shape_of(x)) - 2)
+    mean, scale = (B.reshape(b, t, [*B.shape_of(t), *spatial]) for t in (mean, scale))
+    bias = None if bias is None else B.reshape(b, bias, [*B.shape_of(bias), *spatial])
+    centred = B.pointwise(b, "sub", B.cast_to(b, x, B.dtype_of(mean)), mean)
+    return B.cast_to(b, scale_and_shift(b, centred, scale, bias), B.dtype_of(x))
+
+
+def _scale(
+    b: Builder, rstd: Value, weight: Value | None, bias: Value | None
+) -> tuple[Value | None, Value]:
+    """Return `bias` in the dtype of `rstd`, and rstd * weight."""
+    wide = B.dtype_of(rstd)
+    weight, bias = (None if t is None else B.cast_to(b, t, wide) for t in (weight, bias))
+    return bias, rstd if weight is None else B.pointwise(b, "mul", rstd, weight)
 
 
 def _wide_dtype(x: Value) -> str:
@@ -349,7 +372,7 @@ def _by_own_statistics(
     rstd = _rstd(b, variance, eps)
     flat_mean, flat_rstd, flat_variance = (B.reshape(b, t, [shape[1]]) for t in (mean, rstd, variance))
     if not B.is_one(shape[0]):
-        result = by_channel(b, x, flat_mean, flat_rstd, weight, bias)
+        result = by_channel_about_mean(b, x, flat_mean, flat_rstd, weight, bias)
         return result, flat_mean, flat_rstd, flat_variance
     wide = B.dtype_of(rows)
     weight, bias = (None if t is None else B.add_axis(b, B.cast_to(b, t, wide), 1) for t in (weight, bias))
@@ -429,7 +452,7 @@ def native_group_norm(
     each = [
         B.reshape(b, B.expand(b, t, [shape[0], groups, in_group]), [shape[0], shape[1]]) for t in (mean, rstd)
     ]
-    result = by_channel(b, x, each[0], each[1], weight, bias)
+    result = by_channel_about_mean(b, x, each[0], each[1], weight, bias)
     saved = _statistics_dtype(x, weight, bias)
     lines = (B.take(b, B.reshape(b, t, [shape[0], groups]), 0, 0, n) for t in (mean, rstd))  # n: x's size
     mean, rstd = (B.cast_to(b, t, saved) for t in lines)

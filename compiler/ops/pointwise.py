@@ -371,13 +371,13 @@ def _lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
 
 
 def clamp(b: Builder, x: Value, low: B.Tensorlike | None = None, high: B.Tensorlike | None = None) -> Value:
-    """x limited to low .. high (either may be None); NaN stays."""
+    """x limited to low .. high (either may be None); NaN stays, and so does a zero that equals a limit."""
     limits = [limit for limit in (low, high) if limit is not None]
     dtype = B.common_dtype(x, *limits)
     x = B.cast_to(b, x, dtype)
     if low is not None:
-        x = B.pointwise(b, "maximum", x, low, dtype=dtype)
-    return x if high is None else B.pointwise(b, "minimum", x, high, dtype=dtype)
+        x = B.pointwise(b, "maximum", low, x, dtype=dtype)
+    return x if high is None else B.pointwise(b, "minimum", high, x, dtype=dtype)
 
 
 def clamp_max(b: Builder, x: Value, high: B.Tensorlike) -> Value:

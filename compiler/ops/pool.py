@@ -124,7 +124,7 @@ def _over_windows(b: Builder, x: Value, windows: Sequence[Window], pointwise: st
         return x
     if max(window.size for window in windows) > LONGEST_CHAIN:
         return _long_window(b, x, windows[0], reduction)
-    return reduce(lambda a, c: b.one(pointwise, a, c), (tap for _, tap in _taps(b, x, windows)))
+    return reduce(lambda a, c: b.one(pointwise, c, a), (tap for _, tap in _taps(b, x, windows)))
 
 
 def _long_window(b: Builder, x: Value, window: Window, reduction: str) -> Value:
@@ -193,7 +193,7 @@ def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
         return _clamped_in_planes(b, x, windows)
     for window in windows:
         taps = (b.one("gather", x, place, axis=window.axis) for place in _clamped_places(b, x, window))
-        x = reduce(lambda a, c: b.one("maximum", a, c), taps)
+        x = reduce(lambda a, c: b.one("maximum", c, a), taps)
     return x
 
 
@@ -217,7 +217,7 @@ def _clamped_in_planes(b: Builder, x: Value, windows: Sequence[Window]) -> Value
     starts = [B.add_axis(b, B.pointwise(b, "mul", line, width), 1) for line in lines]
     places = (B.pointwise(b, "add", start, column) for start in starts for column in columns)
     taps = (b.one("gather", plane, place, axis=len(outer)) for place in places)
-    return reduce(lambda a, c: b.one("maximum", a, c), taps)
+    return reduce(lambda a, c: b.one("maximum", c, a), taps)
 
 
 def _clamped_places(b: Builder, x: Value, window: Window) -> list[Value]:
@@ -308,6 +308,7 @@ def _avg_pool(n: int) -> Callable[..., Value]:
             total = _over_windows(b, padded, windows, "add", "reduce_sum")
             count = divisor(B.dtype_of(total))
             if is_float(B.dtype_of(x)):
+                total = B.pointwise(b, "add", total, 0.0)  # no zero is negative
                 return B.pointwise(b, "div", total, count, dtype=B.dtype_of(total))
             sign = b.one("sign", total)
             if isinstance(count, int) and count < 0:

@@ -158,7 +158,7 @@ def fmax(b: Builder, x: Value, y: Value) -> Value:
 def _number_of(b: Builder, op: str, x: Value, y: Value) -> Value:
     dtype = B.common_dtype(x, y)
     x, y = B.broadcast(b, op, [B.cast_to(b, x, dtype), B.cast_to(b, y, dtype)])
-    found = b.one(op, x, y)
+    found = b.one(op, y, x)  # of two zeros x
     if not is_float(dtype):
         return found
     found = b.one("where", b.one("isnan", y), x, found)
