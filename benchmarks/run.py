@@ -24,6 +24,7 @@ SECTIONS = {
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
     "vision": "ResNet-50 and its layers (one core, all in one run)",
     "classifiers": "Image classifiers (one core, all in one run)",
+    "vit": "An encoder layer and vit_b_16 (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",
     "matmuls": "Products with a constant weight (one core, all in one run)",
