@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo models operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz asan tsan regen rebuild clean
+.PHONY: help dev demo models operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -134,6 +134,17 @@ fuzz: $(BUILT) ## mutated artifacts into the C loader, random programs C against
 	for round in $$(seq $(ROUNDS)); do build/fuzz/fuzz build/fuzz/model.svm 2000 $$(date +%s)$$round || exit 1; done
 	$(call sanitized,asan,address$(comma)undefined)
 	for round in $$(seq $(ROUNDS)); do $(ASAN) -q -x tests/vm/test_differential.py $(ARGS) || exit 1; done
+
+mutants: $(BUILT) ## structure-aware mutants of artifacts, arrays, profiles, kernel specs, hashes right: ARGS='200000 SEED'
+	cmake -S runtime_c -B build/fuzz -DSVM_SANITIZE=address,undefined
+	cmake --build build/fuzz --target fuzz
+	$(PY) -m tests.runtime_c.mutants $(ARGS)
+
+failures: $(BUILT) ## the n-th malloc, mmap, pthread_create, write ... of the runner fails, for every n
+	$(PY) -m tests.runtime_c.failures $(ARGS)
+
+signals: $(BUILT) ## forks of a busy process, and Ctrl-C at random moments: 1,000 each
+	$(PY) -m tests.stress.signals $(ARGS)
 
 # --- the rest ----------------------------------------------------------------
 regen: $(BUILT) ## write the generated files again

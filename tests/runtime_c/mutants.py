@@ -287,12 +287,16 @@ def profile_text() -> str:
 
 def stream(fuzz: Path, mutants: Sequence[tuple[int, Iterator[bytes]]], counts: Sequence[int]) -> str:
     """Send mutants to the C fuzzer; return what it says. Raises RuntimeError when it stops."""
+    done = 0
     with subprocess.Popen([str(fuzz), "--stream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             for (kind, made), n in zip(mutants, counts, strict=True):
                 for data in itertools.islice(made, n):
                     process.stdin.write(struct.pack("<IIQ", kind, 0, len(data)) + data)
+                    done += 1
+                    if done % 10_000 == 0:
+                        print(f"{done} mutants sent", file=sys.stderr, flush=True)
             process.stdin.close()
         except BrokenPipeError:
             pass  # the fuzzer has stopped and says at which

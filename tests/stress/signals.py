@@ -34,6 +34,13 @@ class Report:
 
     done: int = 0
     wrong: list[str] = field(default_factory=list)
+    name: str = ""  # prints progress under it
+
+    def add(self) -> None:
+        """Count one more."""
+        self.done += 1
+        if self.name and self.done % 50 == 0:
+            print(f"{self.done} {self.name}, {len(self.wrong)} wrong", file=sys.stderr, flush=True)
 
 
 def model() -> shapevm.Executable:
@@ -43,9 +50,9 @@ def model() -> shapevm.Executable:
     return shapevm.compile(net, (torch.randn(3, 16),), dynamic_shapes=({0: rows},), strategy="auto")
 
 
-def fork_under_load(n: int, seed: int = 0) -> Report:
+def fork_under_load(n: int, seed: int = 0, name: str = "") -> Report:
     """Fork n times while three threads keep the program and its compiler busy."""
-    exe, report, stop = model(), Report(), threading.Event()
+    exe, report, stop = model(), Report(name=name), threading.Event()
     path = f"/tmp/signals-{os.getpid()}.svm"
     exe.save(path)
 
@@ -108,12 +115,12 @@ def _fork(child: Callable[[], bool], k: int, report: Report) -> None:
     else:
         if ended[1]:
             report.wrong.append(f"fork {k}: the child ended with status {ended[1]}")
-    report.done += 1
+    report.add()
 
 
-def interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int = 0) -> Report:
+def interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int = 0, name: str = "") -> Report:
     """Send SIGINT n times at random moments of loops of `calls`."""
-    rng, report = random.Random(seed), Report()
+    rng, report = random.Random(seed), Report(name=name)
     main = threading.main_thread().ident
     assert main is not None
     for k in range(n):
@@ -132,7 +139,7 @@ def interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int = 0) -> Re
             report.wrong.append(f"interrupt {k}: {type(error).__name__}: {error}")
             with contextlib.suppress(KeyboardInterrupt):  # the signal may be still to come
                 timer.join()
-        report.done += 1
+        report.add()
     return report
 
 
@@ -157,8 +164,8 @@ def main() -> int:
     parser.add_argument("--interrupts", type=int, default=1000)
     options = parser.parse_args()
     with model() as exe:
-        interrupts = interrupt_loops(interrupted_calls(exe), options.interrupts)
-    forks = fork_under_load(options.forks)
+        interrupts = interrupt_loops(interrupted_calls(exe), options.interrupts, name="interrupts")
+    forks = fork_under_load(options.forks, name="forks")
     for name, report in (("interrupts", interrupts), ("forks", forks)):
         print(f"{report.done} {name}: {len(report.wrong)} wrong")
         for line in report.wrong[:20]:
