@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
+SHORT = "--short" in sys.argv  # a try of a benchmark, for those that know a shorter form
 Run = Callable[[], object]
 
 

@@ -24,13 +24,13 @@ from shapevm.jit.abi import resolve
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.math import OPS
+from shapevm.jit.measure import made_up
 from shapevm.jit.spec import Attention, Body, Conv, KernelSpec, Matmul, Nest, Size, from_json
 from shapevm.jit.target import host_target
 from shapevm.vm.reader import read
 from shapevm.vm.sizes import launches
 
 import shapevm
-from shapevm.bake import made_up
 
 WORKING_SET = 96 << 20  # bytes that a kernel's operands take turns over
 STREAM_BYTES = 256 << 20

@@ -1,7 +1,8 @@
-"""Measure and write docs/benchmarks.md: `python benchmarks/run.py [section ...]`.
+"""Measure and write docs/benchmarks.md: `python benchmarks/run.py [--short] [section ...]`.
 
 Every section runs in a process of its own; without arguments all run. `results.json` keeps each section's
-latest figures with their day and machine, and the page is written from it after every section.
+latest figures with their day and machine, and the page is written from it after every section. `--short`
+tries sections out, those that know a shorter form in that form, and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import Figure, machine
+from measure import SHORT, Figure, machine
 from rich.console import Console
 from rich.table import Table
 
@@ -34,6 +35,7 @@ SECTIONS = {
     "memory": "Resident memory (each in a process of its own)",
     "compile_time": "What compiling a kernel costs",
     "specialisation": "Specialisation (one core)",
+    "streams": "Streams of shapes (auto against the better of generic and jit)",
     "shapes": "A million shapes (one core; an hour)",
     "runner": "The standalone runner and start-up",
 }
@@ -43,7 +45,7 @@ RESULTS = Path(__file__).with_name("results.json")
 
 def measure(section: str) -> list[Figure]:
     """Run one section in a fresh process and return its figures."""
-    command = [sys.executable, __file__, "--section", section]
+    command = [sys.executable, __file__, "--section", section, *(["--short"] if SHORT else [])]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [Figure(**item) for item in json.loads(done.stdout.splitlines()[-1])]
 
@@ -79,18 +81,21 @@ def main() -> None:
         print(json.dumps([asdict(f) for f in importlib.import_module(sys.argv[2]).figures()]))
         return
     console = Console()
-    unknown = [name for name in sys.argv[1:] if name not in SECTIONS]
+    wanted = [name for name in sys.argv[1:] if name != "--short"]
+    unknown = [name for name in wanted if name not in SECTIONS]
     if unknown:
         sys.exit(f"no section is named {unknown[0]!r}; there are {', '.join(SECTIONS)}")
-    for section in sys.argv[1:] or list(SECTIONS):
+    for section in wanted or list(SECTIONS):
         with console.status(f"measuring {section}"):
             figures = measure(section)
-        keep(section, figures)
+        if not SHORT:
+            keep(section, figures)
         table = Table("what", "figure", "goal", title=SECTIONS[section])
         for figure in figures:
             table.add_row(figure.what, figure.figure, figure.goal)
         console.print(table)
-    console.print(f"written: {PAGE}")
+    if not SHORT:
+        console.print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":

@@ -386,6 +386,12 @@ def from_json(text: str) -> KernelSpec:
     return spec
 
 
+def family_name(spec: KernelSpec) -> str:
+    """Return the name under which kernels alike are known: the family, nests with and without rows apart."""
+    has_rows = isinstance(spec, Nest) and any(i.op.startswith("reduce.") for i in spec.body)
+    return f"{spec.family}.rows" if has_rows else spec.family
+
+
 def spec_hash(spec: KernelSpec) -> str:
     """Return the SHA-256 (hex) of the canonical text: the identity of the computation. Kept with the spec."""
     kept: dict[str, str] = spec.__dict__

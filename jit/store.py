@@ -4,6 +4,7 @@ the cache."""
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -12,13 +13,14 @@ from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .cache import cache_key
+from .cache import cache_key, generator_version
+from .compile_job import Answer, Job
 from .compiler import compile_kernel, target_for
 from .records import kernel_object
 from .shared_cache import Cache
-from .spec import KernelSpec, spec_hash
+from .spec import KernelSpec, spec_hash, to_json
 from .target import find_target, host_target
-from .tuning import TuningDatabase
+from .tuning import TuningDatabase, cpu_name
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
 TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
@@ -63,17 +65,25 @@ class KernelStore:
             start = perf_counter()
             made = compile_kernel(spec, dims, target, schedule=schedule)
             record = serialise_object(kernel_object(made))
-            with self._lock:
-                self.stats.compiled += 1
-                seconds = perf_counter() - start
-                self.stats.seconds.append(seconds)
-                self.stats.total_seconds += seconds
-                trim = self.stats.compiled % TRIM_EVERY == 0
-            if trim:
-                _trim_heap()
-            if self.cache is not None:
-                self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
+            self._keep(spec, dims, target, schedule, record, perf_counter() - start)
         return record
+
+    def _keep(
+        self, spec: KernelSpec, dims: KernelKey, target: str | None, schedule: str | None, record: bytes,
+        seconds: float,
+    ) -> None:  # fmt: skip
+        """Count a compilation and put its record into the cache."""
+        target = target_for(spec, target or self.target)
+        with self._lock:
+            self.stats.compiled += 1
+            self.stats.seconds.append(seconds)
+            self.stats.total_seconds += seconds
+            trim = self.stats.compiled % TRIM_EVERY == 0
+        if trim:
+            _trim_heap()
+        if self.cache is not None:
+            schedule = schedule or self._tuned(spec, dims, target)
+            self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
 
     def cached(
         self, spec: KernelSpec, dims: KernelKey, target: str | None = None, schedule: str | None = None
@@ -83,6 +93,25 @@ class KernelStore:
         schedule = schedule or self._tuned(spec, dims, target)
         key = cache_key(spec_hash(spec), dims, target, schedule)
         return self._cached(key, (spec_hash(spec), target, dims))
+
+    def job(self, spec: KernelSpec, dims: tuple[int, ...], generic: bytes) -> Job:
+        """Return the job of compiling exact code elsewhere, measured against `generic` code if that is not
+        empty; `adopt` takes the answer."""
+        target = target_for(spec, self.target)
+        return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic)
+
+    def adopt(self, spec: KernelSpec, dims: tuple[int, ...], answer: Answer) -> None:
+        """Keep what a job has made, as if it had been compiled here."""
+        self._keep(spec, dims, None, None, answer.record, answer.seconds)
+
+    def remembered(self, name: str) -> bytes | None:
+        """Return what `remember` was given last under that name, for this target, CPU and code generator."""
+        return self.cache.get(_memory_key(name, self.target)) if self.cache is not None else None
+
+    def remember(self, name: str, data: bytes) -> None:
+        """Keep a few bytes beside the kernels, where there is a cache."""
+        if self.cache is not None:
+            self.cache.put(_memory_key(name, self.target), data)
 
     @property
     def cache_failures(self) -> int:
@@ -119,6 +148,11 @@ class KernelStore:
         with self._lock:
             self.stats.from_cache += 1
         return record
+
+
+def _memory_key(name: str, target: str) -> str:
+    text = "\n".join(["memory", name, target, cpu_name(), generator_version()])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _trim_heap() -> None:

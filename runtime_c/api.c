@@ -308,16 +308,6 @@ static entry *nth_entry(const call_site *s, int32_t index) {
   return NULL;
 }
 
-int64_t svm_entry_hits(svm_program *p, int32_t kernel, const int64_t *dims, int32_t n_dims) {
-  if (!is_in(kernel, p->n_kernels) || n_dims != p->kernels[kernel].info.n_dims) return -1;
-  pthread_mutex_lock(&p->lock);
-  plans_credit(p);
-  const entry *e = site_lookup(&p->kernels[kernel], dims);
-  int64_t n = !e ? -1 : e->n_waiting ? INT64_MAX : atomic_load(&e->hits);
-  pthread_mutex_unlock(&p->lock);
-  return n;
-}
-
 static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out) {
   const instance *code = entry_code(e, atomic_load(&p->strategy));
   out->n_dims = e->n_dims;

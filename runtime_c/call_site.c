@@ -141,6 +141,13 @@ int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_err
   return SVM_OK;
 }
 
+/* Flops or bytes of a launch, at most INT64_MAX. */
+static int64_t work_of(const code_object *object, const int64_t *dims) {
+  int64_t cost = code_terms(object->cost, object->record->n_cost, dims), total;
+  int is_over = cost < 0 || __builtin_mul_overflow(cost, code_tiles(object, dims), &total);
+  return is_over ? INT64_MAX : total;
+}
+
 /* An installed record that is not needed to live: the artifact's own exact code gets an instance by itself.
  */
 static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
@@ -148,6 +155,7 @@ static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
   const code_object *bucket = find_bucket(k, e->dims);
   if (generic && entry_give(e, k, generic, error)) return error->code;
   if (bucket && entry_give(e, k, bucket, error)) return error->code;
+  if (generic) e->work = work_of(generic, e->dims);
   if (!exact) return SVM_OK;
   e->exact = calloc(1, sizeof *e->exact);
   if (!e->exact) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an entry of a call site");
@@ -168,6 +176,7 @@ static entry *entry_make(svm_program *p, int32_t index, const int64_t *dims, svm
   for (int32_t i = 0; i < e->n_dims; i++) e->new_dims |= (uint32_t)!has_seen(&k->site.seen, i, dims[i]) << i;
   memcpy(e->dims, dims, n_dims * sizeof *dims);
   if (count_elements(k, dims, e->n_elements, error) || choose_code(e, k, error)) return entry_free(e), NULL;
+  entry_price(p, e);
   return e;
 }
 

@@ -112,18 +112,47 @@ void plans_stamp_entries(svm_program *p) {
   }
 }
 
+/* Count what the plan has run since it was counted last, with the lock held. Returns after how many more runs
+ * to count again: at twice as many as so far, or earlier if an entry may ask then. */
+static int64_t count_plan(svm_program *p, plan *x, int32_t strategy) {
+  int64_t executions = atomic_load(&x->executions), n = executions - x->counted, least = NOTHING_LEFT;
+  int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
+  x->counted = executions;
+  for (int32_t i = 0; i < x->n_steps; i++) {
+    int64_t more = entry_count(p, x->steps[i].entry, strategy, now, n);
+    least = more < least ? more : least;
+  }
+  int64_t doubled = executions > 0 ? executions : 1;
+  return least != NOTHING_LEFT && least > doubled ? doubled : least;
+}
+
+void plans_count(svm_program *p) {
+  for (int64_t i = 0; i < p->plans_used.n; i++)
+    count_plan(p, p->plans_used.rows[i].object, atomic_load(&p->strategy));
+}
+
+/* Whether entries of the plan may have something to count. */
+static int is_due(const plan *x, int64_t generation) {
+  if (atomic_load_explicit(&x->settled, memory_order_relaxed) == generation) return 0;
+  return atomic_load_explicit(&x->looked, memory_order_relaxed) != generation ||
+         atomic_load_explicit(&x->executions, memory_order_relaxed) >=
+             atomic_load_explicit(&x->look_at, memory_order_relaxed);
+}
+
 int32_t plan_settle(const call *c, plan *made, int is_new) {
   svm_program *p = c->program;
   int64_t generation = atomic_load(&p->generation);
   int is_own = c->strategy != atomic_load(&p->strategy); /* what is settled is so for the program's */
-  if (is_own || atomic_load_explicit(&made->settled, memory_order_relaxed) != generation) {
+  if (is_own || is_due(made, generation)) {
     pthread_mutex_lock(&p->lock);
-    int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
-    int is_settled = 1;
-    for (int32_t i = 0; i < made->n_steps; i++)
-      is_settled &= entry_count(p, made->steps[i].entry, c->strategy, now);
+    int64_t more = count_plan(p, made, c->strategy);
     pthread_mutex_unlock(&p->lock);
-    if (is_settled && !is_own) atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
+    if (!is_own && more == NOTHING_LEFT) {
+      atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
+    } else if (!is_own) {
+      atomic_store_explicit(&made->look_at, atomic_load(&made->executions) + more, memory_order_relaxed);
+      atomic_store_explicit(&made->looked, generation, memory_order_relaxed);
+    }
   }
   int wants_exact = c->strategy == SVM_STRATEGY_JIT;
   for (int32_t i = 0; (is_new || is_own) && i < made->n_steps; i++) {

@@ -69,6 +69,7 @@ typedef struct kernel {
   struct installed *installed_generic; /* its owner, when it came later than the artifact */
   struct installed *installed_buckets; /* those that came later, in the order of coming */
   int32_t has_buckets;
+  svm_price price; /* under the program's lock */
   call_site site;
 } kernel;
 
@@ -123,6 +124,7 @@ struct svm_program {
   pthread_mutex_t lock;
   pthread_cond_t changed; /* the queue, or an entry's state */
   struct entry *queue_head, *queue_tail;
+  int32_t is_nudged; /* under the lock: a compiler that waits is to look up */
   struct retired *retired;
   weights_check weights;
   struct profile *profile; /* NULL until something is recorded */

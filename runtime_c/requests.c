@@ -61,6 +61,7 @@ void queue_restore(svm_program *p) {
       if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) queue_put(p, e);
     }
   }
+  p->stats.n_waiting = p->stats.n_hurries = 0; /* who waited is gone */
 }
 
 /* Strategies under which missing exact code is compiled. */
@@ -68,19 +69,48 @@ static int may_compile(int32_t strategy) {
   return strategy == SVM_STRATEGY_AUTO || strategy == SVM_STRATEGY_JIT;
 }
 
-int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now) {
-  int32_t state = atomic_load(&e->state);
-  if (is_exact(e) || state != SVM_ENTRY_IDLE || !may_compile(strategy) || !atomic_load(&p->is_attached))
-    return 1;
-  e->executions += e->counted_at != now; /* a plan may use an entry many times */
-  e->counted_at = now;
+/* Executions after which an entry asks: those that make it hot, and under auto, while nobody is in a hurry,
+ * those that may pay for the answer. */
+static int64_t wanted_executions(const svm_program *p, const entry *e, int32_t strategy) {
   int32_t doublings = e->n_refusals < MAX_DOUBLINGS ? e->n_refusals : MAX_DOUBLINGS;
-  int64_t wanted =
-      strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
-  if (e->executions < wanted) return 0;
-  if (strategy == SVM_STRATEGY_AUTO && p->stats.n_queued >= QUEUE_MAX) return 0;
+  int64_t hot = strategy == SVM_STRATEGY_JIT && !doublings ? 0 : (int64_t)p->options.hot_calls << doublings;
+  if (strategy != SVM_STRATEGY_AUTO || p->stats.n_hurries) return hot;
+  const svm_price *price = &p->kernels[e->kernel].price;
+  int64_t per_run;
+  if (__builtin_add_overflow(price->per_launch, e->work, &per_run)) per_run = INT64_MAX;
+  int64_t paying = per_run > 0 ? price->work / per_run : price->work;
+  int64_t later = paying > e->again_after ? paying : e->again_after;
+  return later > hot ? later : hot;
+}
+
+int64_t entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now, int64_t n) {
+  int32_t state = atomic_load(&e->state);
+  int may_ask = state == SVM_ENTRY_IDLE || (state == SVM_ENTRY_DECLINED && strategy == SVM_STRATEGY_JIT);
+  if (is_exact(e) || !may_ask || !may_compile(strategy) || !atomic_load(&p->is_attached)) return NOTHING_LEFT;
+  e->executions += e->counted_at != now ? n : 0; /* a plan may use an entry many times */
+  e->counted_at = now;
+  int64_t missing = wanted_executions(p, e, strategy) - e->executions;
+  if (missing > 0) return missing;
+  if (strategy == SVM_STRATEGY_AUTO && p->stats.n_queued >= QUEUE_MAX) return 1;
   queue_put(p, e);
-  return 1;
+  return NOTHING_LEFT;
+}
+
+/* Ask for an entry that is hot by now, under the program's strategy. */
+static void count_none(svm_program *p, entry *e) {
+  entry_count(p, e, atomic_load(&p->strategy), e->counted_at, 0);
+}
+
+void entry_price(svm_program *p, entry *e) {
+  int64_t from = p->kernels[e->kernel].price.declined_from;
+  if (from && e->work >= from && atomic_load(&e->state) == SVM_ENTRY_IDLE && !is_exact(e))
+    set_state(p, e, SVM_ENTRY_DECLINED);
+}
+
+/* Let a compiler that waits for requests look up. */
+static void nudge(svm_program *p) {
+  p->is_nudged = 1;
+  pthread_cond_broadcast(&p->changed);
 }
 
 static int32_t fail_wait(const svm_program *p, const entry *e, svm_error *error) {
@@ -118,6 +148,8 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, watch *w, svm_erro
   int32_t code = SVM_OK;
   pthread_mutex_lock(&p->lock);
   e->n_waiting++;
+  p->stats.n_waiting++;
+  if (atomic_load(&e->state) == SVM_ENTRY_COMPILING) nudge(p); /* it may wait for its turn there */
   while (!is_exact(e)) {
     if (!atomic_load(&p->is_attached) || atomic_load(&e->state) == SVM_ENTRY_FAILED) {
       code = fail_wait(p, e, error);
@@ -131,6 +163,7 @@ int32_t entry_wait(svm_program *p, entry *e, int wants_exact, watch *w, svm_erro
     }
   }
   e->n_waiting--;
+  p->stats.n_waiting--;
   pthread_mutex_unlock(&p->lock);
   return code;
 }
@@ -142,7 +175,7 @@ int32_t entry_prepare(const call *c, entry *e) {
   if (strategy == SVM_STRATEGY_AUTO && atomic_load(&p->is_attached) &&
       atomic_load(&e->state) == SVM_ENTRY_IDLE) {
     pthread_mutex_lock(&p->lock);
-    entry_count(p, e, strategy, c->number);
+    entry_count(p, e, strategy, c->number, 1);
     pthread_mutex_unlock(&p->lock);
   }
   return entry_wait(p, e, strategy == SVM_STRATEGY_JIT, c->watch, c->error);
@@ -164,20 +197,21 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   int32_t found = 0;
   entry *e = NULL;
   pthread_mutex_lock(&p->lock);
-  while (atomic_load(&p->is_attached) && !(e = queue_take(p))) {
+  while (atomic_load(&p->is_attached) && !(e = queue_take(p)) && !p->is_nudged) {
     if (pthread_cond_timedwait(&p->changed, &p->lock, &deadline) == ETIMEDOUT) break;
   }
   if (e) {
     set_state(p, e, SVM_ENTRY_COMPILING);
     *request = (svm_request){.kernel = e->kernel,
                              .n_dims = e->n_dims,
-                             .hits = atomic_load(&e->hits),
+                             .runs = e->executions,
                              .is_awaited = e->n_waiting > 0 || !atomic_load(&e->code)};
     memcpy(request->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
     found = 1;
   } else if (!atomic_load(&p->is_attached)) {
     found = -1;
   }
+  if (!e) p->is_nudged = 0;
   pthread_mutex_unlock(&p->lock);
   return found;
 }
@@ -209,20 +243,65 @@ int32_t svm_compile_failed(svm_program *p, int32_t kernel_index, const int64_t *
 }
 
 int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t *dims, int32_t n_dims,
-                            int32_t is_for_now, svm_error *error) {
+                            int64_t again_after, svm_error *error) {
   const kernel *k = requested(p, kernel_index, n_dims, "svm_decline_request", error);
   if (!k) return SVM_ERROR_ARGUMENT;
   pthread_mutex_lock(&p->lock);
   entry *e = site_lookup(k, dims);
   if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) {
-    e->n_refusals += is_for_now;
-    e->executions = 0;
-    set_state(p, e, is_for_now ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
-    if (is_for_now) atomic_fetch_add(&p->generation, 1); /* plans count it again */
+    e->again_after = again_after;
+    set_state(p, e, again_after > 0 ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
+    if (again_after > 0) atomic_fetch_add(&p->generation, 1); /* plans count it again */
+    if (again_after > 0 && p->stats.n_hurries) count_none(p, e); /* the hurry began after the request */
   }
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
   return SVM_OK;
+}
+
+int32_t svm_is_awaited(svm_program *p, int32_t kernel_index, const int64_t *dims, int32_t n_dims) {
+  const kernel *k = requested(p, kernel_index, n_dims, "svm_is_awaited", NULL);
+  if (!k) return 0;
+  pthread_mutex_lock(&p->lock);
+  const entry *e = site_lookup(k, dims);
+  int32_t is_awaited = e && e->n_waiting > 0;
+  pthread_mutex_unlock(&p->lock);
+  return is_awaited;
+}
+
+/* Prices --------------------------------------------------------------------------------------- */
+
+static void for_each_entry(svm_program *p, int32_t index, void (*visit)(svm_program *, entry *)) {
+  const call_site *s = &p->kernels[index].site;
+  const entry_table *t = atomic_load(&s->many);
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
+    if (e) visit(p, e);
+  }
+}
+
+int32_t svm_set_price(svm_program *p, int32_t kernel_index, const svm_price *price, svm_error *error) {
+  if (kernel_index < 0 || kernel_index >= p->n_kernels || price->work < 0 || price->per_launch < 0 ||
+      price->declined_from < 0)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_set_price: kernel %d of %d, or a negative number",
+                       kernel_index, p->n_kernels);
+  pthread_mutex_lock(&p->lock);
+  p->kernels[kernel_index].price = *price;
+  for_each_entry(p, kernel_index, entry_price);
+  pthread_mutex_unlock(&p->lock);
+  return SVM_OK;
+}
+
+void svm_hurry(svm_program *p, int32_t is_hurried) {
+  pthread_mutex_lock(&p->lock);
+  if (is_hurried) p->stats.n_hurries++;
+  else if (p->stats.n_hurries) p->stats.n_hurries--;
+  if (is_hurried && atomic_load(&p->strategy) == SVM_STRATEGY_AUTO) {
+    plans_count(p);
+    for (int32_t i = 0; i < p->n_kernels; i++) for_each_entry(p, i, count_none);
+  }
+  nudge(p);
+  pthread_mutex_unlock(&p->lock);
 }
 
 /* Eviction ------------------------------------------------------------------------------------- */
@@ -387,16 +466,28 @@ static const installed *nth_installed(const kernel *k, int32_t index) {
   return NULL;
 }
 
+/* Copy a code object, record and code, where there is room. Returns its bytes. */
+static size_t copy_code(const code_object *object, void *record, size_t size) {
+  const svm_file_object *o = object->record;
+  size_t bytes = o->record_size + o->code_size;
+  if (!record || size < bytes) return bytes;
+  memcpy(record, o, o->record_size);
+  ((svm_file_object *)record)->code_offset = 0; /* in an artifact the code lies elsewhere */
+  memcpy((uint8_t *)record + o->record_size, (const uint8_t *)(uintptr_t)object->run - o->entry, o->code_size);
+  return bytes;
+}
+
 size_t svm_installed_code(svm_program *p, int32_t kernel_index, int32_t index, void *record, size_t size) {
   if (kernel_index < 0 || kernel_index >= p->n_kernels || index < 0) return 0;
   pthread_mutex_lock(&p->lock);
   const installed *found = nth_installed(&p->kernels[kernel_index], index);
-  size_t bytes = found ? found->object.record->record_size + found->object.record->code_size : 0;
-  if (found && record && size >= bytes) {
-    const svm_file_object *o = found->object.record;
-    memcpy(record, o, o->record_size);
-    memcpy((uint8_t *)record + o->record_size, found->map.memory, o->code_size);
-  }
+  size_t bytes = found ? copy_code(&found->object, record, size) : 0;
   pthread_mutex_unlock(&p->lock);
   return bytes;
+}
+
+size_t svm_generic_code(svm_program *p, int32_t kernel_index, void *record, size_t size) {
+  if (kernel_index < 0 || kernel_index >= p->n_kernels) return 0;
+  const code_object *found = atomic_load(&p->kernels[kernel_index].generic); /* it stays */
+  return found ? copy_code(found, record, size) : 0;
 }

@@ -40,7 +40,9 @@ typedef struct entry {
   instance generic, bucket; /* run NULL: there is none */
   /* Under the program's lock: */
   int64_t executions, counted_at;
-  int32_t n_plans, n_refusals, is_dropped; /* refusals: evictions, and requests declined for now */
+  int64_t work;                            /* flops or bytes of a launch, 0 while there is no generic code */
+  int64_t again_after;                     /* executions before it asks again, see svm_decline_request */
+  int32_t n_plans, n_refusals, is_dropped; /* refusals: evictions */
   int32_t is_ranked;                       /* in exact_used */
   int32_t n_waiting;                       /* calls that wait for exact code */
   installed *exact;
@@ -79,13 +81,20 @@ static inline const instance *entry_fallback(const entry *e) {
  * with the lock held. */
 int32_t entry_give(entry *e, const kernel *k, const code_object *object, svm_error *error);
 
-/* Count one execution of the entry, once per `now`, under the strategy; queue it when it is worth exact code.
- * Called with the lock. Returns whether there is nothing left to count. */
-int entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now);
+/* Count `n` executions of the entry, once per `now`, under the strategy; queue it when it is worth exact
+ * code. Called with the lock. Returns after how many more to count again, NOTHING_LEFT: never. */
+static const int64_t NOTHING_LEFT = INT64_MAX;
+int64_t entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now, int64_t n);
 
 /* Make sure that the entry has the code that the strategy wants before it runs: waits for the compiler if
  * need be, until the watch stops the call. Called without the lock. */
 int32_t entry_wait(svm_program *p, entry *e, int wants_exact, watch *w, svm_error *error);
+
+/* Decline the entry where its kernel's price says so. Called with the lock. */
+void entry_price(svm_program *p, entry *e);
+
+/* Count the executions of all plans towards exact code. Called with the lock. */
+void plans_count(svm_program *p);
 
 /* Both for one launch of `c` outside of a plan. Called without the lock. */
 struct call;
@@ -224,7 +233,9 @@ typedef struct plan {
   uint64_t hash;
   _Atomic int64_t executions, last_used;
   int64_t credited; /* executions that its entries' hits have; under the lock */
+  int64_t counted;  /* executions that its entries have counted; under the lock */
   _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
+  _Atomic int64_t look_at, looked; /* executions at which to count again, in that generation */
   int32_t is_pinned;       /* its entries know of it; else it is used once */
   int32_t n_steps, n_outputs, n_fills;
   int64_t arena_bytes, plan_bytes;

@@ -296,7 +296,7 @@ int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_
 typedef struct svm_request {
   int32_t kernel, n_dims;
   int64_t dims[32];
-  int64_t hits;
+  int64_t runs;
   int32_t is_awaited;
 } svm_request;
 
@@ -308,6 +308,25 @@ void svm_attach_compiler(svm_program *program, int32_t attached);
  * more. Every request must be answered by svm_install_code, svm_compile_failed or svm_decline_request. */
 int32_t svm_request_wait(svm_program *program, int32_t timeout_ms, svm_request *request);
 
+/* When a kernel's entries ask for exact code under auto. The work of a launch is its flops or bytes, as its
+ * generic code counts them. */
+typedef struct svm_price {
+  int64_t work;          /* that an entry has run before it asks */
+  int64_t per_launch;    /* what a launch counts for besides its own work */
+  int64_t declined_from; /* launches of at least this work never ask: generic code is as fast; 0: none */
+} svm_price;
+
+/* Set a kernel's price; until then it is nothing, and no launch is declined. */
+int32_t svm_set_price(svm_program *program, int32_t kernel, const svm_price *price, svm_error *error);
+
+/* While somebody is in a hurry (1), what is hot is asked for whatever its price, what ran before as well.
+ * Calls nest: each 1 needs a 0. A compiler that waits for a request is woken. */
+void svm_hurry(svm_program *program, int32_t is_hurried);
+
+/* Copy a kernel's generic code object (record, then code: what svm_install_code takes). `record` NULL, or too
+ * small: nothing is copied. Returns its bytes, 0 where there is none. */
+size_t svm_generic_code(svm_program *program, int32_t kernel, void *record, size_t size);
+
 /* Install one code object: `record` is a serialised code object followed by its code, exactly as
  * docs/artifact.md lays out one object (its hash is checked, the code is copied). An exact one takes effect
  * at once for its dims. */
@@ -318,14 +337,13 @@ int32_t svm_install_code(svm_program *program, int32_t kernel, const void *recor
 int32_t svm_compile_failed(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims,
                            const char *message, svm_error *error);
 
-/* Answer a request with no: the code that is there stays. Only calls that wait for exact code ask again, or,
- * with `is_for_now`, the entry once it has run twice as often as before this request. */
+/* Answer a request with no: the code that is there stays. Only calls that wait for exact code ask again, or
+ * the entry once it has run `again_after` times in all (0: never). */
 int32_t svm_decline_request(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims,
-                            int32_t is_for_now, svm_error *error);
+                            int64_t again_after, svm_error *error);
 
-/* How often the entry of these dims has been looked up, replays included; -1: there is none;
- * INT64_MAX: calls wait for its exact code. */
-int64_t svm_entry_hits(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims);
+/* Whether calls wait for exact code of these dims. */
+int32_t svm_is_awaited(svm_program *program, int32_t kernel, const int64_t *dims, int32_t n_dims);
 
 /* Statistics ----------------------------------------------------------------------------------- */
 
@@ -377,6 +395,8 @@ typedef struct svm_stats {
   int64_t code_bytes, code_installed, code_evicted;
   int64_t n_queued, n_failed;
   int64_t n_pending; /* requests that wait, or that somebody is answering */
+  int64_t n_waiting; /* calls that wait for exact code */
+  int64_t n_hurries; /* see svm_hurry */
 } svm_stats;
 
 void svm_get_stats(svm_program *program, svm_stats *stats);

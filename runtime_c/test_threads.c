@@ -118,9 +118,10 @@ static void *compiler(void *argument) {
       continue;
     }
     if (request.dims[0] % 10 == 7 && !request.is_awaited) { /* some do not pay, for now or ever */
-      svm_decline_request(program, request.kernel, request.dims, request.n_dims, request.dims[0] % 20 == 7,
-                          &error);
-      svm_entry_hits(program, request.kernel, request.dims, request.n_dims);
+      svm_decline_request(program, request.kernel, request.dims, request.n_dims,
+                          request.dims[0] % 20 == 7 ? 2 * request.runs : 0, &error);
+      svm_is_awaited(program, request.kernel, request.dims, request.n_dims);
+      svm_hurry(program, request.dims[0] % 20 == 7);
       continue;
     }
     record made = make_exact(&request);

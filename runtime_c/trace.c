@@ -199,6 +199,8 @@ static plan *plan_alloc(const svm_program *p, const int64_t *key) {
   made->n_results = p->n_outputs;
   made->results = calloc((size_t)p->n_outputs + 1, sizeof *made->results);
   atomic_init(&made->settled, -1);
+  atomic_init(&made->looked, -1);
+  made->counted = -1; /* the call that makes it runs it too */
   return made->results ? made : (free(made), NULL);
 }
 

@@ -19,19 +19,17 @@ from .buckets import Cell, add_keys, keys_of
 from .profiles import Profile, Sizes
 from .vm.errors import ArgumentError
 from .vm.objects import serialise_object
-from .vm.program import NUMPY_DTYPES, KernelKey, KernelObject, Program, SizeRange
+from .vm.program import KernelKey, KernelObject, Program, SizeRange
 from .vm.sizes import kernel_keys, launches
 
 if TYPE_CHECKING:
-    from .jit.execute import Kernel
     from .jit.store import KernelStore
 
 EXACT, BUCKET, GENERIC = "exact", "bucket", "generic"
 FACTORS = {EXACT: 1.0, BUCKET: 1.08, GENERIC: 1.15}  # times, where nothing was measured
 LAUNCH_NS, UNIT_NS = 300.0, 0.02  # of a launch, of a flop or byte: where nothing was measured
-MAX_GROUPS = 512  # beyond that neighbours share a group
 N_SAMPLES = 3  # sizes at which each kernel is measured
-MEASURE_SECONDS = 0.003  # of each measurement
+MAX_GROUPS = 512  # beyond that neighbours share a group
 N_BINS = 512  # of the budget
 MAX_ROUNDS = 6  # until the bytes, estimated at first, keep the budget
 
@@ -64,45 +62,6 @@ class KernelModel:
         self.unit_ns = max(least - LAUNCH_NS * n_launches, 0.0) / work if work else 0.0
 
 
-def cost_of(o: KernelObject) -> Callable[[Sizes], int]:
-    """Return the flops or bytes of a launch by its dims, from a code object's own terms."""
-    from .jit.execute import product_terms
-    from .jit.records import code_object
-
-    code = code_object(o)
-
-    def cost(dims: Sizes) -> int:
-        n_tiles = 1
-        for size, divisor in code.tiles:
-            n_tiles *= -(-product_terms([(1, (size,))], dims) // divisor)
-        return product_terms(code.cost, dims) * n_tiles
-
-    return cost
-
-
-def measured_ns(o: KernelObject, dims: Sizes) -> int:
-    """Return the nanoseconds of a launch on made-up data."""
-    from .jit.execute import Kernel
-    from .jit.records import code_object
-
-    kernel = Kernel(code_object(o))
-    return kernel.least_ns(made_up(kernel, dims), dims, MEASURE_SECONDS)
-
-
-def made_up(kernel: Kernel, dims: Sizes) -> list[np.ndarray]:
-    """Return buffers for a kernel: normal floats, zeros for ints and bools."""
-    from .jit.execute import product_terms
-
-    rng, buffers = np.random.default_rng(0), []
-    for b in kernel.code.buffers:
-        shape = [product_terms([(1, (size,))], dims) for size in b.shape]
-        array = np.zeros(shape, NUMPY_DTYPES[b.dtype])
-        if array.dtype.kind == "f":
-            array[...] = rng.standard_normal(shape, np.float32)
-        buffers.append(array)
-    return buffers
-
-
 def own_generic(objects: Sequence[KernelObject]) -> KernelObject:
     """Return the generic object for the best target that runs here. Raises ArgumentError without one."""
     from .jit.target import TARGETS, runs_here
@@ -122,6 +81,7 @@ def models_of(
     """Return the model of each kernel whose dims depend on sizes, from code for `samples` (tuples of sizes)
     and for the ranges of `whole`.
     """
+    from .jit.measure import work_of
     from .jit.spec import from_json
 
     names = [s.name for s in program.symbols]
@@ -135,7 +95,7 @@ def models_of(
         bucket = store.object(spec, key)
         exact_bytes = max(len(serialise_object(o)) for o in found.values())
         n_bytes = {EXACT: exact_bytes, BUCKET: len(serialise_object(bucket)), GENERIC: 0}
-        models[kernel] = KernelModel(cost_of(generic), n_bytes)
+        models[kernel] = KernelModel(work_of(generic), n_bytes)
         if measure:
             _fit(models[kernel], generic, bucket, found)
     return models
@@ -145,6 +105,9 @@ def _fit(
     model: KernelModel, generic: KernelObject, bucket: KernelObject, exact: Mapping[Sizes, KernelObject]
 ) -> None:
     """Measure code of all tiers at some sizes and set the model's factors and unit."""
+    from .jit.measure import Scratch, measured_ns
+
+    scratch = Scratch()
     total = dict.fromkeys((EXACT, BUCKET, GENERIC), 0.0)
     work = 0
     for dims, own in exact.items():
@@ -153,7 +116,7 @@ def _fit(
             (BUCKET, bucket if _fits(bucket, dims) else generic),
             (GENERIC, generic),
         ):
-            total[tier] += measured_ns(o, dims)
+            total[tier] += measured_ns(o, dims, scratch)
         work += model.cost(dims)
     total[BUCKET] = min(total[BUCKET], total[GENERIC])
     model.fit(total, len(exact), work)

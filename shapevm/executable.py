@@ -7,11 +7,10 @@ import logging
 import math
 import os
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -393,8 +392,12 @@ class Executable:
         """Runs after which exact code pays for its compilation, by (kernel, dims): of what waits for that."""
         if self._specialiser is None:
             return {}
-        waiting = self._specialiser.waiting
-        return {key: waiting.pays_after(key) for key in list(waiting.runs) if key[0] in waiting.gains.known}
+        gains = self._specialiser.gains
+        waiting = [
+            (kernel, entry.dims) for kernel, entry in self.stats().entries
+            if entry.tier != "exact" and entry.state in ("idle", "queued", "compiling")
+        ]  # fmt: skip
+        return {key: gains.pays_after(*key) for key in waiting if not gains.is_declined(*key)}
 
     @property
     def artifact(self) -> str:
@@ -428,12 +431,11 @@ class Executable:
     @contextmanager
     def in_a_hurry(self) -> Iterator[None]:
         """Lift the budget of compilation."""
-        hurry = self._specialiser.hurry if self._specialiser is not None else threading.Event()
-        hurry.set()
+        self._machine.hurry()
         try:
             yield
         finally:
-            hurry.clear()
+            self._machine.hurry(False)
 
     def summary(self) -> str:
         """Return one line: kernels, and the sizes with their bounds."""
@@ -474,9 +476,8 @@ class Using:
         """Run the program."""
         exe = self.executable
         inputs = exe.flat(args, kwargs)
-        with exe.in_a_hurry() if self.strategy == "jit" else nullcontext():
-            call = partial(exe.machine.call_as, self.strategy, timeout_ms=self._timeout_ms)
-            return exe.nested(exe.run_flat(call, inputs))
+        call = partial(exe.machine.call_as, self.strategy, timeout_ms=self._timeout_ms)
+        return exe.nested(exe.run_flat(call, inputs))
 
 
 def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:

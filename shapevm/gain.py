@@ -1,149 +1,229 @@
-"""Whether exact code pays for its compilation, from run times measured on made-up data, outside of calls."""
+"""Whether exact code pays for its compilation, from run times measured on made-up data, outside of calls.
+
+What was measured of a kernel is remembered beside the disk cache, for this CPU and this code generator, and
+so is how much faster exact code was for kernels of its family: few measurements tell for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from .bake import EXACT, GENERIC, N_SAMPLES, KernelModel, cost_of, measured_ns
+from .bake import LAUNCH_NS, UNIT_NS
 from .profiles import Sizes
-from .vm.artifact import parse_object
+from .vm.machine import Price
+from .vm.objects import parse_object
 
 if TYPE_CHECKING:
+    from .jit.compile_job import Answer
     from .jit.spec import KernelSpec
     from .jit.store import KernelStore
-    from .vm.program import KernelObject
+    from .vm.machine import Machine
 
 COMPILE_NS = 10e6  # of a kernel, before one of its family was compiled
-TYPICAL = 1.1  # generic against exact time of a kernel, before one of its family was measured
-MARGIN = 1.01  # generic code is as fast when it takes no more than this times what exact code takes,
-MIN_SIZES = 2  # at this many sizes together
-MAX_MEASURED_NS = 20e6  # a launch expected to take longer is not measured beside the program
-N_TURNS = 2  # of measuring each tier
+ASK_NS = 0.3e6  # what a request costs: looking the code up, installing it where it is on disk
+TYPICAL = 1.05  # generic against exact time of a kernel, before one of its family was measured
+MARGIN = 1.02  # generic code is as fast when it takes no more than this times what exact code takes,
+MAX_NOISE = 1.04  # where one measurement says more than this, it is not
+MIN_SIZES = 2  # at this many sizes together,
+MIN_KERNELS = 4  # or for this many kernels of a family
+MAX_POINTS = 8  # sizes at which each kernel is measured
+MAX_KERNELS = 64  # of a family, the latest, whose ratios are remembered
+NEAR = 2  # what holds from some work on is taken to hold from a part in so many on
+
+
+class Point(NamedTuple):
+    """What was measured of a kernel at some sizes: work of a launch, nanoseconds by tier."""
+
+    work: int
+    exact_ns: float
+    generic_ns: float
+
+
+def ratio_of(points: Iterable[Point]) -> float:
+    """Return generic against exact time of all points together."""
+    found = list(points)
+    return sum(p.generic_ns for p in found) / max(sum(p.exact_ns for p in found), 1.0)
 
 
 class KernelGain:
-    """What is known of one kernel: its generic code, its model, nanoseconds by tier, summed over sizes."""
+    """What is known of one kernel: measured points, by work."""
 
-    def __init__(self, generic: KernelObject) -> None:
-        self.generic = generic
-        self.model = KernelModel(cost_of(generic), {})
-        self.ns = {EXACT: 0.0, GENERIC: 0.0}
-        self.work = 0
-        self.n_sizes = 0
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        self.points = sorted(points)
 
     @property
     def ratio(self) -> float | None:
         """Generic against exact time, None before anything was measured."""
-        return self.ns[GENERIC] / self.ns[EXACT] if self.n_sizes else None
+        return ratio_of(self.points) if self.points else None
+
+    @property
+    def unit_ns(self) -> float:
+        """The nanoseconds that a flop or byte takes."""
+        work = sum(p.work for p in self.points)
+        spent = sum(p.exact_ns - LAUNCH_NS for p in self.points)
+        return max(spent / work, 1e-6) if work else UNIT_NS
+
+    @property
+    def declined_from(self) -> int:
+        """The least work from which on generic code was as fast: MIN_SIZES sizes together, and nearly so each
+        of them; 0: none."""
+        found = 0
+        for i, p in reversed(list(enumerate(self.points))):
+            if ratio_of([p]) > MAX_NOISE:
+                break
+            if len(self.points) - i >= MIN_SIZES and ratio_of(self.points[i:]) <= MARGIN:
+                found = max(p.work // NEAR, 1)
+        return found
+
+    def ratio_near(self, work: int) -> float | None:
+        """Return generic against exact time at the measured point of the most similar work."""
+        if not self.points:
+            return None
+        nearest = min(self.points, key=lambda p: abs(math.log((p.work + 1) / (work + 1))))
+        return ratio_of([nearest])
+
+    def add(self, point: Point) -> None:
+        """Take in what was measured."""
+        self.points = sorted([*self.points, point])
+
+
+class FamilyGain:
+    """What is known of kernels alike: generic against exact time of each measured one, by spec hash, and what
+    compiling one takes."""
+
+    def __init__(self, ratios: dict[str, float] | None = None, compile_ns: float = COMPILE_NS) -> None:
+        self.ratios, self.compile_ns = ratios or {}, compile_ns
+
+    @property
+    def ratio(self) -> float:
+        """The geometric mean of the ratios, with TYPICAL as one of them."""
+        logs = [math.log(TYPICAL), *(math.log(max(r, 1e-3)) for r in self.ratios.values())]
+        return math.exp(sum(logs) / len(logs))
 
     @property
     def is_none(self) -> bool:
-        """Whether generic code is as fast."""
-        return self.n_sizes >= MIN_SIZES and self.ns[GENERIC] <= MARGIN * self.ns[EXACT]
+        """Whether generic code is as fast for kernels that were not measured themselves."""
+        return len(self.ratios) >= MIN_KERNELS and self.ratio <= MARGIN
 
-    def add(self, dims: Sizes, exact_ns: float, generic_ns: float) -> None:
-        """Take in what was measured at `dims`."""
-        self.ns[EXACT] += max(exact_ns, 1.0)
-        self.ns[GENERIC] += generic_ns
-        self.work += self.model.cost(dims)
-        self.n_sizes += 1
-        self.model.fit(self.ns, self.n_sizes, self.work)
+    def add(self, name: str, ratio: float | None, compile_ns: float) -> None:
+        """Take in what compiling a kernel took, and what is known of its ratio now."""
+        self.compile_ns += (compile_ns - self.compile_ns) / 4
+        if ratio is not None:
+            self.ratios.pop(name, None)
+            self.ratios[name] = ratio
+            if len(self.ratios) > MAX_KERNELS:
+                del self.ratios[next(iter(self.ratios))]
 
 
 class Gains:
-    """Expected gains of a program's kernels. Used by one thread; others may read `known`.
+    """Expected gains of a program's kernels. Changed by one thread; others may read `known`."""
 
-    `specs`: of the kernels, as JSON.
-    """
-
-    def __init__(self, store: KernelStore, specs: Sequence[str]) -> None:
+    def __init__(self, store: KernelStore, machine: Machine) -> None:
         self.store = store
         self.known: dict[int, KernelGain] = {}
-        self._texts = specs
+        self._machine = machine
         self._specs: dict[int, KernelSpec] = {}
-        self._compile_ns: dict[str, tuple[float, int]] = {}  # by family: of all, how many
+        self._families: dict[str, FamilyGain] = {}
+        self._work: dict[int, Callable[[Sequence[int]], int]] = {}
 
     def spec(self, kernel: int) -> KernelSpec:
         """Return a kernel's spec."""
         from .jit.spec import from_json
 
         if kernel not in self._specs:
-            self._specs[kernel] = from_json(self._texts[kernel])
+            self._specs[kernel] = from_json(self._machine.kernels[kernel].spec)
         return self._specs[kernel]
 
-    def prepare(self, kernel: int) -> None:
-        """Get the generic code that a kernel's gain is told against. Raises what compiling raises."""
-        self._gain(kernel)
+    def price(self, kernel: int) -> Price:
+        """Return when the kernel's entries are to ask for exact code."""
+        own, family = self._gain(kernel), self._family(kernel)
+        declined_from = own.declined_from or int(not own.points and family.is_none)
+        asking = [p for p in own.points if not declined_from or p.work < declined_from]
+        ratio = max(ratio_of(asking or own.points[:1]) if own.points else family.ratio, MARGIN)
+        return Price(
+            int(ASK_NS / ((ratio - 1) * own.unit_ns)), int(LAUNCH_NS / own.unit_ns), declined_from
+        )  # fmt: skip
 
-    def per_run_ns(self, kernel: int, dims: Sizes) -> float:
-        """Return the nanoseconds that exact code is expected to save each time the kernel runs, once it is
-        prepared."""
-        own = self._gain(kernel)
-        ratio = own.ratio or self._typical(self.spec(kernel).family)
-        return max(0.0, (ratio - 1) * own.model.ns(EXACT, dims))
+    def is_declined(self, kernel: int, dims: Sizes) -> bool:
+        """Return whether generic code is as fast at these sizes."""
+        start = self.price(kernel).declined_from
+        return bool(start) and self.work(kernel, dims) >= start
+
+    def pays_after(self, kernel: int, dims: Sizes) -> int:
+        """Return the number of runs after which exact code has paid for its compilation."""
+        own, work = self._gain(kernel), self.work(kernel, dims)
+        ratio = own.ratio_near(work) or self._family(kernel).ratio
+        per_run = (LAUNCH_NS + work * own.unit_ns) * max(ratio - 1, (MARGIN - 1) / 10)
+        return int(self.compile_ns(kernel) / per_run) + 1
 
     def compile_ns(self, kernel: int) -> float:
         """Return the nanoseconds that compiling is expected to take."""
-        total, count = self._compile_ns.get(self.spec(kernel).family, (COMPILE_NS, 1))
-        return total / count
+        return self._family(kernel).compile_ns
 
-    def is_none(self, kernel: int) -> bool:
-        """Return whether exact code was measured to be no faster than generic code."""
-        return kernel in self.known and self.known[kernel].is_none
+    def work(self, kernel: int, dims: Sizes) -> int:
+        """Return the work of a launch, as the runtime counts it: 0 without generic code."""
+        from .jit.measure import work_of
 
-    def learn(self, kernel: int, dims: Sizes, record: bytes, compile_seconds: float) -> None:
-        """Take in what compiling took, and measure the code at the first few sizes of a kernel."""
-        family = self.spec(kernel).family
-        total, count = self._compile_ns.get(family, (0.0, 0))
-        self._compile_ns[family] = (total + compile_seconds * 1e9, count + 1)
-        own = self._gain(kernel)
-        if own.n_sizes >= N_SAMPLES or own.model.ns(GENERIC, dims) > MAX_MEASURED_NS:
-            return
-        objects = {EXACT: parse_object(record), GENERIC: own.generic}
-        turns = [{tier: measured_ns(o, dims) for tier, o in objects.items()} for _ in range(N_TURNS)]
-        own.add(dims, *(min(turn[tier] for turn in turns) for tier in objects))
+        if kernel not in self._work:
+            generic = self._machine.generic_code(kernel)
+            self._work[kernel] = work_of(parse_object(generic)) if generic else lambda _: 0
+        return self._work[kernel](dims)
+
+    def wants_measuring(self, kernel: int) -> bool:
+        """Return whether the kernel's next code is to be measured."""
+        return len(self._gain(kernel).points) < MAX_POINTS
+
+    def learn(self, kernel: int, dims: Sizes, answer: Answer) -> list[int]:
+        """Take in what compiling took and what was measured; return the kernels whose price that changes."""
+        own, family, name = self._gain(kernel), self._family(kernel), self._name(kernel)
+        if answer.exact_ns:
+            own.add(Point(self.work(kernel, dims), float(answer.exact_ns), float(answer.generic_ns)))
+            self.store.remember(name, json.dumps(own.points).encode())
+        family.add(name, own.ratio, answer.seconds * 1e9)
+        data = {"ratios": family.ratios, "compile_ns": family.compile_ns}
+        self.store.remember(self._family_name(kernel), json.dumps(data).encode())
+        return [k for k in list(self.known) if self._family(k) is family]
 
     def _gain(self, kernel: int) -> KernelGain:
         if kernel not in self.known:
-            self.known[kernel] = KernelGain(self.store.object(self.spec(kernel), None))
+            found = _points(self.store.remembered(self._name(kernel)))
+            self.known[kernel] = KernelGain(found)
         return self.known[kernel]
 
-    def _typical(self, family: str) -> float:
-        """Return generic against exact time of the family's measured kernels together."""
-        found = [g for k, g in self.known.items() if g.n_sizes and self.spec(k).family == family]
-        if not found:
-            return TYPICAL
-        return sum(g.ns[GENERIC] for g in found) / sum(g.ns[EXACT] for g in found)
+    def _family(self, kernel: int) -> FamilyGain:
+        name = self._family_name(kernel)
+        if name not in self._families:
+            self._families[name] = _family(self.store.remembered(name))
+        return self._families[name]
+
+    def _name(self, kernel: int) -> str:
+        from .jit.spec import spec_hash
+
+        return spec_hash(self.spec(kernel))
+
+    def _family_name(self, kernel: int) -> str:
+        from .jit.spec import family_name
+
+        return family_name(self.spec(kernel))
 
 
-class Waiting:
-    """Requests that do not pay yet, at most `most`: (kernel, dims) with the runs of each so far."""
+def _points(text: bytes | None) -> list[Point]:
+    """Return the points that were remembered, none where the text is not of points."""
+    try:
+        rows = json.loads(text or b"[]")
+        return [Point(int(work), float(exact), float(generic)) for work, exact, generic in rows[:MAX_POINTS]]
+    except (ValueError, TypeError):
+        return []
 
-    def __init__(self, gains: Gains, most: int) -> None:
-        self.gains, self.most = gains, most
-        self.runs: dict[tuple[int, Sizes], int] = {}
 
-    def worth(self, key: tuple[int, Sizes]) -> float:
-        """Return what exact code would have saved so far, in times what it costs: from 1 on it pays.
-
-        As many runs are expected to come as have been.
-        """
-        return self.runs[key] * self.gains.per_run_ns(*key) / self.gains.compile_ns(key[0])
-
-    def pays_after(self, key: tuple[int, Sizes]) -> int:
-        """Return the number of runs after which it pays."""
-        return int(self.gains.compile_ns(key[0]) / max(self.gains.per_run_ns(*key), 1e-9)) + 1
-
-    def put(self, key: tuple[int, Sizes], runs: int) -> tuple[int, Sizes] | None:
-        """Add a request; return the one that has to go for it, the least worth."""
-        self.runs[key] = runs
-        if len(self.runs) <= self.most:
-            return None
-        gone = min(self.runs, key=self.worth)
-        del self.runs[gone]
-        return gone
-
-    def best(self) -> tuple[int, Sizes]:
-        """Return the request that is worth most."""
-        return max(self.runs, key=self.worth)
+def _family(text: bytes | None) -> FamilyGain:
+    """Return what was remembered of a family, nothing known where the text is none."""
+    try:
+        data = json.loads(text or b"{}")
+        ratios = {str(name): float(ratio) for name, ratio in data["ratios"].items()} if data else {}
+        return FamilyGain(ratios, float(data.get("compile_ns", COMPILE_NS)))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return FamilyGain()

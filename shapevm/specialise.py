@@ -9,24 +9,30 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .gain import Gains, Waiting
+from .compile_process import CompileProcess
+from .gain import Gains
 from .settings import settings
 from .vm.errors import ArgumentError, CompileError, Error, TargetError
 
 if TYPE_CHECKING:
+    from .jit.compile_job import Answer
     from .jit.shared_cache import Cache
     from .jit.store import KernelStore
     from .vm.machine import Machine, Request
 
 MAX_SECONDS = 4096  # answers whose seconds are kept
-MAX_WAITING = 256  # requests that do not pay yet
 MIN_SECRET_BYTES = 16  # of a file of cache_secret_file
-LOOK_SECONDS = 0.1  # between two looks at how often they have run
-WAIT_SECONDS = 60.0  # how long one wait for a request may take; any number does
+MAX_WAITING = 256  # requests that pay and wait for the budget
+FIRST_POLL_SECONDS = 0.005  # before the first look for the process's answer; twice as long before each next
+LOOK_SECONDS = 0.1  # between two looks at what is going on, at most
+IDLE_SECONDS = 30.0  # without anything to do, after which the process ends
+
+Key = tuple[int, tuple[int, ...]]  # kernel, dims
 
 _LOG = logging.getLogger("shapevm")
 _FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
@@ -160,135 +166,206 @@ class Budget:
         self.per_second, self.burst = per_second, burst
         self.saved, self.since = burst, time.monotonic()
 
-    def spend(self, seconds: float) -> float:
-        """Take what work has cost; return the seconds to rest before more."""
+    def spend(self, seconds: float) -> None:
+        """Take what work has cost."""
+        self._refill()
+        self.saved -= seconds
+
+    def rest(self) -> float:
+        """Return the seconds to rest before more work."""
         if self.per_second is None:
             return 0.0
-        now = time.monotonic()
-        self.saved = min(self.burst, self.saved + (now - self.since) * self.per_second) - seconds
-        self.since = now
+        self._refill()
         return max(0.0, -self.saved / self.per_second)
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self.saved = min(self.burst, self.saved + (now - self.since) * (self.per_second or 0.0))
+        self.since = now
 
 
 class Specialiser:
-    """Compiles what `machine` asks for on a thread of its own until it is stopped.
+    """Answers what `machine` asks for on a thread of its own until it is stopped.
 
     `per_second`: see Budget. With a budget, code is compiled where its expected gain pays for it (see
-    `gain`), what is worth most first; without, and for calls that wait, at once. `hurry` lifts the limit
-    while somebody waits for the queue to empty.
+    `gain`), by a process of the lowest priority (see `compile_process`); without,
+    while somebody is in a hurry, and for calls that wait, at once and by the thread itself.
     """
 
     def __init__(self, machine: Machine, store: KernelStore, per_second: float | None = None) -> None:
         self.machine = machine
         self.store = store
-        self.hurry = threading.Event()
-        self.gains = Gains(store, [kernel.spec for kernel in machine.kernels])
-        self.waiting = Waiting(self.gains, MAX_WAITING)
-        self._budget = Budget(per_second)
+        self.gains = Gains(store, machine)
+        #: What pays and waits for the budget, in the order of coming: what is hottest has paid first.
+        self.candidates: dict[Key, None] = {}
         #: Seconds that the answers to the latest requests took, by (kernel, dims).
-        self.seconds: dict[tuple[int, tuple[int, ...]], float] = {}
+        self.seconds: dict[Key, float] = {}
+        self._budget = Budget(per_second)
+        self._job: Key | None = None  # what the process is at for this program
+        self._polls = 0  # for the job's answer
         self._failed: set[int] = set()  # kernels of which the log has said so
-        self._looked = 0.0  # when, at how often what waits has run
         self._is_stopped = False
         machine.attach_compiler(True)
         self._start()
         _SPECIALISERS.add(self)
 
     def _start(self) -> None:
+        if self._budget.per_second is None:
+            self.machine.hurry()
         self._thread = threading.Thread(target=self._serve, name="shapevm-compiler", daemon=True)
         self._thread.start()
 
-    @property
-    def _is_unlimited(self) -> bool:
-        return self._budget.per_second is None or self.hurry.is_set()
-
     def _serve(self) -> None:
         """Answer requests until no compiler is attached any more."""
+        with _COMPILING:
+            self._set_prices(range(len(self.machine.kernels)))
         while True:
             try:
-                request = self.machine.wait_request(timeout=0 if self.waiting.runs else WAIT_SECONDS)
+                request = self.machine.wait_request(self._patience())
             except ArgumentError:
-                for kernel, dims in self.waiting.runs:
-                    self.machine.decline(kernel, dims, is_for_now=True)
+                self._give_up()
                 return
-            start = time.monotonic()
             with _COMPILING:
                 if request is not None:
-                    self._guarded(self._consider, request.kernel, request.dims, request)
-                has_more = request is not None or self._look()
-            if not has_more:
-                self.hurry.wait(LOOK_SECONDS)
-            self.hurry.wait(self._budget.spend(time.monotonic() - start))
+                    self._guarded(self._consider, (request.kernel, request.dims), request)
+                self._work()
 
-    def _guarded(self, answer: Callable[..., None], kernel: int, dims: tuple[int, ...], *rest: Any) -> None:
+    def _patience(self) -> float:
+        """Return how long to wait for a request before what else there is to do."""
+        if self._job is not None:
+            return min(FIRST_POLL_SECONDS * 2 ** min(self._polls, 16), LOOK_SECONDS)
+        return min(self._budget.rest(), LOOK_SECONDS) if self.candidates else IDLE_SECONDS
+
+    def _set_prices(self, kernels: Iterable[int]) -> None:
+        """Tell the runtime when entries of these kernels are to ask, where there is a budget."""
+        for kernel in kernels if self._budget.per_second is not None else ():
+            with suppress(Exception):  # a spec that is not sound: requests for its kernel will say so
+                self.machine.set_price(kernel, self.gains.price(kernel))
+
+    def _give_up(self) -> None:
+        """Leave requests to whoever compiles next."""
+        with _COMPILING:
+            PROCESS.forget(self)
+            for kernel, dims in [*self.candidates, *([self._job] if self._job else [])]:
+                self.machine.decline(kernel, dims, again_after=1)
+            self.candidates.clear()
+            self._job = None
+
+    def _guarded(self, answer: Callable[..., None], key: Key, *rest: Any) -> None:
         try:
-            answer(kernel, dims, *rest)
+            answer(key, *rest)
         except Exception as error:  # whatever it is, waiting callers must hear of it
-            self.waiting.runs.pop((kernel, dims), None)
-            self.machine.compile_failed(kernel, dims, f"{type(error).__name__}: {error}")
-            self._log_failure(kernel, dims, error)
+            self._fail(key, f"{type(error).__name__}: {error}")
 
-    def _log_failure(self, kernel: int, dims: tuple[int, ...], error: Exception) -> None:
-        """Log the first failure of each kernel."""
+    def _fail(self, key: Key, text: str) -> None:
+        """Answer that there is no code, once the log has the first such answer of each kernel."""
+        self.candidates.pop(key, None)
+        kernel, dims = key
         if kernel not in self._failed:
             self._failed.add(kernel)
-            label = self.machine.kernels[kernel].label
-            text = "kernel %d (%s) could not be compiled for sizes %s, its generic code goes on: %s: %s"
-            _LOG.warning(text, kernel, label, list(dims), type(error).__name__, error)
+            _LOG.warning(
+                "kernel %d (%s) could not be compiled for sizes %s, its generic code goes on: %s",
+                kernel, self.machine.kernels[kernel].label, list(dims), text,
+            )  # fmt: skip
+        self.machine.compile_failed(kernel, dims, text)
 
-    def _consider(self, kernel: int, dims: tuple[int, ...], request: Request) -> None:
-        """Answer a request, or let it wait until it pays."""
-        if self._is_unlimited or request.is_awaited:
-            self._compile(kernel, dims)
+    def _consider(self, key: Key, request: Request) -> None:
+        """Answer a request, or let it wait for the budget."""
+        kernel, dims = key
+        if request.is_awaited or self.machine.is_hurried:
+            self._compile(key)
+        elif self.gains.is_declined(kernel, dims):
+            self.machine.decline(kernel, dims)
         elif (record := self.store.cached(self.gains.spec(kernel), dims)) is not None:
             self.machine.install(kernel, record)
-        elif self.gains.is_none(kernel):
-            self.machine.decline(kernel, dims)
+        elif request.runs < (needed := self.gains.pays_after(kernel, dims)):
+            self.machine.decline(kernel, dims, again_after=needed)
+        elif len(self.candidates) >= MAX_WAITING:
+            self.machine.decline(kernel, dims, again_after=2 * request.runs)
         else:
-            self.gains.prepare(kernel)
-            gone = self.waiting.put((kernel, dims), request.hits)
-            if gone is not None:
-                self.machine.decline(*gone, is_for_now=True)
+            self.candidates[key] = None
 
-    def _look(self) -> bool:
-        """Compile what waits and is worth most, if it pays or there is no limit; return whether it was."""
-        waiting, now = self.waiting, time.monotonic()
-        if now >= self._looked + LOOK_SECONDS:
-            self._looked = now
-            for key in waiting.runs:
-                waiting.runs[key] = self.machine.entry_hits(*key)
-        if not waiting.runs:
-            return False
-        key = waiting.best()
-        if not self._is_unlimited and waiting.worth(key) < 1:
-            return False
-        del waiting.runs[key]
-        if self.gains.is_none(key[0]) and not self._is_unlimited:
-            self.machine.decline(*key)
-        else:
-            self._guarded(self._compile, *key)
-        return True
+    def _work(self) -> None:
+        """Take in what the process has answered, and do what is next."""
+        self._take_answer()
+        if not self.candidates and self._job is None:
+            PROCESS.close(IDLE_SECONDS)
+            return
+        stats = self.machine.stats()
+        if stats["n_waiting"]:
+            for key in [k for k in (*self.candidates, self._job) if k and self.machine.is_awaited(*k)]:
+                self._compile_now(key)
+        elif stats["n_hurries"]:
+            self._compile_now(self._job or next(iter(self.candidates)))
+        elif self._job is None and self._budget.rest() <= 0:
+            self._hand_over(next(iter(self.candidates)))
 
-    def _compile(self, kernel: int, dims: tuple[int, ...]) -> None:
-        start, n_compiled, was_unlimited = time.monotonic(), self.store.stats.compiled, self._is_unlimited
+    def _compile_now(self, key: Key) -> None:
+        """Compile a candidate, or what the process is at, by this thread."""
+        self.candidates.pop(key, None)
+        if key == self._job:
+            PROCESS.forget(self)
+            self._job = None
+        self._guarded(self._compile, key)
+
+    def _compile(self, key: Key) -> None:
+        """Compile by this thread, without a look at what it gains."""
+        kernel, dims = key
+        start = time.monotonic()
         record = self.store.record(self.gains.spec(kernel), dims)
-        seconds = time.monotonic() - start
-        self._note(kernel, dims, seconds)
+        self._note(key, time.monotonic() - start)
         self.machine.install(kernel, record)
-        if not was_unlimited and self.store.stats.compiled > n_compiled:
-            self.gains.learn(kernel, dims, record, seconds)
 
-    def _note(self, kernel: int, dims: tuple[int, ...], seconds: float) -> None:
+    def _hand_over(self, key: Key) -> None:
+        """Give a candidate to the process; this thread does it where there can be none."""
+        kernel, dims = key
+        if self.gains.is_declined(kernel, dims):  # since it was put there
+            del self.candidates[key]
+            self.machine.decline(kernel, dims)
+            return
+        generic = self.machine.generic_code(kernel) if self.gains.wants_measuring(kernel) else b""
+        job = self.store.job(self.gains.spec(kernel), dims, generic)
+        if PROCESS.submit(self, job):
+            del self.candidates[key]
+            self._job, self._polls = key, 0
+        elif not PROCESS.is_usable:
+            from .jit.compile_job import answer
+
+            del self.candidates[key]
+            self._guarded(lambda k: self._finish(k, answer(job)), key)
+        else:
+            self._budget.spend(LOOK_SECONDS * (self._budget.per_second or 1))  # another program's job first
+
+    def _take_answer(self) -> None:
+        if self._job is None:
+            return
+        answer, self._polls = PROCESS.answer(self), self._polls + 1
+        if answer is not None:
+            key, self._job = self._job, None
+            self._guarded(self._finish, key, answer)
+
+    def _finish(self, key: Key, answer: Answer) -> None:
+        """Install what was compiled, and learn from what it took."""
+        kernel, dims = key
+        self._budget.spend(answer.cpu_seconds)
+        if answer.failure:
+            self._fail(key, answer.failure)
+            return
+        self.store.adopt(self.gains.spec(kernel), dims, answer)
+        self._note(key, answer.seconds)
+        self.machine.install(kernel, answer.record)
+        self._set_prices(self.gains.learn(kernel, dims, answer))
+
+    def _note(self, key: Key, seconds: float) -> None:
         if len(self.seconds) >= MAX_SECONDS:
             del self.seconds[next(iter(self.seconds))]
-        self.seconds[kernel, dims] = seconds
+        self.seconds[key] = seconds
 
     def stop(self) -> None:
         """Tell the thread to end after what it is compiling now; requests that wait are dropped. Does not
         wait: the garbage collector may call this anywhere."""
         if not self._is_stopped:
             self._is_stopped = True
-            self.hurry.set()
             self.machine.attach_compiler(False)
 
     def close(self) -> None:
@@ -300,13 +377,15 @@ class Specialiser:
     def restart(self) -> None:
         """Serve again in a forked child, where the thread does not exist."""
         if not self._is_stopped:
-            self.hurry = threading.Event()  # the old one's lock may be held by the thread that is gone
-            self.waiting.runs.clear()  # the runtime asks for them again
+            self.candidates.clear()  # the runtime asks for them again
+            self._job = None
             self._start()
 
 
 #: All that exist.
 _SPECIALISERS: weakref.WeakSet[Specialiser] = weakref.WeakSet()
+#: Compiles in the background for all of them.
+PROCESS = CompileProcess()
 #: Held while a kernel is compiled. A fork waits for it: no child inherits LLVM in the middle of its work.
 _COMPILING = threading.Lock()
 
@@ -316,10 +395,12 @@ def _close_all() -> None:
     """End all threads before LLVM's own data goes away with the process."""
     for specialiser in list(_SPECIALISERS):
         specialiser.close()
+    PROCESS.close()
 
 
 def _after_fork_in_child() -> None:
     _COMPILING.release()
+    PROCESS.abandon()
     for specialiser in list(_SPECIALISERS):
         specialiser.restart()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .bake import check_profile, cost_of, made_up, own_generic
+from .bake import check_profile, own_generic
 from .profiles import Profile, Sizes
 from .vm.program import KernelObject, Program
 from .vm.sizes import launches
@@ -60,12 +60,13 @@ class Tuned:
 def tasks_of(program: Program, profile: Profile, store: KernelStore) -> dict[Task, KernelSpec]:
     """Return what has several schedules, with its spec: what took most time in the profile first."""
     from .jit.compiler import target_for
+    from .jit.measure import work_of
     from .jit.spec import from_json
     from .jit.tuning import schedules_of
 
     specs = {index: from_json(kernel.spec) for index, kernel in enumerate(program.kernels)}
     costs = {
-        index: cost_of(own_generic(program.kernels[index].objects))
+        index: work_of(own_generic(program.kernels[index].objects))
         for index, spec in specs.items()
         if len(schedules_of(spec, target_for(spec, store.target))) > 1
     }
@@ -111,6 +112,7 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
     """
     from .jit.compiler import compile_kernel, target_for
     from .jit.execute import Kernel
+    from .jit.measure import made_up
     from .jit.records import code_object, kernel_object
     from .jit.tuning import schedules_of
     from .vm.artifact import parse_object

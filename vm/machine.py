@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -94,8 +94,17 @@ class Request:
 
     kernel: int
     dims: tuple[int, ...]
-    hits: int
+    runs: int
     is_awaited: bool = False
+
+
+@dataclass(frozen=True)
+class Price:
+    """When a kernel's entries ask for exact code under auto; see `svm_price`."""
+
+    work: int = 0
+    per_launch: int = 0
+    declined_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -534,7 +543,7 @@ class Machine:
         if got < 0:
             raise ArgumentError("no compiler is attached to this machine (any more)")
         dims = tuple(request.dims[0 : request.n_dims])
-        return Request(request.kernel, dims, request.hits, bool(request.is_awaited)) if got else None
+        return Request(request.kernel, dims, request.runs, bool(request.is_awaited)) if got else None
 
     def install(self, kernel: int, code: KernelObject | bytes) -> None:
         """Install machine code for a kernel-table entry; exact code takes effect at once for its dims.
@@ -552,18 +561,39 @@ class Machine:
         code = lib.svm_compile_failed(self._program, kernel, values, len(dims), message.encode(), error)
         check(code, error)
 
-    def decline(self, kernel: int, dims: Sequence[int], is_for_now: bool = False) -> None:
+    def decline(self, kernel: int, dims: Sequence[int], again_after: int = 0) -> None:
         """Answer a request with no: the code that is there stays. Only calls that wait for exact code ask
-        again, or, with `is_for_now`, the entry once it has run twice as often as before this request.
+        again, or the entry once it has run `again_after` times in all (0: never).
         """
         values, error = ffi.new("int64_t[]", list(dims) or [0]), ffi.new("svm_error *")
-        check(lib.svm_decline_request(self._program, kernel, values, len(dims), is_for_now, error), error)
+        check(lib.svm_decline_request(self._program, kernel, values, len(dims), again_after, error), error)
 
-    def entry_hits(self, kernel: int, dims: Sequence[int]) -> int:
-        """Return how often the entry of these dims was looked up, replays included; -1: there is none;
-        2**63 - 1: calls wait for its exact code.
-        """
-        return int(lib.svm_entry_hits(self._program, kernel, list(dims) or [0], len(dims)))
+    def is_awaited(self, kernel: int, dims: Sequence[int]) -> bool:
+        """Return whether calls wait for exact code of these dims."""
+        return bool(lib.svm_is_awaited(self._program, kernel, list(dims) or [0], len(dims)))
+
+    def set_price(self, kernel: int, price: Price) -> None:
+        """Say from now on when a kernel's entries ask for exact code under auto. Raises ArgumentError for a
+        kernel that does not exist and for negative numbers."""
+        row, error = ffi.new("svm_price *", astuple(price)), ffi.new("svm_error *")
+        check(lib.svm_set_price(self._program, kernel, row, error), error)
+
+    def hurry(self, is_hurried: bool = True) -> None:
+        """Say that somebody waits for all that is hot to be compiled, whatever its price; False: no longer.
+        Calls nest."""
+        lib.svm_hurry(self._program, int(is_hurried))
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether somebody is in a hurry."""
+        return bool(self.stats()["n_hurries"])
+
+    def generic_code(self, kernel: int) -> bytes:
+        """Return the generic code object of a kernel, its record followed by the code; b"" without one."""
+        size = lib.svm_generic_code(self._program, kernel, ffi.NULL, 0)
+        record = ffi.new("char[]", max(size, 1))
+        lib.svm_generic_code(self._program, kernel, record, size)
+        return ffi.unpack(record, size) if size else b""
 
     def set_strategy(self, name: str) -> None:
         """Change the strategy, for entries and plans made from now on. Raises ArgumentError for an unknown

@@ -461,11 +461,17 @@ EXITS = {
 }
 
 
-@pytest.mark.parametrize("end", EXITS)
-def test_a_process_ends_while_it_compiles(saved, end):
+@pytest.mark.parametrize(
+    ("end", "budget"), [*((end, "200") for end in EXITS), ("the end", "0"), ("closed", "0")]
+)
+def test_a_process_ends_while_it_compiles(saved, end, budget):
+    """Whether a thread of it does (0: no budget), or a process of its own."""
     done = run_python(
         """
         import os, sys, numpy, shapevm
+        from shapevm import gain
+        gain.ASK_NS = 0
+        gain.Gains.pays_after = lambda self, kernel, dims: 2
         exe = shapevm.load(sys.argv[1], strategy="auto")
         for n in range(1, 60):
             for _ in range(3):
@@ -476,6 +482,7 @@ def test_a_process_ends_while_it_compiles(saved, end):
         + f"        {EXITS[end]}\n",
         saved,
         SHAPEVM_CACHE="0",
+        SHAPEVM_COMPILE_BUDGET=budget,
         timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -122,9 +122,13 @@ def test_the_plan_limit(artifact):
 
 def test_budget():
     budget = Budget(0.5, burst=0.1)
-    assert budget.spend(0.1) == pytest.approx(0, abs=0.01)
-    assert budget.spend(0.1) == pytest.approx(0.2, abs=0.02)
-    assert Budget(None).spend(100) == 0
+    budget.spend(0.1)
+    assert budget.rest() == pytest.approx(0, abs=0.01)
+    budget.spend(0.1)
+    assert budget.rest() == pytest.approx(0.2, abs=0.02)
+    unlimited = Budget(None)
+    unlimited.spend(100)
+    assert unlimited.rest() == 0
 
 
 def test_waiting_lifts_the_budget(artifact):

@@ -7,6 +7,7 @@ import platform
 import random
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shapevm.jit.measure import work_of
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm import artifact, machine, values
 from shapevm.vm.arrays import NUMPY
@@ -36,7 +38,7 @@ from shapevm.vm.errors import (
     VerifyError,
 )
 from shapevm.vm.layout import BY_NAME
-from shapevm.vm.machine import Machine, Options, Request
+from shapevm.vm.machine import Machine, Options, Price, Request
 from shapevm.vm.program import KernelBuffer, KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 
@@ -683,6 +685,141 @@ def test_other_alignments_are_refused(add: Machine, alignment: int) -> None:
     for read in (artifact.from_bytes, Machine.from_bytes):
         with pytest.raises(ArtifactError, match="alignment"):
             read(artifact.to_bytes(whole))
+
+
+def run(m: Machine, n: int, times: int, strategy: str | None = None) -> None:
+    for _ in range(times):
+        m.call(list(pair(n))) if strategy is None else m.call_as(strategy, list(pair(n)))
+
+
+def asked(m: Machine) -> list[tuple[tuple[int, ...], int]]:
+    """Return the dims and runs of all requests that wait; they stay unanswered."""
+    found = []
+    while (request := m.wait_request(0)) is not None:
+        found.append((request.dims, request.runs))
+    return found
+
+
+def wide_program() -> Program:
+    """Return the program of `add_program` for more sizes."""
+    return with_code(assemble(ADD_TEXT.replace("1 .. 1000 ", "1 .. 100000 ")))
+
+
+def test_entries_ask_once_they_have_done_the_work_that_pays() -> None:
+    work = work_of(code(ADD))
+    with load(wide_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        m.set_price(0, Price(20 * work((100,)), 0, 0))
+        run(m, 100, 19)
+        assert asked(m) == []
+        run(m, 100, 20)
+        ((dims, runs),) = asked(m)
+        assert dims == (100,) and 20 <= runs <= 39  # a plan looks again at twice as many runs, at the latest
+        assert work((50_000,)) > 10 * work((100,))
+        run(m, 50_000, 3)  # hot, and that much work
+        ((dims, runs),) = asked(m)
+        assert dims == (50_000,) and runs in (2, 3)
+        m.set_price(0, Price(20 * work((100,)), 9 * work((100,)), 0))
+        run(m, 1, 3)  # a launch costs more than its work
+        assert [dims for dims, _ in asked(m)] == [(1,)]
+
+
+def test_a_declined_request_comes_again_when_it_was_said_to() -> None:
+    with load(add_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        run(m, 7, 2)
+        assert asked(m) == [((7,), 2)]
+        m.decline(0, (7,), again_after=10)
+        run(m, 7, 7)
+        assert asked(m) == []
+        run(m, 7, 12)
+        ((_, runs),) = asked(m)
+        assert 10 <= runs <= 20
+        m.decline(0, (7,))
+        run(m, 7, 100)
+        assert asked(m) == [] and m.site(0).entries[0].state == "declined"
+
+
+def test_launches_from_some_work_on_are_declined_before_they_ask() -> None:
+    work = work_of(code(ADD))
+    with load(wide_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        run(m, 90, 1)
+        run(m, 30_000, 1)
+        m.set_price(0, Price(0, 0, work((20_000,))))
+        for n in (90, 20_000, 30_000, 99):
+            run(m, n, 5)
+        assert {dims for dims, _ in asked(m)} == {(90,), (99,)}
+        states = {e.dims[0]: e.state for e in m.site(0).entries}
+        assert states == {90: "compiling", 99: "compiling", 20_000: "declined", 30_000: "declined"}
+        m.set_strategy("jit")  # under which all is exact
+        run(m, 30_000, 1)
+        assert asked(m)[0][0] == (30_000,)
+    with pytest.raises(ArgumentError, match="kernel 1 of 1"), load(add_program()) as m:
+        m.set_price(1, Price())
+
+
+def test_a_hurry_asks_for_what_is_hot_whatever_its_price() -> None:
+    with load(add_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        m.set_price(0, Price(2**60, 0, 0))
+        run(m, 5, 3)
+        run(m, 6, 1)
+        assert asked(m) == []
+        m.hurry()
+        m.hurry()
+        assert asked(m) == [((5,), 3)] and m.is_hurried
+        run(m, 6, 1)
+        assert [dims for dims, _ in asked(m)] == [(6,)]
+        m.hurry(False)
+        assert m.is_hurried
+        m.hurry(False)
+        m.hurry(False)  # one too many
+        assert not m.is_hurried
+        run(m, 8, 5)
+        assert asked(m) == []
+
+
+def test_a_hurry_between_a_request_and_its_answer_asks_again() -> None:
+    with load(add_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        run(m, 5, 2)
+        assert asked(m) == [((5,), 2)]
+        m.hurry()
+        assert asked(m) == []
+        m.decline(0, (5,), again_after=1000)
+        assert asked(m) == [((5,), 2)] and m.stats()["n_pending"] == 1
+        m.decline(0, (5,))
+        assert asked(m) == [] and m.stats()["n_pending"] == 0
+
+
+def test_a_hurry_wakes_a_compiler_that_waits() -> None:
+    with load(add_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        timer = threading.Timer(0.05, m.hurry)
+        timer.start()
+        begin = time.monotonic()
+        assert m.wait_request(60) is None and time.monotonic() - begin < 30
+        timer.join()
+
+
+def test_generic_code_is_what_the_artifact_carries(add: Machine) -> None:
+    assert add.generic_code(0) == artifact.serialise_object(code(ADD)) and add.generic_code(1) == b""
+
+
+def test_a_call_that_waits_for_a_request_in_work_is_told_of() -> None:
+    with load(add_program(), Options(strategy="auto")) as m:
+        m.attach_compiler()
+        run(m, 7, 2)
+        assert asked(m) == [((7,), 2)] and not m.is_awaited(0, (7,))
+        caller = threading.Thread(target=run, args=(m, 7, 1, "jit"))
+        caller.start()
+        while not m.is_awaited(0, (7,)):
+            assert m.wait_request(60) is None  # woken, though nothing is asked for
+        assert m.stats()["n_waiting"] == 1
+        m.install(0, code(ADD, (7,)))
+        caller.join(60)
+        assert not m.is_awaited(0, (7,)) and m.stats()["n_waiting"] == 0
 
 
 def test_install_refuses_what_is_not_sound(add: Machine) -> None:

@@ -1,0 +1,80 @@
+"""One kernel compiled and measured against its generic code: a job for a process of its own.
+
+The process answers one job at a time. Jobs and answers lie in a file that both sides have open; what goes
+through the socket is their length, so that neither side ever waits for the other to read.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter, process_time
+
+from ..vm.objects import parse_object, serialise_object
+from .compiler import compile_kernel
+from .measure import Scratch, compared_ns
+from .records import kernel_object
+from .spec import from_json
+
+LENGTH_BYTES = 8
+MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not measured beside the program
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel to compile: its spec as JSON, and what `compile_kernel` takes. `generic`: the record of its
+    generic code, which it is measured against; b"": it is not measured."""
+
+    spec: str
+    dims: tuple[int, ...]
+    target: str
+    schedule: str | None
+    generic: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The record of the code, the seconds that compiling took, those of the processor in all, and the
+    nanoseconds of a launch, 0 where none was measured. `failure`: why there is no code."""
+
+    record: bytes = b""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    exact_ns: int = 0
+    generic_ns: int = 0
+    failure: str = ""
+
+
+@cache
+def _scratch() -> Scratch:
+    return Scratch()
+
+
+def answer(job: Job) -> Answer:
+    """Do a job. Raises what compiling raises."""
+    begin, cpu = perf_counter(), process_time()
+    made = kernel_object(compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule))
+    seconds, ns = perf_counter() - begin, {}
+    if job.generic:
+        objects = {"exact": made, "generic": parse_object(job.generic)}
+        ns = compared_ns(objects, job.dims, max_bytes=MAX_MEASURED_BYTES, scratch=_scratch())
+    measured = ns.get("exact", 0), ns.get("generic", 0)
+    return Answer(serialise_object(made), seconds, process_time() - cpu, *measured)
+
+
+def serve(connection: int, file: int, do: Callable[[Job], Answer] = answer) -> None:
+    """Answer jobs until the other end is closed."""
+    with socket.socket(fileno=connection) as link:
+        while length := link.recv(LENGTH_BYTES, socket.MSG_WAITALL):
+            job = pickle.loads(os.pread(file, int.from_bytes(length), 0))
+            try:
+                made = do(job)
+            except Exception as error:  # whatever it is, the program must hear of it
+                made = Answer(failure=f"{type(error).__name__}: {error}")
+            payload = pickle.dumps(made)
+            os.pwrite(file, payload, 0)
+            link.sendall(len(payload).to_bytes(LENGTH_BYTES))

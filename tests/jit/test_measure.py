@@ -1,0 +1,93 @@
+"""Run times on made-up data: what the data are, and that their memory is bounded and given back."""
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shapevm.jit.compile_job import MAX_MEASURED_BYTES, Job, answer
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.execute import Kernel
+from shapevm.jit.measure import Scratch, buffer_bytes, compared_ns, made_up, work_of
+from shapevm.jit.records import kernel_object
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
+from shapevm.jit.target import host_target
+from shapevm.vm.objects import parse_object, serialise_object
+
+AT = (Index(0),)
+GATHER = Nest(
+    1,
+    (
+        Buffer("f32", (Dim(0),)), Buffer("i64", (Dim(0),)), Buffer("bf16", (3,)),
+        Buffer("f32", (Dim(0),), True),
+    ),  # fmt: skip
+    (Dim(0),),
+    (
+        Instr("load", "i64", buffer=1, index=AT),
+        Instr("load", "f32", buffer=0, index=(Index(value=0),)),
+        Instr("store", "f32", (1,), buffer=3, index=AT),
+    ),
+)
+
+
+def kernel(dims=None):
+    return Kernel(compile_kernel(GATHER, dims))
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_buffers_lie_apart_in_one_piece_of_memory():
+    scratch, generic = Scratch(), kernel()
+    for n in (0, 1, 7, 100_000, 5):
+        buffers = made_up(generic, (n,), scratch)
+        assert [b.shape for b in buffers] == [(n,), (n,), (3,), (n,)]
+        assert [b.dtype for b in buffers] == [np.float32, np.int64, np.uint16, np.float32]
+        assert not buffers[1].any() and not buffers[2].any()  # also where others have been before
+        spans = sorted((b.ctypes.data, b.ctypes.data + b.nbytes) for b in buffers)
+        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+        assert n < 1000 or abs(float(buffers[0].mean())) < 0.05
+        buffers[1].fill(0)
+        generic.run(buffers, (n,))
+        np.testing.assert_array_equal(buffers[3], np.full(n, buffers[0][0] if n else 0))
+        for b in buffers:
+            b.view(np.uint8).fill(255)
+
+
+def test_memory_is_used_again_and_given_back():
+    scratch, objects = Scratch(), {"generic": kernel_object(compile_kernel(GATHER, None))}
+    compared_ns(objects, (1000,), scratch=scratch)
+    before = resident_bytes()
+    for n in (1_000_000, 2_000_000, 3_000_000):  # 48 MB
+        assert set(compared_ns(objects, (n,), 1, scratch=scratch)) == {"generic"}
+    assert resident_bytes() < before + (8 << 20)
+
+
+def test_what_takes_too_much_memory_is_not_measured():
+    generic = kernel_object(compile_kernel(GATHER, None))
+    n = MAX_MEASURED_BYTES // 16
+    job = Job(to_json(GATHER), (n,), host_target(), None, serialise_object(generic))
+    before = resident_bytes()
+    made = answer(job)
+    assert (made.exact_ns, made.generic_ns) == (0, 0) and parse_object(made.record).exact_dims == (n,)
+    assert resident_bytes() < before + (16 << 20)
+    assert buffer_bytes(kernel(), (n,)) > MAX_MEASURED_BYTES
+
+
+def test_a_job_compiles_and_measures():
+    generic = kernel_object(compile_kernel(GATHER, None))
+    made = answer(Job(to_json(GATHER), (100,), host_target(), None, serialise_object(generic)))
+    own = parse_object(made.record)
+    assert own == kernel_object(compile_kernel(GATHER, (100,)))
+    assert made.exact_ns > 0 and made.generic_ns > 0 and made.cpu_seconds > 0 and not made.failure
+    unmeasured = answer(Job(to_json(GATHER), (100,), host_target(), None, b""))
+    assert unmeasured.record == made.record and unmeasured.exact_ns == 0
+    with pytest.raises(ValueError, match="sizes are >= 0"):
+        answer(Job(to_json(GATHER), (-1,), host_target(), None, b""))
+
+
+def test_work_grows_with_the_sizes():
+    work = work_of(kernel_object(compile_kernel(GATHER, None)))
+    assert work((0,)) == 0 and 0 < work((1000,)) < work((100_000,))

@@ -1,0 +1,182 @@
+"""The process that compiles beside a program: its priority, its answers, its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shapevm.jit.compile_job import Job, answer
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
+from shapevm.jit.target import host_target
+
+import shapevm
+from shapevm import compile_process, gain, specialise
+from shapevm.compile_process import CompileProcess
+
+AT = (Index(0),)
+TWICE = Nest(
+    1,
+    (Buffer("f32", (Dim(0),)), Buffer("f32", (Dim(0),), True)),
+    (Dim(0),),
+    (
+        Instr("load", "f32", buffer=0, index=AT),
+        Instr("add", "f32", (0, 0)),
+        Instr("store", "f32", (1,), buffer=1, index=AT),
+    ),
+)
+
+
+def job(n):
+    return Job(to_json(TWICE), (n,), host_target(), None, b"")
+
+
+def waited(find, seconds=120):
+    end = time.monotonic() + seconds
+    while (found := find()) is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+@pytest.fixture
+def process():
+    made = CompileProcess()
+    yield made
+    made._owner = None
+    made.close()
+
+
+def test_its_answer_is_that_of_this_process(process):
+    assert process.pid is None
+    for n in (3, 4):
+        assert process.submit("me", job(n))
+        found = waited(lambda: process.answer("me"))
+        assert found.record == answer(job(n)).record and found.seconds > 0 and not found.failure
+    assert process.answer("me") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux")
+def test_it_has_the_lowest_priority(process):
+    assert process.submit("me", job(3))
+    waited(lambda: process.answer("me"))
+    assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    assert all(os.sched_getscheduler(int(task.name)) == os.SCHED_IDLE for task in tasks)
+    assert os.getpgid(process.pid) != os.getpgid(0)  # no signal of a terminal reaches it
+
+
+def test_what_cannot_be_compiled_is_told(process):
+    assert process.submit("me", job(-1))
+    assert "ValueError: nest kernel: size n0 is -1" in waited(lambda: process.answer("me")).failure
+    assert process.submit("me", job(5)) and waited(lambda: process.answer("me")).record
+
+
+def test_it_does_one_job_at_a_time(process):
+    assert process.submit("one", job(3)) and not process.submit("two", job(4))
+    assert process.answer("two") is None
+    process.close()  # somebody waits for it
+    assert process.pid is not None
+    process.forget("one")
+    assert process.answer("one") is None
+    waited(lambda: process.submit("two", job(4)) or None)
+    assert waited(lambda: process.answer("two")).record == answer(job(4)).record
+    process.close()
+    assert process.pid is None
+    assert process.submit("one", job(3)) and waited(lambda: process.answer("one")).record
+
+
+def test_its_death_is_one_failed_kernel_and_many_are_enough(process, caplog):
+    for n in range(compile_process.MAX_DEATHS):
+        assert process.submit("me", job(n))
+        os.kill(process.pid, signal.SIGKILL)
+        assert waited(lambda: process.answer("me")).failure == "the process that compiles has ended"
+    assert not process.is_usable and not process.submit("me", job(9))
+    assert sum("compiled by a thread" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_it_ends_with_its_program():
+    code = """
+        import os, sys, time
+        from shapevm.compile_process import CompileProcess
+        from tests.shapevm.test_compile_process import job
+        process = CompileProcess()
+        assert process.submit("me", job(3))
+        print(process.pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    status = Path(f"/proc/{int(done.stdout)}/stat")
+
+    def is_gone():
+        try:
+            return True if status.read_text().rpartition(")")[2].split()[0] == "Z" else None
+        except OSError:
+            return True
+
+    assert waited(is_gone)
+
+
+FORKED = """
+    import os, sys, time, numpy, shapevm
+    from shapevm import gain, specialise
+    gain.ASK_NS = 0
+    gain.Gains.pays_after = lambda self, kernel, dims: 2
+    gain.KernelGain.declined_from = 0  # whatever is measured
+    exe = shapevm.load(sys.argv[1], strategy="auto")
+    def serve(n):
+        x = numpy.ones((n, 8), "f")
+        while {e.tier for _, e in exe.stats().entries if e.dims == (n,)} != {"exact"}:
+            exe(x)
+        return specialise.PROCESS.pid
+    for n in range(4, 30):
+        exe(numpy.ones((n, 8), "f")), exe(numpy.ones((n, 8), "f"))
+    while specialise.PROCESS.pid is None:
+        time.sleep(0.001)
+    pid, own = specialise.PROCESS.pid, os.fork()
+    if not own:
+        assert specialise.PROCESS.pid is None
+        os._exit(0 if serve(40) != pid else 1)
+    assert serve(50) == pid and os.waitpid(own, 0)[1] == 0
+    print("both")
+"""
+
+
+def test_a_forked_child_has_one_of_its_own(artifact, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKED), str(artifact)], capture_output=True, text=True,
+        env={**os.environ, "SHAPEVM_CACHE_DIR": str(tmp_path), "SHAPEVM_COMPILE_BUDGET": "1000"}, timeout=120,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("both\n", "")
+
+
+def test_a_program_has_its_code_compiled_there(artifact, tmp_path, monkeypatch):
+    monkeypatch.setattr(gain, "ASK_NS", 0)
+    monkeypatch.setattr(gain.Gains, "pays_after", lambda self, kernel, dims: 2)
+    monkeypatch.setattr(gain.KernelGain, "declined_from", 0)  # whatever is measured
+    x = np.random.default_rng(0).random((37, 8), "f")
+    with (
+        shapevm.settings.scope(cache_dir=str(tmp_path), compile_budget=1000),
+        shapevm.load(artifact, strategy="auto") as exe,
+    ):
+        first = exe(x)
+        def is_exact():
+            exe(x)
+            return True if exe.stats().tier() == "exact" else None
+
+        waited(is_exact)
+        n_dynamic = len({kernel for kernel, entry in exe.stats().entries if entry.dims})
+        assert exe.stats().compiled == n_dynamic  # no generic code again
+        assert exe.gains and all(ratio > 0 for ratio in exe.gains.values())
+        np.testing.assert_array_equal(exe(x)["sum"], first["sum"])
+        assert specialise.PROCESS.pid not in (None, os.getpid())
+    with shapevm.settings.scope(cache_dir=str(tmp_path)), shapevm.load(artifact, strategy="jit") as exe:
+        exe(x)
+        assert exe.stats().compiled == 0  # the cache has it
