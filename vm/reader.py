@@ -1,4 +1,4 @@
-"""Reading artifacts: every byte is checked before it means anything; weights are mapped, not read."""
+"""Reading artifacts: every byte is checked before it means anything."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ from .writer import aligned
 TAG_NAMES = {code: name for name, code in TAGS.items()}
 INPUT_KINDS = ("tensor", "int", "float", "bool", "str")
 CONSTANT_TAGS = ("none", "bool", "int", "float", "str", "tensor")
+COPY_BYTES = 1 << 28  # `read` copies files up to this size
 T = TypeVar("T")
 
 
@@ -426,7 +427,19 @@ def from_bytes(data: bytes | memoryview) -> Program:
 
 
 def read(path: str | os.PathLike[str]) -> Program:
-    """Return the program in a file; its weights are mapped from it. Raises ArtifactError, OSError."""
-    if os.path.getsize(path) == 0:
-        raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
-    return from_bytes(np.memmap(path, np.uint8, "r").data)
+    """Return the program in a file, which is read whole up to COPY_BYTES; the weights of a larger one are
+    mapped from it: it must not be cut short while they are used. Raises ArtifactError, OSError.
+    """
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
+        if size > COPY_BYTES:
+            return from_bytes(np.memmap(file, np.uint8, "r").data)
+        memory = np.empty(size + PAGE, np.uint8)
+        start = -memory.ctypes.data % PAGE
+        data = memory[start : start + size]
+        if file.readinto(data.data) != size:
+            raise ArtifactError(f"artifact: {os.fspath(path)} was changed while it was read")
+    data.flags.writeable = False
+    return from_bytes(data.data)

@@ -232,6 +232,13 @@ def test_a_bus_error_of_others_still_ends_the_process(path: Path, tmp_path: Path
     assert done.returncode < 0
 
 
+def test_a_program_that_was_read_outlives_its_file(big: Program, path: Path) -> None:
+    read = artifact.read(path)
+    os.truncate(path, PAGE)
+    for got, want in zip(read.constants, big.constants, strict=True):
+        np.testing.assert_array_equal(got.value, want.value)
+
+
 # Digests --------------------------------------------------------------------------------------------
 
 
