@@ -113,7 +113,8 @@ class Graph:
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
     ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
     which the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to
-    (f32: none are), see `compiler.weights`.
+    (f32: none are), see `compiler.weights`. `accurate`: no algorithm is used whose sums are less exact than
+    fused multiply-adds one after the other (Winograd's are).
     """
 
     name: str
@@ -124,6 +125,7 @@ class Graph:
     structure: dict[str, Any] = field(default_factory=dict)
     state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
     weights: str = "f32"
+    accurate: bool = False
     _n_values: int = 0
     _names: set[str] = field(default_factory=set)
 

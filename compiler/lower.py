@@ -66,7 +66,7 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     position = block.nodes.index(cast(Node, root.node))
     builder = Builder(graph, block, position)
     builder.source = cast(Node, root.node).source
-    lowering = GroupLowering(group, lambda value, node: pack(builder, value, node, packed))
+    lowering = GroupLowering(group, lambda value, node: pack(builder, value, node, packed), graph.accurate)
     spec, values = lowering.finish()
     node = Node("kernel", values, {**_launches(spec, graph), "label": label(group)})
     (result,) = builder.insert(node, [root.type], hint="k")
@@ -105,9 +105,10 @@ def label(group: Group) -> str:
 class GroupLowering:
     """Builds the spec of one group. Sizes and offsets are dimension expressions until `bind`."""
 
-    def __init__(self, group: Group, pack: Callable[[Value, Node], Value]) -> None:
+    def __init__(self, group: Group, pack: Callable[[Value, Node], Value], accurate: bool) -> None:
         self.group = group
         self.pack = pack
+        self.accurate = accurate
         self.instrs: list[Instr] = []
         self.buffers: list[Buffer] = []
         self.values: list[Value] = []  # of the input buffers, in order
@@ -167,7 +168,7 @@ class GroupLowering:
         """Return the fields that a matmul and a conv share, a's left out."""
         *batch, m, n = shape_of(node.result)
         b_value = cast(Value, node.args[1])
-        layout = b_layout(node)
+        layout = b_layout(node, self.accurate)
         if layout != "rows":
             packed = self.pack(b_value, node)
             b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())

@@ -21,12 +21,12 @@ from .weights import held
 Packed = dict[tuple[Value, str, int], Value]
 
 
-def b_layout(product: Node) -> str:
-    """Return the `b_layout` of a matmul's or conv's spec."""
+def b_layout(product: Node, accurate: bool) -> str:
+    """Return the `b_layout` of a matmul's or conv's spec; `accurate`: see `Graph`."""
     weight = cast(Value, product.args[1])
     if not is_constant_matrix(weight) or (product.op == "conv" and has_depthwise_kernel(product)):
         return "rows"
-    return _conv_layout(product, weight) if product.op == "conv" else "panels"
+    return _conv_layout(product, weight) if product.op == "conv" and not accurate else "panels"
 
 
 def _conv_layout(conv: Node, weight: Value) -> str:
@@ -71,7 +71,7 @@ def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value
 
     A matmul's is held in the narrowest dtype that has its values, or the one asked for.
     """
-    layout, groups = b_layout(product), product.attrs.get("groups", 1)
+    layout, groups = b_layout(product, builder.graph.accurate), product.attrs.get("groups", 1)
     kind = product.op if layout == "panels" else layout
     key = value, kind, groups
     if key not in packed:

@@ -106,6 +106,7 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
     type=click.Choice(["f32", "bf16", "f16"]),
     help="round the weights of matrix products to this dtype: half the bytes to read",
 )
+@click.option("--accurate", is_flag=True, help="no convolution by Winograd's algorithm")
 @quiet_option
 def compile_command(
     model: str,
@@ -115,6 +116,7 @@ def compile_command(
     target: str | None,
     no_fallback: bool,
     weights: str | None,
+    accurate: bool,
     quiet: bool,
 ) -> None:
     """Compile a model."""
@@ -134,6 +136,8 @@ def compile_command(
             arguments["fallback"] = "error"
         if weights is not None:
             arguments["weights"] = weights
+        if accurate:
+            arguments["accurate"] = True
         exe = compile(**arguments, **options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size

@@ -74,13 +74,14 @@ MODES = {
 
 @dataclass(frozen=True)
 class Options:
-    """`torch.compile`'s `options`: `strategy`, `jit` and `target` as `shapevm.compile` takes them; `freeze`:
-    weights are constants where no gradients are wanted."""
+    """`torch.compile`'s `options`: `strategy`, `jit`, `target` and `accurate` as `shapevm.compile` takes
+    them; `freeze`: weights are constants where no gradients are wanted."""
 
     strategy: str | None = None
     jit: str | None = None
     target: str | None = None
     freeze: bool = True
+    accurate: bool = False
 
 
 def backend(
@@ -321,6 +322,7 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 def _executable(graph: Any, options: Options) -> Executable:
     store = open_store(options.target)
+    graph.accurate = options.accurate
     run_passes(graph)
     strategy = check_strategy(options.strategy, options.jit)
     return executable_of(build_program(graph, store), strategy, store)

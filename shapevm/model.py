@@ -13,7 +13,7 @@ from typing import Any
 
 from .vm.errors import ArgumentError
 
-KEYS = ("model", "args", "kwargs", "dynamic_shapes", "fallback", "inputs", "weights", "random")
+KEYS = ("model", "args", "kwargs", "dynamic_shapes", "fallback", "inputs", "weights", "random", "accurate")
 
 
 def load_model(text: str) -> dict[str, Any]:

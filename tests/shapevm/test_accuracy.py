@@ -1,0 +1,69 @@
+"""A small part of `benchmarks/accuracy.py`, and what `accurate=True` turns off."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from shapevm.jit.spec import Conv, from_json
+from shapevm.jit.winograd_points import LAYOUT
+from shapevm.vm.reader import read
+
+import shapevm
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from accuracy import OPERATORS, measured
+
+LENGTHS = (65, 5_000)
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std", "norm", "layer_norm", "softmax", "logsumexp"])
+def test_errors_are_eagers_or_small(name):
+    torch.manual_seed(0)
+    cases = list(measured(name, LENGTHS))
+    assert len(cases) > len(LENGTHS)
+    assert [case for case in cases if not case.holds] == []
+
+
+def test_every_operator_of_the_table_is_known():
+    assert len(OPERATORS) > 15
+
+
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def layouts(exe: shapevm.Executable, path: Path) -> set[str]:
+    """Return how the weights of an executable's convolutions lie."""
+    exe.save(path)
+    specs = [from_json(kernel.spec) for kernel in read(path).kernels]
+    return {spec.b_layout for spec in specs if isinstance(spec, Conv)}
+
+
+def test_accurate_turns_winograd_off(tmp_path):
+    x, model = torch.randn(2, 64, 33, 33), Convolution().eval()
+    exact = model.double()(x.double())
+    model.float()
+    fast, slow = (shapevm.compile(model, (x,), accurate=accurate) for accurate in (False, True))
+    assert [layouts(exe, tmp_path / "m.svm") for exe in (fast, slow)] == [{LAYOUT}, {"panels"}]
+    errors = [(exe(x).double() - exact).abs().max().item() for exe in (fast, slow)]
+    eager = (model(x).double() - exact).abs().max().item()
+    assert errors[1] < errors[0] <= 4 * eager
+
+
+def test_torch_compile_takes_accurate():
+    torch._dynamo.reset()
+    x, model = torch.randn(1, 64, 33, 33), Convolution().eval()
+    with torch.no_grad():
+        found = [
+            torch.compile(model, backend="shapevm", options={"accurate": accurate})(x)
+            for accurate in (False, True)
+        ]
+        torch._dynamo.reset()
+    exact = shapevm.compile(model, (x,), accurate=True)(x)
+    assert torch.equal(found[1], exact)
