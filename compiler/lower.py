@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..jit.spec import (
     Piece,
     Window,
 )
+from ..vm.layout import LIMITS
 from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse, exchange
 from .dims import DimExpr, simplify
@@ -42,12 +44,24 @@ from .pieces import Box, arg_access, boxes, inside, start_of
 from .standalone import SPECS
 from .types import TensorType
 
+#: A group of fewer nodes has no more buffers and dims than a kernel may have.
+SMALL_GROUP = 12
+
 
 def lower(graph: Graph) -> None:
     """Replace every kernel node of `graph` by `kernel` nodes; dead nodes are left for `dce`."""
     packed: Packed = {}
-    for fusion in fuse(graph):
+    fits = partial(fits_in_kernel, accurate=graph.accurate)
+    for fusion in [fuse(block, fits) for block in graph.blocks()]:
         _lower_block(graph, fusion, packed)
+
+
+def fits_in_kernel(group: Group, accurate: bool) -> bool:
+    """Return True where a kernel may have as many buffers and dims as `group` needs."""
+    if len(group.places) < SMALL_GROUP:
+        return True
+    spec, dims = bind(GroupLowering(group, lambda value, node: value, accurate).finish()[0])
+    return len(dims) <= LIMITS["DIMS"][0] and len(spec.buffers) <= LIMITS["BUFFERS"][0]
 
 
 def _lower_block(graph: Graph, fusion: Fusion, packed: Packed) -> None:
@@ -238,45 +252,69 @@ class GroupLowering:
 
     def value(self, value: Value, access: Access) -> int:
         """Return the id of the instruction that computes or loads `value` at `access`."""
-        key = (value, access)
-        if key not in self._ids:
-            node = value.node
-            if node is not None and node in self.group.places:
-                self._ids[key] = self._compute(node, access)
+        pending = [(value, access)]
+        while pending:
+            key = pending[-1]
+            needs = self._needs(*key)
+            missing = next((need for need in needs if need not in self._ids), None)
+            if missing is None:
+                self._ids[key] = self._compute(*key, tuple(self._ids[need] for need in needs))
+                pending.pop()
             else:
-                self._ids[key] = self._load(value, access)
-        return self._ids[key]
+                pending.append(missing)
+        return self._ids[value, access]
 
-    def _compute(self, node: Node, access: Access) -> int:
-        dtype = cast(TensorType, node.result.type).dtype
+    def _needs(self, value: Value, access: Access) -> list[tuple[Value, Access]]:
+        """Return what must be computed before `value` at `access`; nothing for what is known or loaded."""
+        node = value.node
+        if node is None or node not in self.group.places or (value, access) in self._ids:
+            return []
         args = [arg for arg in node.args if arg is not None]
         match OPS[node.op].kind:
             case "pointwise":
-                return self._emit(OPS[node.op].scalar, dtype, tuple(self.value(arg, access) for arg in args))
+                return [(arg, access) for arg in args]
             case "view":
                 moved = through_view(node, access)
-                return self._load(node.result, access) if moved is None else self.value(args[0], moved)
+                return [] if moved is None else [(args[0], moved)]
             case "concat":
                 part = self._box[cast(int, access[node.attrs["axis"]].loop)]
-                return self.value(args[part], arg_access(node, part, access))
+                return [(args[part], arg_access(node, part, access))]
             case "reduce":
-                row = Index(loop=len(self.group.domain) - 1)
-                element = self.value(args[0], (*access[:-1], row))
-                if node.op == "reduce_squares":
-                    element = self._emit("mul", _dtype(args[0]), (element, element))
-                return self._emit(OPS[node.op].scalar, dtype, (element,))
+                return [(args[0], (*access[:-1], Index(loop=len(self.group.domain) - 1)))]
             case "gather":
-                return self._gather(node, args[0], args[1], access)
+                axis, rank = node.attrs["axis"], len(shape_of(args[1]))
+                return [(args[1], access[axis : axis + rank])]
+        return []
+
+    def _compute(self, value: Value, access: Access, ids: tuple[int, ...]) -> int:
+        """Emit what computes or loads `value` at `access` of what it needs; return its id."""
+        if (value, access) in self._ids:
+            return self._ids[value, access]
+        node, dtype = value.node, _dtype(value)
+        if node is None or node not in self.group.places:
+            return self._load(value, access)
+        match OPS[node.op].kind:
+            case "pointwise":
+                return self._emit(OPS[node.op].scalar, dtype, ids)
+            case "view" | "concat":
+                return ids[0] if ids else self._load(value, access)
+            case "reduce":
+                if node.op == "reduce_squares":
+                    ids = (self._emit("mul", _dtype(cast(Value, node.args[0])), (*ids, *ids)),)
+                return self._emit(OPS[node.op].scalar, dtype, ids)
+            case "gather":
+                return self._gather(node, ids[0], access)
             case "source":
                 return self._source(node, dtype, access)
             case "matmul" | "conv" | "attention":
                 return self._emit("acc", dtype)
         raise AssertionError(f"{node.op} cannot be computed in a kernel")
 
-    def _gather(self, node: Node, table: Value, index: Value, access: Access) -> int:
-        axis, rank = node.attrs["axis"], len(shape_of(index))
-        chosen = Index(value=self.value(index, access[axis : axis + rank]))
-        base, shape, moved = in_memory(table, (*access[:axis], chosen, *access[axis + rank :]))
+    def _gather(self, node: Node, index: int, access: Access) -> int:
+        table, places = (cast(Value, arg) for arg in node.args)
+        axis, rank = node.attrs["axis"], len(shape_of(places))
+        where = (*access[:axis], Index(value=index), *access[axis + rank :])
+        base, shape, moved = in_memory(table, where)
         return self._emit("load", _dtype(base), buffer=self._buffer(base, shape), index=moved)
 
     def _source(self, node: Node, dtype: str, access: Access) -> int:

@@ -50,7 +50,7 @@ def functional(program: ExportedProgram) -> ExportedProgram | None:
     """Return `program` with new values for changed ones, itself where nothing is changed; None where it has
     operators without a converter or changes memory that may be shared."""
     nodes = list(program.graph.nodes)
-    if any(node.op not in ("placeholder", "call_function", "output") for node in nodes):
+    if any(node.op not in ("placeholder", "call_function", "output") or is_transform(node) for node in nodes):
         return None
     operators = [node for node in nodes if is_operator(node)]
     if not all(map(is_convertible, operators)):
@@ -63,6 +63,12 @@ def functional(program: ExportedProgram) -> ExportedProgram | None:
     result = copy.copy(program)
     cast(Any, result)._graph_module = torch.fx.GraphModule(program.graph_module, renamer.graph)
     return result
+
+
+def is_transform(node: torch.fx.Node) -> bool:
+    """Return True for a call that begins or ends a transform of functions (vmap, grad), which torch alone can
+    trace away."""
+    return getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
 
 
 def is_convertible(node: torch.fx.Node) -> bool:

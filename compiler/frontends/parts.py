@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
-from .functional import is_convertible
+from .functional import is_convertible, is_transform
 from .fx_nodes import is_operator
 
 Table = Mapping[Any, Callable[..., Any]]
@@ -30,6 +30,8 @@ def taken_apart(program: ExportedProgram, table: Callable[[], Table]) -> Exporte
     torch's table, or whose sizes only data tell."""
     operators = [node for node in program.graph.nodes if is_operator(node)]
     whole = {node for node in operators if not is_convertible(node)}
+    if any(map(is_transform, program.graph.nodes)):
+        return program
     if not whole or not all(isinstance(node.target, torch._ops.OpOverload) for node in operators):
         return program
     known = table()

@@ -253,20 +253,39 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     lengths = [B.shape_of(x)[window.axis] for window in windows]
     weights = [product(lengths[i + 1 :]) for i in range(len(lengths))]
     starts = [line_of(b, window.count, window.stride, -window.before) for window in windows]
-    padded = _padded(b, x, windows, lowest(B.dtype_of(x)))
-    base = merged_places(b, starts, weights)
     inside = [_first_inside(b, start, window) for start, window in zip(starts, windows, strict=True)]
-    places = merged_places(b, inside, weights)
+    axes = list(zip(windows, weights, starts, inside, strict=True))
+    best = _padded(b, x, windows, lowest(B.dtype_of(x)))
+    if product(window.size for window in windows) <= MOST_TAPS:
+        return _scanned(b, best, None, axes, axes)[1]
+    places: Value | None = None
+    for i in reversed(range(len(axes))):  # an axis at a time: the order of the scan is that of the places
+        best, places = _scanned(b, best, places, axes[i : i + 1], axes[i:])
+    return cast(Value, places)
+
+
+def _scanned(
+    b: Builder, x: Value, within: Value | None, axes: Sequence[Any], known: Sequence[Any]
+) -> tuple[Value, Value]:
+    """Return the maximum of every window along `axes` and its place; `within`: the places of x's elements
+    along the axes behind these. `known`: those and `axes`, each a (window, weight of a place, where windows
+    start, where they begin inside)."""
+    windows, weights, starts, _ = zip(*axes, strict=True)
+    rank = len(known)
+    base = merged_places(b, starts, weights, rank)
+    places = merged_places(b, [axis[3] for axis in known], [axis[1] for axis in known], rank)
     best: Value | None = None
-    for offsets, tap in _taps(b, padded, windows):
+    parts = _taps(b, x, windows) if within is None else _taps(b, within, windows)
+    for (offsets, part), (_, tap) in zip(parts, _taps(b, x, windows), strict=True):
         moved = sum(w * o * c.dilation for w, o, c in zip(weights, offsets, windows, strict=True))
         place = B.pointwise(b, "add", base, simplify(moved))
+        place = place if within is None else B.pointwise(b, "add", place, part)
         best = best if best is not None else B.full(b, lowest(B.dtype_of(x)), B.dtype_of(x), B.shape_of(tap))
         better = b.one("gt", tap, best)
         if is_float(B.dtype_of(x)):
             better = b.one("or", better, b.one("isnan", tap))
         best, places = b.one("where", better, tap, best), B.where(b, better, place, places)
-    return places
+    return cast(Value, best), places
 
 
 def _first_inside(b: Builder, starts: Value, window: Window) -> Value:
@@ -279,10 +298,13 @@ def _first_inside(b: Builder, starts: Value, window: Window) -> Value:
     return B.pointwise(b, "add", starts, steps)
 
 
-def merged_places(b: Builder, lines: Sequence[Value], weights: Sequence[DimExpr]) -> Value:
-    """Return the sum of weight * position over positions along as many axes."""
+def merged_places(
+    b: Builder, lines: Sequence[Value], weights: Sequence[DimExpr], rank: int | None = None
+) -> Value:
+    """Return the sum of weight * position over positions along the first of `rank` axes, as many where it is
+    None."""
     terms = [
-        along_axis(b, B.pointwise(b, "mul", line, weight), axis, len(lines))
+        along_axis(b, B.pointwise(b, "mul", line, weight), axis, rank or len(lines))
         for axis, (line, weight) in enumerate(zip(lines, weights, strict=True))
     ]
     return reduce(lambda a, c: B.pointwise(b, "add", a, c), terms)

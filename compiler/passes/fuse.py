@@ -10,14 +10,14 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from ...jit.spec import Index
 from ..access import Access, is_loop, loops, shape_of, through_view, used_loops
 from ..dims import DimExpr, equal
-from ..ir import Block, Graph, Node, Value
+from ..ir import Block, Node, Value
 from ..operands import CONTRACTIONS, is_alias, is_kernel_work, is_readable_in_place, operand_access
 from ..ops import OPS
 from ..pieces import Cuts, arg_access, can_cut, part_sizes
@@ -26,6 +26,8 @@ from .prologue import CHEAP, find_prologue, is_read
 #: A kernel computes a value at so many places of its result at most for one element; more are read from
 #: memory.
 MOST_PLACES = 4
+#: Nodes of one kernel, views and sources apart.
+MAX_NODES = 256
 
 
 class Demand(NamedTuple):
@@ -64,11 +66,13 @@ class Fusion:
     """The groups of one block, by root value, in no particular order; `members` lists the groups of every
     node."""
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
+    def __init__(self, block: Block, apart: Set[Node] = frozenset()) -> None:
+        """`apart`: nodes whose values exist in memory in any case."""
+        self.block, self._apart = block, apart
         self.groups: dict[Value, Group] = {}
         self.members: dict[Node, list[Group]] = {}
         self._inside = set(block.nodes)
+        self._in_epilogues = _epilogues(block)
         for node in reversed(list(block.nodes)):
             if is_kernel_work(node) and not is_alias(node):
                 self._place(node)
@@ -90,8 +94,11 @@ class Fusion:
         places = {demand.access for demand in demands if demand.group.cuts}
         if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:
             joins = False  # computed once, not in several pieces
-        if any(demand.group.row or demand.group.cuts for demand in demands) and follows_matmul(node):
+        if any(demand.group.row or demand.group.cuts for demand in demands) and node in self._in_epilogues:
             joins = False  # computed once, as the matmul's epilogue, not in every stage or piece
+        is_full = kind not in ("view", "source") and any(len(d.group.places) >= MAX_NODES for d in demands)
+        if is_full or node in self._apart:
+            joins = False  # what a compiler takes for a body grows faster than the body
         if joins and all(can_join(node, group, places) for group, places in _by_group(demands).items()):
             for demand in demands:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
@@ -119,21 +126,21 @@ class Fusion:
     def _used_outside(self, value: Value) -> bool:
         """Return True where something other than a kernel of this block uses the value (or an alias of
         it)."""
-        if value in self.block.results:
-            return True
-        for user in value.users:
-            if user not in self._inside or not is_kernel_work(user):
+        for alias in _aliases(value):
+            if alias in self.block.results:
                 return True
-            if is_alias(user) and self._used_outside(user.result):
+            if any(user not in self._inside or not is_kernel_work(user) for user in alias.users):
                 return True
         return False
 
     def _demands(self, value: Value) -> Iterator[Demand]:
         """Yield every use of `value` by the kernels made so far."""
+        for alias in _aliases(value):
+            for demand in self._demands_of(alias):
+                yield demand if alias is value else Demand(demand.group, None, True)
+
+    def _demands_of(self, value: Value) -> Iterator[Demand]:
         for user in dict.fromkeys(value.users):
-            if is_kernel_work(user) and is_alias(user):
-                for demand in self._demands(user.result):
-                    yield Demand(demand.group, None, True)
             for group in self.members.get(user, []):
                 for place in group.places[user]:
                     for arg, access, memory in arg_demands(user, place, group):
@@ -167,17 +174,28 @@ class Fusion:
         self._join(node, group, access, memory=False)
 
 
-def follows_matmul(node: Node) -> bool:
-    """Return True where a pointwise `node` can end a matmul's epilogue: only it uses what lies between."""
-    if OPS[node.op].kind != "pointwise":
-        return False
-    for arg in node.args:
-        before = arg.node if arg is not None and len(arg.users) == 1 else None
-        if before is None or before.op not in OPS:
-            continue
-        if before.op in ("matmul", "conv") or follows_matmul(before):
-            return True
-    return False
+def _aliases(value: Value) -> Iterator[Value]:
+    """Yield `value` and every reshape of it, of these and so on, that lies in its memory."""
+    pending = [value]
+    while pending:
+        alias = pending.pop()
+        yield alias
+        pending += [
+            u.result for u in reversed(dict.fromkeys(alias.users)) if is_kernel_work(u) and is_alias(u)
+        ]
+
+
+def _epilogues(block: Block) -> set[Node]:
+    """Return the pointwise nodes that can end a matmul's epilogue: only they use what lies between."""
+    found: set[Node] = set()
+    for node in block.nodes:
+        alone = [arg.node for arg in node.args if arg is not None and len(arg.users) == 1]
+        follows = any(
+            before is not None and (before.op in ("matmul", "conv") or before in found) for before in alone
+        )
+        if follows and node.op in OPS and OPS[node.op].kind == "pointwise":
+            found.add(node)
+    return found
 
 
 def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:
@@ -310,6 +328,19 @@ def _renamed(access: Access, rename: dict[int | None, int]) -> Access:
     )
 
 
-def fuse(graph: Graph) -> list[Fusion]:
-    """Return the fusion of every block of `graph`."""
-    return [Fusion(block) for block in graph.blocks()]
+def fuse(block: Block, fits: Callable[[Group], bool]) -> Fusion:
+    """Return the fusion of `block`; a group that does not fit into a kernel is cut in the middle."""
+    apart: set[Node] = set()
+    while True:
+        fusion = Fusion(block, apart)
+        middles = [_middle(group) for group in fusion.groups.values() if not fits(group)]
+        if not any(middles):
+            return fusion
+        apart |= {node for node in middles if node is not None}
+
+
+def _middle(group: Group) -> Node | None:
+    """Return the node at which a group is cut, None where it has none."""
+    work = [node for node in group.places if OPS[node.op].kind in ("pointwise", "gather")]
+    inner = [node for node in work if node is not group.root.node and node not in group.prologue]
+    return inner[len(inner) // 2] if inner else None

@@ -5,11 +5,14 @@ import pytest
 from shapevm.compiler.dims import evaluate as evaluate_dim
 from shapevm.compiler.dims import symbol
 from shapevm.compiler.ir import Builder, Graph
-from shapevm.compiler.ops import OPS
+from shapevm.compiler.lower import lower
+from shapevm.compiler.ops import OPS, build
+from shapevm.compiler.passes.fuse import MAX_NODES
 from shapevm.compiler.passes.pipeline import run
 from shapevm.compiler.types import TensorType
 from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
 from shapevm.jit.reference import evaluate as evaluate_spec
+from shapevm.vm.layout import LIMITS
 from shapevm.vm.program import NUMPY_DTYPES
 
 B, L = symbol("b"), symbol("l")
@@ -274,3 +277,83 @@ def test_row_scalar_in_a_second_use_of_the_row():
         return finish(graph, b.one("div", x, span))
 
     check(build, 1)
+
+
+# Large programs -----------------------------------------------------------------------------------
+
+
+def kernels_of(graph):
+    return [node for node in graph.body.nodes if node.op == "kernel"]
+
+
+def chain(n):
+    """x + 0.5 - x + 0.5 ..., n operators."""
+    graph, b, (x,) = new_graph(x=("f32", (B,)))
+    half, y = build.full(b, 0.5, "f32", (B,)), x
+    for i in range(n):
+        y = b.one("sub", y, x) if i % 2 else b.one("add", y, half)
+    return finish(graph, y)
+
+
+def test_a_long_chain_is_cut_into_kernels():
+    graph, before = chain(2 * MAX_NODES + 3), chain(2 * MAX_NODES + 3)
+    lower(graph)
+    found = kernels_of(graph)
+    assert len(found) == 3
+    assert all(len(node.attrs["spec"].body) <= 2 * MAX_NODES for node in found)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(execute(graph, [x], {"b": 3}), execute(before, [x], {"b": 3}))
+
+
+def test_a_chain_of_5000_operators():
+    graph = chain(5000)
+    lower(graph)
+    assert len(kernels_of(graph)) == -(-5000 // MAX_NODES)
+
+
+def test_a_chain_of_5000_views():
+    graph, b, (x,) = new_graph(x=("f32", (3, 3)))
+    y = x
+    for i in range(5000):
+        y = (
+            b.one("permute", y, axes=(1, 0))
+            if i % 2
+            else b.one("slice", y, axis=0, start=2, length=3, step=-1)
+        )
+    finish(graph, y)
+    lower(graph)
+    assert len(kernels_of(graph)) == 1
+    array = np.arange(9, dtype=np.float32).reshape(3, 3)
+    (found,) = execute(graph, [array], {})
+    np.testing.assert_array_equal(found, array if 5000 % 4 == 0 else np.rot90(array, 5000 // 2 % 4))
+
+
+def test_a_chain_of_reshapes_in_memory():
+    graph, b, (x,) = new_graph(x=("f32", (4, 4)))
+    y = b.one("add", x, x)
+    for _ in range(1000):
+        y = b.one("reshape", b.one("reshape", y, shape=(16,)), shape=(4, 4))
+    finish(graph, b.one("permute", y, axes=(1, 0)), y)
+    lower(graph)
+    array = np.arange(16, dtype=np.float32).reshape(4, 4)
+    transposed, same = execute(graph, [array], {})
+    np.testing.assert_array_equal(same, array * 2)
+    np.testing.assert_array_equal(transposed, array.T * 2)
+
+
+def test_a_kernel_has_no_more_buffers_and_dims_than_it_may():
+    n = 150
+    graph, b, xs = new_graph(**{f"x{i}": ("f32", (L,)) for i in range(n)}, y=("f32", (B,)))
+    *terms, y = xs
+    total = terms[0]
+    for term in terms[1:]:
+        total = b.one("add", total, term)
+    sliced = y
+    for i in range(60):  # each starts at a place that is a dim of its kernel
+        part = b.one("slice", y, axis=0, start=B - 1 - i * L, length=B, step=1)
+        sliced = b.one("maximum", sliced, part)
+    finish(graph, total, sliced)
+    lower(graph)
+    specs = [node.attrs["spec"] for node in kernels_of(graph)]
+    assert all(len(s.buffers) <= LIMITS["BUFFERS"][0] and s.n_dims <= LIMITS["DIMS"][0] for s in specs)
+    assert 4 <= len(specs) <= 10

@@ -187,3 +187,17 @@ def test_values_are_eagers(function: Callable) -> None:
             with torch.no_grad():
                 torch.testing.assert_close(exe(x), program.module(check_guards=False)(x))
         assert not exe.machine.externs
+
+
+def test_vmap_in_a_program() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            gradients = torch.vmap(torch.func.grad(lambda a: (a**3).sum()))(x)
+            return torch.vmap(lambda a, b: (a * b).sum() + a)(x, y).relu_() + gradients
+
+    n = torch.export.Dim("n", min=1, max=9)
+    model, args = Model(), (torch.randn(4, 3), torch.randn(4, 3))
+    exe = shapevm.compile(model, args, dynamic_shapes=({0: n}, {0: n}), fallback="error")
+    for size in (4, 1, 9):
+        args = torch.randn(size, 3), torch.randn(size, 3)
+        torch.testing.assert_close(exe(*args), model(*args))

@@ -158,6 +158,22 @@ POOLS: list[Case] = [
         images(),
         SIZES,
     ),
+    (
+        "max_pool of many taps",
+        lambda x: (
+            *F.max_pool2d(with_nan(x.round()), 6, 2, 3, return_indices=True),
+            *F.max_pool2d(x.round(), (5, 6), (1, 2), (2, 1), ceil_mode=True, return_indices=True),
+            *F.max_pool2d(x.round(), (6, 5), 1, (3, 2), (1, 2), return_indices=True),
+        ),
+        (((2, 3, 14, 15), f32),),
+        ONCE,
+    ),
+    (
+        "max_pool3d of many taps",
+        lambda x: F.max_pool3d(x.round(), 4, 2, 2, return_indices=True),
+        (((1, 2, 7, 6, 5), f32),),
+        ONCE,
+    ),
     ("max_pool2d NaN", lambda x: F.max_pool2d(with_nan(x), 3, 2, 1, return_indices=True), images(), SIZES),
     ("max_pool2d int", lambda x: F.max_pool2d(x, 2, return_indices=True), (((2, 3, 9, 7), i64),), ONCE),
     (
