@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from .jit.dependence import Alike, Launch, Layout, Mixed, Number, Positions, Rows, Shared, merged
-from .jit.spec import KernelSpec, from_json
-from .vm.instruction import Instruction, decode
+from .jit.spec import Body, Index, KernelSpec, Matmul, from_json
+from .vm.instruction import Instruction, decode, decode_all
 from .vm.program import Function, Program
 
 MAX_CALLS = 16  # nested calls that are followed
@@ -189,6 +189,27 @@ class Walk:
         return self._specs[kernel]
 
 
+def exchanged(spec: KernelSpec) -> KernelSpec | None:
+    """Return a product with its one batch loop and its row loop exchanged; None for other kernels."""
+    if type(spec) is not Matmul or len(spec.batch) != 1:
+        return None
+    order = {0: 1, 1: 0}
+
+    def index(places: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(i if i.loop is None else replace(i, loop=order.get(i.loop, i.loop)) for i in places)
+
+    def body(instrs: Body) -> Body:
+        return tuple(
+            replace(i, index=index(i.index), loop=None if i.loop is None else order.get(i.loop, i.loop))
+            for i in instrs
+        )
+
+    return replace(
+        spec, batch=(spec.m,), m=spec.batch[0], a_index=index(spec.a_index), b_index=index(spec.b_index),
+        epilogue=body(spec.epilogue), prologue=body(spec.prologue),
+    )  # fmt: skip
+
+
 def _below(array: Any) -> int | None:
     """Return what all elements of an array of few ints are below, None where they are not from 0 up."""
     is_few = array.dtype.kind in "iu" and 0 < array.size <= MAX_INTS
@@ -198,7 +219,7 @@ def _below(array: Any) -> int | None:
 def layout_of(known: Known | None, state: _State) -> Layout:
     """Return the layout of what a register holds; that of a container is its items' together."""
     if isinstance(known, Tensor):
-        return state.storages[known.storage]
+        return state.storages.get(known.storage, Shared())
     if isinstance(known, Items):
         causes = [layout_of(item, state) for item in known.items]
         mixed = [x for x in causes if isinstance(x, Mixed)]
@@ -291,7 +312,7 @@ class _Flow:
         if isinstance(a, Number) and isinstance(b, Number):
             return Number(self.walk._prime((self.site, *key)), a.varies or b.varies)
         if isinstance(a, Tensor) and isinstance(b, Tensor) and len(a.sizes) == len(b.sizes):
-            layout = merged(state.storages[a.storage], state.storages[b.storage], BATCH)
+            layout = merged(layout_of(a, state), layout_of(b, state), BATCH)
             storage = (-self.site - 1, hash(key) & 0xFFFFFFFF)
             if storage in state.storages:
                 layout = merged(layout, state.storages[storage], BATCH)
@@ -397,14 +418,14 @@ class _Flow:
         held = state.registers.items()
         holders = [r for r, known in held if isinstance(known, Tensor) and known.storage == storage]
         if holders:  # from the loop's iteration before
-            layout = state.storages[storage]
+            layout = state.storages.get(storage, Shared())
             known = state.storages.get(older)
             state.storages[older] = layout if known is None else merged(known, layout, BATCH)
             for r in holders:
                 old = state.registers[r]
                 assert isinstance(old, Tensor)
                 state.registers[r] = Tensor(older, old.sizes)
-        state.storages[storage] = Shared()
+        state.storages.pop(storage, None)  # undefined: what is written first is all that it holds
         state.registers[i["d"]] = Tensor(storage, sizes)
 
     def _do_view(self, i: Instruction, state: _State) -> None:
@@ -453,6 +474,8 @@ class _Flow:
             state.registers[i["d"]] = Unknown(layout_of(known, state))
 
     def _do_branch(self, i: Instruction, state: _State) -> None:
+        if self._is_choice(i):
+            return
         known = state.registers.get(i["cond"])
         layout = layout_of(known, state)
         if isinstance(known, Number) and known.varies:
@@ -461,6 +484,22 @@ class _Flow:
             layout = self._mixed("a branch", i, [layout], "reads the data of rows")
         if isinstance(layout, Mixed):
             self.walk.control |= layout.causes
+
+    def _is_choice(self, branch: Instruction) -> bool:
+        """Whether a branch is about one launch, and another launch is the same product with its batch and row
+        loops exchanged, on the same tensors: sizes choose between the two, which have the same bits."""
+        code = self.function.code
+        launch = decode(code, branch.pc + branch.size)
+        if launch.op.name != "kernel" or launch.pc + launch.size != branch["otherwise"]:
+            return False
+        spec = exchanged(self.walk.spec(launch["kernel"]))
+        if spec is None:
+            return False
+        operands = launch["buffers"], launch["dims"]
+        others = (i for i in decode_all(code) if i.op.name == "kernel")
+        return any(
+            (i["buffers"], i["dims"]) == operands and self.walk.spec(i["kernel"]) == spec for i in others
+        )
 
     def _do_guard(self, i: Instruction, state: _State) -> None:
         """A guard changes no result."""
@@ -483,7 +522,7 @@ class _Flow:
             assert isinstance(tensor, Tensor)
             found = self._blame(kernel.label, source, layout, before)
             if tensor.storage[0] <= -self.site - 1:  # stands for several
-                found = merged(found, state.storages[tensor.storage], BATCH)
+                found = merged(found, state.storages.get(tensor.storage, found), BATCH)
             state.storages[tensor.storage] = found
 
     def _do_call(self, i: Instruction, state: _State) -> None:
@@ -548,7 +587,6 @@ def exceptions(program: Program) -> list[str]:
     """Return what code of `program` has bits that hang on the number of rows: products on AMX tiles."""
     from .jit.amx import MIN_ROWS
     from .jit.matmul import uses_tiles
-    from .jit.spec import Matmul
 
     found = []
     for number, kernel in enumerate(program.kernels):
