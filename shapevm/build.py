@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
-from .compiler.dims import evaluate
+from .compiler.dims import evaluate, symbols_of
 from .compiler.emit import emit
 from .compiler.ir import Graph, Node
 from .compiler.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
-from .inputs import InputSpec, apply_inputs, example_inputs, read_inputs, sizes_of
+from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .settings import settings
 from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
@@ -49,6 +49,7 @@ class Source:
     dynamic_shapes: Any
     specs: Sequence[InputSpec] | None
     reference: Reference | None
+    forward: Any = None  # of an nn.Module
 
 
 def open_source(
@@ -80,7 +81,7 @@ def open_source(
         return Source(model, dynamic_shapes, specs, None)
     args, kwargs = tuple(args), dict(kwargs or {})
     program = exported_program.export_model(model, args, kwargs, dynamic_shapes)
-    return Source(program, dynamic_shapes, specs, Reference(model, args, kwargs))
+    return Source(program, dynamic_shapes, specs, Reference(model, args, kwargs), model.forward)
 
 
 def _reference(program: Any) -> Reference | None:
@@ -128,6 +129,8 @@ def import_source(
         )
     if source.specs is not None:
         apply_inputs(graph, source.specs)
+    elif source.forward is not None:
+        apply_forward(graph, source.forward)
     return graph
 
 
@@ -246,13 +249,16 @@ def format_sizes(sizes: Mapping[str, int]) -> str:
 
 
 def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
-    """Return, for every spec, the distinct dims that it has at `sizes`, which `check_sizes` has seen."""
+    """Return, for every spec, the distinct dims that it has at `sizes`, which `check_sizes` has seen; none
+    where they depend on data."""
     wanted: dict[KernelSpec, list[tuple[int, ...]]] = {}
     for node in _kernels(graph):
         for spec, _ in launches_of(node):
             wanted.setdefault(spec, [])
         for values in sizes:
             spec, sizes_of_dims = launch_at(node, values)
+            if any(symbols_of(dim) - set(values) for dim in sizes_of_dims):
+                continue  # sizes that only data tell: its exact code is compiled when they are known
             dims = tuple(evaluate(dim, values) for dim in sizes_of_dims)
             if dims and dims not in wanted[spec]:
                 wanted[spec].append(dims)

@@ -11,6 +11,7 @@ example inputs are not given, shapes make them; where `dynamic_shapes` is not, t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,26 @@ def apply_inputs(graph: Graph, specs: Sequence[InputSpec]) -> None:
         parameters = dict.fromkeys(of_parameters.values(), LEAF)
         positional = [of_parameters[name] for name in signature["positional"]]
         graph.structure["inputs"] = to_json({"positional": positional, "parameters": parameters})
+
+
+def apply_forward(graph: Graph, forward: Any) -> None:
+    """Let calls of `graph` give by position what `forward` takes so, though it was exported by name."""
+    signature = from_json(graph.structure["inputs"])
+    parameters = signature["parameters"]
+    found = list(inspect.signature(forward).parameters.values())
+    if any(each.kind == each.VAR_POSITIONAL for each in found):
+        return
+    placed = [each for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    last = max((i for i, each in enumerate(placed) if each.name in parameters), default=-1)
+    names = []
+    for each in placed[: last + 1]:
+        if each.name not in parameters:  # it was left out: so it must be in calls
+            if each.default is not None and not isinstance(each.default, bool | int | float | str):
+                break
+            parameters[each.name] = {"constant": each.default}
+        names.append(each.name)
+    if len(names) > len(signature["positional"]) and set(signature["positional"]) <= set(names):
+        graph.structure["inputs"] = to_json({"positional": names, "parameters": parameters})
 
 
 def _check(spec: InputSpec, type: Any) -> None:

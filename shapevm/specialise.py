@@ -79,7 +79,7 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     from .jit.tuning import FILE, TuningDatabase
 
     wanted = target or settings.target or None
-    if wanted is not None and wanted not in TARGETS:
+    if wanted is not None and (not isinstance(wanted, str) or wanted not in TARGETS):
         raise ArgumentError(f"target {wanted!r} is unknown; known are {', '.join(TARGETS)}")
     if is_host and wanted is not None and not runs_here(wanted):
         wanted = None

@@ -308,8 +308,11 @@ class ProgramImporter(FxImporter):
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""
         params = self.graph.body.params  # behind them comes the state
-        pairs = zip(guarded_paths(self.program), params, strict=False)
-        return {path: value.type.shape for path, value in pairs if isinstance(value.type, TensorType)}
+        found: dict[tuple[str, ...], Any] = {}
+        for path, value in zip(guarded_paths(self.program), params, strict=False):
+            type = value.type
+            found[path] = type.shape if isinstance(type, TensorType) else getattr(type, "expr", None)
+        return found
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
         every = self.program.graph_signature.output_specs

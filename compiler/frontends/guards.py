@@ -21,8 +21,8 @@ from ..errors import UnsupportedOp
 from ..ir import SymbolInfo
 from ..ranges import scaled
 
-#: ("x", "b", "0"): the leaf x["b"][0] -> its sizes.
-Shapes = Mapping[tuple[str, ...], tuple[DimExpr, ...]]
+#: ("x", "b", "0"): the leaf x["b"][0] -> its sizes; the leaf itself, where it is an int.
+Shapes = Mapping[tuple[str, ...], "tuple[DimExpr, ...] | DimExpr"]
 
 _BINARY: dict[type, Any] = {
     ast.Add: lambda a, b: a + b,
@@ -113,12 +113,23 @@ class _Parser:
 
 
 def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
-    """Return the size that L['x'][..].size()[axis] names."""
+    """Return the size that L['x'][..].size()[axis] names, or the int that L['k'] does."""
     call = node.value
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "size":
+    if not isinstance(call, ast.Call):
+        found = _leaf(node, shapes)
+        if isinstance(found, tuple):
+            raise ValueError(ast.dump(node))
+        return found
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "size":
         raise ValueError(ast.dump(node))
+    sizes = _leaf(call.func.value, shapes)
+    if not isinstance(sizes, tuple):
+        raise ValueError(ast.dump(node))
+    return sizes[ast.literal_eval(node.slice)]
+
+
+def _leaf(place: ast.expr, shapes: Shapes) -> tuple[DimExpr, ...] | DimExpr:
     path: list[str] = []
-    place = call.func.value
     while isinstance(place, ast.Subscript | ast.Attribute):
         key = place.attr if isinstance(place, ast.Attribute) else ast.literal_eval(place.slice)
         path.insert(0, str(key))
@@ -126,7 +137,7 @@ def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
     named = (f"{path[0]}_{path[1]}", *path[2:]) if len(path) > 1 else ("",)  # an element of *args
     for key in (tuple(path), (f"*{named[0]}", *named[1:]), named, tuple(path[1:])):  # the last: of **kwargs
         if key in shapes:
-            return shapes[key][ast.literal_eval(node.slice)]
+            return shapes[key]
     raise KeyError(tuple(path))
 
 

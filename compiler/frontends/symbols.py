@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import lcm
 from typing import Any, cast
 
 import sympy
@@ -16,6 +18,8 @@ from ..dims import DimExpr, floordiv, simplify, symbol
 from ..errors import UnsupportedOp
 from ..ir import SymbolInfo
 from ..ranges import MOST_SCALED, scaled
+
+MAX_DENOMINATOR = 1 << 20  # of numbers with which f64 computes exactly
 
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.FloorDiv: floordiv,
@@ -129,6 +133,25 @@ class Symbols:
             )
         return result
 
+    def _rounded_up(self, expr: Any) -> DimExpr:
+        """Return ceil((size * a + b) / c) for numbers that are exact in few bits."""
+        (quotient,) = expr.args
+        top, by = quotient.args if isinstance(quotient, torch_functions.FloatTrueDiv) else (quotient, 1)
+        terms = top.args if top.is_Add else (top,)
+        added = sum((Fraction(float(term)) for term in terms if term.is_number), Fraction(0))
+        products = [_factor_and_size(term) for term in terms if not term.is_number]
+        numbers = [added, *(Fraction(found[0]) for found in products if found is not None)]
+        is_whole = all(number.denominator <= MAX_DENOMINATOR for number in numbers)
+        divisor = Fraction(float(by)) if getattr(by, "is_number", True) else Fraction(0)
+        if None in products or not is_whole or not divisor > 0 or divisor.denominator > MAX_DENOMINATOR:
+            raise UnsupportedOp(f"the size {expr} cannot be compiled: it is no quotient of integers")
+        scale = lcm(divisor.denominator, *(number.denominator for number in numbers))
+        total = sympy.Integer(int(added * scale))
+        for factor, size in cast(list[tuple[float, Any]], products):
+            total += int(Fraction(factor) * scale) * self.translate(size)
+        step = int(divisor * scale)
+        return simplify(floordiv(total + step - 1, sympy.Integer(step)))
+
     def fix(self, name: str, value: DimExpr) -> None:
         """Make a size the number, or what of other sizes, that it always is."""
         self._fixed[name] = value
@@ -144,6 +167,8 @@ class Symbols:
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
             return self._scaled(expr)
+        if isinstance(expr, torch_functions.CeilToInt):
+            return self._rounded_up(expr)
         if isinstance(expr, sympy.Piecewise) and (number := _number_of_truth(expr)) is not None:
             return self.translate(number)
         args = [self.translate(arg) for arg in expr.args]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from fractions import Fraction
+from math import ceil, lcm
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,8 @@ from .rules import COMPUTE, Attrs, Types, check_dtype, tensors
 
 #: numpy's dtype of the stored elements; bf16 is stored as its bits.
 STORED: dict[str, np.dtype] = COMPUTE | {"f16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
+
+MAX_DENOMINATOR = 1 << 20  # of an arange's start and step, so that PyTorch's arithmetic in f64 is exact
 
 # The operators ------------------------------------------------------------------------------------
 
@@ -196,15 +199,32 @@ def arange_step(
         floats = False
     if step == 0:
         raise ShapeError("arange: the step is 0; it must not be")
-    if floats:
+    length: DimExpr
+    if floats and isinstance(end, sympy.Expr):
+        length = _n_float_steps(b, start, end, step)
+    elif floats:
         numbers = [float(x) for x in (start, end, step)]
-        length: DimExpr = max(ceil((numbers[1] - numbers[0]) / numbers[2]), 0)
+        length = max(ceil((numbers[1] - numbers[0]) / numbers[2]), 0)
     else:
         length = _n_steps(b, *(cast(DimExpr, x) for x in (start, end, step)))
     if not is_float(dtype):
         start, step = (int(x) if isinstance(x, float) else x for x in (start, step))
     wide = "f32" if dtype in ("f16", "bf16") else dtype
     return B.cast_to(b, b.one("iota", start=start, step=step, length=length, dtype=wide), dtype)
+
+
+def _n_float_steps(b: Builder, start: B.Number, end: DimExpr, step: B.Number) -> DimExpr:
+    """Return how many numbers start, start + step, ... lie before a size `end`."""
+    if not all(
+        isinstance(x, int | float) and Fraction(x).denominator <= MAX_DENOMINATOR for x in (start, step)
+    ):
+        raise UnsupportedOp(
+            f"arange: from {start} to a size of the input by {step} cannot be compiled: its length is no "
+            f"quotient of integers; give a start and a step that are multiples of 1/{MAX_DENOMINATOR}"
+        )
+    first, by = Fraction(cast(float, start)), Fraction(cast(float, step))
+    scale = lcm(first.denominator, by.denominator)
+    return _n_steps(b, int(first * scale), B.simplify(end * scale), int(by * scale))
 
 
 def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr:

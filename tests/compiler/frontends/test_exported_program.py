@@ -463,3 +463,54 @@ def test_state_and_results_named_alike() -> None:
     assert set(exe.run({"state.count_2": X.numpy().copy()})) == set(outputs[:2])
     with pytest.raises(shapevm.ArgumentError, match="is the program's own state; give another name"):
         shapevm.compile(Counter(), ({"count": X.clone()},), inputs=["state.count"])
+
+
+# Sizes, numbers and calls -------------------------------------------------------------------------
+
+ROWS_FROM_0 = {0: Dim("rows", min=0)}
+
+
+@pytest.mark.parametrize(("start", "step"), [(0.0, 0.5), (1.0, 0.75), (0.0, 1)])
+def test_floats_are_counted_to_a_size(start: float, step: float) -> None:
+    model = module(lambda self, x: torch.arange(start, x.shape[0], step))
+    exe = shapevm.compile(model, (X,), dynamic_shapes=({0: Dim("rows", min=1)},))
+    for n in (1, 2, 7):
+        torch.testing.assert_close(exe(torch.ones(n, 3)), model(torch.ones(n, 3)))
+
+
+def test_a_step_without_exact_quotient_is_refused() -> None:
+    model = module(lambda self, x: torch.arange(0.0, x.shape[0], 0.1))
+    with pytest.raises(UnsupportedOp, match="no quotient of integers"):
+        shapevm.compile(model, (X,), dynamic_shapes=(ROWS_FROM_0,))
+
+
+def test_an_int_input_is_a_size() -> None:
+    model = module(lambda self, x, k: torch.arange(k) + x.sum())
+    exe = shapevm.compile(model, (X, 5), dynamic_shapes=(None, Dim.DYNAMIC))
+    for k in (0, 1, 7):
+        torch.testing.assert_close(exe(X, k), model(X, k))
+
+
+def test_exact_code_for_sizes_beside_those_of_data() -> None:
+    model = module(lambda self, x: x[x[:, 0] > 0] * 2)
+    exe = shapevm.compile(model, (X,), dynamic_shapes=(ROWS_FROM_0,), sizes=[{"rows": 4}])
+    torch.testing.assert_close(exe(X), model(X))
+
+
+def test_a_list_is_no_target() -> None:
+    with pytest.raises(shapevm.ArgumentError, match=r"target \['x86-64-v3'\] is unknown; known are"):
+        shapevm.compile(torch.nn.ReLU(), (X,), target=["x86-64-v3"])  # type: ignore[arg-type]
+
+
+def options(self: Any, ids: torch.Tensor, flag: bool = False, mask: Any = None, *, more: Any = None) -> Any:
+    return ids - mask
+
+
+def test_a_call_takes_what_forward_takes() -> None:
+    """Also where it was exported by name, in another order."""
+    exe = shapevm.compile(module(options), kwargs={"mask": X + 1, "ids": X})
+    one = X + 1
+    for args, kwargs in (((X, False, one), {}), ((X,), {"mask": one}), ((), {"ids": X, "mask": one})):
+        torch.testing.assert_close(exe(*args, **kwargs), X - one)
+    with pytest.raises(shapevm.ArgumentError, match="flag is True; the program was compiled for False"):
+        exe(X, True, X)
