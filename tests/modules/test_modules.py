@@ -1,5 +1,5 @@
-"""A tenth of PyTorch's modules, drawn anew in every run (pytest prints the seed; `--seed` gives it), and what
-judges them."""
+"""A tenth of PyTorch's modules, as they are and with dynamic sizes, drawn anew in every run (pytest prints
+the seed; `--seed` gives it), and what judges them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from .verdicts import MODES, judge_one
 
 PART = 0.1
 SHARES = 8
+#: Modes of which a tenth is drawn; `python -m tests.modules.coverage` judges the others.
+DRAWN = ("static", "dynamic")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def test_a_tenth_of_all(infos: dict[str, Any], share: int, pytestconfig: pytest.
     drawn = random.Random(1000 * number + share)
     judged, wrong = 0, []
     for cell in cases.cells(infos)[share::SHARES]:
-        for mode in MODES:
+        for mode in DRAWN:
             training = mode == "training"
             inputs = cases.inputs(infos[cell.op], cell.dtype, training)
             for i in sorted(drawn.sample(range(len(inputs)), int(PART * len(inputs) + drawn.random()))):
