@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 from . import hot_call
@@ -227,6 +226,7 @@ class Machine:
         self.options = options
         self._main = lib.svm_main_function(program)
         self._externs: dict[str, Any] = {}
+        self._meta: Mapping[str, Any] | None = None
         self._lock = ForkLock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
         self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
@@ -308,15 +308,18 @@ class Machine:
         axes = tuple(Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset) for a in rows)
         return Input(_text(row.name), kind, DTYPE_NAMES[row.dtype], axes)
 
-    @cached_property
+    @property
     def meta(self) -> Mapping[str, Any]:
         """The artifact's JSON for hosts. Raises ArtifactError if it is none."""
+        if self._meta is not None:  # not functools.cached_property, whose lock a forked child may find held
+            return self._meta
         text, size, error = ffi.new("const char **"), ffi.new("size_t *"), ffi.new("svm_error *")
         check(lib.svm_meta(self._program, text, size, error), error)
         try:
-            return dict(json.loads(ffi.unpack(text[0], size[0]).decode()))
+            self._meta = dict(json.loads(ffi.unpack(text[0], size[0]).decode()))
         except (ValueError, RecursionError, TypeError) as problem:
             raise ArtifactError(f"section META: it is not a JSON object: {problem}") from None
+        return self._meta
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
