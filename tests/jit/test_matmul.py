@@ -9,7 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.matmul import PANEL, SCHEDULES, SHORT, pack_panels
+from shapevm.jit.matmul import LANES, PANEL, SCHEDULES, SHORT, pack_panels
 from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
 from shapevm.jit.target import host_target
 from shapevm.jit.text import format_spec, parse_spec
@@ -102,11 +102,14 @@ def test_generic_and_exact_agree_with_float64_and_each_other(n: int, k: int, lay
 def test_an_epilogue_in_registers_has_the_bits_of_one_in_scratch(
     m: int, n: int, k: int, epilogue: str
 ) -> None:
-    """Few steps and a simple epilogue: exact code alone has it in registers."""
+    """Few steps, a simple epilogue and tiles of whole panels: exact code alone has it in registers."""
     spec = dense(M, n, k, epilogue)
     buffers, b = arrays(spec, m)
     exact, results = compile_kernel(spec, (m,), keep_ir=True), []
-    assert ("_ended" in exact.llvm_ir) == (k <= SHORT and "tanh" not in epilogue)
+    for made in (exact, compile_kernel(spec, (m,), "x86-64-v4", keep_ir=True)):
+        is_whole = LANES * SCHEDULES[made.schedule].vectors >= PANEL
+        assert ("_ended" in made.llvm_ir) == (k <= SHORT and "tanh" not in epilogue and is_whole)
+    assert is_whole
     for code in (exact, compile_kernel(spec, None)):
         buffers[2][...] = np.nan
         Kernel(code).run(buffers, (m,))
