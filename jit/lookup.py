@@ -113,11 +113,11 @@ def tanh(x: Vec) -> Vec:
 def gelu(x: Vec) -> Vec:
     """x times the normal distribution at x.
 
-    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). A zero is
-    positive, as eager's.
+    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). In f32 a
+    zero is positive and in f64 it is negative for negative x, as eager's.
     """
     if x.element == "double":
-        return fma(x * 0.5, exponentials.erf(x * 0.5**0.5) + 1.0, 0.0)
+        return x * 0.5 * (exponentials.erf(x * 0.5**0.5) + 1.0)
     if not x.can_scale:
         a = at_least(at_most(x, EVEN_LIMIT), -EVEN_LIMIT)
         return fma(x, a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5, 0.0)

@@ -43,11 +43,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong at a size. `is_refused`: the program says so itself at every call; `is_lost`: the model
-    works there."""
+    """What is wrong at a size. `is_refused`: the program says so itself at every call; `is_joint`: its
+    contract does, for this size beside the example's others; `is_lost`: the model works there."""
 
     text: str
     is_refused: bool = False
+    is_joint: bool = False
     is_lost: bool = True
 
 
@@ -77,7 +78,7 @@ def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32"
                 problem = trial.problem(index, value)
                 if problem is not None and symbol.why:
                     _report(symbol, value, problem)
-                elif problem is not None:  # nobody gave its range
+                elif problem is not None and not problem.is_joint:  # nobody gave its range
                     least[symbol.name] = Least(value + 1, f"at {value} {problem.text}")
                     level = logging.WARNING if problem.is_lost else logging.INFO
                     text = "size %s is at least %d: at %d %s"
@@ -242,7 +243,8 @@ class _Trial:
                 found = tree_leaves(self.exe(*_copied(args), **_copied(kwargs)))
         except Error as error:
             reason = (str(error).splitlines() or [""])[0]
-            return Problem(f"the model works, the program does not ({reason})", is_refused=True)
+            text = f"the model works, the program does not ({reason})"
+            return Problem(text, is_refused=True, is_joint=reason.startswith("the model needs "))
         theirs = tree_leaves(expected)
         if len(found) != len(theirs):
             return Problem("the model gives other results than at larger sizes")

@@ -47,7 +47,7 @@ NOISE = 2.0**-22
 SUMS = 8  # how much coarser sums of many are
 MANY = 64  # products in a sum, from which on it gets coarser with their number: equal ones round one way
 #: How far from its result an operator may be, as a part of its argument: it takes 1 less almost 1.
-CANCELS = {"gelu": 2.0**-24}
+CANCELS = {"gelu": 2.0**-24, "gelu_erf": 2.0**-24}
 GREATEST = {
     "f64": 1.7976931348623157e308,
     "f32": 3.4028234663852886e38,

@@ -15,8 +15,8 @@ from shapevm.specialise import open_store
 
 @pytest.fixture
 def tuned(artifact, tmp_path, monkeypatch):
-    """A program, what tuning made of it where another schedule than the default is measured fastest, the store,
-    in a cache of its own, and that schedule."""
+    """A program, what tuning made of it where a schedule that is not the default is measured fastest, the
+    store, in a cache of its own, and that schedule."""
     with shapevm.settings.scope(cache_dir=str(tmp_path / "cache")):
         program, store = read(artifact), open_store()
         spec = next(s for s in (from_json(k.spec) for k in program.kernels) if s.family == "matmul")

@@ -124,6 +124,14 @@ def _fork(child: Callable[[], bool], k: int, report: Report) -> None:
 
 def interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int = 0, name: str = "") -> Report:
     """Send SIGINT n times at random moments of loops of `calls`."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        return _interrupt_loops(calls, n, seed, name)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int, name: str) -> Report:
     rng, report = random.Random(seed), Report(name=name)
     main = threading.main_thread().ident
     assert main is not None
