@@ -36,7 +36,7 @@ def infos() -> Iterator[dict[str, Any]]:
     torch._dynamo.reset()
 
 
-#: Not judged in CI: some of its inputs without dynamic sizes crash (IndexError), as the page of modules counts.
+#: Not judged in CI: inputs without dynamic sizes crash (IndexError).
 NOT_DRAWN = ("nn.LinearCrossEntropyLoss",)
 
 
