@@ -8,7 +8,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import torch
 from measure import Figure, median, percentile, seconds
-from shapevm.jit.target import find_target, host_target, target_machine
+from shapevm.jit.llvm.target import find_target, host_target, target_machine
 
 import shapevm
 

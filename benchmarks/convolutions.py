@@ -17,14 +17,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from kernels import Run, aligned, fma_peak, medians, prepare, random
-from shapevm.compiler.packing import winograd_layout
-from shapevm.jit import planes, winograd
+from shapevm.compiler.lower.packing import winograd_layout
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.conv import pack_groups
-from shapevm.jit.depthwise import is_narrow
 from shapevm.jit.execute import Kernel
-from shapevm.jit.winograd_points import LAYOUT, SIDE, TAPS, TILE
+from shapevm.jit.families.conv import planes, winograd
+from shapevm.jit.families.conv.conv import pack_groups
+from shapevm.jit.families.conv.depthwise import is_narrow
+from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [

@@ -28,11 +28,11 @@ from measure import Figure, interleaved, median, ratio
 from peers import export_onnx, is_installed, onnxruntime_session
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map
-from shapevm.jit.link import Object
-from shapevm.jit.llvm import Function, Value
-from shapevm.jit.matmul import pack_panels
+from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.llvm.function import Function, Value
+from shapevm.jit.llvm.target import find_target, host_target, target_machine
+from shapevm.jit.object.link import Object
 from shapevm.jit.reference import f32_to_bf16
-from shapevm.jit.target import find_target, host_target, target_machine
 
 import shapevm
 

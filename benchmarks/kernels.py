@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map, _Rt, product_terms
-from shapevm.jit.link import Object
-from shapevm.jit.llvm import Function
-from shapevm.jit.matmul import PANEL, pack_panels
-from shapevm.jit.target import find_target, host_target, target_machine
+from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.llvm.function import Function
+from shapevm.jit.llvm.target import find_target, host_target, target_machine
+from shapevm.jit.object.link import Object
 
 SECONDS = 0.004  # of one measurement
 WEIGHTS = [(384, 384), (384, 1152), (384, 1536), (1536, 384), (768, 768), (768, 3072), (3072, 768)]  # (K, N)

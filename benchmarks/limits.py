@@ -17,7 +17,7 @@ from kernels import aligned, attention_spec, fma_peak, prepare, random
 from measure import Figure, Run, median, seconds
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.spec import from_json
+from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from torch.nn import functional as F
 

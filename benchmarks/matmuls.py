@@ -14,7 +14,7 @@ from kernels import fma_peak, linear_spec, prepare, random
 from measure import Figure, Run, median, ratio
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.matmul import pack_panels
+from shapevm.jit.families.matmul.matmul import pack_panels
 from small import Named, contestants, in_rounds
 
 import shapevm

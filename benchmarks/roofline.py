@@ -20,13 +20,14 @@ import numpy as np
 from kernels import aligned, fma_peak, in_turn, medians, prepare
 from rich.console import Console
 from rich.table import Table
-from shapevm.jit.abi import resolve
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.math import OPS
+from shapevm.jit.llvm.abi import resolve
+from shapevm.jit.llvm.target import host_target
+from shapevm.jit.math.table import OPS
 from shapevm.jit.measure import made_up
-from shapevm.jit.spec import Attention, Body, Conv, KernelSpec, Matmul, Nest, Size, from_json
-from shapevm.jit.target import host_target
+from shapevm.jit.spec import Attention, Body, Conv, KernelSpec, Matmul, Nest, Size
+from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from shapevm.vm.sizes import launches
 

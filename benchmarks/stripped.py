@@ -20,11 +20,12 @@ import numpy as np
 from kernels import aligned, attention_spec, fma_peak, prepare, random
 from limits import HEADS
 from measure import Run, median
-from shapevm.jit import attention, compiler
+from shapevm.jit import compiler
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.llvm import Value
+from shapevm.jit.families.attention import attention
+from shapevm.jit.llvm.function import Value
 
 LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length

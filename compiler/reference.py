@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import sympy
 
-from .dims import evaluate
-from .errors import GuardError, ShapeError
-from .ir import Block, Graph, Node, Value
+from .ir.dims import evaluate
+from .ir.errors import GuardError, ShapeError
+from .ir.graph import Block, Graph, Node, Value
+from .ir.types import ScalarType, TensorType, Type
 from .ops import OPS
 from .ops.rules import COMPUTE
-from .types import ScalarType, TensorType, Type
 
 Symbols = dict[str, int]
 Host = Mapping[str, Callable[..., Sequence[Any]]]

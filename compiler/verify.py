@@ -15,15 +15,15 @@ from typing import cast
 import numpy as np
 
 from ..jit.spec import Dim, KernelSpec
-from .aliases import fresh_results
-from .dims import DimExpr, equal, format_dim, product, simplify
-from .errors import Error, VerifyError
-from .ir import Block, Graph, Node, Value, is_named
-from .launches import launches_of
+from .ir.aliases import fresh_results
+from .ir.dims import DimExpr, equal, format_dim, product, simplify
+from .ir.errors import Error, VerifyError
+from .ir.graph import Block, Graph, Node, Value, is_named
+from .ir.sizes import attribute_sizes, sizes_named, type_sizes
+from .ir.text import RESERVED_NAMES
+from .ir.types import BOOL, ScalarType, TensorType, Type, types_equal
+from .lower.launches import launches_of
 from .ops import OPS
-from .sizes import attribute_sizes, sizes_named, type_sizes
-from .text import RESERVED_NAMES
-from .types import BOOL, ScalarType, TensorType, Type, types_equal
 
 STAGES = ("imported", "core", "lowered")
 UNDECLARED = frozenset(("kernel", "free"))  # made by lowering and placement, not by operators' declarations

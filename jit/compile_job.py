@@ -17,8 +17,8 @@ from time import perf_counter, process_time
 from ..vm.objects import parse_object, serialise_object
 from .compiler import compile_kernel
 from .measure import Scratch, compared_ns
-from .records import kernel_object
-from .spec import from_json
+from .object.records import kernel_object
+from .spec_reader import from_json
 
 LENGTH_BYTES = 8
 MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not measured beside the program

@@ -15,11 +15,16 @@ from time import perf_counter
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, SizeRange
-from . import attention, concat, conv, matmul, nest, places, scan, scatter, search, sort
-from .abi import PARAMS, CodeObject, Generated, Generator, Timings
-from .link import Blob, Object
-from .llvm import NUMBERS, Bounded, Function, Int, module_text
-from .numbers import FromSize
+from .families.attention import attention
+from .families.conv import conv
+from .families.matmul import matmul
+from .families.moves import nonzero, scan, scatter, search, sort
+from .families.nest import concat, nest
+from .llvm.abi import PARAMS, CodeObject, Generated, Generator, Timings
+from .llvm.constant_pool import FromSize
+from .llvm.function import NUMBERS, Bounded, Function, Int, module_text
+from .llvm.target import find_target, host_target, target_machine
+from .object.link import Blob, Object
 from .spec import (
     Attention,
     Body,
@@ -39,7 +44,6 @@ from .spec import (
     Terms,
     spec_hash,
 )
-from .target import find_target, host_target, target_machine
 
 ENTRY = "kernel"
 MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
@@ -52,7 +56,7 @@ FAMILIES: dict[str, Generator] = {
     Scatter.family: scatter.emit,
     Sort.family: sort.emit,
     Scan.family: scan.emit,
-    Places.family: places.emit,
+    Places.family: nonzero.emit,
     Search.family: search.emit,
 }
 

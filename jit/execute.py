@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from .abi import ERROR_INDEX, CodeObject, resolve
-from .dtypes import DTYPES
+from .llvm.abi import ERROR_INDEX, CodeObject, resolve
+from .llvm.dtypes import DTYPES
+from .llvm.target import runs_here
 from .spec import Size
-from .target import runs_here
 
 SCRATCH_ALIGN = 64
 _PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..vm.program import NUMPY_DTYPES, KernelObject
-from .dtypes import DTYPES
 from .execute import Kernel, product_terms
-from .records import code_object
+from .llvm.dtypes import DTYPES
+from .object.records import code_object
 
 ALIGN = 64
 MEASURE_SECONDS = 0.003  # of each measurement

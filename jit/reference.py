@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from . import reference_moves, reference_scan
-from .abi import resolve
-from .constants import rounded
-from .dtypes import DTYPES
-from .math import OPS
-from .reference_conv import group_columns, patches
+from .families.conv.reference import group_columns, patches
+from .families.moves import reference, reference_scan
+from .llvm.abi import resolve
+from .llvm.constants import rounded
+from .llvm.dtypes import DTYPES
+from .math.table import OPS
 from .spec import (
     Attention,
     Body,
@@ -81,7 +81,7 @@ def to_memory(values: Array, dtype: str) -> Array:
 
 
 def convert(values: Array, source: str, target: str) -> Array:
-    """Return `values` of dtype `source` cast to `target`, by the rules of `jit.conversion`."""
+    """Return `values` of dtype `source` cast to `target`, by the rules of `jit.llvm.conversion`."""
     with np.errstate(over="ignore", invalid="ignore"):
         if target == "bool":
             return values != 0
@@ -327,18 +327,18 @@ class _Evaluation:
         if isinstance(spec, Scan):
             return reference_scan.scan(args[0], spec.op)
         if isinstance(spec, Sort):
-            return reference_moves.sort(args[0], self.size(spec.keep), spec.descending)
+            return reference.sort(args[0], self.size(spec.keep), spec.descending)
         if isinstance(spec, Places):
-            return (reference_moves.places(args[0], self.size(spec.count)),)
+            return (reference.places(args[0], self.size(spec.count)),)
         if isinstance(spec, Search):
-            return (reference_moves.search(args[0], args[1], spec.right),)
+            return (reference.search(args[0], args[1], spec.right),)
         base, *rest = args
         out = spec.buffers[-1]
         updates = [self.size(size) for size in spec.updates]
         index, source = (np.broadcast_to(array, updates) for array in rest)
         base = np.broadcast_to(base, [self.size(size) for size in out.shape])
         rounded = partial(round_values, dtype=out.dtype)
-        return (reference_moves.scatter(base, index, source, spec.axis, spec.mode, rounded),)
+        return (reference.scatter(base, index, source, spec.axis, spec.mode, rounded),)
 
     def attention(self, spec: Attention) -> None:
         outer = (*spec.batch, spec.q_len, spec.k_len)

@@ -1,7 +1,7 @@
 """Kernel specs: what a kernel computes, as data, before any machine code exists.
 
-A spec is a loop nest over symbolic sizes. It is immutable, serialisable (`to_json`/`from_json`) and
-content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters known only at run time.
+A spec is a loop nest over symbolic sizes. It is immutable, serialisable (`to_json`; `spec_reader` reads it)
+and content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters known only at run time.
 An *exact* kernel is the same spec with values given for the `Dim`s; both come from the same generator
 and give the same bits.
 
@@ -17,8 +17,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
-
-from .decode import SpecError, decode, refuse
 
 SPEC_VERSION = 1
 
@@ -80,7 +78,7 @@ class Instr:
     acc     -                  the family's input to an epilogue: matmul's sum, attention's scaled score
     cast    (value,)           dtype, PyTorch's conversion rules (float -> int truncates; to bool: != 0)
     select  (cond, a, b)
-    any op of `jit.math.OPS`   unary / binary / comparison on equal dtypes (comparison results are bool)
+    any op of `jit.math.table.OPS`   unary / binary / comparison on equal dtypes (comparison results are bool)
     reduce.sum|prod|max|min|any|all  (value,)   over the row loop (the last domain loop); the result is a
                                row value: usable by later instructions everywhere in the row.
                                Order of float sums: fixed by the family, the same for every tier.
@@ -107,8 +105,10 @@ class Nest:
 
     Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
     it; a store whose index does not use the row loop writes once per row. The order of a reduction is one of
-    the two in `jit.reduce`: along the row, or along columns where the loads that depend on the row and on
-    most loops lie along another loop (`jit.columns.find_columns`, which sees nothing but the spec).
+    the two in `jit.families.nest.reduce`: along the row, or along columns where the loads that depend on
+    the row and on
+    most loops lie along another loop (`jit.families.nest.columns.find_columns`, which sees nothing but the
+    spec).
     """
 
     family: ClassVar[str] = "nest"
@@ -147,8 +147,8 @@ class Matmul:
     `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
     batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
     `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
-    "panels": b is a constant packed by `jit.matmul.pack_panels` as [ceil(N/PANEL), K, PANEL] zero-padded in
-    the last panel; then `b_index` is () and there is no batch over b.
+    "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
+    PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
     A's k axis must be last (stride 1).
     `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
@@ -197,9 +197,9 @@ class Conv(Matmul):
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
     taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
-    packed by `jit.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are another algorithm's,
-    unless images are small.
-    `planes`: the image is [N, C, X..] instead, for few channels (`jit.planes`).
+    packed by `jit.families.conv.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are
+    another algorithm's, unless images are small.
+    `planes`: the image is [N, C, X..] instead, for few channels (`jit.families.conv.planes`).
     """
 
     family: ClassVar[str] = "conv"
@@ -261,7 +261,8 @@ class Scatter:
     mode: str
 
 
-#: How an update changes its place -> the operation on (old, new) of `jit.math.OPS`; "": new replaces old.
+#: How an update changes its place -> the operation on (old, new) of `jit.math.table.OPS`; "": new replaces
+#: old.
 SCATTER_MODES: dict[str, str] = {
     "set": "", "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or", "all": "and",
 }  # fmt: skip
@@ -320,8 +321,8 @@ class Scan:
     """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
 
     Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
-    `op`: a key of `jit.scan.RULES` (sum, prod, max, min, logsumexp). A row is scanned by vectors where
-    `columns` is the int 1, else position by position (see `jit.scan`).
+    `op`: a key of `jit.families.moves.scan.RULES` (sum, prod, max, min, logsumexp). A row is scanned by
+    vectors where `columns` is the int 1, else position by position (see `jit.families.moves.scan`).
     """
 
     family: ClassVar[str] = "scan"
@@ -363,27 +364,6 @@ def to_json(spec: KernelSpec) -> str:
     """Return the canonical JSON text of `spec` (equal specs give equal text)."""
     data = {"family": spec.family, "version": SPEC_VERSION, **_encode(spec)}
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
-
-
-def from_json(text: str) -> KernelSpec:
-    """Return the spec that `to_json` wrote. Raises SpecError, which names the place, for any other text."""
-    from .spec_check import check
-
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"kernel spec: it is no JSON: {error}; export the artifact again") from None
-    if not isinstance(data, dict):
-        raise refuse("the whole", data, "an object")
-    family, version = data.pop("family", None), data.pop("version", None)
-    if not isinstance(family, str) or family not in FAMILIES or version != SPEC_VERSION:
-        raise SpecError(
-            f"kernel spec: family {str(family)[:40]!r} version {str(version)[:40]} is unknown; "
-            f"this build reads version {SPEC_VERSION}"
-        )
-    spec: KernelSpec = decode(FAMILIES[family], data, family, {Dim: "dim"})
-    check(spec)
-    return spec
 
 
 def family_name(spec: KernelSpec) -> str:

@@ -13,13 +13,13 @@ from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .cache import cache_key, generator_version
 from .compile_job import Answer, Job
 from .compiler import compile_kernel, target_for
-from .records import kernel_object
-from .shared_cache import Cache
+from .llvm.target import find_target, host_target
+from .object.cache import cache_key, generator_version
+from .object.records import kernel_object
+from .object.shared_cache import Cache
 from .spec import KernelSpec, spec_hash, to_json
-from .target import find_target, host_target
 from .tuning import TuningDatabase, cpu_name
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept

@@ -17,7 +17,7 @@
 
 #include "status.h"
 
-/* The targets of jit/target.py and what a CPU must have to run their code. */
+/* The targets of jit/llvm/target.py and what a CPU must have to run their code. */
 static int32_t rank_x86_v3(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -6,7 +6,7 @@
 
 #include "svm.h"
 
-/* What a kernel gets of its thread (jit/abi.py): the offsets of these fields are part of the kernel ABI. */
+/* What a kernel gets of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI. */
 typedef struct svm_rt {
   void *scratch;       /* 64-byte aligned */
   int64_t error;       /* 0, or what the kernel found: KERNEL_ERROR_INDEX */

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from .settings import settings
 
 if TYPE_CHECKING:
-    from .compiler.errors import UnsupportedOp
-    from .compiler.ir import Graph
+    from .compiler.ir.errors import UnsupportedOp
+    from .compiler.ir.graph import Graph
     from .executable import Executable, Stats
     from .profiles import record
     from .runner import runner_path
@@ -43,7 +43,7 @@ _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
-    "UnsupportedOp": ".compiler.errors", "get_threads": ".vm.machine", "record": ".profiles",
+    "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "runner_path": ".runner",
     "set_threads": ".vm.machine",
 }  # fmt: skip
@@ -113,7 +113,7 @@ def compile(
     check_compiler()
     from .boundary import check_boundaries
     from .build import build_program, check_buckets, check_sizes, lower, open_source
-    from .compiler.weights import round_weights
+    from .compiler.lower.weights import round_weights
     from .executable import check_strategy, executable_of
 
     def prepare(graph: Graph) -> None:

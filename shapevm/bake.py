@@ -64,7 +64,7 @@ class KernelModel:
 
 def own_generic(objects: Sequence[KernelObject]) -> KernelObject:
     """Return the generic object for the best target that runs here. Raises ArgumentError without one."""
-    from .jit.target import TARGETS, runs_here
+    from .jit.llvm.target import TARGETS, runs_here
 
     order = list(TARGETS)
     found = [o for o in objects if o.key is None and runs_here(o.target)]
@@ -82,7 +82,7 @@ def models_of(
     and for the ranges of `whole`.
     """
     from .jit.measure import work_of
-    from .jit.spec import from_json
+    from .jit.spec_reader import from_json
 
     names = [s.name for s in program.symbols]
     at = [dict(launches(program, dict(zip(names, values, strict=True)))) for values in samples]

@@ -255,7 +255,7 @@ def add_keys(
 ) -> Program:
     """Return `program` with code for these keys, behind what it has; keys that it has code for stay as they
     are."""
-    from .jit.spec import from_json
+    from .jit.spec_reader import from_json
 
     kernels, done, total = list(program.kernels), 0, sum(map(len, wanted.values()))
     for index, keys in wanted.items():

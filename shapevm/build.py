@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
-from .compiler.dims import evaluate, symbols_of
-from .compiler.emit import emit
-from .compiler.ir import Graph, Node
-from .compiler.launches import launch_at, launches_of
+from .compiler.emit.emit import emit
+from .compiler.ir.dims import evaluate, symbols_of
+from .compiler.ir.graph import Graph, Node
+from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .settings import settings

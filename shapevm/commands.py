@@ -70,7 +70,7 @@ def _saved(program: Program, path: Path) -> None:
 
 def _store(program: Program) -> Any:
     """Return a store for the target of the artifact's code."""
-    from .jit.target import TARGETS, runs_here
+    from .jit.llvm.target import TARGETS, runs_here
     from .specialise import open_store
 
     targets = {o.target for kernel in program.kernels for o in kernel.objects}

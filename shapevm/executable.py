@@ -640,7 +640,7 @@ def attach_torch(machine: Machine) -> None:
 def own_target(machine: Machine) -> str | None:
     """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled
     for the same: other targets may give other bits."""
-    from .jit.target import TARGETS
+    from .jit.llvm.target import TARGETS
 
     found = {kernel.target for kernel in machine.kernels if kernel.n_objects}
     return next((name for name in TARGETS if name in found), None)

@@ -131,7 +131,7 @@ class Gains:
 
     def spec(self, kernel: int) -> KernelSpec:
         """Return a kernel's spec."""
-        from .jit.spec import from_json
+        from .jit.spec_reader import from_json
 
         if kernel not in self._specs:
             self._specs[kernel] = from_json(self._machine.kernels[kernel].spec)

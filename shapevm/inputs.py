@@ -21,7 +21,7 @@ from .vm.arrays import TORCH_DTYPES
 from .vm.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from .compiler.ir import Graph
+    from .compiler.ir.graph import Graph
 
 _OURS = {full: name for name, full in TORCH_DTYPES.items()}
 _FIRST_SIZE = 4  # of example inputs: each further symbol takes the next

@@ -100,7 +100,7 @@ def inspect_text(path: Path) -> str:
 
 def specs_text(program: Program) -> str:
     """Return every kernel's spec for people, after its number and label."""
-    from .jit.spec import from_json
+    from .jit.spec_reader import from_json
     from .jit.text import format_spec
 
     parts = []

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from .jit.dependence import Alike, Launch, Layout, Mixed, Number, Positions, Rows, Shared, merged
-from .jit.spec import Body, Index, KernelSpec, Matmul, from_json
+from .jit.spec import Body, Index, KernelSpec, Matmul
+from .jit.spec_reader import from_json
 from .vm.instruction import Instruction, decode, decode_all
 from .vm.program import Function, Program
 
@@ -585,8 +586,8 @@ def along_text(causes_of: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str
 
 def exceptions(program: Program) -> list[str]:
     """Return what code of `program` has bits that hang on the number of rows: products on AMX tiles."""
-    from .jit.amx import MIN_ROWS
-    from .jit.matmul import uses_tiles
+    from .jit.families.matmul.amx import MIN_ROWS
+    from .jit.families.matmul.matmul import uses_tiles
 
     found = []
     for number, kernel in enumerate(program.kernels):

@@ -63,7 +63,7 @@ class Setting:
 NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 MAX_SHOWN = 60  # characters of a wrong value in a message
 STRATEGIES = ("auto", "jit", "bucket", "generic")
-#: Those of `jit.target`, which needs a compiler's packages.
+#: Those of `jit.llvm.target`, which needs a compiler's packages.
 TARGETS = ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "aarch64")
 #: What `jit` may say instead of a strategy: when exact code comes.
 JIT = {"background": "auto", "sync": "jit"}

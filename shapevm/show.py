@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .build import Progress, build_program, check_sizes, format_sizes, import_model, run_passes
-from .compiler.dims import evaluate
-from .compiler.ir import Graph, Node
-from .compiler.launches import Launch, launches_of
+from .compiler.ir.dims import evaluate
+from .compiler.ir.graph import Graph, Node
+from .compiler.ir.text import format_graph
+from .compiler.lower.launches import Launch, launches_of
+from .compiler.lower.weights import round_weights
 from .compiler.passes.pipeline import PASSES
-from .compiler.text import format_graph
-from .compiler.weights import round_weights
 from .specialise import open_store
 from .vm.errors import ArgumentError, FileError
 

@@ -21,7 +21,7 @@ from .vm.errors import ArgumentError, CompileError, Error, TargetError
 
 if TYPE_CHECKING:
     from .jit.compile_job import Answer
-    from .jit.shared_cache import Cache
+    from .jit.object.shared_cache import Cache
     from .jit.store import KernelStore
     from .vm.machine import Machine, Request
 
@@ -74,8 +74,8 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this
     machine. Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
     """
+    from .jit.llvm.target import TARGETS, runs_here
     from .jit.store import KernelStore
-    from .jit.target import TARGETS, runs_here
     from .jit.tuning import FILE, TuningDatabase
 
     wanted = target or settings.target or None
@@ -94,8 +94,8 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
 
 def _cache(path: Path) -> Cache:
     """Return the cache at `path`, before the shared one if there is a setting for that."""
-    from .jit.cache import DiskCache
-    from .jit.shared_cache import LayeredCache, shared_cache
+    from .jit.object.cache import DiskCache
+    from .jit.object.shared_cache import LayeredCache, shared_cache
 
     local = DiskCache(path, settings.cache_mib << 20)
     if not settings.cache_url:
@@ -131,7 +131,7 @@ def generic_record(store: KernelStore, text: str, label: str, source: str = "") 
 
     Raises ArtifactError for a spec that is none, CompileError for one that no generator takes.
     """
-    from .jit.spec import from_json
+    from .jit.spec_reader import from_json
 
     spec = from_json(text)
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .vm.machine import Machine
 
-INITIAL = "initial_state"  # as in `compiler.emit`
+INITIAL = "initial_state"  # as in `compiler.emit.emit`
 RANDOM = "random:philox"  # i64[2], seed and how many were drawn: as in `compiler.ops.random`
 
 

@@ -61,7 +61,7 @@ def tasks_of(program: Program, profile: Profile, store: KernelStore) -> dict[Tas
     """Return what has several schedules, with its spec: what took most time in the profile first."""
     from .jit.compiler import target_for
     from .jit.measure import work_of
-    from .jit.spec import from_json
+    from .jit.spec_reader import from_json
     from .jit.tuning import schedules_of
 
     specs = {index: from_json(kernel.spec) for index, kernel in enumerate(program.kernels)}
@@ -113,7 +113,7 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
     from .jit.compiler import compile_kernel, target_for
     from .jit.execute import Kernel
     from .jit.measure import made_up
-    from .jit.records import code_object, kernel_object
+    from .jit.object.records import code_object, kernel_object
     from .jit.tuning import schedules_of
     from .vm.artifact import parse_object
 

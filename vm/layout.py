@@ -310,7 +310,7 @@ An object is a record `object`, followed by, in this order:
 A kernel has at most one generic object per target, at most one exact one per target and dims, and at most one bucket per
 target and ranges; buckets may overlap. A launch takes the exact object of its dims, else the first bucket in the file that
 its dims fit, else the generic one: all give equal bits. Machine code
-must run wherever a multiple of `alignment` puts it; it is entered at `entry` with the ABI of `jit/abi.py`.
+must run wherever a multiple of `alignment` puts it; it is entered at `entry` with the ABI of `jit/llvm/abi.py`.
 
 ## Rules of the verifier
 

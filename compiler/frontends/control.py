@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from ..errors import UnsupportedOp
-from ..ir import Block, Node, Value
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Block, Node, Value
+from ..ir.types import ScalarType, TensorType, Type
 from ..ops import build as B
 from ..ops.conditions import truth
 from ..ops.loops import Step, block, for_each, require_types, row_of, with_row
-from ..types import ScalarType, TensorType, Type
 
 if TYPE_CHECKING:
     from .fx_nodes import FxImporter

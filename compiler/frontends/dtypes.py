@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import DtypeError
+from ..ir.errors import DtypeError
 
 DTYPES: dict[torch.dtype, str] = {
     torch.bool: "bool",

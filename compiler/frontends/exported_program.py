@@ -24,12 +24,12 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._pytree import tree_map
 
 from ...pytree import call_paths, distinct, paths, to_json
-from ..dims import simplify
-from ..errors import UnsupportedOp
-from ..ir import Graph, Value
+from ..ir.dims import simplify
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Graph, Value
+from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
-from ..types import TensorType
 from .decompositions import DECOMPOSITIONS
 from .dynamic_shapes import named_sizes
 from .functional import functional

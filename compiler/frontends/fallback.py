@@ -14,11 +14,11 @@ from typing import Any, cast
 import sympy
 import torch
 
-from ..dims import symbols_of
-from ..errors import UnsupportedOp
-from ..ir import Builder, Value
+from ..ir.dims import symbols_of
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.types import BOOL, FLOAT, ScalarType, TensorType, Type
 from ..ops import build as B
-from ..types import BOOL, FLOAT, ScalarType, TensorType, Type
 from .dtypes import dtype_name
 from .layout import memory_order, restored
 from .symbols import Symbols

@@ -16,8 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...pytree import LEAF, Structure, distinct, n_leaves, paths, to_json
-from ..errors import UnsupportedOp
-from ..ir import Graph, Value
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Graph, Value
 from ..ops import build as B
 from ..ops.conditions import add_guard
 from .dynamic_shapes import axis_dim

@@ -14,14 +14,14 @@ import numpy as np
 import sympy
 import torch
 
-from ..dims import DimExpr, format_dim
-from ..errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
-from ..ir import Value
+from ..ir.dims import DimExpr, format_dim
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
+from ..ir.graph import Value
+from ..ir.sizes import sizes_named
+from ..ir.types import ScalarType, TensorType
 from ..ops import build as B
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
-from ..sizes import sizes_named
-from ..types import ScalarType, TensorType
 from .control import import_control, is_control
 from .dtypes import dtype_name
 from .fallback import (

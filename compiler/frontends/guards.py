@@ -16,10 +16,10 @@ from typing import Any
 
 import sympy
 
-from ..dims import DimExpr, floordiv
-from ..errors import UnsupportedOp
-from ..ir import SymbolInfo
-from ..ranges import scaled
+from ..ir.dims import DimExpr, floordiv
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import SymbolInfo
+from ..ir.ranges import scaled
 
 #: ("x", "b", "0"): the leaf x["b"][0] -> its sizes; the leaf itself, where it is an int.
 Shapes = Mapping[tuple[str, ...], "tuple[DimExpr, ...] | DimExpr"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DtypeError, Error, UnsupportedOp
-from ..ir import Builder, Graph, Value, erase
+from ..ir.errors import DtypeError, Error, UnsupportedOp
+from ..ir.graph import Builder, Graph, Value, erase
+from ..ir.promotion import is_float
 from ..ops import COMPOSITES, OPS
 from ..ops import build as B
-from ..promotion import is_float
 
 Converter = Callable[..., Any]
 

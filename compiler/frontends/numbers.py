@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions as torch_functions
 
-from ..errors import UnsupportedOp
-from ..ir import Builder, Value
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Builder, Value
 from ..ops import build as B
 from ..ops.pointwise import power
 from .symbols import Symbols

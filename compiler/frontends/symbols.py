@@ -14,10 +14,10 @@ from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
 
-from ..dims import DimExpr, floordiv, simplify, symbol
-from ..errors import UnsupportedOp
-from ..ir import SymbolInfo
-from ..ranges import MOST_SCALED, scaled
+from ..ir.dims import DimExpr, floordiv, simplify, symbol
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import SymbolInfo
+from ..ir.ranges import MOST_SCALED, scaled
 
 MAX_DENOMINATOR = 1 << 20  # of numbers with which f64 computes exactly
 

@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
 from ...pytree import LEAF, Structure, class_name, distinct
-from ..errors import UnsupportedOp
+from ..ir.errors import UnsupportedOp
 
 Leaves = Iterator[tuple[bool, Any]]  # (it is a constant, its value) of every leaf
 

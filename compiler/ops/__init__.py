@@ -6,6 +6,7 @@ such as "aten.add.Tensor") or one to one through `Op.torch`.
 
 from __future__ import annotations
 
+from ..ir.graph import TYPE_RULES
 from . import (
     activations,
     attention,
@@ -63,6 +64,7 @@ FAMILIES = (
     control,
 )
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
+TYPE_RULES.update({name: op.infer for name, op in OPS.items()})
 COMPOSITES: dict[str, Composite] = {
     overload: composite
     for family in FAMILIES

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...jit import reference_math as R
-from ..ir import Builder, Node, Value
-from ..types import FLOAT_DTYPES, INT_DTYPES, Type
+from ...jit.math import reference as R
+from ..ir.graph import Builder, Node, Value
+from ..ir.types import FLOAT_DTYPES, INT_DTYPES, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types, check_dtype, tensors

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dims import equal, format_dim
-from ..errors import DtypeError, ShapeError
-from ..ir import Builder, Value
-from ..types import FLOAT_DTYPES, TensorType, Type
+from ..ir.dims import equal, format_dim
+from ..ir.errors import DtypeError, ShapeError
+from ..ir.graph import Builder, Value
+from ..ir.types import FLOAT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
 from .matmul import matmul

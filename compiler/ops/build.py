@@ -11,12 +11,12 @@ from typing import Any, TypeAlias, cast
 
 import sympy
 
-from ..dims import DimExpr, equal, floordiv, format_dim, product, simplify
-from ..errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir import Builder, Node, Value
-from ..promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
-from ..ranges import bounds
-from ..types import ScalarType, TensorType
+from ..ir.dims import DimExpr, equal, floordiv, format_dim, product, simplify
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Node, Value
+from ..ir.promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
+from ..ir.ranges import bounds
+from ..ir.types import ScalarType, TensorType
 from .conditions import add_guard
 from .rules import Shape, equal_shapes, may_equal, show
 

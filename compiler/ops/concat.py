@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, equal, format_dim, simplify
-from ..errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr, equal, format_dim, simplify
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample

@@ -8,10 +8,10 @@ from typing import Any
 
 import sympy
 
-from ..dims import DimExpr, simplify
-from ..errors import ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..ranges import always_at_most
+from ..ir.dims import DimExpr, simplify
+from ..ir.errors import ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.ranges import always_at_most
 
 #: sympy's relation -> (our op, whether its sides are exchanged).
 _RELATIONS: dict[Any, tuple[str, bool]] = {

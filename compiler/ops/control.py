@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dims import symbol
-from ..errors import DtypeError, VerifyError
-from ..types import BOOL, ScalarType, Type
+from ..ir.dims import symbol
+from ..ir.errors import DtypeError, VerifyError
+from ..ir.types import BOOL, ScalarType, Type
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, equal, floordiv, format_dim, product, simplify
-from ..errors import ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr, equal, floordiv, format_dim, product, simplify
+from ..ir.errors import ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample

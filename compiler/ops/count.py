@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dims import DimExpr, simplify
-from ..errors import UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import is_float
+from ..ir.dims import DimExpr, simplify
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
 from . import build as B
 from .conditions import require_elements
 from .declare import Composite, Op

@@ -2,8 +2,9 @@
 operator that is written in terms of others when it is imported. Everything else (importers, type inference,
 lowering, documentation, generated tests) reads these.
 
-Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
-  pointwise   `scalar` names the op of `jit.math.OPS` (or "cast", "select"); arguments have equal, already
+Kinds of `Op`, which decide how `compiler.lower.lower` turns it into kernels:
+  pointwise   `scalar` names the op of `jit.math.table.OPS` (or "cast", "select"); arguments have equal,
+  already
               broadcast shapes and the dtypes of the rule
   view        an index map, no data moves: reshape permute expand slice
   concat      its arguments one after the other along `axis`
@@ -11,7 +12,7 @@ Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
   reduce      over the last axis: `scalar` is "reduce.sum" ... ; result keeps the axis with size 1
   gather      rows of a table chosen by an index tensor
   matmul, conv, attention   their kernel family
-  standalone  a kernel of its own, whose arguments lie in memory: `compiler.standalone` has its spec
+  standalone  a kernel of its own, whose arguments lie in memory: `compiler.lower.standalone` has its spec
   composite   has `decompose`: rewritten into other ops by the decompose pass before lowering
   value       works on plain values (ints, floats, tuples ...), becomes instructions
   control     if, while, call, extern
@@ -23,8 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir import Builder, Node, Value
-from ..types import Type
+from ..ir.graph import Builder, Node, Value
+from ..ir.types import Type
 
 KINDS = (
     "pointwise",

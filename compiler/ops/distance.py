@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dims import DimExpr, equal, simplify
-from ..errors import UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import is_float
+from ..ir.dims import DimExpr, equal, simplify
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
 from . import build as B
 from .declare import Composite
 from .gather import gather

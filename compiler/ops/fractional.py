@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dims import DimExpr, product, simplify
-from ..ir import Builder, Value
+from ..ir.dims import DimExpr, product, simplify
+from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite, Op
 from .gather import torch_gather

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..dims import DimExpr, simplify
-from ..errors import ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..ranges import always_at_most
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr, simplify
+from ..ir.errors import ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.ranges import always_at_most
+from ..ir.types import TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
 from .rules import Attrs, Types, check_axis, check_dtype, tensors

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..dims import DimExpr
-from ..errors import UnsupportedOp
-from ..ir import Block, Builder, Node, Value
-from ..types import INT, Type, types_equal
+from ..ir.dims import DimExpr
+from ..ir.errors import UnsupportedOp
+from ..ir.graph import Block, Builder, Node, Value
+from ..ir.types import INT, Type, types_equal
 from . import build as B
 
 #: (row, carried values) -> the new carried values.

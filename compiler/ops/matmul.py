@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dims import DimExpr, equal, format_dim
-from ..errors import ShapeError
-from ..ir import Builder, Node, Value
-from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
+from ..ir.dims import DimExpr, equal, format_dim
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Node, Value
+from ..ir.types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
 from .pointwise import add, mul

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dims import DimExpr
-from ..errors import ShapeError, UnsupportedOp
-from ..ir import Builder, Node, Value
-from ..types import FLOAT_DTYPES, Type
+from ..ir.dims import DimExpr
+from ..ir.errors import ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Node, Value
+from ..ir.types import FLOAT_DTYPES, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
 from .reduce import mean_of, mean_square

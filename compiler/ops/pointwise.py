@@ -1,5 +1,5 @@
-"""Pointwise operators: the rows of `jit.math.OPS` under the same names, `cast` and `where`; torch's overloads
-of them."""
+"""Pointwise operators: the rows of `jit.math.table.OPS` under the same names, `cast` and `where`; torch's
+overloads of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...jit import math as scalar_math
-from ..errors import DtypeError
-from ..ir import Builder, Value
-from ..promotion import is_float, to_float
-from ..types import INT_DTYPES, TensorType, Type
+from ...jit.math import table as scalar_math
+from ..ir.errors import DtypeError
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float, to_float
+from ..ir.types import INT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Infer, Op, Sample
 from .gather import counting

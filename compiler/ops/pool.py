@@ -15,10 +15,10 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, floordiv, product, simplify
-from ..ir import Builder, Value
-from ..promotion import is_float
-from ..ranges import always_at_most
+from ..ir.dims import DimExpr, floordiv, product, simplify
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
+from ..ir.ranges import always_at_most
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from math import log1p, pi
 from typing import Any
 
-from ..dims import DimExpr, product
-from ..errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import DEFAULT_FLOAT, is_float
+from ..ir.dims import DimExpr, product
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import DEFAULT_FLOAT, is_float
 from . import build as B
 from .declare import Composite, Op
 from .sort import argsort, first_of

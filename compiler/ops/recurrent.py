@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..ir import Builder, Value
+from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite, Op
 from .loops import for_each, row_of, with_row

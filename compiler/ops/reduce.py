@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..ir import Builder, Node, Value
-from ..promotion import to_float, to_sum
-from ..types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Node, Value
+from ..ir.promotion import to_float, to_sum
+from ..ir.types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
 from . import build as B
 from .conditions import require_elements
 from .declare import Composite, Infer, Op, Sample

@@ -11,11 +11,11 @@ from functools import reduce
 from itertools import product as combinations
 from typing import Any, NamedTuple, cast
 
-from ..dims import DimExpr, equal, format_dim, product, simplify
-from ..errors import DtypeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import is_float
-from ..ranges import MOST_SCALED, scaled
+from ..ir.dims import DimExpr, equal, format_dim, product, simplify
+from ..ir.errors import DtypeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
+from ..ir.ranges import MOST_SCALED, scaled
 from . import build as B
 from .declare import Composite
 from .matmul import matmul

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, equal, floordiv, format_dim, product, simplify
-from ..errors import DtypeError, ShapeError
-from ..types import ScalarType, TensorType, Type
+from ..ir.dims import DimExpr, equal, floordiv, format_dim, product, simplify
+from ..ir.errors import DtypeError, ShapeError
+from ..ir.types import ScalarType, TensorType, Type
 
 Types = Sequence[Type | None]
 Attrs = dict[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...jit import reference_scan
-from ..errors import ShapeError
-from ..ir import Builder, Value
-from ..promotion import to_sum
-from ..types import FLOAT_DTYPES, TensorType, Type
+from ...jit.families.moves import reference_scan
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Value
+from ..ir.promotion import to_sum
+from ..ir.types import FLOAT_DTYPES, TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
 from .rules import Attrs, Types, check_dtype, show, tensors

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ...jit import reference_moves
+from ...jit.families.moves import reference
 from ...jit.spec import SCATTER_MODES
-from ..dims import DimExpr, equal, symbol
-from ..errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import is_float
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr, equal, symbol
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
+from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
@@ -51,7 +51,7 @@ def _scatter(args: Sequence[Any], attrs: Attrs) -> Any:
     base, index, source = args
     index, source = (np.broadcast_to(x, attrs["updates"]) for x in (index, source))
     try:
-        return reference_moves.scatter(
+        return reference.scatter(
             np.broadcast_to(base, attrs["shape"]), index, source, attrs["axis"], attrs["mode"]
         )
     except IndexError as error:

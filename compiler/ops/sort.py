@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...jit import reference_moves
-from ..dims import DimExpr, simplify
-from ..errors import ShapeError
-from ..ir import Builder, Value
-from ..promotion import is_float
-from ..types import TensorType, Type
+from ...jit.families.moves import reference
+from ..ir.dims import DimExpr, simplify
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
+from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import require_elements
 from .declare import Composite, Op, Sample
@@ -36,7 +36,7 @@ OPS: tuple[Op, ...] = (
         "The first `keep` elements of every row in a stable order, and their places in the row (i64); a NaN "
         "is above all others, -0 equals 0.",
         _infer_sort,
-        lambda args, attrs: reference_moves.sort(args[0], attrs["keep"], attrs["descending"]),
+        lambda args, attrs: reference.sort(args[0], attrs["keep"], attrs["descending"]),
         samples=(
             Sample(("f32[s0, 5]",), {"keep": 5, "descending": False}),
             Sample(("i64[2, 70]",), {"keep": 3, "descending": True}),

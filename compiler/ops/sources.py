@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ..dims import DimExpr
-from ..errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import DEFAULT_FLOAT, is_float, scalar_dtype
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr
+from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import DEFAULT_FLOAT, is_float, scalar_dtype
+from ..ir.types import TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
 from .rules import COMPUTE, Attrs, Types, check_dtype, tensors

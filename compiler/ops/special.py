@@ -1,4 +1,5 @@
-"""Special functions and the rarer elementwise operators: torch's overloads of rows of `jit.math.OPS`."""
+"""Special functions and the rarer elementwise operators: torch's overloads of rows of
+`jit.math.table.OPS`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from math import factorial, inf, nan, pi
 
 import numpy as np
 
-from ..errors import DtypeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..promotion import is_float, to_float
+from ..ir.errors import DtypeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float, to_float
 from . import build as B
 from .declare import Composite, Op
 from .pointwise import mul, power

@@ -9,11 +9,23 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, floordiv, simplify, symbol
-from ..errors import DtypeError, ShapeError
-from ..ir import Builder, Value
-from ..promotion import is_float
-from ..types import BOOL, FLOAT, INT, NONE, STR, DictType, ListType, ScalarType, TensorType, TupleType, Type
+from ..ir.dims import DimExpr, floordiv, simplify, symbol
+from ..ir.errors import DtypeError, ShapeError
+from ..ir.graph import Builder, Value
+from ..ir.promotion import is_float
+from ..ir.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    STR,
+    DictType,
+    ListType,
+    ScalarType,
+    TensorType,
+    TupleType,
+    Type,
+)
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Infer, Op, Sample

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..dims import DimExpr, equal, format_dim, product, simplify
-from ..errors import ShapeError, UnsupportedOp
-from ..ir import Builder, Value
-from ..ranges import always_at_most
-from ..types import TensorType, Type
+from ..ir.dims import DimExpr, equal, format_dim, product, simplify
+from ..ir.errors import ShapeError, UnsupportedOp
+from ..ir.graph import Builder, Value
+from ..ir.ranges import always_at_most
+from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample

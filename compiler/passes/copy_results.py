@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...jit.spec import Buffer, Dim, Index, Instr, Nest
-from ..aliases import fresh_results
-from ..dims import DimExpr, product
-from ..ir import Builder, Graph, Node, Value
-from ..types import TensorType
+from ..ir.aliases import fresh_results
+from ..ir.dims import DimExpr, product
+from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.types import TensorType
 
 
 def copy_results(graph: Graph) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..ir import Block, Graph, Node, Value, erase, replace_uses
+from ..ir.graph import Block, Graph, Node, Value, erase, replace_uses
 
 #: Ops whose equal applications are not interchangeable: `item` names a new size, the others act.
 DISTINCT = frozenset(("item", "extern", "call", "if", "while", "guard", "fail", "free", "kernel"))

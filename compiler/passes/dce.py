@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..ir import Block, Graph, Node, Value, erase
-from ..sizes import node_sizes, sizes_named
+from ..ir.graph import Block, Graph, Node, Value, erase
+from ..ir.sizes import node_sizes, sizes_named
 
 #: Ops that act on something besides their results: they stay.
 EFFECTS = frozenset(("extern", "guard", "fail", "free", "call"))

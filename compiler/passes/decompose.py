@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import VerifyError
-from ..ir import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.errors import VerifyError
+from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.types import types_equal
 from ..ops import OPS
-from ..types import types_equal
 
 
 def decompose(graph: Graph) -> None:

@@ -3,7 +3,7 @@
 Weights' transpositions always fold, however large: they move data once, not at every call. Other
 nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
 folds; it is looked through where something smaller is computed from it. A weight in f16 or bf16 that matrix
-products take in f32 folds as well: its panels are narrow again (`compiler.weights`).
+products take in f32 folds as well: its panels are narrow again (`compiler.lower.weights`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from ...jit.reference import from_memory
 from ...vm.program import NUMPY_DTYPES
-from ..dims import symbols_of
-from ..ir import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.dims import symbols_of
+from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.types import ScalarType, TensorType
 from ..ops import OPS
-from ..types import ScalarType, TensorType
 
 SMALL = 4096  # elements
 MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype

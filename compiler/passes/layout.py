@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from ..access import shape_of
-from ..dims import DimExpr, equal, product
-from ..ir import Block, Builder, Graph, Node, Value
+from ..ir.dims import DimExpr, equal, product
+from ..ir.graph import Block, Builder, Graph, Node, Value
+from ..lower.access import shape_of
 from ..ops import OPS
 from ..ops import build as B
 

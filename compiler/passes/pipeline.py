@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir import Graph
-from ..lower import lower
+from ..ir.graph import Graph
+from ..lower.lower import lower
 from ..verify import verify
 from .copy_results import copy_results
 from .cse import cse

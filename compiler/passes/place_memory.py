@@ -6,8 +6,8 @@ constants and the carried values that a loop's condition sees are not freed.
 
 from __future__ import annotations
 
-from ..ir import Block, Graph, Node, Value
-from ..types import ScalarType
+from ..ir.graph import Block, Graph, Node, Value
+from ..ir.types import ScalarType
 
 KEPT = ("constant", "size")  # they hold no storage of the program's own
 

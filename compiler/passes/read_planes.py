@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from ...jit.planes import is_fit
-from ..access import shape_of
-from ..ir import Builder, Graph, Node, Value
+from ...jit.families.conv.planes import is_fit
+from ..ir.graph import Builder, Graph, Node, Value
+from ..lower.access import shape_of
 
 
 def read_planes(graph: Graph) -> None:

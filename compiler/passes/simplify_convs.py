@@ -1,8 +1,8 @@
 """Convolutions that are something simpler: products of matrices, and sums of few shifted images.
 
 One that only mixes the channels of each position is a matmul. A depthwise one that has no kernel of its own
-(`jit.depthwise`: over one or two axes) is a pointwise sum over its taps, vectors along the channels, on the
-padded image: it has no sum over channels to fill a matmul with.
+(`jit.families.conv.depthwise`: over one or two axes) is a pointwise sum over its taps, vectors along the
+channels, on the padded image: it has no sum over channels to fill a matmul with.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from itertools import product as combinations
 from math import prod
 from typing import cast
 
-from ..access import shape_of
-from ..dims import DimExpr, equal
-from ..ir import Builder, Graph, Node, Value
+from ..ir.dims import DimExpr, equal
+from ..ir.graph import Builder, Graph, Node, Value
+from ..lower.access import shape_of
+from ..lower.packing import has_depthwise_kernel
 from ..ops import build as B
-from ..packing import has_depthwise_kernel
 
 MOST_TAPS = 81  # of a depthwise convolution in one body
 

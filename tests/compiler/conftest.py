@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from shapevm.compiler.emit import emit
+from shapevm.compiler.emit.emit import emit
+from shapevm.compiler.ir.text import parse
 from shapevm.compiler.passes.copy_results import copy_results
-from shapevm.compiler.text import parse
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import from_json
+from shapevm.jit.spec_reader import from_json
 from shapevm.jit.store import KernelStore
 from shapevm.vm.artifact import to_bytes
 from shapevm.vm.machine import Machine

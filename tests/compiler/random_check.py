@@ -18,9 +18,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from shapevm.compiler.ir import Graph
-from shapevm.compiler.text import format_graph
-from shapevm.jit.cache import DiskCache
+from shapevm.compiler.ir.graph import Graph
+from shapevm.compiler.ir.text import format_graph
+from shapevm.jit.object.cache import DiskCache
 from shapevm.jit.store import KernelStore
 
 from shapevm.build import build_program, run_passes

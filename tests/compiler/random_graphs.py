@@ -16,14 +16,14 @@ import numpy as np
 import sympy
 import torch
 from scipy import special
-from shapevm.compiler.dims import evaluate
-from shapevm.compiler.errors import DtypeError, ShapeError, UnsupportedOp
-from shapevm.compiler.ir import Builder, Graph, Node, SymbolInfo, Value, erase
+from shapevm.compiler.ir.dims import evaluate
+from shapevm.compiler.ir.errors import DtypeError, ShapeError, UnsupportedOp
+from shapevm.compiler.ir.graph import Builder, Graph, Node, SymbolInfo, Value, erase
+from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.ops import OPS
 from shapevm.compiler.ops import build as B
 from shapevm.compiler.reference import decode, encode, round_to
-from shapevm.compiler.types import TensorType
-from shapevm.jit import reference_moves
+from shapevm.jit.families.moves import reference
 
 from .random_rules import EXACT, FLOATS, INTS, POLYNOMIALS, RULES, STEPS, Rule, S, Step, T
 
@@ -199,7 +199,7 @@ def _scatter(node: Node, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     base = np.broadcast_to(base, attrs["shape"])
     index, source = np.broadcast_to(index, updates), np.broadcast_to(source, updates)
     if updates[axis] <= MANY_UPDATES or mode not in ("set", *_UPDATES):
-        return reference_moves.scatter(
+        return reference.scatter(
             base, index, source, axis, mode, lambda x: np.asarray(round_to(x, node.result.type))
         )
     out, places = np.array(base), list(np.ogrid[tuple(map(slice, updates))])

@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from shapevm.compiler.dims import symbol
-from shapevm.compiler.errors import DtypeError, ShapeError, UnsupportedOp
-from shapevm.compiler.ir import Builder, Value
+from shapevm.compiler.ir.dims import symbol
+from shapevm.compiler.ir.errors import DtypeError, ShapeError, UnsupportedOp
+from shapevm.compiler.ir.graph import Builder, Value
+from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.ops import COMPOSITES, OPS
 from shapevm.compiler.ops import build as B
 from shapevm.compiler.ops.conv import window
 from shapevm.compiler.ops.matmul import matmul as product
-from shapevm.compiler.types import TensorType
 
 S, T = symbol("s"), symbol("t")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from shapevm.compiler.ir.text import parse
 from shapevm.compiler.ops import OPS
-from shapevm.compiler.text import parse
 
 from .random_check import LONG_EVERY, check, failures, graph_of
 from .random_rules import RULES

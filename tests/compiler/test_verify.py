@@ -1,10 +1,10 @@
 """Every rule refuses what breaks it, naming the node, its types and the model's line."""
 
 import pytest
-from shapevm.compiler.errors import VerifyError
-from shapevm.compiler.ir import Graph, Node, Value
-from shapevm.compiler.text import parse
-from shapevm.compiler.types import TensorType
+from shapevm.compiler.ir.errors import VerifyError
+from shapevm.compiler.ir.graph import Graph, Node, Value
+from shapevm.compiler.ir.text import parse
+from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.verify import RULES, verify
 
 HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s, 4]\n input %c: bool\n input %n: int\n'

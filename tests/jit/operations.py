@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.dtypes import DTYPES
 from shapevm.jit.execute import Kernel
-from shapevm.jit.math import BY_TARGET, OPS, result_dtype
+from shapevm.jit.llvm.dtypes import DTYPES
+from shapevm.jit.llvm.target import TARGETS, find_target, host_target
+from shapevm.jit.math.table import BY_TARGET, OPS, result_dtype
 from shapevm.jit.spec import Nest
-from shapevm.jit.target import TARGETS, find_target, host_target
 
 from .nests import Body, N, at
 

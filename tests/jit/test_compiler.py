@@ -8,11 +8,11 @@ import pytest
 from shapevm.jit import compiler
 from shapevm.jit.compiler import assembly, bounds, compile_kernel, target_for
 from shapevm.jit.execute import Kernel
+from shapevm.jit.llvm.target import TARGETS, find_target, host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
-from shapevm.jit.target import TARGETS, find_target, host_target
 
+from .families.attention.test_attention import attention
 from .nests import M, N, bias_add, layer_norm
-from .test_attention import attention
 
 
 @pytest.mark.parametrize("target", TARGETS)

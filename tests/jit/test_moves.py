@@ -1,12 +1,13 @@
 """Specs of the families that move elements are data: their texts say all of them."""
 
 import pytest
-from shapevm.jit.spec import KernelSpec, from_json, spec_hash, to_json
+from shapevm.jit.spec import KernelSpec, spec_hash, to_json
+from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 
-from .test_places import Buffer, Places, search
-from .test_scatter import SHAPES, scatter
-from .test_sort import M, N, sort
+from .families.moves.test_nonzero import Buffer, Places, search
+from .families.moves.test_scatter import SHAPES, scatter
+from .families.moves.test_sort import M, N, sort
 
 PLACES = Places(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
 SPECS = [

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.execute import Kernel
-from shapevm.jit.records import kernel_object
+from shapevm.jit.object.records import kernel_object
 from shapevm.vm.objects import parse_object, serialise_object
 from shapevm.vm.program import SizeRange
 
-from . import test_attention, test_matmul
+from .families.attention import test_attention
+from .families.attention.test_attention import attention
+from .families.matmul import test_matmul
+from .families.matmul.test_matmul import M, dense
 from .nests import bias_add, gelu, layer_norm, softmax
-from .test_attention import attention
-from .test_matmul import M, dense
 
 
 def nest_arrays(spec, dims):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.dtypes import DTYPES
+from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.reference import bf16_to_f32, convert, evaluate, f32_to_bf16, from_memory, to_memory
 from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul
 

@@ -15,10 +15,10 @@ from shapevm.jit.spec import (
     Matmul,
     Nest,
     Window,
-    from_json,
     spec_hash,
     to_json,
 )
+from shapevm.jit.spec_reader import from_json
 from shapevm.vm.errors import ArtifactError
 
 N = Dim(0)

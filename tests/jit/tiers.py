@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.conv import pack_groups
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Conv, Dim, KernelSpec
+from shapevm.jit.tuning import schedules_of
 
 from .operations import HOST_TARGETS
 
@@ -51,7 +52,8 @@ def by_target(spec: KernelSpec, dims: Dims, arrays: Arrays, out: int) -> list[np
     """Return buffer `out` from exact code for each target and each schedule that its registers hold."""
     found = []
     for target in HOST_TARGETS:
-        for schedule in (None, "6x16") if target == HOST_TARGETS[-1] else (None, "14x32", "6x64"):
+        wished = ("6x16",) if target == HOST_TARGETS[-1] else ("14x32", "6x64")
+        for schedule in (None, *(name for name in wished if name in schedules_of(spec, target))):
             buffers = arrays(spec, dims)
             Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(buffers, dims)
             found.append(buffers[out])

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shapevm.jit.compile_job import Job, answer
+from shapevm.jit.llvm.target import host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
-from shapevm.jit.target import host_target
 
 import shapevm
 from shapevm import compile_process, gain, specialise

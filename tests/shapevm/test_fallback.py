@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from shapevm.compiler.errors import UnsupportedOp
+from shapevm.compiler.ir.errors import UnsupportedOp
 from shapevm.vm.errors import DtypeError, Error, ExternError, ShapeError
 from torch.export import Dim
 

@@ -9,7 +9,7 @@ import click.testing
 import numpy as np
 import pytest
 import torch
-from shapevm.jit import winograd
+from shapevm.jit.families.conv import winograd
 from torch.export import Dim
 
 import shapevm

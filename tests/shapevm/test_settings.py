@@ -172,6 +172,6 @@ def test_unknown_names_are_refused_where_they_are_used(tmp_path, monkeypatch, na
 
 
 def test_the_targets_are_those_of_the_compiler():
-    from shapevm.jit import target
+    from shapevm.jit.llvm import target
 
     assert tuple(target.TARGETS) == TARGETS

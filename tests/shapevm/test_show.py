@@ -4,7 +4,7 @@ import re
 
 import click.testing
 import pytest
-from shapevm.compiler.text import format_graph, parse
+from shapevm.compiler.ir.text import format_graph, parse
 
 from shapevm.__main__ import main
 from shapevm.show import PRINTED, STAGES, all_stages
@@ -117,7 +117,7 @@ def test_files(show, tmp_path):
 
 
 def test_stages_parse_back(net):
-    from shapevm.compiler.text import constants
+    from shapevm.compiler.ir.text import constants
 
     from shapevm.show import import_model, run_passes
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from shapevm.jit.spec import from_json
+from shapevm.jit.spec_reader import from_json
 from shapevm.jit.tuning import FILE, TuningDatabase, schedules_of
 from shapevm.vm.artifact import read, write
 

@@ -9,8 +9,8 @@ import textwrap
 
 import numpy as np
 import pytest
-from shapevm.jit.cache import DiskCache
-from shapevm.jit.spec import from_json
+from shapevm.jit.object.cache import DiskCache
+from shapevm.jit.spec_reader import from_json
 from shapevm.jit.store import KernelStore
 from shapevm.vm.artifact import read
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel as CompiledKernel
-from shapevm.jit.records import kernel_object
-from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, from_json, to_json
+from shapevm.jit.object.records import kernel_object
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
+from shapevm.jit.spec_reader import from_json
 from shapevm.vm.assembler import assemble
 from shapevm.vm.program import KernelKey, KernelObject, Program
 

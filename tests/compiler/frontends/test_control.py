@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from shapevm.compiler.errors import UnsupportedOp
+from shapevm.compiler.ir.errors import UnsupportedOp
 from torch import nn
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from shapevm.compiler.frontends.exported_program import export_model, import_program
-from shapevm.compiler.ir import Graph
+from shapevm.compiler.ir.graph import Graph
 from shapevm.compiler.passes.decompose import decompose
 from shapevm.compiler.reference import run
 from shapevm.compiler.verify import verify

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from shapevm.compiler.errors import GuardError, ShapeError, UnsupportedOp
 from shapevm.compiler.frontends.exported_program import export_model, import_program
 from shapevm.compiler.frontends.importer import find_converter, known_overloads, register_converter
-from shapevm.compiler.ir import Graph
+from shapevm.compiler.ir.errors import GuardError, ShapeError, UnsupportedOp
+from shapevm.compiler.ir.graph import Graph
+from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.compiler.ops import build
 from shapevm.compiler.reference import run
-from shapevm.compiler.text import format_graph, parse
 from shapevm.compiler.verify import verify
 from torch.export import Dim
 from torch.utils._pytree import tree_map

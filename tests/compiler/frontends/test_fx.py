@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.compiler.errors import GuardError, UnsupportedOp
 from shapevm.compiler.frontends.fx import GraphModuleImporter, import_graph_module, is_aten, is_plain
+from shapevm.compiler.ir.errors import GuardError, UnsupportedOp
 from shapevm.compiler.reference import run
 from torch.fx.experimental.proxy_tensor import make_fx
 

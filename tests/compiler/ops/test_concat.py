@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from shapevm.compiler.ir import Builder, Graph
-from shapevm.compiler.lower import lower
+from shapevm.compiler.ir.graph import Builder, Graph
+from shapevm.compiler.ir.types import parse_type
+from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.ops import build as B
-from shapevm.compiler.types import parse_type
 from shapevm.jit.spec import Concat
 
 from .compiled import check

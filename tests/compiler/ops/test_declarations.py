@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from shapevm.compiler.dims import evaluate, symbols_of
-from shapevm.compiler.errors import DtypeError, ShapeError
-from shapevm.compiler.ir import Graph, Node, SymbolInfo, Value
+from shapevm.compiler.ir.dims import evaluate, symbols_of
+from shapevm.compiler.ir.errors import DtypeError, ShapeError
+from shapevm.compiler.ir.graph import Graph, Node, SymbolInfo, Value
+from shapevm.compiler.ir.types import DictType, ListType, ScalarType, TensorType, TupleType, Type, parse_type
 from shapevm.compiler.ops import COMPOSITES, OPS, Op, Sample
 from shapevm.compiler.ops.declare import KINDS
 from shapevm.compiler.passes.decompose import decompose
 from shapevm.compiler.reference import encode, run
-from shapevm.compiler.types import DictType, ListType, ScalarType, TensorType, TupleType, Type, parse_type
 from shapevm.compiler.verify import verify
-from shapevm.jit.math import OPS as SCALAR_OPS
+from shapevm.jit.math.table import OPS as SCALAR_OPS
 
 SIZES = {"s0": (5, 1, 17), "s1": (3, 1, 2)}
 REGIONS = ("if", "while")  # blocks are needed to make one

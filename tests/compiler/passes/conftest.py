@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from shapevm.compiler.ir import Graph
-from shapevm.compiler.text import format_graph, parse
+from shapevm.compiler.ir.graph import Graph
+from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.compiler.verify import verify
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from shapevm.compiler.ir.text import parse
 from shapevm.compiler.passes.copy_results import copy_results
-from shapevm.compiler.text import parse
 from shapevm.compiler.verify import VerifyError, verify
 
 NEG = """

@@ -1,5 +1,5 @@
 import numpy as np
-from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.passes.cse import cse
 
 HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s]\n input %c: bool\n'

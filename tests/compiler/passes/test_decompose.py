@@ -1,8 +1,8 @@
 import pytest
-from shapevm.compiler.errors import VerifyError
+from shapevm.compiler.ir.errors import VerifyError
+from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.compiler.ops import OPS
 from shapevm.compiler.passes.decompose import decompose
-from shapevm.compiler.text import format_graph, parse
 from shapevm.compiler.verify import verify
 
 HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s, 4]\n input %c: bool\n'
@@ -48,7 +48,7 @@ def test_a_wrong_decomposition_is_refused(monkeypatch):
 
 
 def parse_s():
-    from shapevm.compiler.dims import symbol
+    from shapevm.compiler.ir.dims import symbol
 
     return symbol("s")
 

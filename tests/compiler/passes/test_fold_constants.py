@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.ir.graph import Builder, Graph
+from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.passes.fold_constants import SMALL, fold_constants
-from shapevm.compiler.types import TensorType
 
 HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s]\n'
 

@@ -4,10 +4,10 @@ from math import erf
 
 import numpy as np
 import pytest
-from shapevm.compiler.emit import emit
-from shapevm.compiler.ir import Builder, Graph
+from shapevm.compiler.emit.emit import emit
+from shapevm.compiler.ir.graph import Builder, Graph
+from shapevm.compiler.ir.text import constants, format_graph, parse
 from shapevm.compiler.passes import pipeline
-from shapevm.compiler.text import constants, format_graph, parse
 from shapevm.compiler.verify import STAGES, verify
 
 WIDTH, HEADS = 24, 3

@@ -1,5 +1,5 @@
+from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.compiler.passes.place_memory import place_memory
-from shapevm.compiler.text import format_graph, parse
 
 HEAD = 'graph "g"\n input %x: f32[4]\n input %c: bool\n'
 

@@ -1,0 +1,1 @@
+"""Emission: a lowered graph becomes a program of the register VM."""

@@ -1,0 +1,1 @@
+"""The graph IR: values, types, symbolic sizes, and graphs as text. It imports no operator."""

@@ -1,0 +1,23 @@
+"""Errors of the compiler. What the runtime can also report (shapes, dtypes) is the runtime's class.
+
+Every message is one full sentence; `source` is the model's line ("model.py:31"), "" if unknown.
+"""
+
+from __future__ import annotations
+
+from ...vm.errors import DtypeError, Error, GuardError, ShapeError
+
+
+class UnsupportedOp(Error, NotImplementedError):
+    """The program uses an operator, or a form of one, that the compiler does not know."""
+
+
+class VerifyError(Error, AssertionError):
+    """A graph breaks a rule of `compiler.verify`: a defect of the compiler, not of the user's program."""
+
+
+class TextError(Error, ValueError):
+    """Text is not a graph, type or kernel spec, or a graph holds data that text cannot say."""
+
+
+__all__ = ["DtypeError", "Error", "GuardError", "ShapeError", "TextError", "UnsupportedOp", "VerifyError"]

@@ -1,0 +1,241 @@
+"""The graph IR: one data type from import to bytecode.
+
+A `Graph` has a body `Block`: parameters, nodes in execution order, results. A `Node` applies an op (a name
+declared in `compiler.ops`) to values; `attrs` are static data (ints, floats, bools, strings, dimensions,
+numpy arrays, types, kernel specs, tuples of these). Control flow is a node with regions: `if` (cond; blocks
+then, else), `while` (carried values; blocks cond, body). Every value has one definition (SSA) and a type.
+Passes change graphs in place through the methods here, which keep `Value.users` right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sympy
+
+from .dims import DimExpr, symbol
+from .types import ScalarType, Type
+
+#: Gives the types of an operator's results from its arguments' types (None: absent) and its attributes.
+TypeRule = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
+#: The type rule of every operator by its name. `compiler.ops` fills it, so that the IR imports no operator.
+TYPE_RULES: dict[str, TypeRule] = {}
+
+
+class Value:
+    """An SSA value. `name` is unique in its graph. `node` is its definition, None for a block parameter."""
+
+    def __init__(self, name: str, type: Type, node: Node | None = None) -> None:
+        self.name = name
+        self.type = type
+        self.node = node
+        self.users: list[Node] = []  # one entry per use as an argument; block results are not users
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+class Node:
+    """One application of `op`. `args` may hold None for an absent optional argument."""
+
+    def __init__(
+        self,
+        op: str,
+        args: Sequence[Value | None],
+        attrs: dict[str, Any] | None = None,
+        regions: Sequence[Block] = (),
+        source: str = "",
+    ) -> None:
+        self.op = op
+        self.args: list[Value | None] = []
+        self.attrs: dict[str, Any] = dict(attrs or {})
+        self.regions = list(regions)
+        self.source = source  # "file.py:31" of the user's model, or ""
+        self.results: list[Value] = []
+        self.set_args(args)
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    def set_args(self, args: Sequence[Value | None]) -> None:
+        """Replace all arguments."""
+        for value in self.args:
+            if value is not None:
+                value.users.remove(self)
+        self.args = list(args)
+        for value in self.args:
+            if value is not None:
+                value.users.append(self)
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.results))} = {self.op}({', '.join(map(repr, self.args))})"
+
+
+def replace_uses(old: Value, new: Value) -> None:
+    """Make every use of `old` as an argument a use of `new`."""
+    for node in list(old.users):
+        node.set_args([new if arg is old else arg for arg in node.args])
+
+
+def is_named(value: Value) -> bool:
+    """Return True where the type of `value`, an int, is a size symbol: the symbol's value is this one."""
+    return isinstance(value.type, ScalarType) and isinstance(value.type.expr, sympy.Symbol)
+
+
+@dataclass(eq=False)
+class Block:
+    """A straight list of nodes with parameters and results."""
+
+    params: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SymbolInfo:
+    """What the contract says of a size symbol: min <= value (<= max), a multiple of `multiple_of`.
+
+    `why`: the model's line that wants it.
+    """
+
+    name: str
+    min: int = 0
+    max: int | None = None
+    multiple_of: int = 1
+    why: str = ""
+
+
+@dataclass
+class Graph:
+    """A function: `inputs` and `outputs` name the body's parameters and results.
+
+    `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
+    ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
+    which the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to
+    (f32: none are), see `compiler.lower.weights`. `accurate`: no algorithm is used whose sums are less
+    exact than fused multiply-adds one after the other (Winograd's are).
+    """
+
+    name: str
+    body: Block = field(default_factory=Block)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    symbols: dict[str, SymbolInfo] = field(default_factory=dict)
+    structure: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
+    weights: str = "f32"
+    accurate: bool = False
+    _n_values: int = 0
+    _names: set[str] = field(default_factory=set)
+
+    def new_name(self, hint: str = "") -> str:
+        """Return a fresh value name."""
+        self._n_values += 1
+        name = f"{hint or 'v'}{self._n_values}"
+        return name if name not in self._names else self.new_name(hint)
+
+    def take_name(self, name: str) -> str:
+        """Return `name`, which `new_name` will not give any more."""
+        self._names.add(name)
+        return name
+
+    def input(self, name: str, type: Type) -> Value:
+        """Append a parameter to the body."""
+        value = Value(self.take_name(name), type)
+        self.body.params.append(value)
+        self.inputs.append(name)
+        return value
+
+    def nodes(self, block: Block | None = None) -> Iterator[Node]:
+        """Yield every node, those of regions before the node that holds them."""
+        for node in list((block or self.body).nodes):
+            for region in node.regions:
+                yield from self.nodes(region)
+            yield node
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Make every use of `old`, block results included, a use of `new`."""
+        replace_uses(old, new)
+        self.replace_results({old: new})
+
+    def replace_results(self, new: Mapping[Value, Value]) -> None:
+        """Make those block results `new` that are in it, again where these are in it as well: at once for all
+        replacements of a pass, as it walks the whole graph."""
+
+        def last(value: Value) -> Value:
+            while value in new:
+                value = new[value]
+            return value
+
+        for block in self.blocks() if new else ():
+            block.results = list(map(last, block.results))
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the body and every region's block."""
+        pending = [self.body]
+        while pending:
+            block = pending.pop()
+            yield block
+            pending += [region for node in block.nodes if node.regions for region in node.regions]
+
+
+class Builder:
+    """Appends nodes to a block, inferring result types from the op's declaration."""
+
+    def __init__(self, graph: Graph, block: Block | None = None, position: int | None = None) -> None:
+        self.graph = graph
+        self.block = block or graph.body
+        self.position = position  # None: at the end; else nodes are inserted here, in order
+        self.source = ""
+        self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
+        self.n_results: int | None = None  # how many results tracing saw the next operator give
+        self.places: dict[Value, Value] = {}  # where masks hold, of those that were asked for
+        self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
+
+    def take_size(self) -> DimExpr:
+        """Return the symbol of a size that an operator finds in data: a frontend's, or a new one."""
+        return self.new_sizes.pop(0) if self.new_sizes else symbol(self.graph.new_name("found"))
+
+    def insert(self, node: Node, types: Sequence[Type], hint: str = "") -> list[Value]:
+        """Insert `node` with results of `types`; return them."""
+        node.source = node.source or self.source
+        node.results = [Value(self.graph.new_name(hint), t, node) for t in types]
+        if self.position is None:
+            self.block.nodes.append(node)
+        else:
+            self.block.nodes.insert(self.position, node)
+            self.position += 1
+        return node.results
+
+    def apply(self, op: str, *args: Value | None, **attrs: Any) -> list[Value]:
+        """Append op(args, attrs) and return its results. Raises what the op's type rule raises."""
+        types = [arg.type if arg is not None else None for arg in args]
+        return self.insert(Node(op, args, attrs), TYPE_RULES[op](types, attrs))
+
+    def one(self, op: str, *args: Value | None, **attrs: Any) -> Value:
+        """Append op(args, attrs) and return its only result."""
+        (value,) = self.apply(op, *args, **attrs)
+        return value
+
+    def constant(self, array: np.ndarray, dtype: str, name: str = "") -> Value:
+        """Append a constant tensor; bf16 is stored as uint16 bits."""
+        return self.one("constant", array=array, dtype=dtype, name=name)
+
+    def size(self, dim: DimExpr) -> Value:
+        """Append the int value of a dimension."""
+        return self.one("size", dim=dim)
+
+
+def erase(block: Block, node: Node) -> None:
+    """Remove `node`, its regions included, from `block`; its results must be unused."""
+    for region in node.regions:
+        for inner in list(region.nodes):
+            erase(region, inner)
+    node.set_args([])
+    block.nodes.remove(node)

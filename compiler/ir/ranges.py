@@ -1,0 +1,113 @@
+"""Bounds of dimension expressions, from the ranges of their symbols: interval arithmetic.
+
+Used to resolve what PyTorch clamps (slices), without asking at run time where the contract already tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
+import sympy
+
+from .dims import DimExpr, floordiv, simplify
+from .graph import SymbolInfo
+
+Bounds = tuple[int | None, int | None]  # inclusive; None: not bounded
+
+
+def bounds(dim: DimExpr, symbols: Mapping[str, SymbolInfo]) -> Bounds:
+    """Return (lowest, highest) value that `dim` may take; an unknown symbol is any integer >= 0."""
+    if isinstance(dim, int | sympy.Integer):
+        return int(dim), int(dim)
+    if isinstance(dim, sympy.Symbol):
+        info = symbols.get(str(dim))
+        return (0, None) if info is None else (info.min, info.max)
+    args = [bounds(arg, symbols) for arg in dim.args]
+    if isinstance(dim, sympy.Add):
+        return _sum(args)
+    if isinstance(dim, sympy.Mul):
+        return _fold_product(args)
+    if isinstance(dim, sympy.Pow) and isinstance(dim.exp, sympy.Integer) and dim.exp > 0:
+        return _fold_product([args[0]] * int(dim.exp))
+    if isinstance(dim, sympy.Min):
+        highs = [high for _, high in args if high is not None]
+        lows = [low for low, _ in args if low is not None]
+        return (min(lows) if len(lows) == len(args) else None, min(highs) if highs else None)
+    if isinstance(dim, sympy.Max):
+        highs = [high for _, high in args if high is not None]
+        lows = [low for low, _ in args if low is not None]
+        return (max(lows) if lows else None, max(highs) if len(highs) == len(args) else None)
+    if isinstance(dim, floordiv) and isinstance(dim.args[1], sympy.Integer) and dim.args[1] > 0:
+        divisor = int(dim.args[1])
+        low, high = args[0]
+        return None if low is None else low // divisor, None if high is None else high // divisor
+    if isinstance(dim, sympy.Mod) and isinstance(dim.args[1], sympy.Integer) and dim.args[1] > 0:
+        return 0, int(dim.args[1]) - 1
+    return None, None
+
+
+def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) -> bool:
+    """Return True where a <= b for all values in range (False: not proved)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a <= b
+    low, _ = bounds(sympy.expand(sympy.sympify(b) - a), symbols)
+    if low is not None and low >= 0:
+        return True
+    (_, high), (low, _) = bounds(a, symbols), bounds(b, symbols)
+    return high is not None and low is not None and high <= low
+
+
+#: A size that is multiplied by a float has at most this bound: the product is checked for each value.
+MOST_SCALED = 2**20
+
+
+def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
+    """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
+    for all values in range. Factors that are not exact in few bits need a range up to MOST_SCALED, which
+    becomes the bound of a symbol that has none."""
+    ratio = Fraction(factor)
+    if ratio.denominator > 1024:
+        ratio = ratio.limit_denominator(10_000)
+        info = symbols.get(str(dim))
+        if info is not None and info.max is None:
+            symbols[info.name] = replace(info, max=MOST_SCALED)
+        low, high = bounds(dim, symbols)
+        if high is None or high > MOST_SCALED or low is None or low < 0:
+            return None
+        sizes = np.arange(low, high + 1)
+        found = np.floor(sizes * factor).astype(np.int64)
+        if (sizes * ratio.numerator // ratio.denominator != found).any():
+            return None
+    quotient = floordiv(sympy.sympify(dim) * ratio.numerator, sympy.Integer(ratio.denominator))
+    return simplify(cast(DimExpr, quotient))
+
+
+def _sum(args: list[Bounds]) -> Bounds:
+    lows, highs = [low for low, _ in args], [high for _, high in args]
+    low = None if None in lows else sum(x for x in lows if x is not None)
+    high = None if None in highs else sum(x for x in highs if x is not None)
+    return low, high
+
+
+def _fold_product(args: list[Bounds]) -> Bounds:
+    result = args[0]
+    for factor in args[1:]:
+        result = _product(result, factor)
+    return result
+
+
+def _product(a: Bounds, b: Bounds) -> Bounds:
+    if None not in a and None not in b:
+        corners = [x * y for x in a for y in b if x is not None and y is not None]
+        return min(corners), max(corners)
+    if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0:
+        return a[0] * b[0], None
+    for x, y in ((a, b), (b, a)):  # a negative constant times something not bounded above
+        if x[0] is not None and x[0] == x[1] and x[0] < 0:
+            low, high = y
+            return None if high is None else x[0] * high, None if low is None else x[0] * low
+    return None, None

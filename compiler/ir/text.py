@@ -1,0 +1,364 @@
+"""Graphs as text for people and tests, exact both ways: `parse(format_graph(g), constants(g))` is `g` again.
+
+    graph "model"
+      symbol batch min=1 max=64 multiple_of=1 why="model.py:9"
+      input %x: f32[batch, 384]
+      %w1: f32[384, 384] = constant() {array=float32[384, 384]@2c26b46b68ffc68f, dtype="f32", name="w"}
+      %v2: f32[batch, 384] = matmul(%x, %w1) {}  # model.py:12
+      %v3: f32[batch, 384] = if(%c, %v2) {}
+        then:
+          yield %v2
+        else:
+          yield %x
+      output %v3 as "y"
+
+Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs
+follow the graph, each once: `spec @HASH` and the lines of `jit.text`. Indentation and blank lines mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+import numpy as np
+import sympy
+
+from ...jit.spec import KernelSpec, spec_hash
+from ...jit.text import format_spec, parse_spec
+from .dims import format_dim, parse_dim
+from .errors import TextError
+from .graph import Block, Graph, Node, SymbolInfo, Value
+from .types import Type, parse_type, split_commas
+
+INLINE_ELEMENTS = 16  # arrays up to this size are written out
+REGION_NAMES = {"if": ("then", "else"), "while": ("cond", "body")}
+_WORDS: dict[str, Any] = {
+    "true": True, "false": False, "none": None, "inf": math.inf, "-inf": -math.inf, "nan": math.nan,
+}  # fmt: skip
+RESERVED_NAMES = frozenset(_WORDS)  # a size symbol of such a name could not be read back
+
+
+# Printing ------------------------------------------------------------------------------------------
+
+
+def format_graph(graph: Graph) -> str:
+    """Return `graph` as text, with a trailing newline. Raises TextError for attrs that are not data."""
+    lines = [f"graph {json.dumps(graph.name)}"]
+    lines += [f"  {_format_symbol(info)}" for info in graph.symbols.values()]
+    if graph.structure:
+        lines.append(f"  structure {_format_structure(graph)}")
+    for name, value in zip(graph.inputs, graph.body.params, strict=True):
+        lines.append(f"  input {_typed(value)}{'' if name == value.name else f' as {json.dumps(name)}'}")
+    lines += _format_nodes(graph.body, "  ")
+    for name, value in zip(graph.outputs, graph.body.results, strict=True):
+        lines.append(f"  output {_name(value)} as {json.dumps(name)}")
+    specs = {_spec_name(item): item for item in _attributes(graph) if _is_spec(item)}
+    for spec_name, spec in specs.items():
+        lines += ["", f"spec {spec_name}", *(f"  {line}" for line in format_spec(spec).splitlines())]
+    return "\n".join(lines) + "\n"
+
+
+def constants(graph: Graph) -> dict[str, np.ndarray]:
+    """Return the arrays that `format_graph` names by their hash."""
+    arrays = (item for item in _attributes(graph) if isinstance(item, np.ndarray))
+    return {_array_hash(array): array for array in arrays if array.size > INLINE_ELEMENTS}
+
+
+def format_node(node: Node, indent: str = "") -> str:
+    """Return one node, its regions included, as text."""
+    results = ", ".join(_typed(value) for value in node.results)
+    args = ", ".join("none" if arg is None else _name(arg) for arg in node.args)
+    attrs = ", ".join(f"{name}={_format_attr(value)}" for name, value in node.attrs.items())
+    tail = (f" {{{attrs}}}" if attrs else "") + (f"  # {node.source}" if node.source else "")
+    lines = [f"{indent}{results}{' ' if results else ''}= {node.op}({args}){tail}"]
+    names = REGION_NAMES.get(node.op, ())
+    for i, region in enumerate(node.regions):
+        params = f"({', '.join(map(_typed, region.params))})" if region.params else ""
+        lines.append(f"{indent}  {names[i] if i < len(names) else 'region'}{params}:")
+        lines += _format_nodes(region, indent + "    ")
+        lines.append(f"{indent}    yield {', '.join(map(_name, region.results))}".rstrip())
+    return "\n".join(lines)
+
+
+def _format_nodes(block: Block, indent: str) -> list[str]:
+    return [format_node(node, indent) for node in block.nodes]
+
+
+def _name(value: Value) -> str:
+    return f"%{value.name}" if re.fullmatch(r"[\w.]+", value.name) else f"%{json.dumps(value.name)}"
+
+
+def _typed(value: Value) -> str:
+    return f"{_name(value)}: {value.type}"
+
+
+def _format_symbol(info: SymbolInfo) -> str:
+    bound = "" if info.max is None else f" max={info.max}"
+    why = f" why={json.dumps(info.why)}" if info.why else ""
+    return f"symbol {info.name} min={info.min}{bound} multiple_of={info.multiple_of}{why}"
+
+
+def _format_structure(graph: Graph) -> str:
+    try:
+        return json.dumps(graph.structure)
+    except TypeError as error:
+        raise TextError(f"graph {graph.name!r}: its structure is not JSON data: {error}") from error
+
+
+def _attributes(graph: Graph) -> Iterator[Any]:
+    """Yield every attribute value, tuples' items included."""
+
+    def flatten(items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            yield item
+            if isinstance(item, tuple):
+                yield from flatten(item)
+
+    for node in graph.nodes():
+        yield from flatten(node.attrs.values())
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, get_args(KernelSpec))
+
+
+def _format_attr(value: Any) -> str:
+    if isinstance(value, float | bool | None) and str(value).lower() in _WORDS:
+        return str(value).lower()
+    if isinstance(value, (int, float)) and not isinstance(value, np.generic):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, sympy.Expr):
+        return format_dim(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_format_attr, value))}]"
+    if isinstance(value, np.ndarray):
+        return _format_array(value)
+    if _is_spec(value):
+        return _spec_name(value)
+    if isinstance(value, get_args(Type)):
+        return f"type<{value}>"
+    raise TextError(f"an attribute of type {type(value).__name__} is not data: {value!r}")
+
+
+def _array_hash(array: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
+
+
+def _format_array(array: np.ndarray) -> str:
+    head = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    if array.size > INLINE_ELEMENTS:
+        return f"{head}@{_array_hash(array)}"
+    return f"{head}({', '.join(str(item) for item in array.reshape(-1))})"
+
+
+def _spec_name(spec: KernelSpec) -> str:
+    return f"@{spec_hash(spec)[:16]}"
+
+
+# Parsing -------------------------------------------------------------------------------------------
+
+
+def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """Return the graph that `text` says. Raises TextError naming the line and what is wrong with it."""
+    main, *spec_texts = re.split(r"^spec (?=@)", text, flags=re.MULTILINE)
+    specs = {}
+    for spec_text in spec_texts:
+        name, _, body = spec_text.partition("\n")
+        specs[name.strip()] = parse_spec(body)
+    return _Parser(main, constants or {}, specs).graph()
+
+
+class _Parser:
+    """Reads lines; every method takes the current line and moves on."""
+
+    def __init__(self, text: str, arrays: Mapping[str, np.ndarray], specs: Mapping[str, KernelSpec]) -> None:
+        numbered = enumerate(text.splitlines(), start=1)
+        stripped = ((number, line.strip()) for number, line in numbered)
+        self.lines = [(number, line) for number, line in stripped if line and not line.startswith("#")]
+        self.position = 0
+        self.arrays, self.specs = arrays, specs
+        self.values: dict[str, Value] = {}
+        self.result = Graph("")
+
+    def graph(self) -> Graph:
+        """Read the whole text."""
+        try:
+            self._graph()
+        except (ValueError, KeyError, IndexError) as error:
+            number, line = self.lines[min(self.position, len(self.lines) - 1)] if self.lines else (0, "")
+            reason = error.args[0] if error.args else error
+            raise TextError(f"line {number}: {reason}, in {line!r}") from error
+        self.result._n_values = max([0, *(int(m[0]) for n in self.values if (m := re.search(r"\d+$", n)))])
+        return self.result
+
+    def _graph(self) -> None:
+        graph = self.result
+        graph.name = json.loads(self._rest("graph"))
+        while self._peek("symbol"):
+            info = _parse_symbol(self._rest("symbol"))
+            graph.symbols[info.name] = info
+        if self._peek("structure"):
+            graph.structure = json.loads(self._rest("structure"))
+        while self._peek("input"):
+            typed, name = _split_as(self._rest("input"))
+            value = self._define(typed, None)
+            graph.body.params.append(value)
+            graph.inputs.append(value.name if name is None else name)
+        self._nodes(graph.body, ("output",))
+        while self.position < len(self.lines):
+            text, name = _split_as(self._rest("output"))
+            graph.outputs.append(name if name is not None else text[1:])
+            graph.body.results.append(self._value(text))
+
+    def _peek(self, *words: str) -> bool:
+        if self.position >= len(self.lines):
+            return False
+        return re.match(r"\w*", self.lines[self.position][1])[0] in words  # type: ignore[index]
+
+    def _rest(self, word: str) -> str:
+        """Take a line that must start with `word`; return what follows it."""
+        if not self._peek(word):
+            raise ValueError(f"{word!r} expected")
+        line = self.lines[self.position][1]
+        self.position += 1
+        return line[len(word) :].strip()
+
+    def _nodes(self, block: Block, end: tuple[str, ...]) -> None:
+        while self.position < len(self.lines) and not self._peek(*end):
+            block.nodes.append(self._node())
+
+    def _node(self) -> Node:
+        line = self.lines[self.position][1]
+        results, equals, rest = line.partition("= ")
+        op, parenthesis, _ = rest.partition("(")
+        if not equals or not parenthesis:
+            raise ValueError("a node such as '%y: f32[2] = neg(%x)' expected")
+        close = _closing(rest, len(op))
+        names = split_commas(rest[len(op) + 1 : close])
+        args = [None if name == "none" else self._value(name) for name in names]
+        tail = rest[close + 1 :].strip()
+        attrs: dict[str, Any] = {}
+        if tail.startswith("{"):
+            end = _closing(tail, 0)
+            attrs = self._attrs(tail[1:end])
+            tail = tail[end + 1 :].strip()
+        if tail and not tail.startswith("#"):
+            raise ValueError(f"{tail!r} is not understood")
+        node = Node(op.strip(), args, attrs, source=tail[1:].strip())
+        self.position += 1
+        self._regions(node)
+        node.results = [self._define(typed, node) for typed in split_commas(results)]
+        return node
+
+    def _regions(self, node: Node) -> None:
+        while self._peek("region", "then", "else", "cond", "body"):
+            line = self.lines[self.position][1]
+            params = line[line.index("(") + 1 : line.rindex(")")] if "(" in line else ""
+            block = Block([self._define(typed, None) for typed in split_commas(params)])
+            self.position += 1
+            self._nodes(block, ("yield",))
+            block.results = [self._value(name) for name in split_commas(self._rest("yield"))]
+            node.regions.append(block)
+
+    def _attrs(self, text: str) -> dict[str, Any]:
+        pairs = (part.partition("=") for part in split_commas(text))
+        return {name.strip(): self._attr(value.strip()) for name, _, value in pairs}
+
+    def _attr(self, text: str) -> Any:
+        if text in _WORDS:
+            return _WORDS[text]
+        if text.startswith('"'):
+            return json.loads(text)
+        if text.startswith("["):
+            return tuple(self._attr(part) for part in split_commas(text[1:-1]))
+        if text.startswith("@"):
+            return self._find(self.specs, text, "kernel spec")
+        if text.startswith("type<"):
+            return parse_type(text[5:-1])
+        array = re.fullmatch(r"(\w+)\[([\d, ]*)\](?:\((.*)\)|@(\w+))", text)
+        if array is not None:
+            return self._array(*array.groups())
+        for number in (int, float):
+            try:
+                return number(text)
+            except ValueError:
+                pass
+        return parse_dim(text)
+
+    def _array(self, dtype: str, sizes: str, items: str | None, digest: str | None) -> np.ndarray:
+        if items is None:
+            return self._find(self.arrays, str(digest), "constant")
+        shape = [int(size) for size in split_commas(sizes)]
+        words = {"True": True, "False": False}
+        number = np.dtype(dtype).type
+        parsed = [words[item] if item in words else number(item) for item in split_commas(items)]
+        return np.array(parsed, dtype=dtype).reshape(shape)
+
+    def _find(self, table: Mapping[str, Any], name: str, what: str) -> Any:
+        if name not in table:
+            raise ValueError(f"{what} {name} is not given with the text")
+        return table[name]
+
+    def _define(self, typed: str, node: Node | None) -> Value:
+        text, colon, type_text = typed.partition(":") if not typed.startswith('%"') else _split_quoted(typed)
+        if not colon:
+            raise ValueError(f"{typed!r} lacks its type, as in '%x: f32[2]'")
+        value = Value(self.result.take_name(_parse_name(text)), parse_type(type_text), node)
+        if value.name in self.values:
+            raise ValueError(f"%{value.name} is defined twice")
+        self.values[value.name] = value
+        return value
+
+    def _value(self, text: str) -> Value:
+        name = _parse_name(text)
+        if name not in self.values:
+            raise ValueError(f"%{name} is not defined before its use")
+        return self.values[name]
+
+
+def _parse_name(text: str) -> str:
+    text = text.strip()
+    if not text.startswith("%"):
+        raise ValueError(f"{text!r} is not a value: a name such as %x expected")
+    return str(json.loads(text[1:])) if text[1:2] == '"' else text[1:]
+
+
+def _split_quoted(typed: str) -> tuple[str, str, str]:
+    """Split '%"name": type' at the colon after the quoted name."""
+    _, end = json.JSONDecoder().raw_decode(typed, 1)
+    return typed[:end], typed[end : end + 1], typed[end + 1 :]
+
+
+def _split_as(text: str) -> tuple[str, str | None]:
+    """Split 'TEXT as "name"' into TEXT and the name, None where there is none."""
+    head, found, name = text.partition(' as "')
+    return (head.strip(), json.loads('"' + name)) if found else (text, None)
+
+
+def _parse_symbol(text: str) -> SymbolInfo:
+    match = re.fullmatch(r'(\S+) min=(-?\d+)(?: max=(-?\d+))? multiple_of=(\d+)(?: why=(".*"))?', text)
+    if match is None:
+        raise ValueError("a symbol such as 'symbol s0 min=1 max=64 multiple_of=1' expected")
+    name, low, high, multiple, why = match.groups()
+    bound = None if high is None else int(high)
+    return SymbolInfo(name, int(low), bound, int(multiple), json.loads(why or '""'))
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the place of the bracket that closes the one at `start`, strings skipped."""
+    depth = 0
+    for match in re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}]').finditer(text, start):
+        depth += (match[0] in "([{") - (match[0] in ")]}")
+        if depth == 0:
+            return match.start()
+    raise ValueError(f"{text[start]!r} is not closed")

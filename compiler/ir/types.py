@@ -1,0 +1,159 @@
+"""Types of graph values: tensors with symbolic shapes, plain values, containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...vm.isa import DTYPES
+from .dims import DimExpr, format_dim, parse_dim, shapes_equal
+
+FLOAT_DTYPES = ("f64", "f32", "f16", "bf16")
+INT_DTYPES = ("i64", "i32", "i16", "i8", "u8")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor of `dtype` (a name in `vm.isa.DTYPES`) with one dimension per axis; () is 0-d."""
+
+    dtype: str
+    shape: tuple[DimExpr, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(format_dim(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class ScalarType:
+    """A plain value: `kind` is int, float, bool, str or none; `expr`: an int in size symbols, if known."""
+
+    kind: str
+    expr: DimExpr | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.expr is None else f"{self.kind}({format_dim(self.expr)})"
+
+
+@dataclass(frozen=True)
+class ListType:
+    """A list of any length with equal element types."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"list<{self.element}>"
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """A tuple with one type per element."""
+
+    elements: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.elements))}>"
+
+
+@dataclass(frozen=True)
+class DictType:
+    """A dict from `key` (str or int) to `value`."""
+
+    key: Type
+    value: Type
+
+    def __str__(self) -> str:
+        return f"dict<{self.key}, {self.value}>"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    """Either none or an `element`."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"optional<{self.element}>"
+
+
+Type = TensorType | ScalarType | ListType | TupleType | DictType | OptionalType
+
+INT, FLOAT, BOOL, STR, NONE = (ScalarType(kind) for kind in ("int", "float", "bool", "str", "none"))
+
+
+def types_equal(a: Type, b: Type) -> bool:
+    """Return True where both types hold the same values; what is known of an int's value does not count."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return a.dtype == b.dtype and shapes_equal(a.shape, b.shape)
+    if isinstance(a, ScalarType) and isinstance(b, ScalarType):
+        return a.kind == b.kind
+    parts_a, parts_b = parts(a), parts(b)
+    same_form = type(a) is type(b) and len(parts_a) == len(parts_b)
+    return same_form and all(types_equal(x, y) for x, y in zip(parts_a, parts_b, strict=True))
+
+
+def parts(type: Type) -> tuple[Type, ...]:
+    """Return the types that a container type is made of, () for tensors and scalars."""
+    match type:
+        case ListType(element) | OptionalType(element):
+            return (element,)
+        case TupleType(elements):
+            return elements
+        case DictType(key, value):
+            return key, value
+    return ()
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+_SCALARS = {str(scalar): scalar for scalar in (INT, FLOAT, BOOL, STR, NONE)}
+
+
+def parse_type(text: str) -> Type:
+    """Return the type that `str(type)` wrote, such as "f32[2, s0]". Raises ValueError naming the part."""
+    text = text.strip()
+    if text in _SCALARS:
+        return _SCALARS[text]
+    opener = _OPENERS.get(text[-1:], "")
+    head, _, inner = text[:-1].partition(opener) if opener else (text, "", "")
+    parts = split_commas(inner)
+    if opener == "[" and head in DTYPES:
+        return TensorType(head, tuple(parse_dim(part) for part in parts))
+    if opener == "(" and head in _SCALARS and len(parts) >= 1:
+        return ScalarType(head, parse_dim(inner))
+    if opener == "<" and head == "tuple":
+        return TupleType(tuple(parse_type(part) for part in parts))
+    if opener == "<" and head in _CONTAINERS and len(parts) == _CONTAINERS[head][1]:
+        return _CONTAINERS[head][0](*(parse_type(part) for part in parts))
+    scalars = ", ".join(_SCALARS)
+    raise ValueError(f"type {text!r} is not a tensor such as f32[2, s0], a scalar ({scalars}) or a container")
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts of `text` between commas outside of brackets and strings, stripped."""
+    parts, depth, quoted, escaped, start = [], 0, False, False, 0
+    for i, char in enumerate(text):
+        if quoted:
+            quoted, escaped = char != '"' or escaped, char == "\\" and not escaped
+        elif char == '"':
+            quoted = True
+        elif char == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+        else:
+            depth += (char in "([{<") - (char in ")]}>")
+    rest = text[start:].strip()
+    return [*parts, rest] if rest or parts else []
+
+
+_OPENERS = {"]": "[", ")": "(", ">": "<"}
+_CONTAINERS: dict[str, tuple[type, int]] = {
+    "list": (ListType, 1), "dict": (DictType, 2), "optional": (OptionalType, 1),
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""Index maps: which element of its arguments a node needs for one element of its result.
+
+An access is one `Index` per axis over the loops of a kernel; views (D9) cost nothing because they only
+transform
+accesses. Offsets are dimension expressions here; `compiler.lower.lower` turns them into kernel parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from ...jit.spec import Index
+from ..ir.dims import DimExpr, equal, simplify
+from ..ir.graph import Node, Value
+from ..ir.types import TensorType
+
+Access = tuple[Index, ...]
+Shape = tuple[DimExpr, ...]
+
+
+def shape_of(value: Value) -> Shape:
+    """Return the shape of a tensor value."""
+    return cast(TensorType, value.type).shape
+
+
+def loops(n: int) -> Access:
+    """Return the access that uses loops 0..n-1 in order."""
+    return tuple(Index(loop=i) for i in range(n))
+
+
+def is_unit_reshape(old: Shape, new: Shape) -> bool:
+    """Return True where a reshape from `old` to `new` only adds or removes axes of size 1."""
+    kept_old, kept_new = [d for d in old if d != 1], [d for d in new if d != 1]
+    return len(kept_old) == len(kept_new) and all(
+        equal(a, b) for a, b in zip(kept_old, kept_new, strict=True)
+    )
+
+
+def through_unit_reshape(access: Access, new: Shape, old: Shape) -> Access:
+    """Return the access of shape `old` for an access of the reshaped `new`."""
+    kept = iter([index for index, size in zip(access, new, strict=True) if size != 1])
+    return tuple(Index() if size == 1 else next(kept) for size in old)
+
+
+def through_view(node: Node, access: Access) -> Access | None:
+    """Return the access to the view's argument, or None for a reshape that merges or splits axes."""
+    (x,) = [arg for arg in node.args if arg is not None]
+    old = shape_of(x)
+    match node.op:
+        case "permute":
+            result = [Index()] * len(old)
+            for position, axis in enumerate(node.attrs["axes"]):
+                result[axis] = access[position]
+            return tuple(result)
+        case "expand":
+            tail = access[len(access) - len(old) :] if old else ()
+            new = shape_of(node.result)[len(access) - len(old) :] if old else ()
+            return tuple(
+                Index() if size == 1 and n != 1 else i for i, size, n in zip(tail, old, new, strict=True)
+            )
+        case "slice":
+            axis, step, start = node.attrs["axis"], node.attrs["step"], node.attrs["start"]
+            index = access[axis]
+            moved = replace(index, scale=index.scale * step, offset=simplify(index.offset * step + start))
+            return (*access[:axis], moved, *access[axis + 1 :])
+        case "reshape":
+            new = shape_of(node.result)
+            return through_unit_reshape(access, new, old) if is_unit_reshape(old, new) else None
+    raise AssertionError(f"{node.op} is not a view")
+
+
+def is_loop(index: Index, loop: int) -> bool:
+    """Return True where `index` is exactly the index of `loop`."""
+    return index == Index(loop=loop)
+
+
+def used_loops(access: Access) -> frozenset[int]:
+    """Return the loops that `access` depends on directly."""
+    return frozenset(index.loop for index in access if index.loop is not None)

@@ -1,0 +1,264 @@
+"""Merging adjacent loops of a spec: fewer, longer loops, and matmuls with all their rows in one loop.
+
+Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes
+one axis), or neither. The loops of a matmul that B does not depend on are all loops over rows, and have any
+order: they get the one in which the most of them merge. Loops of one trip are none. Sizes are still dimension
+expressions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Any, cast
+
+from ...jit.spec import Buffer, Conv, Index, Instr, KernelSpec, Matmul, Nest
+from ..ir.dims import equal, product
+from ..ir.graph import SymbolInfo
+from ..ir.ranges import always_at_most
+
+IndexTuple = tuple[Index, ...]
+
+
+def collapse(spec: KernelSpec) -> KernelSpec:
+    """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
+    if not isinstance(spec, Nest | Matmul):
+        return spec
+    merged = _merged(spec)
+    if isinstance(merged, Conv) or not isinstance(merged, Matmul) or not merged.batch:
+        return merged
+    return _most_rows(_without_unit_axes(_without_single_trips(merged)))
+
+
+def _most_rows(spec: Matmul) -> Matmul:
+    """Return `spec` merged, its loops in the order that leaves the fewest and, of known sizes, the most rows.
+
+    As it is, where no order is better.
+    """
+    best, rows = cast(Matmul, _merged(spec)), _row_loops(spec)
+    for order in permutations(rows):
+        found = cast(Matmul, _merged(_reordered(spec, rows, order)))
+        if len(found.batch) < len(best.batch) or (
+            len(found.batch) == len(best.batch) and _has_more_rows(found, best)
+        ):
+            best = found
+    return best
+
+
+def exchange(spec: KernelSpec, symbols: Mapping[str, SymbolInfo]) -> tuple[KernelSpec, Matmul | None]:
+    """Return `spec`, its loop over rows the longest of those that it may be, and the product with another
+    such loop where sizes decide at run time which of the two is the longer one.
+
+    `symbols`: the ranges of sizes. A tile of a kernel has rows of one loop only.
+    """
+    if not isinstance(spec, Matmul) or isinstance(spec, Conv):
+        return spec, None
+    for loop in _row_loops(spec)[:-1]:
+        size: Any = spec.batch[loop]
+        if always_at_most(size, cast(Any, spec.m), symbols):
+            continue
+        other = _exchanged(spec, loop)
+        if always_at_most(cast(Any, spec.m), size, symbols):
+            return exchange(other, symbols)
+        return spec, other
+    return spec, None
+
+
+def _exchanged(spec: Matmul, loop: int) -> Matmul:
+    """Return `spec` with one of its batch loops over rows in the place of m."""
+    m = len(spec.batch)
+    return _reordered(spec, (loop, m), (m, loop))
+
+
+def _has_more_rows(one: Matmul, other: Matmul) -> bool:
+    sizes: tuple[Any, Any] = one.m, other.m
+    return all(isinstance(size, int) for size in sizes) and sizes[0] > sizes[1]
+
+
+def _row_loops(spec: Matmul) -> list[int]:
+    """Return the loops of batch and m that B does not depend on."""
+    used = {item.loop for item in spec.b_index}
+    return [loop for loop in range(len(spec.batch) + 1) if loop not in used]
+
+
+def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matmul:
+    """Return `spec` with loop `order[i]` where `loops[i]` is now."""
+    before = list(range(len(spec.batch) + 1))
+    for place, loop in zip(loops, order, strict=True):
+        before[place] = loop
+    after = {loop: place for place, loop in enumerate(before)}
+    sizes = loop_sizes(spec)
+    return _with_loops(
+        spec,
+        tuple(sizes[loop] for loop in before),
+        lambda item: replace(item, loop=after.get(cast(int, item.loop), item.loop)),
+    )
+
+
+def _without_single_trips(spec: Matmul) -> Matmul:
+    """Return `spec` without its loops of one trip, but for one over rows where it has no longer one."""
+    sizes, rows = loop_sizes(spec), _row_loops(spec)
+    longer = [loop for loop in rows if not equal(sizes[loop], 1)]
+    last = longer[-1] if longer else rows[-1]
+    kept = [i for i, size in enumerate(sizes) if i != last and not equal(size, 1)] + [last]
+    dropped = set(range(len(sizes))) - set(kept)
+    if not dropped:
+        return spec
+    after = {loop: place for place, loop in enumerate(kept)}
+    after |= {loop: loop - len(dropped) for loop in range(len(sizes), len(sizes) + 2)}
+
+    def fix(item: Index) -> Index:
+        if item.loop in dropped:
+            return replace(item, loop=None, scale=1)
+        return replace(item, loop=after.get(cast(int, item.loop), item.loop))
+
+    return _with_loops(spec, tuple(sizes[loop] for loop in kept), fix)
+
+
+def _without_unit_axes(spec: Matmul) -> Matmul:
+    """Return `spec` without axes of size 1 that stand between others: nothing moves along them."""
+    dropped: dict[int, set[int]] = {}
+    for buffer, index in accesses(spec):
+        shape = cast(Any, spec.buffers[buffer].shape)
+        unit = {axis for axis, item in enumerate(index) if item == Index() and equal(shape[axis], 1)}
+        dropped[buffer] = dropped.get(buffer, unit) & unit
+
+    def kept(buffer: int | None, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        without = dropped.get(cast(int, buffer), set())
+        return tuple(item for axis, item in enumerate(items) if axis not in without)
+
+    def body(instrs: Sequence[Instr]) -> tuple[Instr, ...]:
+        return tuple(replace(instr, index=kept(instr.buffer, instr.index)) for instr in instrs)
+
+    return replace(
+        spec, a_index=kept(spec.a, spec.a_index), b_index=kept(spec.b, spec.b_index),
+        buffers=tuple(replace(b, shape=kept(i, b.shape)) for i, b in enumerate(spec.buffers)),
+        prologue=body(spec.prologue), epilogue=body(spec.epilogue),
+    )  # fmt: skip
+
+
+def _with_loops(spec: Matmul, sizes: tuple[Any, ...], fix: Callable[[Index], Index]) -> Matmul:
+    """Return `spec` with loops of these sizes before n, `fix` telling each index its new loop."""
+
+    def index(items: IndexTuple) -> IndexTuple:
+        return tuple(map(fix, items))
+
+    return replace(
+        spec, batch=sizes[:-1], m=sizes[-1], a_index=index(spec.a_index), b_index=index(spec.b_index),
+        prologue=fix_body(spec.prologue, index), epilogue=fix_body(spec.epilogue, index),
+    )  # fmt: skip
+
+
+def _merged(spec: Nest | Matmul) -> Nest | Matmul:
+    """Return `spec` with its loops as they lie, those side by side merged where they can be."""
+    i = 0
+    while i + 1 < n_mergeable(spec):
+        if can_merge(spec, i):
+            spec = merge(spec, i)
+        else:
+            i += 1
+    return spec
+
+
+def n_mergeable(spec: Nest | Matmul) -> int:
+    """Return how many of the first loops may merge: not a nest's row loop, not a matmul's n."""
+    if isinstance(spec, Matmul):
+        return len(spec.batch) + 1
+    has_row = any(instr.op.startswith("reduce.") for instr in spec.body)
+    return len(spec.domain) - has_row
+
+
+def loop_sizes(spec: Nest | Matmul) -> tuple[Any, ...]:
+    """Return the sizes of the loops that may merge."""
+    return spec.domain if isinstance(spec, Nest) else (*spec.batch, spec.m)
+
+
+def instructions(spec: Nest | Matmul) -> tuple[Instr, ...]:
+    """Return the instructions of every body."""
+    return spec.body if isinstance(spec, Nest) else (*spec.prologue, *spec.epilogue)
+
+
+def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
+    """Return (buffer, index) of every load, store and operand."""
+    found = [(instr.buffer, instr.index) for instr in instructions(spec) if instr.buffer is not None]
+    if isinstance(spec, Matmul):
+        if not spec.prologue:
+            found.append((spec.a, spec.a_index))
+        if spec.b_layout == "rows":
+            found.append((spec.b, spec.b_index))
+    return found
+
+
+def can_merge(spec: Nest | Matmul, i: int) -> bool:
+    """Return True where loops i and i+1 can be one loop."""
+    sizes = loop_sizes(spec)
+    if any(instr.op == "iota" and instr.loop in (i, i + 1) for instr in instructions(spec)):
+        return False
+    axes: dict[int, int | None] = {}
+    for buffer, index in accesses(spec):
+        axis = merged_axis(index, spec.buffers[buffer], i, sizes)
+        if axis == -1 or axes.setdefault(buffer, axis) != axis:
+            return False
+    return True
+
+
+def merged_axis(index: IndexTuple, buffer: Buffer, i: int, sizes: tuple[Any, ...]) -> int | None:
+    """Return the axis where loops i, i+1 lie side by side; None: the access uses neither; -1: it forbids
+    merging."""
+    using = [axis for axis, item in enumerate(index) if item.loop in (i, i + 1)]
+    if not using:
+        return None
+    if len(using) != 2 or using[1] != using[0] + 1:
+        return -1
+    first, second = using
+    if index[first] != Index(loop=i) or index[second] != Index(loop=i + 1):
+        return -1
+    shape = cast(Any, buffer.shape)
+    whole = equal(shape[first], sizes[i]) and equal(shape[second], sizes[i + 1])
+    return first if whole else -1
+
+
+def merge(spec: Nest | Matmul, i: int) -> Nest | Matmul:
+    """Return `spec` with loops i and i+1 merged into loop i."""
+    sizes = loop_sizes(spec)
+    buffers = list(spec.buffers)
+    for buffer, index in dict(accesses(spec)).items():
+        axis = merged_axis(index, spec.buffers[buffer], i, sizes)
+        if axis is not None:
+            shape = cast(Any, buffers[buffer].shape)
+            joined = (*shape[:axis], product(shape[axis : axis + 2]), *shape[axis + 2 :])
+            buffers[buffer] = replace(buffers[buffer], shape=joined)
+    merged = cast(Any, (*sizes[:i], product(sizes[i : i + 2]), *sizes[i + 2 :]))
+    fix = renumber(i)
+    if isinstance(spec, Nest):
+        return replace(spec, buffers=tuple(buffers), domain=merged, body=fix_body(spec.body, fix))
+    return replace(
+        spec, buffers=tuple(buffers), batch=merged[:-1], m=merged[-1], epilogue=fix_body(spec.epilogue, fix),
+        a_index=fix(spec.a_index), b_index=fix(spec.b_index), prologue=fix_body(spec.prologue, fix),
+    )  # fmt: skip
+
+
+def renumber(i: int) -> Callable[[IndexTuple], IndexTuple]:
+    """Return the function that drops loop i+1 from accesses and moves later loops down by one."""
+
+    def fix(index: IndexTuple) -> IndexTuple:
+        kept = [item for item in index if item.loop != i + 1]
+        return tuple(
+            replace(item, loop=item.loop - 1) if item.loop is not None and item.loop > i + 1 else item
+            for item in kept
+        )
+
+    return fix
+
+
+def fix_body(body: tuple[Instr, ...], fix: Callable[[IndexTuple], IndexTuple]) -> tuple[Instr, ...]:
+    """Return `body` with its accesses and iotas renumbered by `fix`."""
+
+    def one(instr: Instr) -> Instr:
+        loop = fix((Index(loop=instr.loop),))[0].loop if instr.loop is not None else None
+        if instr.op == "iota" and loop is None:  # of a loop of one trip
+            return Instr("const", instr.dtype, value=0)
+        return replace(instr, index=fix(instr.index), loop=loop)
+
+    return tuple(one(instr) for instr in body)

@@ -1,0 +1,30 @@
+"""What a `kernel` node launches: its spec, or one of two of which the sizes of a call choose.
+
+The attribute `exchanged` of a matmul's node, where there is one, is (spec, dims, rows, other rows): the same
+product with the rows of another loop. It is launched where the other rows are more than the spec's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...jit.spec import KernelSpec
+from ..ir.dims import DimExpr, evaluate
+from ..ir.graph import Node
+
+Launch = tuple[KernelSpec, tuple[DimExpr, ...]]
+
+
+def launches_of(node: Node) -> list[Launch]:
+    """Return the specs that a kernel node may launch and the values of their dims, its own first."""
+    own: Launch = (node.attrs["spec"], node.attrs["dims"])
+    return [own, node.attrs["exchanged"][:2]] if "exchanged" in node.attrs else [own]
+
+
+def launch_at(node: Node, values: Mapping[str, int]) -> Launch:
+    """Return what a kernel node launches at these values of the symbols."""
+    own, *others = launches_of(node)
+    if not others:
+        return own
+    rows, other_rows = (evaluate(size, values) for size in node.attrs["exchanged"][2:])
+    return others[0] if other_rows > rows else own

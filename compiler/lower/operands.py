@@ -1,0 +1,76 @@
+"""What kernels read: values followed through views to the memory they lie in; operands of contractions."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...jit.spec import Index
+from ..ir.graph import Node, Value
+from ..ops import OPS
+from .access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, through_view
+
+CONTRACTIONS = ("matmul", "conv", "attention")
+KERNEL_KINDS = ("pointwise", "view", "concat", "source", "reduce", "gather", *CONTRACTIONS)
+
+
+def is_kernel_work(node: Node) -> bool:
+    """Return True for nodes that kernels compute or read through (constants live in memory)."""
+    return node.op != "constant" and node.op in OPS and OPS[node.op].kind in KERNEL_KINDS
+
+
+def is_alias(node: Node) -> bool:
+    """Return True for a reshape that merges or splits axes, or is read from memory by a standalone operator:
+    the same memory under another shape."""
+    if node.op != "reshape":
+        return False
+    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result)) or any(
+        user.op in OPS and OPS[user.op].kind == "standalone" for user in node.result.users
+    )
+
+
+def is_view(value: Value) -> bool:
+    """Return True where `value` is an index map of another value in the same memory order as an alias, or
+    not."""
+    return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
+
+
+def base_of(value: Value) -> Value:
+    """Follow aliases down to the value whose memory they share."""
+    while is_view(value) and is_alias(cast(Node, value.node)):
+        value = cast(Value, cast(Node, value.node).args[0])
+    return value
+
+
+def in_memory(value: Value, access: Access) -> tuple[Value, Shape, Access]:
+    """Follow views down to memory: (the value that owns it, the shape under which it is read, the access)."""
+    while is_view(value):
+        node = cast(Node, value.node)
+        moved = through_view(node, access)
+        if moved is None:
+            return base_of(value), shape_of(value), access
+        value, access = cast(Value, node.args[0]), moved
+    return value, shape_of(value), access
+
+
+def is_readable_in_place(value: Value, access: Access) -> bool:
+    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit
+    stride."""
+    last = access[-1].loop
+    assert last is not None
+    _, shape, seen = in_memory(value, access)
+    return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
+
+
+def operand_access(node: Node, position: int) -> Access:
+    """Return the loops at which a contraction reads operand `position`.
+
+    matmul, conv: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
+    """
+    n_batch = len(shape_of(node.result)) - 2
+    batch = loops(n_batch)
+    first, second, third = (Index(loop=n_batch + i) for i in range(3))
+    if node.op == "attention":
+        return (*batch, *((first, third), (second, third), (second, third), (first, second))[position])
+    if position == 0:
+        return (*batch, first, third)
+    return (third, second) if len(shape_of(cast(Value, node.args[1]))) == 2 else (*batch, third, second)

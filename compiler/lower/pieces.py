@@ -1,0 +1,122 @@
+"""Concats inside kernels: a loop along the axis of a concat is cut, and the kernel has a piece for each box.
+
+A group's `cuts` give for a loop the sizes of its parts. In a box, which names a part of every loop that is
+cut where the box lies, each concat is one of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from ...jit.spec import Index
+from ..ir.dims import DimExpr, equal, simplify
+from ..ir.graph import Node, Value
+from ..ops import OPS
+from .access import Access, shape_of
+
+if TYPE_CHECKING:
+    from .fuse import Group
+
+Cuts = dict[int, tuple[DimExpr, ...]]
+Box = dict[int, int]  # loop -> number of its part
+
+#: Limits of one kernel: what it takes to compile it, and the sizes that a kernel can be given.
+MOST_PIECES, MOST_SYMBOLIC = 32, 10
+MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down what is computed in it
+
+
+def part_sizes(node: Node) -> tuple[DimExpr, ...]:
+    """Return the sizes of a concat's arguments along its axis."""
+    return tuple(shape_of(cast(Value, arg))[node.attrs["axis"]] for arg in node.args)
+
+
+def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
+    """Return where a part begins."""
+    return simplify(sum(sizes[:part]))
+
+
+def moved(access: Access, axis: int, by: DimExpr) -> Access:
+    """Return `access` with the place along one axis moved."""
+    index = access[axis]
+    offset = simplify(cast(Any, index.offset) + by)
+    return (*access[:axis], replace(index, offset=cast(Any, offset)), *access[axis + 1 :])
+
+
+def arg_access(node: Node, part: int, access: Access) -> Access:
+    """Return where argument `part` of a concat is read for the concat at `access`."""
+    return moved(access, node.attrs["axis"], -start_of(part_sizes(node), part))
+
+
+def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
+    """Return `access` for loops that begin at `starts`."""
+    for axis, index in enumerate(access):
+        if index.loop is not None and index.loop in starts:
+            access = moved(access, axis, index.scale * starts[index.loop])
+    return access
+
+
+def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
+    """Return True where a concat can join: at each of `places` one loop runs along its axis and can be cut
+    into its parts, all of which are not too many pieces."""
+    if not all(_can_cut_at(node, group, access) for access in places):
+        return False
+    loops = {cast(int, access[node.attrs["axis"]].loop) for access in places}
+    if loops <= set(group.cuts):
+        return True
+    cuts = group.cuts | dict.fromkeys(loops, part_sizes(node))
+    n_symbolic = sum(not isinstance(size, int) for parts in cuts.values() for size in parts)
+    trial = replace(group, cuts=cuts, places={**group.places, node: list(places)})
+    return n_symbolic <= MOST_SYMBOLIC and len(boxes(trial)) <= MOST_PIECES
+
+
+def _can_cut_at(node: Node, group: Group, access: Access) -> bool:
+    """Return True where one loop runs along a concat's axis and can be cut into its parts."""
+    index, sizes = access[node.attrs["axis"]], part_sizes(node)
+    if group.contraction is not None or group.row or index.loop is None or index != Index(loop=index.loop):
+        return False
+    if not equal(group.domain[index.loop], sum(sizes)):
+        return False
+    if index.loop in group.cuts:
+        known = group.cuts[index.loop]
+        return len(known) == len(sizes) and all(equal(a, b) for a, b in zip(known, sizes, strict=True))
+    is_narrow = index.loop == len(group.domain) - 1 and any(
+        isinstance(s, int) and s < MIN_WIDTH for s in sizes
+    )
+    return not (is_narrow and any(OPS[member.op].kind == "pointwise" for member in group.places))
+
+
+def boxes(group: Group) -> list[Box]:
+    """Return the boxes that a group's cuts make, in the order of the output."""
+    done: list[Box] = []
+    pending: list[Box] = [{}]
+    while pending:
+        box = pending.pop(0)
+        loop = _uncut(group, box)
+        if loop is None:
+            done.append(box)
+        else:
+            pending[:0] = [box | {loop: part} for part in range(len(group.cuts[loop]))]
+    return done
+
+
+def _uncut(group: Group, box: Box) -> int | None:
+    """Return a loop that must be cut for what `box` computes, if any."""
+    from .fuse import arg_demands
+
+    pending, seen = [(group.root, group.access)], set()
+    while pending:
+        value, access = pending.pop()
+        node = value.node
+        if node is None or node not in group.places or (value, access) in seen:
+            continue
+        seen.add((value, access))
+        if node.op != "concat":
+            pending += [(arg, at) for arg, at, _ in arg_demands(node, access, group) if at is not None]
+            continue
+        loop = cast(int, access[node.attrs["axis"]].loop)
+        if loop not in box:
+            return loop
+        pending.append((cast(Value, node.args[box[loop]]), arg_access(node, box[loop], access)))
+    return None

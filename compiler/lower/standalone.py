@@ -1,0 +1,59 @@
+"""Specs of the operators that are a kernel each (kind "standalone"): their arguments lie in memory.
+
+`SPECS[op](node)` is the spec of a node, with dimension expressions where it will have sizes; its input
+buffers are the node's arguments in order (absent ones left out), then come the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...jit.spec import Buffer, KernelSpec, Places, Scan, Scatter, Search, Sort
+from ..ir.graph import Node, Value
+from ..ir.types import TensorType
+from .access import shape_of
+
+
+def buffers_of(node: Node) -> tuple[Buffer, ...]:
+    """Return the buffers of a node's present arguments, then of its results."""
+    args = [arg for arg in node.args if arg is not None]
+    return (*map(_buffer, args), *(_buffer(result, is_output=True) for result in node.results))
+
+
+def _buffer(value: Value, is_output: bool = False) -> Buffer:
+    return Buffer(cast(TensorType, value.type).dtype, cast(Any, shape_of(value)), is_output)
+
+
+def _scan(node: Node) -> Scan:
+    rows, length, columns = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Scan(0, buffers_of(node), rows, length, columns, node.attrs["function"])
+
+
+def _scatter(node: Node) -> Scatter:
+    updates = cast(Any, tuple(node.attrs["updates"]))
+    return Scatter(0, buffers_of(node), updates, node.attrs["axis"], node.attrs["mode"])
+
+
+def _sort(node: Node) -> Sort:
+    rows, length = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
+
+
+def _places(node: Node) -> Places:
+    (length,) = cast(Any, shape_of(cast(Value, node.args[0])))
+    return Places(0, buffers_of(node), length, node.attrs["count"])
+
+
+def _search(node: Node) -> Search:
+    rows, values = (cast(Any, shape_of(cast(Value, arg))) for arg in node.args)
+    return Search(0, buffers_of(node), values[0], rows[1], values[1], node.attrs["right"])
+
+
+SPECS: dict[str, Callable[[Node], KernelSpec]] = {
+    "scatter": _scatter,
+    "scan": _scan,
+    "sort": _sort,
+    "places": _places,
+    "search": _search,
+}

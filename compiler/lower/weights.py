@@ -1,0 +1,57 @@
+"""How the weights of matrix products are held: in the narrowest dtype that has their values.
+
+A weight that came from bf16 or f16 is read from memory at half the bytes; kernels widen it and add up in f32,
+so no bit changes. `Graph.weights` asks for more: weights are rounded to that dtype first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...jit.reference import bf16_to_f32, f32_to_bf16
+from ...vm.errors import ArgumentError
+from ..ir.graph import Graph
+
+#: What `Graph.weights` may be: f32 rounds nothing.
+WEIGHT_DTYPES = ("f32", "bf16", "f16")
+Conversion = Callable[[np.ndarray], np.ndarray]
+
+
+def round_weights(graph: Graph, dtype: str) -> None:
+    """Have the weights of `graph` rounded to `dtype`. Raises ArgumentError for one that they cannot have."""
+    if dtype not in WEIGHT_DTYPES:
+        raise ArgumentError(f"weights {dtype!r} is unknown; known are {', '.join(WEIGHT_DTYPES)}")
+    graph.weights = dtype
+
+
+def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
+    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: one of WEIGHT_DTYPES."""
+    for dtype, (narrow, wide) in _CONVERSIONS.items():
+        if rounded == dtype or (rounded == "f32" and _survives(weight, narrow, wide)):
+            return narrow(weight), dtype
+    return weight, "f32"
+
+
+def _survives(weight: np.ndarray, narrow: Conversion, wide: Conversion) -> bool:
+    """Return True where every value comes back with the same bits: most weights fail in their first row."""
+    return all(is_same(wide(narrow(part)), part) for part in (weight[:1], weight))
+
+
+def _to_f16(weight: np.ndarray) -> np.ndarray:
+    """Round to f16; what is too large becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return weight.astype(np.float16)
+
+
+def is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return True where two f32 arrays have the same bits."""
+    return np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+#: From f32 and back, the dtype that is tried first in front.
+_CONVERSIONS: dict[str, tuple[Conversion, Conversion]] = {
+    "bf16": (f32_to_bf16, bf16_to_f32),
+    "f16": (_to_f16, lambda half: half.astype(np.float32)),
+}

@@ -1,0 +1,1 @@
+"""Convolutions on channels-last images."""

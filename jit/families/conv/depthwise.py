@@ -1,0 +1,325 @@
+"""A Conv of narrow groups, the depthwise one foremost: vectors lie along the channels of several groups.
+
+A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is a few lines of outputs. They
+are done a few pixels of each at a time, so that lines of the image are read again from the first-level
+cache; the sums of these pixels stay in registers until the epilogue has stored them. Each pixel of the image
+is loaded once for all taps of its line, not once for each output; in groups of more than one channel each
+channel in turn is spread over its group's lanes. Lines of the image that do not exist are left out. Columns
+that do not are zeros: blocks at the ends of a line of known length have code of their own, else a table says
+for every tap where to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
+from ...llvm.function import Function, Int, Value
+from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
+from ...spec import Conv
+from ..matmul.microkernel import SCHEDULES, VECTOR, default_schedule, load
+from ..nest.rows import is_dear
+from .pixels import AXES, OverPixels, flat, two
+
+PIXELS = 7  # at a time, of a line of unknown length
+MOST_PIXELS = 8  # at a time; half as many where vector registers are short of room
+LINES = 4  # of outputs in a tile
+MOST_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
+NAME = "pixels"  # of the one schedule
+
+
+def is_narrow(channels: object, columns: object, groups: int) -> bool:
+    """Return True for groups that this file computes: as many outputs as channels, several to a vector."""
+    if not (isinstance(channels, int) and channels and channels == columns and channels % groups == 0):
+        return False
+    return groups > 1 and channels // groups < LANES and LANES % (channels // groups) == 0
+
+
+def is_depthwise(spec: Conv) -> bool:
+    """Return True for a conv that this file computes."""
+    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
+    return spec.b_layout == "rows" and is_plain and is_narrow(channels, spec.n, window.groups)
+
+
+def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a depthwise Conv; see `abi.Generator`. It has one schedule."""
+    check_schedule("depthwise conv", schedule or NAME, [NAME])
+    return _Depthwise(f, spec, sizes).emit(NAME)
+
+
+def _pixels(f: Function, along: Int) -> int:
+    """Return how many outputs of a line of `along` are done at a time: those that leave the least rest."""
+    most = MOST_PIXELS if default_schedule(f) == "14x32" else MOST_PIXELS // 2
+    if not isinstance(along, int):
+        return min(most, PIXELS)
+    return min(range(most, most // 2, -1), key=lambda n: along % n)
+
+
+class Block(NamedTuple):
+    """`pixels` outputs side by side.
+
+    `outside`: those of the columns they see that are padding; None: a table says where each column is.
+    """
+
+    pixels: int
+    outside: frozenset[int] | None = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Its part's name."""
+        places = ["table"] if self.outside is None else sorted(self.outside)
+        return "_".join(map(str, ("pixels", self.pixels, *places)))
+
+
+class _Depthwise(OverPixels):
+    """The state of one emission; of a matmul it has the loops of its epilogue."""
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int]) -> None:
+        super().__init__(f, spec, sizes, SCHEDULES["6x16"])
+        self.images, *extent, channels = [resolve(size, sizes) for size in spec.buffers[spec.a].shape]
+        assert isinstance(channels, int)
+        self.channels = channels
+        self.padded = -(-channels // LANES) * LANES
+        self.height, self.across = two(extent)
+        self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
+        self.window = flat(spec.window)
+        self.pixels = _pixels(f, self.along)
+        self.group = channels // spec.window.groups
+        self.edges = self._edges()
+        self.zeros = f.at(self.sums, "float", MOST_PIXELS * LANES)
+        self.table = f.at(self.zeros, "float", self.padded)
+
+    def columns(self, pixels: int) -> int:
+        """Return how many columns of the image `pixels` outputs side by side see."""
+        window = self.window
+        return (pixels - 1) * window.stride[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
+
+    def emit(self, name: str) -> Generated:
+        """Emit the loop over tiles."""
+        f, spec = self.f, self.conv
+        if self.edges is None:
+            with f.loop(0, self.padded, LANES) as c:
+                f.store(Value(VECTOR, "zeroinitializer"), f.at(self.zeros, "float", c.index), align=4)
+        with f.loop(f.params[3], f.params[4]) as tile:
+            groups = f.ceildiv(self.down, LINES)
+            image, first = f.udiv(tile.index, groups), f.mul(f.urem(tile.index, groups), LINES)
+            self._lines(image, first, f.minimum(f.add(first, LINES), self.down))
+        table = 8 * self.columns(self.pixels) * self.window.kernel[0]
+        scratch = ((4 * (MOST_PIXELS * LANES + self.padded) + table, ()),)
+        out = spec.window.out
+        down = ((out[0], LINES),) if len(out) == AXES else ()
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        work = LINES * self.padded * (2 * taps * self.group + 8 * len(spec.epilogue))
+        return Generated(((spec.buffers[spec.a].shape[0], 1), *down), scratch, ((work, (out[-1],)),), name)
+
+    def _lines(self, image: Int, first: Int, end: Int) -> None:
+        """Emit lines `first` .. `end` - 1 of an image, a block of each in turn."""
+        f = self.f
+
+        def blocks(begin: Int, behind: Int, block: Block) -> None:
+            with f.loop(begin, behind, block.pixels) as x, f.loop(first, end) as line:
+                self._outputs(image, line.index, x.index, block)
+
+        if self.edges is None:
+            self._by_table(blocks)
+            return
+        begin, behind = self._inside()
+        if begin < behind:
+            blocks(begin, behind, Block(self.pixels))
+        for place, block in self.edges:
+            blocks(place, place + block.pixels, block)
+
+    def _by_table(self, blocks: Callable[[Int, Int, Block], None]) -> None:
+        """Emit `blocks` of any line, by a table where they see padding; single outputs where it ends."""
+        f = self.f
+        whole = f.mul(f.udiv(self.along, self.pixels), self.pixels)
+        with f.loop(0, whole, self.pixels) as x:
+            left = self._left_of(x.index)
+            low = f.op("i1", f"icmp sge i64 {f.i64(left).name}, 0")
+            high = f.less(f.add(left, self.columns(self.pixels) - 1), self.across)
+            inside, behind = f.op("i1", f"and i1 {low.name}, {high.name}"), f.add(x.index, self.pixels)
+            f.either(
+                inside,
+                lambda: blocks(x.index, behind, Block(self.pixels)),
+                lambda: blocks(x.index, behind, Block(self.pixels, None)),
+            )
+        if whole != self.along:
+            blocks(whole, self.along, Block(1, None))
+
+    def _left_of(self, x: Int) -> Int:
+        """Return the first column that output x of a line sees."""
+        return self.f.sub(self.f.mul(x, self.window.stride[1]), self.window.low[1])
+
+    def _inside(self) -> tuple[int, int]:
+        """Return the range of a known line's outputs whose whole blocks see no padding."""
+        assert isinstance(self.along, int) and isinstance(self.across, int)
+        step, low, whole = self.pixels * self.window.stride[1], self.window.low[1], self.along // self.pixels
+        begin = min(max(-(-low // step), 0), whole)
+        end = min((self.across - self.columns(self.pixels) + low) // step + 1, whole)
+        return begin * self.pixels, max(begin, end) * self.pixels
+
+    def _edges(self) -> list[tuple[int, Block]] | None:
+        """Return a known line's other blocks and where they begin; None: there are too many, or they are
+        long."""
+        along, across, pixels = self.along, self.across, self.pixels
+        if self.group > 1 or not (isinstance(along, int) and isinstance(across, int)):
+            return None
+        begin, end = self._inside()
+        if along - (end - begin) > MOST_EDGES * pixels:
+            return None
+        found = []
+        for x in (*range(0, begin, pixels), *range(end, along, pixels)):
+            n, left = min(pixels, along - x), self._left_of(x)
+            assert isinstance(left, int)
+            outside = (c for c in range(self.columns(n)) if not 0 <= left + c < across)
+            found.append((x, Block(n, frozenset(outside))))
+        return found
+
+    def _outputs(self, image: Int, line: Int, x: Int, block: Block) -> None:
+        """Emit a block of outputs of one line, from x on."""
+        f, window = self.f, self.window
+        step = window.dilation[0]
+        top = f.sub(f.mul(line, window.stride[0]), window.low[0])
+        lowest, highest = self._taps_inside(top, step)
+        first = f.mul(f.add(f.mul(image, self.height), f.add(top, f.mul(lowest, step))), self.across)
+        start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(first, self.channels))
+        taps = f.mul(lowest, window.kernel[1] * self.group * self.channels)
+        weights = f.at(self.bodies.addresses[self.conv.b], "float", taps)
+        rows = f.i64(f.sub(highest, lowest))
+        apart = f.i64(f.mul(f.mul(self.across, self.channels), step))
+        pixel = f.add(f.mul(f.add(f.mul(image, self.down), line), self.along), x)
+        there = f.at(start, "float", f.mul(self._left_of(x), self.channels))
+        if block.outside is None:
+            self._fill(start, self._left_of(x), rows, apart, self.columns(block.pixels))
+            there = self.table
+        self._call(block, [there, apart, weights, rows, *map(f.i64, self.loops_at(pixel))])
+
+    def _call(self, block: Block, given: list[Value]) -> None:
+        """Emit the code of a block in place, or in an exact kernel the call of its part."""
+        f = self.f
+        if not all(isinstance(size, int) for size in self.sizes):
+            _Outputs(f, self, self.bodies, block, self.sums).emit(given)
+            return
+
+        def define(g: Function) -> None:
+            bodies = BodyEmitter(g, self.conv.epilogue, self.conv.buffers, self.sizes, self.n_loop)
+            sums = g.load("ptr", g.at(g.params[2], "i8", RT_SCRATCH), align=8)
+            _Outputs(g, self, bodies, block, sums).emit(g.params[3:])
+
+        f.call_part(block.name, define, *f.params[:3], *given)
+
+    def _taps_inside(self, top: Int, step: int) -> tuple[Int, Int]:
+        """Return the first tap whose line exists, and the one behind the last; lines are `step` apart."""
+        f, taps = self.f, self.window.kernel[0]
+
+        def reached(place: Int) -> Value:
+            """How many taps lie before `place`."""
+            n = f.udiv(f.maximum(f.add(f.sub(place, top), step - 1), 0), step)
+            return f.i64(f.minimum(n, taps))
+
+        lowest = reached(0)
+        return lowest, f.maximum(reached(self.height), lowest)
+
+    def _fill(self, start: Value, left: Int, rows: Value, apart: Value, columns: int) -> None:
+        """Emit the table of where the columns of each line begin: [rows, columns]; zeros outside."""
+        f = self.f
+        with f.loop(0, rows) as row, f.loop(0, columns) as column:
+            place = f.add(left, column.index)
+            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.across).name}")
+            element = f.add(f.mul(row.index, apart), f.mul(place, self.channels))
+            at = f.op("ptr", f"getelementptr float, ptr {start.name}, i64 {f.i64(element).name}")
+            found = f.select(inside, at, self.zeros)
+            f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
+
+
+class _Outputs:
+    """Emits the outputs of a block, sums and epilogue, into one function, the kernel's or a part's.
+
+    `sums`: scratch for those that a long epilogue takes one after another.
+    """
+
+    def __init__(self, g: Function, conv: _Depthwise, bodies: BodyEmitter, block: Block, sums: Value) -> None:
+        self.g, self.bodies, self.sums = g, bodies, sums
+        self.pixels, self.outside = block
+        self.columns = conv.columns(self.pixels)
+        self.channels, self.group, self.m_loop = conv.channels, conv.group, conv.m_loop
+        self.kernel, self.stride, self.dilation = (
+            axes[1] for axes in (conv.window.kernel, conv.window.stride, conv.window.dilation)
+        )
+
+    def emit(self, given: Sequence[Value]) -> None:
+        """Emit the code.
+
+        `given`: where lines or their table begin, how far they are apart, the weights of the first one, how
+        many there are, and the first output's place in the epilogue's loops.
+        """
+        g, channels = self.g, self.channels
+        has_rest = channels % LANES > 0
+        with g.loop(0, channels, LANES) as c:
+            self._vector(given, c.index, tail_mask(g, g.sub(channels, c.index)) if has_rest else None)
+
+    def _vector(self, given: Sequence[Value], c: Int, mask: Value | None) -> None:
+        """The outputs of LANES channels: one fused multiply-add for each channel of a group and tap."""
+        g, bodies = self.g, self.bodies
+        start, apart, weights, rows, *batch, m0 = given
+        known = bodies.emit(bodies.hoistable(self.m_loop), Position((*batch, 0, c), mask))
+        with g.loop(0, rows, carried=[Value(VECTOR, "zeroinitializer")] * self.pixels) as row:
+            rows_of_tap = self.kernel * self.group * self.channels
+            line = g.at(g.at(weights, "float", g.mul(row.index, rows_of_tap)), "float", c)
+            totals, column_at = list(row.carried), self._line(start, apart, row.index, c, mask)
+            for channel, tap in np.ndindex(self.group, self.kernel):
+                weight = load(g, g.at(line, "float", (tap * self.group + channel) * self.channels), mask)
+                for pixel in range(self.pixels):
+                    left = column_at(pixel * self.stride + tap * self.dilation, channel)
+                    totals[pixel] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, weight, totals[pixel])
+            row.next(*totals)
+        ids = [i for i in bodies.ids if i not in known]
+
+        def finish(pixel: Int, total: Value) -> None:
+            bodies.emit(ids, Position((*batch, g.add(m0, pixel), c), mask), known, total)
+
+        if not any(is_dear(bodies.body[i]) for i in ids):
+            for pixel, total in enumerate(row.results):
+                finish(pixel, total)
+            return
+        for pixel, total in enumerate(row.results):
+            g.store(total, g.at(self.sums, "float", pixel * LANES), align=64)
+        with g.loop(0, self.pixels) as p:
+            finish(p.index, g.load(VECTOR, g.at(self.sums, "float", g.mul(p.index, LANES)), align=64))
+
+    def _line(
+        self, start: Value, apart: Value, row: Int, c: Int, mask: Value | None
+    ) -> Callable[[int, int], Value]:
+        """Return what gives LANES channels of a column of line `row`, one of each group spread over it."""
+        g, known = self.g, dict[int, Value]()
+        first = (
+            g.at(g.at(start, "float", g.mul(row, apart)), "float", c) if self.outside is not None else None
+        )
+
+        def loaded(column: int) -> Value:
+            if self.outside is not None and column in self.outside:
+                return Value(VECTOR, "zeroinitializer")
+            if first is not None:
+                return load(g, g.at(first, "float", column * self.channels), mask)
+            place = g.at(start, "ptr", g.add(g.mul(row, self.columns), column))
+            return load(g, g.at(g.load("ptr", place, align=8), "float", c), mask)
+
+        def given(column: int, channel: int) -> Value:
+            if column not in known:
+                known[column] = loaded(column)
+            return self._spread(known[column], channel)
+
+        return given
+
+    def _spread(self, value: Value, channel: int) -> Value:
+        """Return channel number `channel` of each group in all of the group's lanes."""
+        if self.group == 1:
+            return value
+        lanes = ", ".join(f"i32 {lane // self.group * self.group + channel}" for lane in range(LANES))
+        return self.g.op(
+            VECTOR, f"shufflevector {VECTOR} {value.name}, {VECTOR} poison, <{LANES} x i32> <{lanes}>"
+        )

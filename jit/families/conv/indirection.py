@@ -1,0 +1,145 @@
+"""A convolution's rows of A read where they lie in the image: pieces of a pixel's channels, one for each tap.
+
+A table in scratch holds the address of each piece of a block of rows, or that of zeros where a tap lies
+outside of the image; micro-kernels read A through it (`Strides.taps`). So nothing of the image is copied, and
+a row tile may run from one line of outputs, or image, into the next. k runs over taps and channels as in
+patches: the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ...llvm.abi import resolve
+from ...llvm.function import Function, Int, Value
+from ...loops.bodies import LANES
+from ...spec import Conv, Terms
+from ..matmul.matmul import uses_tiles
+from ..matmul.microkernel import VECTOR, Strides
+
+MOST_TAPS = 64  # of a table
+ADDRESSES = 8  # in one store of the table
+_WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
+
+
+def is_in_image(f: Function, spec: Conv) -> bool:
+    """Whether a kernel's rows are read in the image: if it is not expanded. AMX tiles take whole rows."""
+    has_tiles = f.has_tiles and uses_tiles(spec)
+    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    has_pieces = isinstance(channels, int) and channels >= window.groups
+    is_plain = set(window.expansion) == {1} and prod(window.kernel) <= MOST_TAPS
+    return has_pieces and is_plain and not has_tiles
+
+
+class InImage:
+    """The addresses of a block of at most `block` rows, in scratch at `place`. Construct it in the entry
+    block."""
+
+    stride: Int = 0  # rows are at addresses
+
+    def __init__(
+        self, f: Function, spec: Conv, sizes: Sequence[Int], image: Value, place: Value, block: int
+    ) -> None:
+        self.f, self.window, self.image = f, spec.window, image
+        self.n_images, *self.extent, channels = (resolve(s, sizes) for s in spec.buffers[spec.a].shape)
+        assert isinstance(channels, int)
+        self.channels = channels
+        self.width = channels // spec.window.groups  # of a group
+        self.out = [resolve(size, sizes) for size in spec.window.out]
+        self.outer = [resolve(size, sizes) for size in spec.batch]
+        self.m = resolve(spec.m, sizes)
+        self.taps = prod(spec.window.kernel)
+        self.apart = block + ADDRESSES  # whole vectors are stored
+        self.zeros, self.n_zeros = place, -(-self.width // LANES) * LANES
+        self.table = f.at(place, "float", self.n_zeros)
+
+    def scratch(self) -> Terms:
+        """Return the scratch (see `CodeObject`) that zeros and addresses take."""
+        return ((4 * self.n_zeros + 8 * self.taps * self.apart, ()),)
+
+    def clear(self) -> None:
+        """Emit the zeros."""
+        f = self.f
+        with f.loop(0, self.n_zeros, LANES) as place:
+            f.store(Value(VECTOR, "zeroinitializer"), f.at(self.zeros, "float", place.index), align=4)
+
+    def of(self, strides: Strides) -> Strides:
+        """Return the strides of a micro-kernel that reads A here."""
+        return replace(strides, lda=0, k=self.width, taps=self.taps, apart=self.apart)
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the table of the block, whose first row is `m0`."""
+        return self.table
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit the addresses of `rows` rows from `m0` on, line by line; `batch`: the group and the batch
+        loops."""
+        f = self.f
+        group, *outer = batch
+        first = f.add(f.mul(f.ravel(outer, self.outer), self.m), m0)
+        end, length = f.add(first, rows), self.out[-1]
+        source = f.at(self.image, "float", f.mul(group, self.width))
+        with f.loop(f.udiv(first, length), f.udiv(f.add(end, f.sub(length, 1)), length)) as line:
+            start = f.mul(line.index, length)
+            begin = f.maximum(f.sub(first, start), 0)
+            there = f.at(self.table, "i64", f.sub(f.add(start, begin), first))
+            columns = (begin, f.minimum(f.sub(end, start), length))
+            image, *position = f.unravel(line.index, self.out[:-1])
+            inside = self._inside(image, self.n_images)
+            self._axis(position, columns, source, there, image, inside)
+
+    def _axis(
+        self, position: Sequence[Int], columns: tuple[Int, Int], source: Value, to: Value, before: Int,
+        inside: Value,
+    ) -> None:  # fmt: skip
+        """Emit the addresses under the taps of an axis and those after it.
+
+        `position`: on the axes left but the last, whose range is `columns`; `before`: the image's row-major
+        position over the axes so far; `inside`: it is within the image; `to`: where the addresses go.
+        """
+        f, window = self.f, self.window
+        axis = len(window.kernel) - 1 - len(position)
+        if not position:
+            self._line(columns, source, to, f.mul(before, self.extent[-1]), inside)
+            return
+        start = f.sub(f.mul(position[0], window.stride[axis]), window.low[axis])
+        step = prod(window.kernel[axis + 1 :]) * self.apart
+        with f.loop(0, window.kernel[axis]) as tap:
+            place = f.add(start, f.mul(tap.index, window.dilation[axis]))
+            here = self._inside(place, self.extent[axis])
+            both = f.op("i1", f"and i1 {inside.name}, {here.name}")
+            there = f.add(f.mul(before, self.extent[axis]), place)
+            self._axis(position[1:], columns, source, f.at(to, "i64", f.mul(tap.index, step)), there, both)
+
+    def _line(self, columns: tuple[Int, Int], source: Value, to: Value, line: Int, inside: Value) -> None:
+        """Emit the addresses under the taps of the last axis, in the image's line that begins at pixel
+        `line`."""
+        f, window = self.f, self.window
+        stride, begin = window.stride[-1], columns[0]
+        with f.loop(0, window.kernel[-1]) as tap, f.loop(*columns, ADDRESSES, nonempty=True) as x:
+            start = f.sub(f.mul(x.index, stride), window.low[-1])
+            place = f.add(start, f.mul(tap.index, window.dilation[-1]))
+            pixel = f"getelementptr float, ptr {source.name}, i64 "
+            address = f.op("ptr", pixel + f.i64(f.mul(f.add(line, place), self.channels)).name)
+            number = f.op("i64", f"ptrtoint ptr {address.name} to i64")
+            places = self._spread(f.i64(place), stride)
+            addresses = self._spread(number, 4 * stride * self.channels)
+            extent = f.splat(f.i64(f.select(inside, self.extent[-1], 0)), ADDRESSES)
+            there = f.op(_BITS, f"icmp ult {_WIDE} {places.name}, {extent.name}")
+            zeros = f.splat(f.op("i64", f"ptrtoint ptr {self.zeros.name} to i64"), ADDRESSES)
+            chosen = f.op(
+                _WIDE, f"select {_BITS} {there.name}, {_WIDE} {addresses.name}, {_WIDE} {zeros.name}"
+            )
+            row = f.add(f.mul(tap.index, self.apart), f.sub(x.index, begin))
+            f.store(chosen, f.at(to, "i64", row), align=8)
+
+    def _spread(self, first: Value, step: int) -> Value:
+        """Return a vector of numbers `step` apart."""
+        steps = ", ".join(f"i64 {lane * step}" for lane in range(ADDRESSES))
+        return self.f.op(_WIDE, f"add {_WIDE} {self.f.splat(first, ADDRESSES).name}, <{steps}>")
+
+    def _inside(self, place: Int, size: Int) -> Value:
+        f = self.f
+        return f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(size).name}")

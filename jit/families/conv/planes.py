@@ -1,0 +1,195 @@
+"""A Conv that reads images channels first: a few planes, as a network's first convolution finds them.
+
+A patch of so few channels is too short to copy. Instead the lines that a block of output lines sees are
+copied whole into scratch, with zeros around them, each cut into `stride` phases: the elements whose columns
+leave the same rest. Under one tap then, outputs side by side have elements side by side. A table says how far
+from the first output's place in scratch each step of k lies, and row tiles of a matmul read A through it: k
+runs over taps and channels as everywhere, so the bits are those of any other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ...llvm.abi import Generated, check_schedule, resolve
+from ...llvm.function import Function, Int, Value
+from ...loops.bodies import LANES
+from ...spec import Conv
+from ..matmul.epilogue import RowTile
+from ..matmul.matmul import _check, widest_schedule
+from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, Strides, load
+from ..matmul.row_tiles import Finish, RowTiles
+from .pixels import AXES, OverPixels, flat, two
+
+LINES = 8  # of outputs in a block
+STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves
+MOST_CHANNELS, MOST_STEPS = 4, 512  # of k; more channels fill vectors of their own
+
+
+def is_fit(channels: object, attrs: dict[str, tuple[int, ...]], groups: int) -> bool:
+    """Return True for the window (its fields by name) of a conv that may read planes."""
+    kernel, stride, dilation = attrs["kernel"], attrs["stride"], attrs["dilation"]
+    is_plain = len(kernel) <= AXES and set(attrs["expansion"]) == {1} and min(dilation) > 0 and groups == 1
+    is_few = isinstance(channels, int) and 0 < channels <= MOST_CHANNELS
+    return is_plain and is_few and stride[-1] in STRIDES and prod(kernel) * channels <= MOST_STEPS  # type: ignore[operator]
+
+
+def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or widest_schedule(f, spec)
+    check_schedule("conv", name, list(SCHEDULES))
+    _check(spec)
+    window = spec.window
+    axes = {name: getattr(window, name) for name in ("kernel", "stride", "dilation", "expansion")}
+    if not is_fit(spec.buffers[spec.a].shape[1], axes, window.groups):
+        raise ValueError(
+            f"conv kernel: planes are for at most {MOST_CHANNELS} channels in one group, on {AXES} axes, "
+            f"strides of {STRIDES} along lines and at most {MOST_STEPS} taps of channels"
+        )
+    return _Planes(f, spec, sizes, SCHEDULES[name]).emit(name)
+
+
+class _Planes(OverPixels):
+    """The state of one emission: a matmul's row tiles, along each line of outputs."""
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
+        super().__init__(f, spec, sizes, schedule)
+        self.images, channels, *extent = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
+        assert isinstance(channels, int) and isinstance(self.k, int)
+        self.channels, self.steps = channels, self.k
+        self.height, self.across = two(extent)
+        self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
+        self.window = flat(spec.window)
+        taps, step = self.window.kernel, self.window.dilation
+        self.phases = self.window.stride[1]
+        self.reach = (taps[1] - 1) * step[1] // self.phases  # places of a phase behind the last output's
+        self.lines = (LINES - 1) * self.window.stride[0] + (taps[0] - 1) * step[0] + 1
+        self.phase = f.mul(f.ceildiv(f.add(self.along, self.reach), LANES), LANES)
+        self.line = f.mul(self.phase, channels * self.phases)
+        line = self.along if isinstance(self.along, int) else schedule.rows
+        self.tiles = RowTiles(f, self.along, line or 1, self.k, self.width, schedule, self.dtype)
+        self.table = f.at(self.packed, "float", self.steps * self.width if self.has_copy else 0)
+        self.image = f.at(self.table, "i64", self.steps)
+        panel = self.steps * PANEL if self.width > PANEL and not self.has_copy else 0
+        row = self.width if self.has_copy else PANEL  # of B
+        self.strides = Strides(1, row, self.width, self.steps, b_panel=panel, table=self.table)
+
+    def emit(self, name: str) -> Generated:
+        """Emit the loop over the kernel's tiles: blocks of lines, and the columns of one micro-kernel in
+        each."""
+        f, spec = self.f, self.conv
+        self._fill_table()
+        with f.loop(f.params[3], f.params[4]) as tile:
+            panels, blocks = f.ceildiv(self.n, self.width), f.ceildiv(self.down, LINES)
+            block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
+            image, y = f.udiv(block, blocks), f.mul(f.urem(block, blocks), LINES)
+            lines = f.minimum(LINES, f.sub(self.down, y))
+            f.either(self._starts_block(tile.index, panel), lambda: self._copy(image, y, lines), lambda: None)
+            self._columns([image], y, lines, panel, f.mul(panel, self.width), self._tile)
+        out, vectors = spec.window.out, 4 * self.lines * self.channels * self.phases
+        copy = 4 * self.steps * self.width if self.has_copy else 0
+        fixed = self.sums_bytes + copy + 8 * self.steps + vectors * (self.reach + LANES)
+        scratch = ((fixed, ()), (vectors, (out[-1],)))
+        down = ((out[0], LINES),) if len(out) == AXES else ()
+        tiles = ((spec.buffers[spec.a].shape[0], 1), *down, (spec.n, self.width))
+        work = LINES * self.width * (2 * self.steps + 8 * len(spec.epilogue))
+        return Generated(tiles, scratch, ((work, (out[-1],)),), name)
+
+    def _fill_table(self) -> None:
+        """Emit the table of where in scratch each step of k lies."""
+        f, (down, along), step = self.f, self.window.kernel, self.window.dilation
+        with f.loop(0, down) as row:
+            line = f.mul(f.mul(row.index, step[0]), self.line)
+            for tap in range(along):
+                rest, place = tap * step[1] % self.phases, tap * step[1] // self.phases
+                for c in range(self.channels):
+                    there = f.add(line, f.add(f.mul(self.phase, c * self.phases + rest), place))
+                    k = f.add(f.mul(row.index, along * self.channels), tap * self.channels + c)
+                    f.store(f.i64(there), f.at(self.table, "i64", k), align=8)
+
+    def _copy(self, image: Int, y: Int, lines: Int) -> None:
+        """Emit the copy of what `lines` lines of outputs see, from line y on."""
+        f, window = self.f, self.window
+        top = f.sub(f.mul(y, window.stride[0]), window.low[0])
+        seen = f.sub(self.lines, f.mul(f.sub(LINES, lines), window.stride[0]))
+        base = self.bodies.addresses[self.conv.a]
+        first = f.mul(image, self.channels)
+        with f.loop(0, seen) as line, f.loop(0, self.channels) as c:
+            place = f.add(top, line.index)
+            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.height).name}")
+            row = f.add(f.mul(f.add(first, c.index), self.height), place)
+            at = f.select(inside, f.mul(row, self.across), 0)
+            count = f.select(inside, self.across, 0)
+            to = f.add(f.mul(line.index, self.line), f.mul(c.index, f.mul(self.phase, self.phases)))
+            place = f.at(self.image, "float", to)
+            given = (f.at(base, "float", at), count, place, f.i64(self.phase), f.i64(window.low[1]))
+            f.call_part(f"phases_{self.phases}", lambda g: _define_phases(g, self.phases), *given)
+
+    def _right(self, panel: Int, n0: Int, columns: Int | None) -> Value:
+        """Return the address of a tile's columns of B: its panels, or their copy."""
+        if self.b is None:
+            panels = self._panels(panel)
+            return self._widen(panels, columns) if self.is_narrow else panels
+        at = self.b.offset(self.f, {self.n_loop: n0})
+        source = self.f.at(self.bodies.addresses[self.conv.b], "float", at)
+        return self._pack(source, self.b.stride(self.k_loop), columns)
+
+    def _tile(self, batch: list[Int], y: Int, lines: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+        """Emit one tile of the kernel: row tiles along each of `lines` lines from y on."""
+        f = self.f
+        b = self._right(panel, n0, columns)
+        with f.loop(0, lines) as line:
+            a = f.at(self.image, "float", f.mul(f.mul(line.index, self.window.stride[0]), self.line))
+            pixel = f.mul(f.add(f.mul(batch[0], self.down), f.add(y, line.index)), self.along)
+
+            def place(begin: Int, count: Int, pixel: Int = pixel) -> RowTile:
+                *outer, m0 = self.loops_at(f.add(pixel, begin))
+                return RowTile(outer, m0, count, n0, columns)
+
+            def done(begin: Int, count: Int, sums: Value) -> None:
+                self.epilogue.emit(place(begin, count), sums)
+
+            def soon(begin: Int, count: Int) -> None:
+                if columns is None:
+                    self.epilogue.prefetch(place(begin, count))
+
+            finish = Finish(done, soon)
+            self.tiles.from_rows(self.strides, a, b, self.along, columns, self.sums, finish)
+
+
+def _define_phases(g: Function, phases: int) -> None:
+    """to[p, i] = source[i * phases + p - low] for p < phases, i < `size`, or 0 where that is not in
+    0 .. count - 1."""
+    source, count, to, size, low = g.params
+    with g.loop(0, size, LANES) as i:
+        first = g.sub(g.mul(i.index, phases), low)
+        given = [_load_inside(g, source, g.add(first, LANES * v), count) for v in range(phases)]
+        for p, value in enumerate(_cut(g, given)):
+            g.store(value, g.at(to, "float", g.add(g.mul(size, p), i.index)), align=4)
+
+
+def _load_inside(g: Function, source: Value, first: Int, count: Value) -> Value:
+    """Return the vector at `first`, 0 for lanes outside of 0 .. count - 1."""
+    lanes = ", ".join(f"i64 {lane}" for lane in range(LANES))
+    wide = f"<{LANES} x i64>"
+    places = g.op(wide, f"add {wide} {g.splat(g.i64(first), LANES).name}, <{lanes}>")
+    inside = g.op(f"<{LANES} x i1>", f"icmp ult {wide} {places.name}, {g.splat(count, LANES).name}")
+    address = g.op("ptr", f"getelementptr float, ptr {source.name}, i64 {g.i64(first).name}")
+    return load(g, address, inside)
+
+
+def _cut(g: Function, given: Sequence[Value]) -> list[Value]:
+    """Return the phases of vectors side by side, as many as there are vectors."""
+    if len(given) == 1:
+        return list(given)
+    halves = []
+    for rest in (0, 1):
+        lanes = ", ".join(f"i32 {2 * lane + rest}" for lane in range(LANES))
+        mask = f"<{LANES} x i32> <{lanes}>"
+        pairs = zip(given[::2], given[1::2], strict=True)
+        chosen = [
+            g.op(VECTOR, f"shufflevector {VECTOR} {a.name}, {VECTOR} {b.name}, {mask}") for a, b in pairs
+        ]
+        halves.append(_cut(g, chosen))
+    return [value for pair in zip(*halves, strict=True) for value in pair]

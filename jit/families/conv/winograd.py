@@ -1,0 +1,472 @@
+"""A Conv of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3), in layout `winograd`.
+
+The outputs of an image are cut into tiles of 4 x 4, counted through all images. A block of tiles is taken to
+its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights, packed
+as any convolution's, are taken to their points as well, one line of points at a time, and multiplied; then
+each tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights
+at their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
+of the products of a block. Every transform is a fixed sequence of FMAs and k ascends, so the bits are
+the same on every tier. The layout belongs to the spec; images that are too small for points go by taps
+(`conv`), which the size of one image decides where the spec leaves their number open.
+
+An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from ...llvm.abi import Generated, check_schedule, resolve
+from ...llvm.dtypes import vector
+from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import unread
+from ...loops.bodies import LANES, splat
+from ...spec import Conv, Size
+from ..matmul.epilogue import RowTile
+from ..matmul.matmul import choose_schedule, pack_panels
+from ..matmul.microkernel import PANEL, SCHEDULES, UNROLL, VECTOR, MicroKernels, Schedule, Strides, each_tile
+from ..matmul.row_tiles import RowTiles
+from .pixels import OverPixels
+from .winograd_points import SIDE, TAPS, TILE, transforms
+
+POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
+MOST_TILES, LEAST_TILES = 48, 24  # of a block
+TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles of a row
+CHANNELS = 64  # of weights at a line of points, which the second-level cache should hold
+FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
+CHANNELS_OF_FEW = 16
+POINTS = SIDE**2
+PIXELS_OF_TILE, PIXELS_OF_WEIGHTS = 7, 28  # by taps: as long as a tile's products, as weights to their points
+USUAL_IMAGES = 4  # for which the way is chosen where a batch may have any number
+SHARING = 2  # row tiles that ask for the weights of the next channels
+GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
+Vectors = list[Value]
+
+
+def pack(weight: np.ndarray) -> np.ndarray:
+    """Return the weights [9 C, N] of a Conv as panels of [C * 9, N]: a channel's taps side by side."""
+    by_channel = weight.reshape(TAPS * TAPS, -1, weight.shape[1]).transpose(1, 0, 2)
+    return pack_panels(by_channel.reshape(weight.shape))
+
+
+def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    name = schedule or choose_schedule(f, spec, n_tiles(f, spec, sizes))
+    check_schedule("conv", name, list(SCHEDULES))
+    kernel = AtPoints(f, spec, sizes, SCHEDULES[name])
+    kernel.emit_tiles()
+    return kernel.generated(name)
+
+
+def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
+    """Whether images are so small that products by taps take less time: weights at their points serve few
+    tiles, of which some are partly outside. Measured with 128 to 512 channels, 4 to 16 tiles.
+
+    How many images there are counts only where the spec fixes it. Else an image would have other bits in
+    another batch, so the choice is the one for USUAL_IMAGES at any number of them.
+    """
+    n_images = spec.buffers[spec.a].shape[0]
+    images = n_images if isinstance(n_images, int) else USUAL_IMAGES
+    out = [resolve(size, sizes) for size in spec.window.out]
+    down = [f.ceildiv(size, TILE) for size in out]
+    pixels, tiles = (reduce(f.mul, factors, f.mul(images, 1)) for factors in (out, down))
+    limit = f.add(f.mul(tiles, PIXELS_OF_TILE), PIXELS_OF_WEIGHTS)
+    if isinstance(pixels, int) and isinstance(limit, int):
+        return pixels < limit
+    return f.less(pixels, limit)
+
+
+def check(spec: Conv) -> None:
+    """Refuse what has no such layout."""
+    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    plain = {*window.stride, *window.dilation, *window.expansion, window.groups} == {1}
+    if window.kernel != (TAPS, TAPS) or not plain:
+        raise ValueError(f"conv kernel: {spec.b_layout} is for 3 x 3 taps, side by side, in one group")
+    if not isinstance(channels, int) or channels % LANES or not channels:
+        raise ValueError(f"conv kernel: {spec.b_layout} is for channels in multiples of {LANES}")
+    weight = spec.buffers[spec.b]
+    if weight.dtype != "f32" or weight.shape[1:] != (TAPS * TAPS * channels, PANEL):
+        raise ValueError(f"conv kernel: {spec.b_layout} is for weights in f32, in panels of all taps")
+
+
+def n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
+    """Return the tiles of all images."""
+    count = resolve(spec.buffers[spec.a].shape[0], sizes)
+    for size in spec.window.out:
+        count = f.mul(count, f.ceildiv(resolve(size, sizes), TILE))
+    return count
+
+
+class _Products(RowTiles):
+    """The products of one point: row tiles as a matmul's, each into its place of the point's sums."""
+
+    def multiply(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, ahead: Value, size: int
+    ) -> None:
+        """Leave the products of `rows` rows in `sums`; in passing ask for `size` cache lines from `ahead` on.
+
+        Up to SHARING row tiles ask, evenly; what is near stands in for the others' shares.
+        """
+        f = self.f
+        n = -(-self.block // self.most) if isinstance(self.m, int) else 1
+        share = -(-size // min(n, SHARING))
+        steps = kernels.strides.k
+        assert isinstance(steps, int)
+        lines = -(-share // max(steps // UNROLL, 1))
+
+        def place_of(number: Int) -> Value:
+            here = unread(f, ahead, f.mul(number, share * kernels.line))
+            is_asking = f.is_less(number, min(n, SHARING))
+            return f.select(is_asking, here, b) if isinstance(is_asking, Value) else here
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+            place = f.at(sums, "float", f.mul(begin, self.width))
+            self._call(kernels, count, left, b, place, lambda _: place_of(number), lines)
+
+        each_tile(f, rows, self.most, row_tile)
+
+
+class AtPoints(OverPixels):
+    """The state of one emission: a matmul's tiles, whose rows are tiles of outputs."""
+
+    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
+        self.images, self.height, self.across, channels = (
+            resolve(size, sizes) for size in spec.buffers[spec.a].shape
+        )
+        assert isinstance(channels, int)
+        self.channels = channels
+        self.out = [resolve(size, sizes) for size in spec.window.out]
+        self.down, self.along = (f.ceildiv(size, TILE) for size in self.out)
+        super().__init__(f, spec, sizes, schedule)
+        self.m = n_tiles(f, spec, sizes)
+        self.block = self._tiles_of_block()
+        self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
+        self.chunk = self._channels()
+        self.panel = TAPS * TAPS * channels * PANEL  # elements of one
+        self._place_scratch()
+
+    def _tiles_of_block(self) -> int:
+        """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
+        if not isinstance(self.m, int):
+            return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
+        limit = max(LEAST_TILES, min(MOST_TILES, POINT_BYTES // (4 * POINTS * self.channels)))
+        return -(-self.m // max(-(-self.m // limit), 1)) or 1
+
+    def _channels(self) -> int:
+        """Return how many channels' weights are at points at a time; sums over channels stay in order."""
+        most = CHANNELS_OF_FEW if self.block <= FEW_TILES else CHANNELS
+        return max(n for n in range(1, most + 1) if self.channels % n == 0)
+
+    def _place_scratch(self) -> None:
+        """Lay out: zeros, what tells that an output is not finite, the factors of the weights' transform, a
+        tile between two passes, its outputs, weights at a line of points, all sums, all points."""
+        f, place = self.f, self.sums
+        self.zeros, place = place, f.at(place, "float", LANES)
+        self.flag, place = place, f.at(place, "float", LANES)
+        self.factors, place = place, f.at(place, "float", SIDE * TAPS * LANES)
+        self.passed, place = place, f.at(place, "float", POINTS * LANES)
+        self.outputs, place = place, f.at(place, "float", TILE**2 * self.width)
+        self.point_weights = self.chunk * self.width + GAP
+        self.weights, place = place, f.at(place, "float", SIDE * self.point_weights)
+        self.point_sums = self.block * self.width + GAP
+        self.point_rows = self.block * self.channels + GAP
+        self.sums, place = place, f.at(place, "float", POINTS * self.point_sums)
+        self.transformed = place
+
+    def emit_tiles(self) -> None:
+        """Emit the loop over the kernel's tiles: blocks, and the columns of one micro-kernel in each."""
+        f = self.f
+        f.store(Value(VECTOR, "zeroinitializer"), self.zeros, align=4)
+        for i, factor in enumerate(transforms().taps.ravel()):
+            f.store(splat(f, "f32", factor), _line(f, self.factors, i), align=4)
+        with f.loop(f.params[3], f.params[4]) as tile:
+            panels = f.ceildiv(self.n, self.width)
+            block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
+            first, rows = self._range(block)
+            f.either(
+                self._starts_block(tile.index, panel), lambda: self._to_points(first, rows), lambda: None
+            )
+            self._columns([], first, rows, panel, f.mul(panel, self.width), self._tile)
+
+    def generated(self, name: str) -> Generated:
+        """Return what the generator tells of the kernel."""
+        spec = self.conv
+        lines = LANES * (2 + SIDE * TAPS + POINTS) + TILE**2 * self.width
+        floats = lines + SIDE * self.point_weights + POINTS * (self.point_sums + self.point_rows)
+        work = 2 * POINTS * self.block * self.width * self.channels
+        epilogue = 8 * self.block * TILE**2 * self.width * len(spec.epilogue)
+        return Generated(self._blocks(), ((4 * floats, ()),), ((work + epilogue, ()),), name)
+
+    def _blocks(self) -> tuple[tuple[Size, int], ...]:
+        """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK cover the
+        images, which are no fewer than blocks of as many tiles, and each gets its even share."""
+        columns = (self.conv.n, self.width)
+        if isinstance(self.m, int):
+            return ((self.m, self.block), columns)
+        height, width = (tiles * TILE for tiles in TILES_OF_BLOCK)
+        out = self.conv.window.out
+        return (self.conv.buffers[self.conv.a].shape[0], 1), (out[0], height), (out[1], width), columns
+
+    def _range(self, block: Int) -> tuple[Int, Int]:
+        """Return (first tile, tiles) of a block."""
+        f = self.f
+        if isinstance(self.m, int):
+            if self.m <= self.block:
+                return 0, self.m
+            first = f.mul(block, self.block)
+            return first, f.minimum(self.block, f.sub(self.m, first))
+        high, wide = (f.ceildiv(x, n) for x, n in zip((self.down, self.along), TILES_OF_BLOCK, strict=True))
+        count = f.mul(self.images, f.mul(high, wide))
+        first, end = (f.udiv(f.mul(self.m, at), count) for at in (block, f.add(block, 1)))
+        return first, f.sub(end, first)
+
+    def _place(self, tile: Int) -> tuple[Int, Int, Int]:
+        """Return (image, first row, first column) of a tile's outputs."""
+        f = self.f
+        line = f.udiv(tile, self.along)
+        row, column = f.urem(line, self.down), f.urem(tile, self.along)
+        return f.udiv(line, self.down), f.mul(row, TILE), f.mul(column, TILE)
+
+    def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
+        """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
+        f = self.f
+        image, y, x = self._place(tile)
+        pixels = f.mul(self.height, f.mul(self.across, self.channels))
+        start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(image, pixels))
+        corner = (f.sub(at, low) for at, low in zip((y, x), self.conv.window.low, strict=True))
+        shape = [f.i64(v) for v in (*corner, self.height, self.across, self.channels)]
+        return start, shape, (image, y, x)
+
+    def _to_points(self, first: Int, rows: Int) -> None:
+        """Emit the transform of a block of tiles to their points."""
+        f = self.f
+        with f.loop(0, rows) as r:
+            start, shape, _ = self._source(f.add(first, r.index))
+            to = f.at(self.transformed, "float", f.mul(r.index, self.channels))
+            part = "winograd_to_points"
+            given = (start, *shape, self.zeros, self.passed, to, f.i64(self.point_rows))
+            f.call_part(part, _define_to_points, *given)
+
+    def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+        """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
+        f = self.f
+        b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.panel // PANEL))
+        if self.chunk < self.channels:
+            with f.loop(0, POINTS * self.point_sums, LANES) as place:
+                f.store(Value(VECTOR, "zeroinitializer"), f.at(self.sums, "float", place.index), align=4)
+        with f.loop(0, self.channels, self.chunk) as chunk, f.loop(0, SIDE) as line:
+            after = self._weights_to_points(b, chunk.index, line.index, columns)
+            self._products(chunk.index, line.index, rows, columns, after)
+        with f.loop(0, rows) as r:
+            sums = f.at(self.sums, "float", f.mul(r.index, self.width))
+            self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
+
+    def _products(self, channel: Int, line: Int, rows: Int, columns: Int | None, after: Value) -> None:
+        """Emit the products of a line of points, of a chunk of channels.
+
+        All points together ask for the weights that come next, at `after`: each for its part of a panel's.
+        """
+        f = self.f
+        sharing = POINTS * PANEL // self.width  # points to a panel
+        part = self.chunk * TAPS * TAPS * PANEL // sharing
+        strides = Strides(self.channels, self.width, self.width, self.chunk)
+        adds = self.chunk < self.channels
+        kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), adds=adds)
+        with f.loop(0, SIDE) as place:
+            point = f.add(f.mul(line, SIDE), place.index)
+            weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))
+            a = f.at(self.transformed, "float", f.add(f.mul(point, self.point_rows), channel))
+            sums = f.at(self.sums, "float", f.mul(point, self.point_sums))
+            panel, number = f.udiv(point, sharing), f.urem(point, sharing)
+            ahead = unread(f, after, f.add(f.mul(panel, self.panel), f.mul(number, part)))
+            self.row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
+
+    def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> Value:
+        """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return where
+        those lie that come next."""
+        f, row = self.f, TAPS * TAPS * PANEL
+        vectors = -(-(columns if isinstance(columns, int) else self.width) // LANES)
+        ends = f.less(f.add(channel, self.chunk), self.channels)
+        to_chunk, to_tile = row * self.chunk, f.sub(self.panel * (self.width // PANEL), f.mul(channel, row))
+        after = f.select(ends, to_chunk, to_tile)
+        here = f.at(b, "float", f.mul(channel, row))
+        given = (here, f.i64(line), self.factors, self.weights)
+        key = (self.channels, self.chunk, self.width, vectors)
+        name = "winograd_weights_{}_{}_{}_{}".format(*key)
+        f.call_part(name, lambda g: _define_weights(g, *key), *given)
+        return unread(f, here, after)
+
+    def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
+        """Emit the outputs of one tile and their epilogue."""
+        f, width = self.f, self.width
+        start, shape, (image, y, x) = self._source(tile)
+        outputs = (self.outputs, f.i64(width), f.i64(width if columns is None else columns))
+        given = (sums, f.i64(self.point_sums), self.passed, *outputs, self.flag)
+        f.call_part("winograd_to_outputs", _define_to_outputs, *given)
+        flag = f.load("i64", self.flag, align=8)
+        with f.when(f.op("i1", f"icmp ne i64 {flag.name}, 0")):
+            again = (start, *shape, b, f.i64(self.panel), *outputs)
+            f.call_part("winograd_by_taps", _define_by_taps, *again)
+        height, across = self.out
+        count = f.minimum(TILE, f.sub(across, x))
+        with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
+            first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
+            at = f.at(self.outputs, "float", f.mul(line.index, TILE * width))
+            *batch, m0 = self.loops_at(first)
+            self.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
+
+
+# Parts, the same for all kernels --------------------------------------------------------------------------
+
+
+def _to_points_along(g: Function, matrix: np.ndarray, given: Sequence[Value]) -> Vectors:
+    """Return the points of `given` pixels or taps along an axis; points +-p share their even and odd
+    terms."""
+    found = [_sum(g, matrix[0], given)]
+    for row in matrix[1:-1:2]:
+        even, odd = (_sum(g, np.where(np.arange(len(row)) % 2 == rest, row, 0), given) for rest in (0, 1))
+        found += [_binary(g, "fadd", even, odd), _binary(g, "fsub", even, odd)]
+    return [*found, _sum(g, matrix[-1], given)]
+
+
+def _to_outputs_along(g: Function, given: Sequence[Value]) -> Vectors:
+    """Return the outputs of `given` points along an axis; +-p are taken together first."""
+    matrix, joined = transforms().outputs.copy(), list(given)
+    for i in range(1, len(given) - 1, 2):
+        joined[i : i + 2] = [_binary(g, op, given[i], given[i + 1]) for op in ("fadd", "fsub")]
+        plus, minus = matrix[:, i].copy(), matrix[:, i + 1]
+        matrix[:, i], matrix[:, i + 1] = (plus + minus) / 2, (plus - minus) / 2
+    return [_sum(g, row, joined) for row in matrix]
+
+
+def _sum(g: Function, row: np.ndarray, given: Sequence[Value]) -> Value:
+    """Return the sum of row[i] * given[i] by FMAs; a factor of 1 comes first."""
+    first, *rest = sorted(map(int, np.flatnonzero(row)), key=lambda i: bool(row[i] != 1))
+    total = given[first] if row[first] == 1 else _binary(g, "fmul", given[first], splat(g, "f32", row[first]))
+    for i in rest:
+        total = _fma(g, given[i], splat(g, "f32", row[i]), total)
+    return total
+
+
+def _binary(g: Function, opcode: str, a: Value, b: Value) -> Value:
+    return g.op(VECTOR, f"{opcode} {VECTOR} {a.name}, {b.name}")
+
+
+def _fma(g: Function, a: Value, b: Value, c: Value) -> Value:
+    return g.call(VECTOR, f"llvm.fma.v{LANES}f32", a, b, c)
+
+
+def _line(g: Function, base: Value, number: Int) -> Value:
+    """Return the address of a vector in an array of vectors."""
+    return g.at(base, "float", g.mul(number, LANES))
+
+
+def _inside(g: Function, place: Int, size: Value) -> Value:
+    return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")
+
+
+def _both(g: Function, a: Value, b: Value) -> Value:
+    return g.op("i1", f"and i1 {a.name}, {b.name}")
+
+
+def _define_to_points(g: Function) -> None:
+    """The channels of one tile's window, zeros outside of the image, to their points, `apart` elements from
+    one another."""
+    image, y, x, height, across, channels, zeros, passed, to, apart = g.params
+    matrix = transforms().pixels
+    columns = [_inside(g, g.add(x, j), across) for j in range(SIDE)]
+    with g.loop(0, channels, LANES) as c:
+        with g.loop(0, SIDE) as line:
+            row = g.add(y, line.index)
+            is_there = _inside(g, row, height)
+            first = g.add(g.mul(row, across), x)
+            given = []
+            for j, column in enumerate(columns):
+                place = g.add(g.mul(g.add(first, j), channels), c.index)
+                inside = _both(g, is_there, column).name
+                at = f"getelementptr float, ptr {image.name}, i64 {g.i64(place).name}"
+                address = g.op("ptr", f"select i1 {inside}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
+                given.append(g.load(VECTOR, address, align=4))
+            for j, value in enumerate(_to_points_along(g, matrix, given)):
+                g.store(value, _line(g, passed, g.add(g.mul(line.index, SIDE), j)), align=4)
+        with g.loop(0, SIDE) as pixel:
+            places = [g.add(pixel.index, i * SIDE) for i in range(SIDE)]
+            given = [g.load(VECTOR, _line(g, passed, place), align=4) for place in places]
+            for place, value in zip(places, _to_points_along(g, matrix, given), strict=True):
+                g.store(value, g.at(to, "float", g.add(g.mul(place, apart), c.index)), align=4)
+
+
+def _define_weights(g: Function, channels: int, chunk: int, width: int, vectors: int) -> None:
+    """The weights of `chunk` channels and `vectors` vectors of columns to line `line` of points, of `factors`
+    down the taps: rows of `width` elements."""
+    b, line, factors, to = g.params
+    matrix, taps = transforms().taps, TAPS * TAPS
+    down = [g.load(VECTOR, _line(g, factors, g.add(g.mul(line, TAPS), i)), align=4) for i in range(TAPS)]
+    with g.loop(0, chunk) as c:
+        for v in range(vectors):
+            panel, column = divmod(v * LANES, PANEL)
+            place = g.add(g.mul(c.index, taps * PANEL), panel * taps * channels * PANEL + column)
+            first = g.at(b, "float", place)
+            along = []
+            for x in range(TAPS):
+                rows = [g.at(first, "float", (y * TAPS + x) * PANEL) for y in range(TAPS)]
+                given = [g.load(VECTOR, row, align=4) for row in rows]
+                total = _binary(g, "fmul", given[0], down[0])
+                for weight, factor in zip(given[1:], down[1:], strict=True):
+                    total = _fma(g, weight, factor, total)
+                along.append(total)
+            place = g.add(g.mul(c.index, width), v * LANES)
+            for i, value in enumerate(_to_points_along(g, matrix, along)):
+                g.store(value, g.at(to, "float", g.add(place, i * (chunk * width + GAP))), align=4)
+
+
+def _define_to_outputs(g: Function) -> None:
+    """The sums of one tile, points `apart` elements from one another, to its outputs, `wide` elements from
+    one another; `used` columns. `flag` is not 0 where one of them, or a sum of a row, is not finite."""
+    sums, apart, passed, outputs, wide, used, flag = g.params
+    zero = Value(VECTOR, "zeroinitializer")
+    with g.loop(0, used, LANES, carried=[zero]) as v:
+        with g.loop(0, SIDE) as point:
+            places = [g.add(g.mul(g.add(point.index, i * SIDE), apart), v.index) for i in range(SIDE)]
+            given = [g.load(VECTOR, g.at(sums, "float", place), align=4) for place in places]
+            for i, value in enumerate(_to_outputs_along(g, given)):
+                g.store(value, _line(g, passed, g.add(point.index, i * SIDE)), align=4)
+        with g.loop(0, TILE, carried=v.carried) as row:
+            first = g.mul(row.index, SIDE)
+            given = [g.load(VECTOR, _line(g, passed, g.add(first, j)), align=4) for j in range(SIDE)]
+            found = _to_outputs_along(g, given)
+            for j, value in enumerate(found):
+                place = g.add(g.mul(g.add(g.mul(row.index, TILE), j), wide), v.index)
+                g.store(value, g.at(outputs, "float", place), align=4)
+            total = reduce(lambda a, b: _binary(g, "fadd", a, b), found)
+            row.next(_fma(g, total, zero, row.carried[0]))
+        v.next(*row.results)
+    bad = g.op(vector("i1", LANES), f"fcmp uno {VECTOR} {v.results[0].name}, zeroinitializer")
+    bits = g.op(f"i{LANES}", f"bitcast {bad.type} {bad.name} to i{LANES}")
+    g.store(g.op("i64", f"zext i{LANES} {bits.name} to i64"), flag, align=8)
+
+
+def _define_by_taps(g: Function) -> None:
+    """The outputs of one tile, tap by tap, `panel` elements from one panel of weights to the next."""
+    image, y, x, height, across, channels, b, panel, outputs, wide, used = g.params
+    with g.loop(0, TILE * TILE) as q, g.loop(0, used, LANES) as v:
+        row, column = g.add(y, g.udiv(q.index, TILE)), g.add(x, g.urem(q.index, TILE))
+        weights = g.at(b, "float", g.mul(g.udiv(v.index, PANEL), panel))
+        weights = g.at(weights, "float", g.urem(v.index, PANEL))
+        total = Value(VECTOR, "zeroinitializer")
+        for down, along in np.ndindex(TAPS, TAPS):
+            line, place = g.add(row, down), g.add(column, along)
+            inside = _both(g, _inside(g, line, height), _inside(g, place, across))
+            count = g.select(inside, channels, 0)
+            pixel = g.mul(g.add(g.mul(line, across), place), channels)
+            with g.loop(0, count, carried=[total]) as c:
+                left = g.load("float", g.at(image, "float", g.add(pixel, c.index)), align=4)
+                k = g.add(g.mul(c.index, TAPS * TAPS), down * TAPS + along)
+                right = g.load(VECTOR, g.at(weights, "float", g.mul(k, PANEL)), align=4)
+                c.next(_fma(g, g.splat(left, LANES), right, c.carried[0]))
+            (total,) = c.results
+        g.store(total, g.at(outputs, "float", g.add(g.mul(q.index, wide), v.index)), align=4)

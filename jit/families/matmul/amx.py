@@ -1,0 +1,287 @@
+"""f32 matrix products on AMX tiles: three bf16 for every f32, six products, f32 sums.
+
+An f32 is exactly the sum of three bf16 of 8 significant bits each (truncated): x = x1 + x2 + x3. Of the nine
+products of two such sums the six largest, x1y1 x1y2 x2y1 x2y2 x1y3 x3y1, are accumulated; what is left out is
+2^-24 of a product, as much as f32 rounds away. Source: Henry, Tang, Heinecke, "Leveraging the bfloat16
+artificial intelligence datatype for higher-precision computations", ARITH 2019. Six products at AMX's rate
+are
+2.3 times the rate of f32 FMAs.
+
+A block of 32 rows by 32 columns is four tiles of 16 x 16 sums, four tiles more hold operands. Operands lie in
+scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for all
+panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows of
+the
+block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there.
+
+Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
+not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
+to FMAs as well. These choices depend on M, K, the row and the panel alone: all tiers and partitions agree.
+Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0.
+"""
+
+from __future__ import annotations
+
+from ...llvm.function import Function, Int, Value, least, most
+from ...llvm.prefetch import unread
+from ...loops.bodies import LANES
+from ...spec import Matmul, Terms
+from .microkernel import PANEL, VECTOR, load, tail
+
+MIN_ROWS = 96  # fewer rows are left to the FMA kernels,
+MIN_K = 64  # and shorter sums, which rounding does not blur
+GROUP = 32  # rows of a block of tiles
+STEP = 32  # values of k in a tile
+PLANE = 2 * GROUP * STEP  # bytes of one plane of one step, of A or B
+BLOCK = 3 * PLANE  # bytes of a step: x1, x2, x3
+TILE = PLANE // 2
+CHUNK = 3 * STEP  # values of k of a panel that are split, then used
+PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
+MAX_ROWS = 256
+
+_BITS = f"<{LANES} x i32>"
+_HALVES = f"<{2 * LANES} x i16>"
+_HIGH = "splat (i32 -65536)"
+_CONFIG = "tile_shapes"
+#: One step of k. a21: load plane 2 of A's lower 16 rows (b21: of B's right 16 columns) into tile 5 (7; upper
+#: and
+#: left ones into 4 and 6). A number n: add the product of A's tile n // 2 and B's tile n % 2 to sums n. Small
+#: products come first; a load stands where the tile that it replaces has just been used for the last time.
+_PROGRAM = (
+    "a20", "b00", "b01", "a21", "0", "1", "a10", "2", "3", "a11", "0", "2", "b10", "1", "3", "b11",
+    "0", "1", "a00", "2", "3", "a01", "0", "2", "b00", "1", "3", "b01", "0", "2", "b20", "1", "3",
+    "b21", "0", "2", "1", "3",
+)  # fmt: skip
+
+
+def few(m: Int, k: Int) -> bool:
+    """Return True where the product is known to be left to the FMA kernels."""
+    return any(top is not None and top < few for top, few in ((most(m), MIN_ROWS), (most(k), MIN_K)))
+
+
+def is_much(f: Function, m: Int, k: Int) -> Value | bool:
+    """Return whether there is enough to do for the tiles, as a Value where sizes tell at run time only."""
+    if few(m, k):
+        return False
+    if least(m) >= MIN_ROWS and least(k) >= MIN_K:
+        return True
+    rows, depth = f.less(MIN_ROWS - 1, m), f.less(MIN_K - 1, k)
+    return f.op("i1", f"and i1 {rows.name}, {depth.name}")
+
+
+def block_rows(m: Int, k: Int) -> int:
+    """Return the rows of a tile of the kernel, a multiple of GROUP: evenly split where M is known."""
+    per_row = 6 * (k if isinstance(k, int) else 1024)
+    limit = max(GROUP, min(MAX_ROWS, PLANES_BYTES // max(per_row, 1) // GROUP * GROUP))
+    if not isinstance(m, int):
+        return limit
+    n = max(-(-m // limit), 1)
+    return -(-m // n // GROUP) * GROUP or GROUP
+
+
+def scratch_of(spec: Matmul, block: int) -> Terms:
+    """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
+    fixed = block * PANEL * 4 + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
+    return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.k,)))
+
+
+def configure(f: Function) -> None:
+    """Give all eight tiles 16 rows of 64 bytes."""
+    data = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
+    text = "".join(f"\\{byte:02X}" for byte in data)
+    f.declarations[_CONFIG] = (
+        f'@{_CONFIG} = private unnamed_addr constant [64 x i8] c"{text}", section ".rodata.tiles", align 64'
+    )
+    f.call("void", "llvm.x86.ldtilecfg", Value("ptr", f"@{_CONFIG}"))
+
+
+def release(f: Function) -> None:
+    """Give the tiles back: a context switch need not save them."""
+    f.call("void", "llvm.x86.tilerelease")
+
+
+# Splitting ----------------------------------------------------------------------------------------------
+
+
+def _split(g: Function, x: Value) -> list[Value]:
+    """Return the three bf16 of each lane, in the high halves of i32."""
+    parts, rest = [], x
+    for i in range(3):
+        high = g.op(_BITS, f"and {_BITS} {_bits(g, rest).name}, {_HIGH}")
+        parts.append(high)
+        if i < 2:
+            value = g.op(VECTOR, f"bitcast {_BITS} {high.name} to {VECTOR}")
+            rest = g.op(VECTOR, f"fsub {VECTOR} {rest.name}, {value.name}")
+    return parts
+
+
+def _bits(g: Function, x: Value) -> Value:
+    return g.op(_BITS, f"bitcast {VECTOR} {x.name} to {_BITS}")
+
+
+def split_rows(f: Function, source: Value, stride: Int, rows: Int, k: Int, planes: Value) -> None:
+    """Split `rows` x `k` of A (`stride` elements from row to row) into planes; rows up to whole groups are
+    0."""
+    arguments = [source, f.i64(stride), f.i64(rows), f.i64(k), planes]
+    f.call_part("split_rows", _define_split_rows, *arguments)
+
+
+def _define_split_rows(g: Function) -> None:
+    source, stride, rows, k, planes = g.params
+    steps, whole = g.ceildiv(k, STEP), g.udiv(k, STEP)
+    picks = ", ".join(f"i32 {2 * i + 1}" for i in range(2 * LANES))
+
+    def put(place: Value, pair: list[Value]) -> None:
+        for plane, (x, y) in enumerate(zip(_split(g, pair[0]), _split(g, pair[1]), strict=True)):
+            halves = [g.op(_HALVES, f"bitcast {_BITS} {v.name} to {_HALVES}") for v in (x, y)]
+            packed = g.op(
+                _HALVES,
+                f"shufflevector {_HALVES} {halves[0].name}, {_HALVES} {halves[1].name}, "
+                f"<{2 * LANES} x i32> <{picks}>",
+            )
+            g.store(packed, g.at(place, "i8", plane * PLANE), align=64)
+
+    def place_of(row: Int, step: Int) -> Value:
+        block = g.add(g.mul(g.udiv(row, GROUP), steps), step)
+        return g.at(planes, "i8", g.add(g.mul(block, BLOCK), g.mul(g.urem(row, GROUP), 2 * STEP)))
+
+    with g.loop(0, rows) as row:
+        line = g.at(source, "float", g.mul(row.index, stride))
+        with g.loop(0, whole) as step:
+            here = g.at(line, "float", g.mul(step.index, STEP))
+            pair = [g.load(VECTOR, g.at(here, "float", LANES * i), align=4) for i in range(2)]
+            put(place_of(row.index, step.index), pair)
+        with g.loop(whole, steps) as last:
+            here = g.at(line, "float", g.mul(last.index, STEP))
+            left = g.sub(k, g.mul(last.index, STEP))
+            pair = [
+                load(g, g.at(here, "float", LANES * i), tail(g, g.sub(left, LANES * i))) for i in range(2)
+            ]
+            put(place_of(row.index, last.index), pair)
+    zero = Value(VECTOR, "zeroinitializer")
+    with g.loop(rows, g.mul(g.ceildiv(rows, GROUP), GROUP)) as row0, g.loop(0, steps) as step0:
+        put(place_of(row0.index, step0.index), [zero, zero])
+
+
+def split_panel(f: Function, source: Value, k: Int, planes: Value) -> None:
+    """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them."""
+    arguments = [source, f.i64(k), planes]
+    f.call_part("split_panel", _define_split_panel, *arguments)
+
+
+def _define_split_panel(g: Function) -> None:
+    source, k, planes = g.params
+
+    def put(pair: Int, low: list[Value], high: list[Value]) -> None:
+        block, row = g.udiv(pair, STEP // 2), g.urem(pair, STEP // 2)
+        place = g.at(planes, "i8", g.add(g.mul(block, BLOCK), g.mul(row, 2 * STEP)))
+        for column, (x, y) in enumerate(zip(low, high, strict=True)):
+            for plane, (a, b) in enumerate(zip(_split(g, x), _split(g, y), strict=True)):
+                lower = g.op(_BITS, f"lshr {_BITS} {a.name}, splat (i32 16)")
+                both = g.op(_BITS, f"or {_BITS} {lower.name}, {b.name}")
+                g.store(both, g.at(place, "i8", plane * PLANE + column * TILE), align=64)
+
+    def read(row: Int) -> list[Value]:
+        line = g.at(source, "float", g.mul(row, PANEL))
+        return [g.load(VECTOR, g.at(line, "float", LANES * i), align=4) for i in range(2)]
+
+    nothing = [Value(VECTOR, "zeroinitializer")] * 2
+    pairs = g.udiv(k, 2)
+    with g.loop(0, pairs) as pair:
+        low, high = read(g.mul(pair.index, 2)), read(g.add(g.mul(pair.index, 2), 1))
+        put(pair.index, low, high)
+    with g.loop(pairs, g.ceildiv(k, 2)) as odd:
+        low = read(g.mul(odd.index, 2))
+        put(odd.index, low, nothing)
+    with g.loop(g.ceildiv(k, 2), g.mul(g.ceildiv(k, STEP), STEP // 2)) as rest:
+        put(rest.index, nothing, nothing)
+
+
+# Multiplying --------------------------------------------------------------------------------------------
+
+
+def multiply(f: Function, a: Value, b: Value, done: Int, k: Int, sums: Value, ahead: Value) -> None:
+    """Add the 32 x 32 products of the next `k` values of k, from the planes `a`, `b`, to `sums` (rows of
+    PANEL f32).
+
+    `done`: values of k added before; 0: the sums start here. Prefetches 64 bytes times k from `ahead` on.
+    """
+    arguments = [a, b, f.i64(done), f.i64(f.ceildiv(k, STEP)), sums, ahead]
+    f.call_part("multiply_tiles", _define_multiply, *arguments)
+
+
+def _tile(number: int) -> Value:
+    return Value("i8", str(number))
+
+
+def _define_multiply(g: Function) -> None:
+    a, b, done, steps, sums, ahead = g.params
+    g.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    places = [g.at(sums, "float", n // 2 * LANES * PANEL + n % 2 * LANES) for n in range(4)]
+    row = Value("i64", str(4 * PANEL))
+    is_first = g.op("i1", f"icmp eq i64 {done.name}, 0")
+    with g.when(is_first):
+        for number in range(4):
+            g.call("void", "llvm.x86.tilezero", _tile(number))
+    with g.when(g.op("i1", f"xor i1 {is_first.name}, true")):
+        for number in range(4):
+            g.call("void", "llvm.x86.tileloadd64", _tile(number), places[number], row)
+    with g.loop(0, steps) as step:
+        offset = g.mul(step.index, BLOCK)
+        near = unread(g, ahead, g.mul(step.index, STEP * PANEL // 2))
+        _products(g, g.at(a, "i8", offset), g.at(b, "i8", offset), near)
+    for number in range(4):
+        g.call("void", "llvm.x86.tilestored64", _tile(number), places[number], row)
+
+
+def _products(g: Function, a: Value, b: Value, near: Value) -> None:
+    """One step of k, prefetching STEP lines from `near` on."""
+    stride = Value("i64", str(2 * STEP))
+    lines = iter(range(STEP))
+    for word in _PROGRAM:
+        if word.isdigit():
+            number = int(word)
+            g.call("void", "llvm.x86.tdpbf16ps", *map(_tile, (number, 4 + number // 2, 6 + number % 2)))
+            for line in (next(lines, None), next(lines, None)):
+                if line is not None:
+                    address = unread(g, near, LANES * line)
+                    g.do(f"call void @llvm.prefetch.p0(ptr {address.name}, i32 0, i32 2, i32 1)")
+        else:
+            base, first = (a, 4) if word[0] == "a" else (b, 6)
+            plane, half = int(word[1]), int(word[2])
+            place = g.at(base, "i8", plane * PLANE + half * TILE)
+            g.call("void", "llvm.x86.tileloadd64", _tile(first + half), place, stride)
+
+
+def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:
+    """Compute again by FMAs, k ascending from 0, those of `rows` rows of sums that are not all finite.
+
+    Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
+    """
+    arguments = [f.i64(rows), a, f.i64(stride), b, f.i64(k), sums]
+    f.call_part("multiply_exactly", _define_exactly, *arguments)
+
+
+def _define_exactly(g: Function) -> None:
+    rows, a, stride, b, k, sums = g.params
+    with g.loop(0, rows) as row, g.when(_is_not_finite(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
+        line = g.at(a, "float", g.mul(row.index, stride))
+        with g.loop(0, k, carried=[Value(VECTOR, "zeroinitializer")] * 2) as step:
+            left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
+            right = g.at(b, "float", g.mul(step.index, PANEL))
+            vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
+            pairs = zip(vectors, step.carried, strict=True)
+            step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, total) for v, total in pairs])
+        for i, total in enumerate(step.results):
+            g.store(total, g.at(sums, "float", g.add(g.mul(row.index, PANEL), LANES * i)), align=4)
+
+
+def _is_not_finite(g: Function, sums: Value) -> Value:
+    """Return whether some of a row's PANEL sums is infinite or NaN: x - x is 0 only for finite x."""
+    total = Value(VECTOR, "zeroinitializer")
+    for i in range(2):
+        x = g.load(VECTOR, g.at(sums, "float", LANES * i), align=4)
+        rest = g.op(VECTOR, f"fsub {VECTOR} {x.name}, {x.name}")
+        total = g.op(VECTOR, f"fadd {VECTOR} {total.name}, {rest.name}")
+    lanes = g.op(f"<{LANES} x i1>", f"fcmp uno {VECTOR} {total.name}, zeroinitializer")
+    mask = g.op(f"i{LANES}", f"bitcast <{LANES} x i1> {lanes.name} to i{LANES}")
+    return g.op("i1", f"icmp ne i{LANES} {mask.name}, 0")

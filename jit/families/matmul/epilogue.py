@@ -1,0 +1,201 @@
+"""A matmul's epilogue: what becomes of a row tile's sums, and what is prefetched for it before.
+
+In an exact kernel it is a part: its code knows neither how many rows there are nor how they are tiled, so
+kernels for other numbers of rows mostly have the same one, and it is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...llvm.dtypes import DTYPES
+from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import LINE_BYTES, prefetch, unread
+from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
+from ...spec import Instr, Matmul
+from ..nest.rows import is_dear
+from .microkernel import PANEL, VECTOR, Ending
+
+
+class RowTile(NamedTuple):
+    """Where a row tile of a product lies: `rows` rows from `m0` on, `columns` (None: all) from `n0` on."""
+
+    batch: Sequence[Int]
+    m0: Int
+    rows: Int
+    n0: Int
+    columns: Int | None = None
+
+    def arguments(self, f: Function) -> list[Value]:
+        """Return its place, without its columns, as arguments of a part."""
+        return [f.i64(x) for x in (*self.batch, self.m0, self.rows, self.n0)]
+
+    @classmethod
+    def of(cls, parameters: Sequence[Value], columns: Int | None = None) -> RowTile:
+        """Return the row tile whose `arguments` a part has as `parameters`."""
+        *batch, m0, rows, n0 = parameters
+        return cls(batch, m0, rows, n0, columns)
+
+
+class Epilogue:
+    """The epilogue of `spec` on tiles of `width` columns. `bodies`: its emitter in the kernel's function."""
+
+    def __init__(
+        self, f: Function, spec: Matmul, sizes: Sequence[Int], width: int, bodies: BodyEmitter
+    ) -> None:
+        self.f, self.spec, self.sizes, self.width = f, spec, sizes, width
+        self.here = _Rows(f, spec, bodies, width)
+        self.is_part = all(isinstance(size, int) for size in sizes)
+        self.is_simple = self.is_part and not any(map(_is_dear_or_gathers, spec.epilogue))
+
+    def emit(self, tile: RowTile, sums: Value, stride: Int | None = None) -> None:
+        """Emit the epilogue of a row tile, whose sums lie in scratch at `sums`, `stride` (None: width)
+        apart."""
+        step = self.width if stride is None else stride
+        if not self.is_part or isinstance(step, Value):
+            self.here.emit(tile, sums, step)
+            return
+        columns = tile.columns
+        passed = [sums] if columns is None or isinstance(columns, int) else [sums, columns]
+
+        def define(r: _Rows, place: RowTile, given: list[Value]) -> None:
+            there = given[1] if len(given) > 1 else columns
+            r.emit(place._replace(columns=there), given[0], step)
+
+        shape = "x" if len(passed) > 1 else columns or "all"
+        self._call(f"epilogue_{shape}_{step}", define, tile, passed)
+
+    def ending(self, tile: RowTile) -> Ending:
+        """Return the epilogue of a row tile of all columns as a micro-kernel's end, if it `is_simple`."""
+
+        def emit(g: Function, given: Sequence[Value], sums: list[list[Value]]) -> None:
+            buffers = self.spec.buffers
+            addresses = [g.load("ptr", g.at(given[0], "ptr", i), align=8) for i in range(len(buffers))]
+            bodies = BodyEmitter(
+                g, self.spec.epilogue, buffers, self.sizes, self.here.n_loop, addresses=addresses
+            )
+            _Rows(g, self.spec, bodies, self.width).emit_sums(RowTile.of(given[1:]), sums)
+
+        return Ending([self.f.params[0], *tile.arguments(self.f)], emit)
+
+    def prefetch(self, tile: RowTile) -> None:
+        """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
+        if not self.here.streamed:
+            return
+        if self.is_part:
+            self._call("soon", lambda r, place, _: r.prefetch(place), tile, [])
+        else:
+            self.here.prefetch(tile)
+
+    def _call(
+        self,
+        name: str,
+        define: Callable[[_Rows, RowTile, list[Value]], None],
+        tile: RowTile,
+        passed: Sequence[Value],
+    ) -> None:
+        """Call a part that takes the kernel's own first parameters, a row tile's place and `passed`."""
+        f = self.f
+        place = tile.arguments(f)
+
+        def body(g: Function) -> None:
+            tile_of_part = RowTile.of(g.params[3 : 3 + len(place)])
+            bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, self.sizes, self.here.n_loop)
+            there = _Rows(g, self.spec, bodies, self.width)
+            define(there, tile_of_part, g.params[3 + len(place) :])
+
+        f.call_part(name, body, *f.params[:3], *place, *passed)
+
+
+class _Rows:
+    """Emits rows of an epilogue into one function, the kernel's or a part's."""
+
+    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter, width: int) -> None:
+        self.f, self.spec, self.bodies, self.width = f, spec, bodies, width
+        self.m_loop = len(spec.batch)
+        self.n_loop = self.m_loop + 1
+        self.streamed = [
+            i
+            for i, instr in enumerate(spec.epilogue)
+            if instr.op in ("load", "store")
+            and {self.m_loop, self.n_loop} <= {place.loop for place in instr.index}
+            and all(place.value is None for place in instr.index)
+            and instr.index[-1].loop == self.n_loop
+        ]
+
+    def prefetch(self, tile: RowTile) -> None:
+        """Prefetch what changes with the row and goes along the columns."""
+        f = self.f
+        with f.loop(0, tile.rows) as r:
+            at = Position((*tile.batch, f.add(tile.m0, r.index), tile.n0))
+            for i in self.streamed:
+                buffer = self.spec.epilogue[i].buffer
+                assert buffer is not None
+                dtype = DTYPES[self.spec.buffers[buffer].dtype]
+                first = unread(f, self.bodies.addresses[buffer], self.bodies.offset(i, at), dtype.memory)
+                for byte in range(0, self.width * dtype.bytes, LINE_BYTES):
+                    prefetch(f, unread(f, first, byte, "i8"), 3)
+
+    def emit(self, tile: RowTile, sums: Value, stride: Int) -> None:
+        """Emit the epilogue of a row tile: by whole rows, by two vectors where it is dear, or masked."""
+        f, n0, columns = self.f, tile.n0, tile.columns
+        if columns is None:
+            together = PANEL if any(map(is_dear, self.spec.epilogue)) else self.width
+            with f.loop(0, self.width, together) as part:
+                places = [f.add(part.index, at) for at in range(0, together, LANES)]
+                self._vectors(tile, [(f.add(n0, at), at, None) for at in places], sums, stride)
+            return
+        if isinstance(columns, int) and columns <= PANEL:
+            vectors = [(f.add(n0, at), at, self._missing(columns - at)) for at in range(0, columns, LANES)]
+            self._vectors(tile, vectors, sums, stride)
+            return
+        with f.loop(0, columns, LANES) as v:
+            mask = tail_mask(f, f.sub(columns, v.index))
+            self._vectors(tile, [(f.add(n0, v.index), v.index, mask)], sums, stride)
+
+    def _missing(self, columns: int) -> Value | None:
+        """Return the mask of a vector of which `columns` are there, None if it is whole."""
+        return tail_mask(self.f, columns) if columns < LANES else None
+
+    def _vectors(
+        self,
+        tile: RowTile,
+        vectors: Sequence[tuple[Int, Int, Value | None]],
+        sums: Value,
+        stride: Int,
+    ) -> None:
+        """Emit the epilogue of a row tile for `vectors`: (first column, its place in the tile, mask)."""
+        f = self.f
+        given = [self._hoisted(tile, n, mask) for n, _, mask in vectors]
+        with f.loop(0, tile.rows) as r:
+            line = f.at(sums, "float", f.mul(r.index, stride))
+            for (n, place, mask), known in zip(vectors, given, strict=True):
+                acc = f.load(VECTOR, f.at(line, "float", place), align=4)
+                self._vector(tile, r.index, n, mask, known, acc)
+
+    def emit_sums(self, tile: RowTile, sums: list[list[Value]]) -> None:
+        """Emit the epilogue of a row tile of all columns whose sums, by row and vector, are in registers."""
+        places = [self.f.add(tile.n0, LANES * v) for v in range(len(sums[0]))]
+        given = [self._hoisted(tile, n, None) for n in places]
+        for r, row in enumerate(sums):
+            for n, known, acc in zip(places, given, row, strict=True):
+                self._vector(tile, r, n, None, known, acc)
+
+    def _hoisted(self, tile: RowTile, n: Int, mask: Value | None) -> dict[int, Value]:
+        """Emit what is the same in all rows of the vector from column `n` on."""
+        bodies = self.bodies
+        return bodies.emit(bodies.hoistable(self.m_loop), Position((*tile.batch, 0, n), mask))
+
+    def _vector(
+        self, tile: RowTile, r: Int, n: Int, mask: Value | None, known: dict[int, Value], acc: Value
+    ) -> None:
+        """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
+        bodies = self.bodies
+        at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
+        bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
+
+
+def _is_dear_or_gathers(instr: Instr) -> bool:
+    """Whether the code of `instr` is long, or needs the kernel's place for errors."""
+    return is_dear(instr) or any(place.value is not None for place in instr.index)

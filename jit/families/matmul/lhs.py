@@ -1,0 +1,96 @@
+"""Where a matmul's rows of A lie: in a buffer, or in scratch, computed there by the prologue.
+
+The kernel asks for the rows from m0 on as an address (`at`) and the elements from one row to the next
+(`stride`), and announces each block of rows before its first tile (`prepare`). A computed block is read by
+every panel of B, so it is computed once per run of tiles; it stays in the second-level cache, and what would
+have been a pass over memory costs one more write and read of a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...llvm.abi import resolve
+from ...llvm.function import Function, Int, Value
+from ...loops.affine import affine
+from ...loops.bodies import LANES, BodyEmitter, Position
+from ...loops.strip_mining import State, strip
+from ...loops.tiling import Range
+from ...spec import Matmul, Terms
+
+
+class InPlace:
+    """Rows of a buffer whose k axis is its last. Construct it in the entry block."""
+
+    def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], addresses: Sequence[Value]) -> None:
+        self.f = f
+        self.m_loop = len(spec.batch)
+        self.base = addresses[spec.a]
+        self.access = affine(f, spec.buffers[spec.a], spec.a_index, sizes)
+        if self.access.stride(self.m_loop + 2) != 1:
+            raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
+        self.stride = self.access.stride(self.m_loop)
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Nothing: the rows are there."""
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the address of row `m0`."""
+        loops = {**dict(enumerate(batch)), self.m_loop: m0}
+        return self.f.at(self.base, "float", self.access.offset(self.f, loops))
+
+
+class Computed:
+    """Rows that the prologue computes into scratch at `place`, each padded to whole vectors.
+
+    Construct it in the entry block.
+    """
+
+    def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], place: Value) -> None:
+        self.f = f
+        self.place = place
+        self.k = resolve(spec.k, sizes)
+        self.m_loop, self.k_loop = len(spec.batch), len(spec.batch) + 2
+        self.bodies = BodyEmitter(f, spec.prologue, spec.buffers, sizes, vector_loop=self.k_loop)
+        _check(spec, self.bodies)
+        self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit the prologue for `rows` rows from `m0` on."""
+        f, bodies = self.f, self.bodies
+        fixed = bodies.hoistable(self.k_loop, bodies.hoistable(self.m_loop))
+        known = bodies.emit(fixed, Position((*batch, 0, 0, 0)))
+        with f.loop(0, rows) as r:
+            m = f.add(m0, r.index)
+            row = f.at(self.place, "float", f.mul(r.index, self.stride))
+            given = bodies.emit(bodies.hoistable(self.k_loop), Position((*batch, m, 0, 0)), known)
+
+            def chunk(k: Int, mask: Value | None, state: State) -> State:
+                values = bodies.emit(bodies.ids, Position((*batch, m, 0, k), mask), given)
+                f.store(values[bodies.ids[-1]], f.at(row, "float", k), align=4)
+                return state
+
+            strip(f, Range(0, self.k), 2, chunk)
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the address of row `m0`, the first of the block."""
+        return self.place
+
+
+def scratch_of(spec: Matmul, block: int) -> Terms:
+    """Return the scratch (see `CodeObject`) that A takes, for blocks of `block` rows."""
+    row = 4 * block
+    return ((row, (spec.k,)), (row * LANES, ())) if spec.prologue else ()
+
+
+def _check(spec: Matmul, bodies: BodyEmitter) -> None:
+    """Refuse what a prologue may not hold."""
+    dtype = spec.prologue[-1].dtype
+    if dtype != "f32":
+        raise ValueError(f"matmul kernel: its prologue gives {dtype}; it must give f32 (cast it)")
+    for i, instr in enumerate(spec.prologue):
+        where = f"matmul kernel: instruction {i} of the prologue"
+        if instr.op in ("store", "acc") or instr.op.startswith("reduce."):
+            raise ValueError(f"{where} is {instr.op!r}; it must be pointwise (make it a kernel before)")
+        if len(spec.batch) + 1 in bodies.depends[i]:
+            raise ValueError(f"{where} depends on the n loop; A has only batch, m and k")

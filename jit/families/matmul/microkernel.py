@@ -1,0 +1,411 @@
+"""The register-tiled inner kernel of matmul and attention: C[r, :] = sum over k of A[r, k] * B[k, :].
+
+`rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B
+and broadcasts `rows` elements of A in place. k ascends, one fused multiply-add per step from 0, so a
+sum's bits depend neither on the tile nor on who calls. A micro-kernel is an internal function of the
+kernel's module: one for each number of rows, called from everywhere; what is an int is compiled in, what
+is a Value is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+from ...llvm.conversion import from_memory
+from ...llvm.dtypes import DTYPES, vector
+from ...llvm.function import Function, Int, Value, least, most
+from ...llvm.prefetch import LINE_BYTES, prefetch, unread
+from ...llvm.vector import Vec
+from ...loops.bodies import LANES, tail_mask
+
+VECTOR = vector("float", LANES)
+PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
+UNROLL = 4  # steps of k in one trip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A register tile: at most `rows` rows of `vectors` vectors."""
+
+    rows: int
+    vectors: int
+
+
+# 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
+# 16). 6x64 takes 10 loads for 24 FMAs, 14x32 takes 16 for 28.
+SCHEDULES = {"6x64": Schedule(6, 4), "14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
+
+
+def default_schedule(f: Function) -> str:
+    """Return the name of the schedule whose tile fits the vector registers of the function's target."""
+    return "14x32" if f.register_bytes >= 32 * 4 * LANES else "6x16"
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
+
+    `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
+    rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
+    `taps`: if not 0, A's rows lie in pieces of `k` steps, one for each of so many taps: `a` is a table of
+    addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin `offset` elements
+    behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
+    """
+
+    lda: Int
+    ldb: Int
+    ldc: Int
+    k: Int
+    a_panel: int = 0
+    b_panel: Int = 0
+    table: Int = 0
+    a_width: int = PANEL
+    taps: Int = 0
+    apart: Int = 0
+    offset: Int = 0
+    b_skip: Int = 0
+
+    def _all(self) -> tuple[Int, ...]:
+        places = (self.taps, self.apart, self.offset, self.b_skip) if self.has_taps else ()
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places)
+
+    @property
+    def has_taps(self) -> bool:
+        """Whether A's rows lie in pieces, at addresses."""
+        return self.taps != 0
+
+    def values(self) -> list[Value]:
+        """Return those known only at run time, which a micro-kernel takes as arguments."""
+        return [x for x in self._all() if isinstance(x, Value)]
+
+    def known(self) -> tuple[int | None, ...]:
+        """Return what is compiled into a micro-kernel, None for what it takes as an argument."""
+        return (self.a_panel, self.a_width, *(None if isinstance(x, Value) else x for x in self._all()))
+
+    def bound(self, params: Sequence[Value]) -> Strides:
+        """Return these strides with a micro-kernel's parameters in place of its caller's values."""
+        given = iter(params)
+        bound = (next(given) if isinstance(x, Value) else x for x in self._all())
+        lda, ldb, ldc, k, b_panel, table, *places = bound
+        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width, *places)
+
+    def row(self, g: Function, a: Value, r: Int) -> Value:
+        """Return what stands for A's row `r` as `a` does for the first."""
+        return g.at(a, "ptr", r) if self.has_taps else g.at(a, "float", g.mul(r, self.lda))
+
+    def pieces(self, g: Function, a: Value, tap: Int, rows: int) -> list[Value]:
+        """Return where the rows begin under a tap."""
+        first = g.at(a, "ptr", g.mul(tap, self.apart))
+        addresses = [g.load("ptr", g.at(first, "ptr", r), align=8) for r in range(rows)]
+        return [g.at(address, "float", self.offset) for address in addresses]
+
+    def vector(self, g: Function, v: int) -> Int:
+        """Return where vector `v` of a row of B lies."""
+        column = LANES * v
+        if self.b_panel == 0:
+            return column
+        return g.add(g.mul(column // PANEL, self.b_panel), column % PANEL)
+
+    def column(self, g: Function, k: Int) -> Int:
+        """Return where step k of A's rows lies."""
+        if isinstance(self.table, Value):
+            return g.load("i64", g.at(self.table, "i64", k), align=8)
+        if not self.a_panel:
+            return k
+        return g.add(g.mul(g.udiv(k, self.a_width), self.a_panel), g.urem(k, self.a_width))
+
+    def steps(self, g: Function, a: Sequence[Value], k: Int, n: int, rows: int) -> list[list[Value]]:
+        """Return the addresses of n successive steps of A's rows, by step and row; a trip does not cross
+        panels. `a`: where the first row begins, or each of them."""
+        if isinstance(self.table, Value):
+            firsts = [[g.at(row, "float", self.column(g, g.add(k, step))) for row in a] for step in range(n)]
+        else:
+            begins = [g.at(row, "float", self.column(g, k)) for row in a]
+            firsts = [[g.at(row, "float", step) for row in begins] for step in range(n)]
+        if self.has_taps:
+            return firsts
+        return [[g.at(first, "float", g.mul(r, self.lda)) for r in range(rows)] for (first,) in firsts]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
+    `sums` by row and vector. `parameters` stand for `arguments` there. `key`, if given: says all that `emit`
+    depends on."""
+
+    arguments: list[Value]
+    emit: Callable[[Function, Sequence[Value], list[list[Value]]], None]
+    key: Hashable = None
+
+
+class MicroKernels:
+    """The micro-kernels of one module that share strides; each is emitted when first called.
+
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `adds`:
+    sums begin with what c holds, not at 0. `dtype`: that of B in memory: f32, or f16 or bf16, which are
+    widened when they are read. `ending`: None: sums are stored in c.
+    """
+
+    def __init__(
+        self, f: Function, name: str, strides: Strides, vectors: int, adds: bool = False, dtype: str = "f32"
+    ) -> None:
+        self.f = f
+        self.adds = adds
+        self.name = name if dtype == "f32" else f"{name}_{dtype}"
+        self.dtype = dtype
+        self.element, self.line = DTYPES[dtype].memory, line(dtype)
+        self.strides = strides
+        self.vectors = vectors
+        self.ending: Ending | None = None
+
+    def ended_by(self, ending: Ending) -> MicroKernels:
+        """Return the same micro-kernels with another end, one for all their calls in the module."""
+        made = copy(self)
+        made.name, made.ending = f"{self.name}_ended", ending
+        return made
+
+    def call(
+        self,
+        rows: int,
+        a: Value,
+        b: Value,
+        c: Value,
+        ahead: Value,
+        lines: int = 0,
+        near: bool = False,
+        factors: Value | None = None,
+    ) -> None:
+        """Compute `rows` rows from a, b into c, prefetching from `ahead`.
+
+        `lines`: successive cache lines for each trip of UNROLL steps, into the second-level cache.
+        `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
+        rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
+        """
+        name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
+        ending, strides = self.ending, self.strides
+        arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
+        key = (strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near, factors is None)
+        n = len(arguments)
+
+        def define(part: Function) -> None:
+            given = part.params[n:]
+            self._define(part, rows, lines, near, None if factors is None else part.params[n - 1], given)
+
+        more = [] if ending is None else ending.arguments
+        whole = key if ending is None else None if ending.key is None else (*key, ending.key)
+        self.f.call_part(name, define, *arguments, *more, key=whole)
+
+    def _define(
+        self,
+        g: Function,
+        rows: int,
+        lines: int,
+        near: bool,
+        factors: Value | None,
+        of_ending: Sequence[Value],
+    ) -> None:
+        """Emit the micro-kernel's body."""
+        a, b, c, ahead, *params = g.params
+        strides = self.strides.bound(params)
+        places = [
+            g.at(row, "float", LANES * v)
+            for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
+            for v in range(self.vectors)
+        ]
+        zero = Value(VECTOR, "zeroinitializer")
+        sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
+        moving = [] if near else [b, ahead]
+        if strides.has_taps:
+            with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
+                pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
+                if near:
+                    apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.b_skip))
+                    here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
+                found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
+                if not near:
+                    found[len(sums)] = self.unread(g, found[len(sums)], strides.b_skip)
+                tap.next(*found)
+            state = tap.results
+        else:
+            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
+        sums = state[: len(sums)]
+        if factors is not None:
+            sums = self._scaled(g, sums, factors)
+        if self.ending is not None:
+            row_starts = range(0, len(sums), self.vectors)
+            self.ending.emit(g, of_ending, [sums[i : i + self.vectors] for i in row_starts])
+            return
+        for value, place in zip(sums, places, strict=True):
+            g.store(value, place, align=4)
+
+    def _steps(
+        self,
+        g: Function,
+        strides: Strides,
+        a: Sequence[Value],
+        b: Value,
+        ahead: Value,
+        state: Sequence[Value],
+        rows: int,
+        lines: int,
+    ) -> list[Value]:
+        """Return `state`, that is the sums, after `strides.k` steps.
+
+        The state may hold two addresses that move along: where B's next row lies, and what is prefetched
+        next. Computing them from k takes more instructions a trip, which cost time beside another thread of
+        the core (3 to 8 % of a product's). Without them a micro-kernel reads `near`: of 14 x 32 registers are
+        too few for two addresses more, and sums are spilled.
+        """
+        n = rows * self.vectors
+        is_near = len(state) == n
+        whole = g.mul(g.udiv(strides.k, UNROLL), UNROLL)
+        for begin, end, steps in ((0, whole, UNROLL), (whole, strides.k, 1)):
+            if begin == end:
+                continue
+            with g.loop(begin, end, steps, state) as k:
+                sums, moving = list(k.carried[:n]), k.carried[n:]
+                left = strides.steps(g, a, k.index, steps, rows)
+                begins = g.mul(k.index, strides.ldb)
+                right = g.at(b, self.element, begins) if is_near else moving[0]
+                for step in range(steps):
+                    there = g.at(right, self.element, g.mul(step, strides.ldb))
+                    self._step(g, strides, sums, left[step], there)
+                if is_near:
+                    self._prefetch_rows(g, strides, self.unread(g, ahead, begins), steps)
+                else:
+                    following = g.at(right, self.element, g.mul(steps, strides.ldb))
+                    moving = [following, self._prefetch_lines(g, moving[1], lines if steps > 1 else 0)]
+                k.next(*sums, *moving)
+            state = k.results
+        return list(state)
+
+    def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
+        """Return each row's sums times its factor."""
+        places = [g.at(factors, "float", r) for r in range(len(sums) // self.vectors)]
+        by_row = [Vec(g, g.splat(g.load("float", place, align=4), LANES)) for place in places]
+        return [(Vec(g, x) * by_row[i // self.vectors]).value for i, x in enumerate(sums)]
+
+    def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
+        """Prefetch this micro-kernel's part of `steps` rows of B."""
+        for step in range(steps):
+            for v in range(0, self.vectors, self.line // LANES):
+                place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
+                prefetch(g, self.unread(g, ahead, place), 3)
+
+    def _prefetch_lines(self, g: Function, ahead: Value, lines: int) -> Value:
+        """Prefetch successive cache lines; return where the next ones lie."""
+        for i in range(lines):
+            prefetch(g, self.unread(g, ahead, i * self.line), 2)
+        return self.unread(g, ahead, lines * self.line)
+
+    def unread(self, g: Function, base: Value, index: Int) -> Value:
+        """Return the address of an element of B that is only prefetched."""
+        return unread(g, base, index, self.element)
+
+    def _step(self, g: Function, strides: Strides, sums: list[Value], a: Sequence[Value], b: Value) -> None:
+        """One k: sums[r, v] += a[r] * b[v]; `a`: addresses."""
+        right = [self._right(g, g.at(b, self.element, strides.vector(g, v))) for v in range(self.vectors)]
+        for r, address in enumerate(a):
+            left = g.splat(g.load("float", address, align=4), LANES)
+            for v in range(self.vectors):
+                i = r * self.vectors + v
+                sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
+
+    def _right(self, g: Function, address: Value) -> Value:
+        """Load a vector of B."""
+        kind = DTYPES[self.dtype]
+        return from_memory(
+            Vec(g, g.load(vector(kind.memory, LANES), address, align=kind.bytes)), self.dtype
+        ).value
+
+
+def line(dtype: str) -> int:
+    """Return the elements in a cache line."""
+    return LINE_BYTES // DTYPES[dtype].bytes
+
+
+# Rows shared out to micro-kernels ---------------------------------------------------------------------
+
+
+def shares(count: int, most: int) -> set[int]:
+    """Return the numbers of rows of the tiles that `each_tile` makes of `count` rows."""
+    if count == 0:
+        return set()
+    n = -(-count // most)
+    return {count // n, -(-count // n)}
+
+
+def row_counts(m: Int, block: int, most_rows: int) -> list[int]:
+    """Return the numbers of rows that `each_tile` may make tiles of, at most `most_rows`, in blocks of
+    `block` of `m` rows."""
+    low, high = least(m), most(m)
+    if high is None or high - low > block:
+        return list(range(1, most_rows + 1))
+    found = shares(block, most_rows) if high >= block else set()
+    for rows in range(low, high + 1):
+        found |= shares(rows % block, most_rows)
+    return sorted(found)
+
+
+def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int], None]) -> None:
+    """Emit a loop over `count` rows (at run time > 0) in ceil(count / most) tiles of sizes as even as can be.
+
+    `tile(number, begin, rows)` emits the work of one tile.
+    """
+    if count == 0:
+        return
+    n = f.ceildiv(count, most)
+    base, extra = f.udiv(count, n), f.urem(count, n)
+    if n == 1:
+        tile(0, 0, base)
+        return
+    with f.loop(0, n, carried=[f.i64(0)]) as loop:
+        begin = loop.carried[0]
+        rows = base
+        if extra != 0:
+            larger = f.less(loop.index, extra)
+            rows = f.add(base, f.op("i64", f"zext i1 {larger.name} to i64"))
+        tile(loop.index, begin, rows)
+        loop.next(f.i64(f.add(begin, rows)))
+
+
+def dispatch(f: Function, value: Int, cases: Sequence[int], emit: Callable[[int], None]) -> None:
+    """Emit `emit(case)` for the one of `cases` that equals `value`; no other value may occur."""
+    if len(cases) == 1 or isinstance(value, int):
+        emit(value if isinstance(value, int) else cases[0])
+        return
+    labels = [f.label("case") for _ in cases]
+    after = f.label("after")
+    table = " ".join(f"i64 {case}, label %{label}" for case, label in zip(cases[1:], labels[1:], strict=True))
+    f.do(f"switch i64 {value.name}, label %{labels[0]} [ {table} ]")
+    for case, label in zip(cases, labels, strict=True):
+        f.start(label)
+        emit(case)
+        f.do(f"br label %{after}")
+    f.start(after)
+
+
+# Vectors with some lanes missing ------------------------------------------------------------------------
+
+
+def tail(f: Function, remaining: Int) -> Value:
+    """Return the mask of the lanes l < remaining, for any `remaining`."""
+    return tail_mask(f, f.maximum(remaining, 0))
+
+
+def load(f: Function, address: Value, mask: Value | None) -> Value:
+    """Load a vector; lanes outside `mask` are 0 and not read."""
+    if mask is None:
+        return f.load(VECTOR, address, align=4)
+    nothing = Value(VECTOR, "zeroinitializer")
+    return f.call(VECTOR, f"llvm.masked.load.v{LANES}f32.p0", address, Value("i32", "4"), mask, nothing)
+
+
+def store(f: Function, value: Value, address: Value, mask: Value | None) -> None:
+    """Store a vector; lanes outside `mask` are not written."""
+    if mask is None:
+        f.store(value, address, align=4)
+    else:
+        f.call("void", f"llvm.masked.store.v{LANES}f32.p0", value, address, Value("i32", "4"), mask)

@@ -1,0 +1,1 @@
+"""Families that move elements to positions which depend on data, and scans."""

@@ -1,0 +1,155 @@
+"""The Nest family: pointwise chains, gathers and row reductions.
+
+Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last
+loop in vectors of LANES (`strip`). A nest with reductions walks each row (`rows`), or, where memory lies
+across the rows, the rows of neighbouring columns together (`columns`). What lies across the last loop of
+other nests is transposed on the way in (`crossing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...llvm.abi import Generated, check_schedule
+from ...llvm.dtypes import DTYPES
+from ...llvm.function import Function, Int, Value
+from ...loops.bodies import LANES, BodyEmitter, Position, find_depends
+from ...loops.loops import Loops, moved_last, simplify
+from ...loops.nontemporal import either_way, read_ahead, streams
+from ...loops.strip_mining import State, each, strip
+from ...loops.tiling import TILE_BYTES, Range, crossing_loop, plan, shared, tile_cost, tiles_of
+from ...spec import Nest, Terms
+from .columns import Columns, find_columns
+from .reduce import REDUCTIONS
+from .rows import Rows, weight
+from .tiled_transpose import Blocks, crossing_loads
+
+PART = "tiles"  # the name of a nest's part
+SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple of this
+
+
+def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "rows"."""
+    check_schedule("nest", schedule, ["rows"])
+    nest = Emitter(f, spec, sizes, has_part=True)
+    nest.emit(*f.params[3:5])
+    tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)
+    return Generated(tiles, nest.work.scratch, cost, "rows")
+
+
+class Emitter:
+    """One nest of a kernel; construct it in the entry block.
+
+    `tile_bytes`: the traffic of a tile. `addresses`: those of the buffers, where they are loaded already.
+    `has_part`: the kernel is this nest alone; if it is exact and one loop is shared out, what tiles do is a
+    part, which does not know that loop's size: kernels for other sizes have the same one.
+    `weight`: the cost of one iteration of the innermost loop; `plans`: how tiles share out the loops.
+    """
+
+    def __init__(
+        self,
+        f: Function,
+        spec: Nest,
+        sizes: Sequence[Int],
+        tile_bytes: int = TILE_BYTES,
+        addresses: Sequence[Value] | None = None,
+        has_part: bool = False,
+    ) -> None:
+        row = any(i.op in REDUCTIONS for i in spec.body)
+        columns = find_columns(spec)
+        self.f = f
+        moved = spec if columns is None else moved_last(spec, columns)
+        self.loops = simplify(f, moved, sizes, row, columns is not None)
+        self.last = len(self.loops.domain) - 1
+        vector_loop = self.last - (columns is not None)
+        depends = find_depends(self.loops.body, self.last, vector_loop)
+        step = 1 if columns is None else Columns.step
+        self.plans = plan(self.loops, self._traffic(depends), SHARE_MULTIPLE, row, tile_bytes, step)
+        self.weight = sum(weight(i) for i in self.loops.body)
+        is_exact = all(isinstance(size, int) for size in sizes)
+        self.part: Function | None = None
+        if has_part and is_exact and len(tiles_of(self.loops, self.plans)) == 1:
+            self.part = f.open_part(PART, *f.params[:3])
+        g = self.part or f
+        bodies = BodyEmitter(
+            g, self.loops.body, self.loops.buffers, self.loops.sizes, vector_loop, addresses, self.last
+        )
+        self.work: Rows | Columns | Blocks | Pointwise
+        if row:
+            self.work = (Rows if columns is None else Columns)(g, self.loops, bodies)
+        else:
+            self.work = _pointwise(g, self.loops, bodies)
+
+    def _traffic(self, depends: Sequence[frozenset[int]]) -> int:
+        """Return the bytes that one iteration of the last loop reads and writes."""
+        loops = self.loops
+        moved = (
+            i.buffer for n, i in enumerate(loops.body) if i.buffer is not None and self.last in depends[n]
+        )
+        return sum(DTYPES[loops.buffers[b].dtype].bytes for b in moved)
+
+    def emit(self, begin: Int, end: Int) -> None:
+        """Emit the work of the tiles begin .. end - 1."""
+        f, part = self.f, self.part
+        with shared(f, self.loops, self.plans, begin, end) as ranges:
+            if part is None:
+                self.work.emit(ranges)
+                return
+            passed = [x for r in ranges for x in (r.begin, r.count) if isinstance(x, Value)]
+            given: dict[Int, Int] = {x: part.parameter(x) for x in passed}
+            self.work.emit(
+                [
+                    replace(r, begin=given.get(r.begin, r.begin), count=given.get(r.count, r.count))
+                    for r in ranges
+                ]
+            )
+            f.call_part(PART, None, *f.params[:3], *(x for x in given if isinstance(x, Value)))
+
+
+def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Pointwise:
+    """Return what emits a nest without reductions."""
+    crossing = crossing_loop(loops)
+    loads = crossing_loads(loops, crossing)
+    if crossing is None or not loads:
+        return Pointwise(f, loops, bodies)
+    size = loops.domain[crossing]
+    return (
+        Pointwise(f, loops, bodies)
+        if isinstance(size, int) and size < LANES
+        else Blocks(f, loops, bodies, crossing, loads)
+    )
+
+
+class Pointwise:
+    """Emits nests without reductions, the last loop in vectors."""
+
+    scratch: Terms = ()
+
+    def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
+        self.f = f
+        self.bodies = bodies
+        stores = [i for i in loops.body if i.op == "store"]
+        self.streams = streams(f, loops, bodies, stores)
+
+    def emit(self, parts: Sequence[Range]) -> None:
+        """Emit the work of a tile: `parts` of the loops."""
+
+        def run(streams: bool) -> None:
+            each(self.f, parts[:-1], lambda outer: self._run(outer, parts[-1], streams))
+
+        either_way(self.f, self.streams, run)
+
+    def _run(self, outer: tuple[Int, ...], part: Range, streams: bool) -> None:
+        bodies = self.bodies
+        given = bodies.emit(bodies.hoistable(len(outer)), Position((*outer, 0)))
+        ids = [i for i in bodies.ids if i not in given]
+
+        def chunk(index: Int, mask: Value | None, state: State) -> State:
+            at = Position((*outer, index), mask, streams)
+            if streams and mask is None:
+                read_ahead(self.f, bodies, ids, at)
+            bodies.emit(ids, at, given)
+            return state
+
+        strip(self.f, part, 1, chunk)

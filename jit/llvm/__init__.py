@@ -1,0 +1,1 @@
+"""LLVM IR as text: functions, vectors, dtypes, loads and stores, targets, the kernels' ABI."""

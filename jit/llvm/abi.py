@@ -1,0 +1,121 @@
+"""The kernel ABI and the code object: what `jit` makes and the C runtime maps and calls.
+
+    void kernel(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin, int64_t tile_end)
+
+The kernel does tiles tile_begin <= t < tile_end of `n_tiles`; any partition of the tiles, by any number of
+threads, gives the same bits. Buffers that the kernel reads with full vectors may be over-read by no byte.
+`svm_rt` (one per thread): offset 0 `void *scratch` (64-byte aligned, at least `scratch` bytes), offset 8
+`int64_t error` (0, or ERROR_INDEX, set by the kernel), offset 16 `int64_t error_value`, offset 24 `int64_t
+error_bound`. After an error the kernel goes on with a clamped index, so that memory stays safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...vm.layout import SECTION_ALIGN
+from ...vm.program import SizeRange
+from ..spec import Buffer, Dim, Size, Terms
+from .function import Function, Int
+
+ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
+
+RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND = 0, 8, 16, 24
+PARAMS = (("ptr", "buffers"), ("ptr", "dims"), ("ptr", "rt"), ("i64", "tile_begin"), ("i64", "tile_end"))
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds that the steps of one compilation took: writing the text, LLVM's two steps, linking."""
+
+    text: float
+    parse: float
+    emit: float
+    link: float
+
+    @property
+    def total(self) -> float:
+        """All steps together, in seconds."""
+        return self.text + self.parse + self.emit + self.link
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
+
+    `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
+    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
+    for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype
+    and exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact
+    kernel was compiled for (None: generic, any sizes >= 0).
+    `ranges`: the sizes that a bucket's kernel may be launched with, one range for each dim.
+    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
+    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
+    follow from the shapes alone; checked at a launch as well.
+    `code` has the entry point at `entry`; it holds .text and .rodata linked together, no relocations left,
+    and runs at any multiple of `alignment` bytes.
+    """
+
+    spec_hash: str
+    target: str  # a name of `target.TARGETS`
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+    tiles: tuple[tuple[Size, int], ...]
+    scratch: Terms
+    cost: Terms
+    bounds: tuple[tuple[Size, int, Size, Size], ...]
+    code: bytes
+    entry: int = 0
+    exact_dims: tuple[int, ...] | None = None
+    schedule: str = ""  # the schedule's name, for people
+    ranges: tuple[SizeRange, ...] | None = None
+    alignment: int = SECTION_ALIGN
+    llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
+    timings: Timings | None = field(default=None, compare=False, repr=False)
+
+
+# What a family's generator gives -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generator's answer; `tiles`, `scratch` and `cost` are the CodeObject's fields of these names."""
+
+    tiles: tuple[tuple[Size, int], ...]
+    scratch: Terms = ()
+    cost: Terms = ()
+    schedule: str = ""  # the name of the schedule that was used
+
+
+def check_schedule(family: str, schedule: str | None, known: Sequence[str]) -> None:
+    """Raise ValueError for a schedule that a family's generator does not have; None is its own choice."""
+    if schedule is not None and schedule not in known:
+        verb = "is" if len(known) == 1 else "are"
+        raise ValueError(
+            f"{family} kernel: schedule {schedule!r} is unknown; known {verb} {', '.join(known)}"
+        )
+
+
+class Generator(Protocol):
+    """`emit` of a family's module (`jit.families.nest.nest`, `jit.families.matmul.matmul`,
+    `jit.families.attention.attention`).
+
+    `f` is a fresh Function with the parameters PARAMS, its entry block open; `emit` appends the whole body
+    (the final `ret void` is added by `Function.text`). `sizes[i]` is the value of `Dim(i)`: an int in an
+    exact kernel, in a generic one an i64 Value loaded from `dims` already, in a bucket's an int or a
+    `Bounded` Value; `resolve` reads a Size with it. In an exact kernel `Generated`'s sizes may be ints or
+    the spec's Dims. Constant data: `f.declarations["name"] = "@name = private unnamed_addr constant ..."`, in
+    a section of its own unless it is a vector. `schedule`: the generator's own name of a variant, None for
+    its choice. Raises ValueError for a schedule that it does not know.
+    """
+
+    def __call__(self, f: Function, spec: Any, sizes: Sequence[Int], schedule: str | None) -> Generated:
+        """Emit the kernel of `spec` into `f`."""
+        ...
+
+
+def resolve(size: Size, sizes: Sequence[Int]) -> Int:
+    """Return the value of a spec's Size: an int itself, a Dim's from `sizes`."""
+    return sizes[size.index] if isinstance(size, Dim) else size

@@ -1,0 +1,254 @@
+"""Loads and stores of LANES elements of one buffer: contiguous, broadcast, strided or gathered, with a mask.
+
+`Access` collects the address axis by axis; `Accessor` then takes the cheapest instruction for it. Addresses
+that a gather makes are checked at run time; an index out of range is reported in svm_rt, and memory stays
+safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .abi import ERROR_INDEX, RT_ERROR, RT_ERROR_BOUND, RT_ERROR_VALUE
+from .constants import LANES, splat_int, tail_mask
+from .conversion import from_memory, to_memory
+from .dtypes import DTYPES, vector
+from .function import Function, Int, Value
+from .vector import Vec, select
+
+
+@dataclass
+class Access:
+    """Lane l is element `offset` + l * `stride` + `lane_offsets`[l], if all of `..allowed` hold."""
+
+    offset: Int = 0
+    stride: Int = 0
+    lane_offsets: Vec | None = None
+    allowed: list[Value] = field(default_factory=list)  # i1
+    lanes_allowed: list[Vec] = field(default_factory=list)
+
+
+def memory_element(dtype: str) -> str:
+    """Return the LLVM type that elements of `dtype` are moved as."""
+    memory = DTYPES[dtype].memory
+    return "i16" if memory == "half" else memory  # masked half vectors would be taken apart
+
+
+class Accessor:
+    """Emits the accesses of one buffer (first element at `base`) for the lanes in `mask` (None: all)."""
+
+    def __init__(self, f: Function, base: Value, dtype: str, mask: Value | None) -> None:
+        self.f = f
+        self.base = base
+        self.dtype = dtype
+        self.mask = mask
+        self.element = memory_element(dtype)
+        self.align = DTYPES[dtype].bytes
+
+    # addresses
+    def add_axis(self, access: Access, loop: Int, along: bool, scale: int, offset: Int, stride: Int) -> None:
+        """Add (scale * loop + offset) * stride; `along`: the loop is the vector loop."""
+        f = self.f
+        place = f.add(f.mul(loop, scale), offset)
+        access.offset = f.add(access.offset, f.mul(place, stride))
+        if along:
+            access.stride = f.add(access.stride, f.mul(scale, stride))
+
+    def add_gather(
+        self,
+        access: Access,
+        index: tuple[Value, str],
+        uniform: bool,
+        scale: int,
+        offset: Int,
+        size: Int,
+        stride: Int,
+    ) -> None:
+        """Add (scale * index + offset) * stride, checked against the size; `index`: (vector, its dtype)."""
+        wide = _as_i64(Vec(self.f, index[0]), index[1])
+        if uniform:
+            self._add_scalar_gather(access, wide, scale, offset, size, stride)
+        else:
+            self._add_lane_gather(access, wide, scale, offset, size, stride)
+
+    def _add_scalar_gather(
+        self, access: Access, index: Vec, scale: int, offset: Int, size: Int, stride: Int
+    ) -> None:
+        f = self.f
+        first = f.op("i64", f"extractelement {index.value.type} {index.value.name}, i64 0")
+        place = f.i64(f.add(f.mul(first, scale), offset))
+        good = f.op("i1", f"icmp ult i64 {place.name}, {f.i64(size).name}")
+        bad = f.op("i1", f"xor i1 {good.name}, true")
+        with f.when(bad):
+            self._report(place, size)
+        safe = f.select(good, place, 0)
+        access.offset = f.add(access.offset, f.mul(safe, stride))
+        if not _surely_positive(size):
+            access.allowed.append(good)
+
+    def _add_lane_gather(
+        self, access: Access, index: Vec, scale: int, offset: Int, size: Int, stride: Int
+    ) -> None:
+        f = self.f
+        place = index if scale == 1 else index * scale
+        place = place if offset == 0 else place + Vec(f, splat_int(f, offset))
+        good = place.compare("ult", Vec(f, splat_int(f, size)))
+        bad = ~good if self.mask is None else ~good & Vec(f, self.mask)
+        bits = f.op(f"i{LANES}", f"bitcast {bad.value.type} {bad.value.name} to i{LANES}")
+        any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
+        with f.when(any_bad):
+            lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
+            self._report(
+                f.op("i64", f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"),
+                size,
+            )
+        offsets = select(good, place, 0)
+        if stride != 1:
+            offsets = offsets * Vec(f, splat_int(f, stride))
+        access.lane_offsets = offsets if access.lane_offsets is None else access.lane_offsets + offsets
+        if not _surely_positive(size):
+            access.lanes_allowed.append(good)
+
+    def _report(self, value: Value, bound: Int) -> None:
+        """Write the error of a gather into svm_rt."""
+        f, rt = self.f, self.f.params[2]
+        for place, what in ((RT_ERROR, ERROR_INDEX), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
+            f.store(f.i64(what), f.at(rt, "i8", place), align=8)
+
+    # accesses
+    def _lanes(self, access: Access) -> Value | None:
+        """Return the mask of the lanes to touch, None for all."""
+        f = self.f
+        masks = [Vec(f, f.splat(good, LANES)) for good in access.allowed] + access.lanes_allowed
+        if self.mask is not None:
+            masks.append(Vec(f, self.mask))
+        if not masks:
+            return None
+        result = masks[0]
+        for mask in masks[1:]:
+            result = result & mask
+        return result.value
+
+    def _pointers(self, access: Access) -> Value:
+        f = self.f
+        start = f.at(self.base, self.element, access.offset)
+        offsets = access.lane_offsets
+        if access.stride != 0:
+            lanes = Vec(f, splat_int(f, 0, step=1))
+            ramp = lanes * Vec(f, splat_int(f, access.stride))
+            offsets = ramp if offsets is None else offsets + ramp
+        assert offsets is not None
+        text = f"getelementptr inbounds {self.element}, ptr {start.name}, "
+        return f.op(vector("ptr", LANES), f"{text}{offsets.value.type} {offsets.value.name}")
+
+    def load(self, access: Access) -> Vec:
+        """Emit the load; return registers. Lanes not allowed or masked are 0."""
+        f, kind = self.f, vector(self.element, LANES)
+        scattered = access.lane_offsets is not None or access.stride not in (0, 1, -1)
+        if not scattered and access.stride == 0:
+            raw = f.splat(self._load_scalar(access), LANES)
+        elif scattered:
+            lanes = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
+            raw = self._intrinsic("gather", kind, self._pointers(access), lanes)
+        else:
+            start, mask = self._row(access, self._lanes(access))
+            if mask is None:
+                raw = f.load(kind, start, self.align)
+            else:
+                raw = self._intrinsic("load", kind, start, mask)
+            raw = self._along(access, raw)
+        return self.registers(raw)
+
+    def registers(self, raw: Value) -> Vec:
+        """Return registers for elements as they are in memory."""
+        loaded = Vec(self.f, raw)
+        if DTYPES[self.dtype].memory == "half":
+            loaded = loaded.convert("bitcast", "half")
+        return from_memory(loaded, self.dtype)
+
+    def _row(self, access: Access, mask: Value | None) -> tuple[Value, Value | None]:
+        """Return the address of the first of LANES elements side by side, and their mask; a stride of -1 ends
+        at lane 0."""
+        first = access.offset if access.stride == 1 else self.f.sub(access.offset, LANES - 1)
+        return self.f.at(self.base, self.element, first), mask and self._along(access, mask)
+
+    def _along(self, access: Access, vector: Value) -> Value:
+        """Return a vector in the order of memory for one in that of the lanes, or the other way round."""
+        if access.stride == 1:
+            return vector
+        order = ", ".join(f"i32 {LANES - 1 - lane}" for lane in range(LANES))
+        text = f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{LANES} x i32> <{order}>"
+        return self.f.op(vector.type, text)
+
+    def _load_scalar(self, access: Access) -> Value:
+        f = self.f
+        start = f.at(self.base, self.element, access.offset)
+        for good in access.allowed:  # else read from svm_rt, which is there
+            start = f.select(good, start, f.params[2])
+        return f.load(self.element, start, self.align)
+
+    def _intrinsic(self, name: str, kind: str, place: Value, mask: Value) -> Value:
+        mangled = (
+            f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{'v16p0' if name == 'gather' else 'p0'}"
+        )
+        zero = Value(kind, "zeroinitializer")
+        return self.f.call(kind, mangled, place, Value("i32", str(self.align)), mask, zero)
+
+    def store(self, access: Access, value: Vec, streams: bool = False) -> None:
+        """Emit the store of registers. Without a stride: lane 0 only. `streams`: see `Position`."""
+        f = self.f
+        raw = to_memory(value, self.dtype)
+        if raw.element == "half":
+            raw = raw.convert("bitcast", "i16")
+        if access.lane_offsets is not None or access.stride not in (0, 1, -1):
+            mask = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
+            self._masked_store("scatter", f"v{LANES}p0", raw.value, self._pointers(access), mask)
+        elif access.stride == 0:
+            self._store_scalar(access, raw)
+        else:
+            lanes = self._lanes(access)
+            if lanes is not None and lanes == tail_mask(f, 1):
+                # LLVM 22 stores a truncated vector's one constant lane at the width before truncation.
+                first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
+                f.store(first, f.at(self.base, self.element, access.offset), self.align)
+                return
+            start, row_mask = self._row(access, lanes)
+            if row_mask is None and streams:
+                f.stream(self._along(access, raw.value), start)
+            elif row_mask is None:
+                f.store(self._along(access, raw.value), start, self.align)
+            else:
+                self._masked_store("store", "p0", self._along(access, raw.value), start, row_mask)
+
+    def _masked_store(self, name: str, pointer: str, value: Value, place: Value, mask: Value) -> None:
+        mangled = f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{pointer}"
+        self.f.call("void", mangled, value, place, Value("i32", str(self.align)), mask)
+
+    def _store_scalar(self, access: Access, raw: Vec) -> None:
+        f = self.f
+        first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
+        start = f.at(self.base, self.element, access.offset)
+        good = None
+        for allowed in access.allowed:
+            good = allowed if good is None else f.op("i1", f"and i1 {good.name}, {allowed.name}")
+        if good is None:
+            f.store(first, start, self.align)
+            return
+        with f.when(good):
+            f.store(first, start, self.align)
+
+
+def _mangled(element: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(element, element)
+
+
+def _as_i64(x: Vec, dtype: str) -> Vec:
+    if DTYPES[dtype].kind == "float":
+        raise ValueError(f"body: a gather's index is {dtype}; it must be an integer")
+    if x.element == "i64":
+        return x
+    return x.convert("sext" if DTYPES[dtype].kind == "int" else "zext", "i64")
+
+
+def _surely_positive(size: Int) -> bool:
+    return isinstance(size, int) and size > 0

@@ -1,0 +1,69 @@
+"""Lanes of vectors exchanged: a 16 x 16 block transposed in registers, one vector rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .constants import LANES
+from .dtypes import vector
+from .function import Function, Value
+
+
+def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """Return the 16 columns of 16 vectors: in 4 rounds, pairs of rows exchange their off-diagonal blocks.
+
+    Bytes are interleaved instead, for which there are instructions: with row and column written as 8 bits,
+    each round rotates them by one.
+    """
+    if rows[0].type == vector("i8", LANES):
+        return _interleaved(f, rows)
+    block = list(rows)
+    step = LANES // 2
+    while step:
+        for i in range(LANES):
+            if not i & step:
+                a, b = block[i], block[i + step]
+                lower = [lane if not lane & step else LANES + lane - step for lane in range(LANES)]
+                upper = [lane + step if not lane & step else LANES + lane for lane in range(LANES)]
+                block[i], block[i + step] = _shuffle(f, a, b, lower), _shuffle(f, a, b, upper)
+        step //= 2
+    return block
+
+
+def _interleaved(f: Function, rows: Sequence[Value]) -> list[Value]:
+    half = LANES // 2
+    block = list(rows)
+    for _ in range(half.bit_length()):
+        pairs = list(zip(block[:half], block[half:], strict=True))
+        block = [
+            _shuffle(f, a, b, [first + lane // 2 + LANES * (lane % 2) for lane in range(LANES)])
+            for a, b in pairs
+            for first in (0, half)
+        ]
+    return block
+
+
+def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int]) -> Value:
+    lanes = ", ".join(f"i32 {pick}" for pick in picks)
+    return f.op(a.type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{LANES} x i32> <{lanes}>")
+
+
+def fold(f: Function, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Return the vector whose lane r is the reduction of the lanes of rows[r]; there are at most LANES rows.
+
+    Lanes combine by halves (l and l + 8, then + 4, + 2, + 1), those of two vectors at once.
+    """
+    block, width = list(rows), LANES
+    while width > 1:
+        half = width // 2
+        lower = [lane // half * width + lane % half for lane in range(LANES)]
+        upper = [lane + half for lane in lower]
+        pairs = [(block[i], block[min(i + 1, len(block) - 1)]) for i in range(0, len(block), 2)]
+        block = [combine(_shuffle(f, a, b, lower), _shuffle(f, a, b, upper)) for a, b in pairs]
+        width = half
+    return block[0]
+
+
+def rotate(f: Function, value: Value, step: int) -> Value:
+    """Return the vector whose lane l is lane (l + step) % 16 of `value`."""
+    return _shuffle(f, value, value, [(lane + step) % LANES for lane in range(LANES)])

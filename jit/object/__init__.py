@@ -1,0 +1,1 @@
+"""Machine code as data: the linker, code objects, and the caches that keep them."""

@@ -1,0 +1,174 @@
+"""The disk cache of compiled kernels: content-addressed, atomic, capped, and sealed (see `seal`).
+
+A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the
+sources of the code generator. An entry whose HMAC does not match is deleted and counts as absent. Writers
+write aside and rename, so readers and other processes never see half an entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from ...vm.program import KernelKey, format_key
+from .seal import TAG_BYTES, Seal, check_folder, private_seal, read_regular
+
+_FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
+_LOG = logging.getLogger("shapevm")
+_REPORTED: set[str] = set()  # caches of which the log has said that they cannot be used
+_LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
+
+
+@functools.cache
+def generator_version() -> str:
+    """Return a hash of the code generator: its sources and llvmlite's version."""
+    digest = hashlib.sha256(version("llvmlite").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None = None) -> str:
+    """Return the name under which the kernel that is compiled for `key` is kept."""
+    text = "\n".join([spec_hash, format_key(key), target, schedule or "", generator_version()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def report_unusable(cache: str, error: Exception) -> None:
+    """Log, once in a process, that a cache cannot be used: kernels are compiled that it may have."""
+    if cache not in _REPORTED:
+        _REPORTED.add(cache)
+        _LOG.warning("the kernel cache %s cannot be used (%s): kernels are compiled anew", cache, error)
+
+
+class DiskCache:
+    """Bytes by key under `directory` (made on first use), at most about `max_bytes` (None: any number), the
+    least recently used go first. `n_failures`: reads and writes that the system refused, and those that did
+    not take place since the directory could be another user's work.
+
+    `seal`: that of a cache which several users share; None: the cache is the user's own.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int | None, seal: Seal | None = None) -> None:
+        self.directory = directory
+        self._shared_seal = seal
+        self._known_seal: Seal | None = None
+        self.max_bytes = max_bytes
+        self.n_failures = 0
+        self._put_bytes: int | None = None  # since the last look; None: there was none
+
+    def _path(self, key: str) -> Path:
+        return self.directory / key[:2] / key[2:]
+
+    def _seal(self) -> Seal:
+        """Return the seal of the directory. Raises OSError where there is none, or others may have made
+        it."""
+        if self._known_seal is None:
+            shared = self._shared_seal
+            if shared is not None and not shared.is_keyed:
+                check_folder(self.directory, 0o002)
+            self._known_seal = shared or private_seal(self.directory)
+        return self._known_seal
+
+    def get(self, key: str) -> bytes | None:
+        """Return the payload of `key`, None where there is no sound entry."""
+        path = self._path(key)
+        try:
+            seal, entry = self._seal(), read_regular(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._fail(error)
+            return None
+        payload = seal.open(key, entry)
+        if payload is None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keep `payload`. A cache that cannot be written (full or read-only disk) is left as it is."""
+        path = self._path(key)
+        try:
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700 if self._shared_seal is None else 0o777, exist_ok=True)
+            entry = self._seal().seal(key, payload)
+            path.parent.mkdir(exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(entry)
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as error:
+            self._fail(error)
+            return
+        if self.max_bytes is None:
+            return
+        if self._put_bytes is None:  # a full cache has 200,000 entries: one folder of them tells how many
+            self._put_bytes = 0
+            is_full = _FOLDERS * _bytes_in(path.parent) > self.max_bytes + self.max_bytes // _LOOKS
+        else:
+            self._put_bytes += len(payload) + TAG_BYTES
+            is_full = self._put_bytes > self.max_bytes // _LOOKS
+        if is_full:
+            self.trim()
+
+    def _fail(self, error: OSError) -> None:
+        self.n_failures += 1
+        report_unusable(str(self.directory), error)
+
+    def trim(self) -> None:
+        """Delete the least recently used entries beyond `max_bytes`.
+
+        The directory is gone through twice, so that of each entry no more than its age and size are kept.
+        """
+        if self.max_bytes is None:
+            return
+        self._put_bytes = 0
+        ages, sizes = array("q"), array("q")
+        for _, status in self._entries():
+            ages.append(status.st_mtime_ns)
+            sizes.append(status.st_size)
+        if sum(sizes) <= self.max_bytes:
+            return
+        left = sum(sizes) - self.max_bytes
+        order = np.argsort(ages)
+        gone = int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), left))
+        youngest = ages[order[min(gone, len(order) - 1)]]
+        for path, status in self._entries():
+            if left > 0 and status.st_mtime_ns <= youngest:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    left -= status.st_size
+
+    def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path and the state of each entry."""
+        for folder in self.directory.glob("??"):
+            yield from _entries_of(folder)
+
+
+def _entries_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield entry.path, entry.stat()
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(status.st_size for _, status in _entries_of(folder))

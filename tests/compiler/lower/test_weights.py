@@ -1,0 +1,93 @@
+"""Weights held in bf16 or f16: by themselves where that loses nothing, rounded where it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from shapevm.compiler.ir.graph import Builder, Graph
+from shapevm.compiler.ir.types import TensorType
+from shapevm.compiler.lower.packing import pack
+from shapevm.compiler.lower.weights import held
+from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
+from shapevm.jit.spec import Matmul
+from shapevm.jit.spec_reader import from_json
+
+import shapevm
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+DYNAMIC = ({0: torch.export.Dim("rows", min=1, max=64)},)
+
+
+class Wide(torch.nn.Module):
+    """A linear layer in f32 whose weight is kept in another dtype."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(200, 40).to(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Widen and multiply."""
+        return torch.nn.functional.linear(x, self.weight.float())
+
+
+def weight_dtypes(exe: shapevm.Executable) -> list[str]:
+    """Return the dtypes of the panels that an executable's products read."""
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    return [spec.buffers[spec.b].dtype for spec in specs if isinstance(spec, Matmul)]
+
+
+def test_a_weight_is_held_in_the_narrowest_dtype_that_has_its_values() -> None:
+    x = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    assert held(x, "f32")[1] == "f32"
+    assert held(x.astype(np.float16).astype(np.float32), "f32")[1] == "f16"
+    assert held(bf16_to_f32(f32_to_bf16(x)), "f32")[1] == "bf16"
+    assert held(np.array([[1.0, -np.inf], [1e-40, 3.0]], np.float32), "f32")[1] == "f32"  # a subnormal
+    array, dtype = held(x, "bf16")
+    assert (dtype, array.dtype) == ("bf16", np.uint16)
+    np.testing.assert_allclose(bf16_to_f32(array), x, rtol=2**-8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_widened_weight_is_read_narrow(dtype: str) -> None:
+    model, x = Wide(DTYPES[dtype]), torch.randn(5, 40)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic")
+    assert weight_dtypes(exe) == [dtype]
+    assert len(exe.machine.kernels) == 1
+    torch.testing.assert_close(exe(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_linear_layer_in_half_precision_rounds_once(dtype: str) -> None:
+    model, x = torch.nn.Linear(40, 200).to(DTYPES[dtype]), torch.randn(5, 40).to(DTYPES[dtype])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic")
+    assert weight_dtypes(exe) == [dtype]
+    wide = torch.nn.functional.linear(x.double(), model.weight.double(), model.bias.double())
+    assert (exe(x).double() - wide).abs().max() <= (model(x).double() - wide).abs().max() * 1.01
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_are_rounded_on_request(dtype: str) -> None:
+    model, x = torch.nn.Linear(40, 200), torch.randn(5, 40)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", weights=dtype)
+    assert weight_dtypes(exe) == [dtype]
+    rounded = torch.nn.functional.linear(x, model.weight.to(DTYPES[dtype]).float(), model.bias)
+    torch.testing.assert_close(exe(x), rounded)
+
+
+def test_unknown_weights_are_refused() -> None:
+    with pytest.raises(shapevm.ArgumentError, match="weights 'int3' is unknown; known are f32, bf16, f16"):
+        shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),), weights="int3")
+
+
+@pytest.mark.parametrize(("n", "is_view"), [(64, True), (40, False)])
+def test_panels_are_not_copied_when_compiling(n: int, is_view: bool) -> None:
+    graph = Graph("product")
+    builder = Builder(graph)
+    weight = np.random.default_rng(0).standard_normal((8, n)).astype(np.float32)
+    x = graph.input("x", TensorType("f32", (3, 8)))
+    product = builder.one("matmul", x, constant := builder.constant(weight, "f32", "w"))
+    panels = pack(builder, constant, product.node, {}).node.attrs["array"]
+    np.testing.assert_array_equal(panels, pack_panels(weight))
+    assert np.shares_memory(panels, weight) == is_view

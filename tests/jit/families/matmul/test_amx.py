@@ -1,0 +1,162 @@
+"""AMX matmuls: as exact as f32 FMAs, equal bits from every tier and split, PyTorch's infinities and NaNs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shapevm.jit import spec as s
+from shapevm.jit.compiler import compile_kernel, target_for
+from shapevm.jit.execute import Kernel
+from shapevm.jit.families.matmul import amx
+from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.llvm.target import find_target, runs_here
+
+AMX, FMA = "x86-64-v4-amx", "x86-64-v4"
+needs_amx = pytest.mark.skipif(
+    not runs_here(AMX), reason="this CPU has no AMX tiles, or Linux does not grant them"
+)
+M = s.Dim(0)
+LOOPS = tuple(s.Index(loop=i) for i in range(3))
+
+
+def product(k: int, n: int, bias: bool = False) -> s.Matmul:
+    """out[m, n] = a[m, k] @ b (+ bias[n], then the absolute value)."""
+    shape = pack_panels(np.zeros((k, n), np.float32)).shape
+    buffers = [s.Buffer("f32", (M, k)), s.Buffer("f32", shape), s.Buffer("f32", (M, n), is_output=True)]
+    body = [s.Instr("acc", "f32")]
+    if bias:
+        buffers.append(s.Buffer("f32", (n,)))
+        body.append(s.Instr("load", "f32", buffer=3, index=(LOOPS[1],)))
+        body += [s.Instr("add", "f32", (0, 1)), s.Instr("abs", "f32", (2,))]
+    body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=LOOPS[:2]))
+    index = (LOOPS[0], LOOPS[2])
+    return s.Matmul(1, tuple(buffers), (), M, n, k, 0, index, 1, (), "panels", tuple(body))
+
+
+def run(spec, a, b, dims=None, target=AMX, ranges=None, rest=()):
+    """Return a @ b by the kernel compiled for `dims` (None: generic)."""
+    out = np.full((len(a), spec.n), np.nan, np.float32)
+    kernel = Kernel(compile_kernel(spec, dims, target))
+    kernel.run(
+        [a, pack_panels(b), out, *rest], (len(a),), ranges(kernel.n_tiles((len(a),))) if ranges else None
+    )
+    return out
+
+
+def matrices(m, k, n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+
+
+def errors(found, a, b):
+    """Return the errors relative to |a| @ |b|."""
+    wide, tall = a.astype(np.float64), b.astype(np.float64)
+    return np.abs(found - wide @ tall) / (np.abs(wide) @ np.abs(tall))
+
+
+@needs_amx
+@pytest.mark.parametrize("k", [64, 384, 1536, 4096])
+def test_as_exact_as_fmas(k):
+    a, b = matrices(128, k, 96)
+    spec = product(k, 96)
+    tiles, fmas = (errors(run(spec, a, b, target=target), a, b) for target in (AMX, FMA))
+    assert tiles.max() < 1.2 * fmas.max() and np.sqrt((tiles**2).mean()) < np.sqrt((fmas**2).mean())
+
+
+@needs_amx
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 70, 33), (95, 64, 32), (96, 64, 32), (97, 65, 31), (128, 384, 384), (130, 127, 1), (257, 100, 71),
+     (300, 1000, 40), (512, 63, 64), (100, 0, 5), (200, 1, 5)],
+)  # fmt: skip
+def test_sizes_and_tiers(m, k, n):
+    a, b = matrices(m, k, n)
+    spec = product(k, n)
+    generic = run(spec, a, b)
+    assert np.array_equal(generic, run(spec, a, b, (m,)))
+    np.testing.assert_allclose(generic, a.astype(np.float64) @ b, rtol=0, atol=1e-4)
+    uses_tiles = m >= amx.MIN_ROWS and k >= amx.MIN_K
+    assert uses_tiles or np.array_equal(generic, run(spec, a, b, target=FMA))
+
+
+@needs_amx
+@pytest.mark.parametrize("dims", [None, (300,)])
+def test_every_split_of_the_tiles_gives_the_same_bits(dims):
+    a, b = matrices(300, 200, 150)
+    spec = product(200, 150)
+    whole = run(spec, a, b, dims)
+    one_by_one = run(spec, a, b, dims, ranges=lambda n: [(i, i + 1) for i in reversed(range(n))])
+    uneven = run(spec, a, b, dims, ranges=lambda n: [(n // 3, n), (0, n // 3)])
+    assert np.array_equal(whole, one_by_one) and np.array_equal(whole, uneven)
+
+
+@needs_amx
+@pytest.mark.parametrize("where", ["a", "b"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_stays_where_it_belongs(where, value):
+    a, b = matrices(200, 100, 70)
+    b[3, 5], a[7, 3] = 1.0, 2.0
+    (a if where == "a" else b)[(7, 3) if where == "a" else (3, 5)] = value
+    found = run(product(100, 70), a, b)
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    assert np.array_equal(np.isnan(found), np.isnan(wanted)) and np.array_equal(
+        np.isinf(found), np.isinf(wanted)
+    )
+    finite = np.isfinite(wanted)
+    np.testing.assert_allclose(found[finite], wanted[finite], atol=1e-4)
+    assert np.array_equal(found[~finite], wanted[~finite], equal_nan=True)
+
+
+@needs_amx
+@pytest.mark.parametrize("row", [0, 100, 200, 299])
+def test_an_infinite_row_changes_no_other_row_in_any_tier(row):
+    spec, rng = product(200, 71), np.random.default_rng(2)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 200), (200, 71)))
+    others, finite = np.arange(300) != row, run(spec, a, b)
+    a[row, 7] = np.inf
+    generic = run(spec, a, b)
+    assert np.array_equal(generic, run(spec, a, b, (300,)), equal_nan=True)
+    assert np.array_equal(generic[others], finite[others])
+
+
+@needs_amx
+def test_huge_values_do_not_overflow_on_the_way():
+    a, b = matrices(128, 64, 32)
+    a, b = (a * np.float32(1e30)).astype(np.float32), (b * np.float32(1e7)).astype(np.float32)
+    top = np.float32(3.4028235e38)
+    a[0, :], b[:, 0] = 0, 0
+    a[0, 0], b[0, 0] = top, 1
+    found = run(product(64, 32), a, b)
+    assert found[0, 0] == top
+    assert np.isfinite(found[1:, 1:]).all() and errors(found[1:, 1:], a[1:], b[:, 1:]).max() < 1e-6
+
+
+@needs_amx
+def test_integers_are_exact():
+    rng = np.random.default_rng(1)
+    a = rng.integers(-1000, 1000, (128, 256)).astype(np.float32)
+    b = rng.integers(-7, 8, (256, 64)).astype(np.float32)
+    assert np.array_equal(
+        run(product(256, 64), a, b), (a.astype(np.int64) @ b.astype(np.int64)).astype(np.float32)
+    )
+
+
+@needs_amx
+def test_the_epilogue_follows():
+    a, b = matrices(150, 96, 45)
+    bias = np.linspace(-3, 3, 45, dtype=np.float32)
+    found = run(product(96, 45, bias=True), a, b, rest=(bias,))
+    np.testing.assert_allclose(found, np.abs(a @ b + bias), atol=1e-4)
+
+
+def test_only_matmuls_of_panels_are_compiled_for_tiles():
+    rows = s.Matmul(
+        1,
+        (s.Buffer("f32", (M, 64)), s.Buffer("f32", (64, 32)), s.Buffer("f32", (M, 32), is_output=True)), (),
+        M, 32, 64, 0, (LOOPS[0], LOOPS[2]), 1, (LOOPS[2], LOOPS[1]), "rows",
+        (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2])),
+    )  # fmt: skip
+    assert target_for(product(64, 32), AMX) == AMX and target_for(rows, AMX) == find_target(AMX).base == FMA
+    assert target_for(product(64, 32), FMA) == FMA
+    assert len(compile_kernel(product(64, 32), None, AMX).code) > 0  # on any machine

@@ -1,0 +1,69 @@
+"""Few rows against several panels at once: the bits of any other tile, for every split of the tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from shapevm.jit import spec as s
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.execute import Kernel
+from shapevm.jit.families.matmul.gemv import MOST_ROWS, STREAMS
+from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.llvm.target import host_target
+
+TARGETS = ("x86-64-v3", None) if host_target().startswith("x86") else (None,)
+ROWS, WIDE = s.Dim(0), STREAMS * PANEL
+
+
+def linear(n: int, k: int, is_computed: bool) -> s.Matmul:
+    """out = (a + 1 where computed) @ panels + bias."""
+    m, i, j, kk = ROWS, *(s.Index(loop=loop) for loop in range(3))
+    shapes: list[tuple[s.Size, ...]] = [(m, k), (-(-n // PANEL), k, PANEL), (m, n), (n,)]
+    buffers = tuple(s.Buffer("f32", shape, is_output=b == 2) for b, shape in enumerate(shapes))
+    body = (
+        s.Instr("acc", "f32"),
+        s.Instr("load", "f32", buffer=3, index=(j,)),
+        s.Instr("add", "f32", (0, 1)),
+        s.Instr("store", "f32", (2,), buffer=2, index=(i, j)),
+    )
+    spec = s.Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", body)
+    if not is_computed:
+        return spec
+    prologue = (
+        s.Instr("load", "f32", buffer=0, index=(i, kk)),
+        s.Instr("const", "f32", value=1.0),
+        s.Instr("add", "f32", (0, 1)),
+    )
+    return dataclasses.replace(spec, a=-1, a_index=(), prologue=prologue)
+
+
+def sums(a: np.ndarray, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Fused multiply-adds from 0, k rising (in f64, rounded: ties apart the same), then the bias."""
+    total = np.zeros((len(a), b.shape[1]), np.float32)
+    for k in range(b.shape[0]):
+        total = (a[:, k, None].astype(np.float64) * b[k] + total).astype(np.float32)
+    return total + bias
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("n, k", [(WIDE, 32), (2 * WIDE + 71, 37), (3 * WIDE - 1, 96), (WIDE - 1, 40)])
+def test_few_rows_give_sums_in_ascending_order(n: int, k: int, is_computed: bool) -> None:
+    spec, rng = linear(n, k, is_computed), np.random.default_rng(3)
+    b, bias = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    for target in TARGETS:
+        generic = Kernel(compile_kernel(spec, None, target))
+        for m in (1, 3, 7, MOST_ROWS, MOST_ROWS + 1):
+            a = rng.standard_normal((m, k)).astype(np.float32)
+            wanted = sums(a + np.float32(is_computed), b, bias)
+            for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):
+                tiles = kernel.n_tiles((m,))
+                for ranges in (
+                    None,
+                    [(t, t + 1) for t in range(tiles)],
+                    [(tiles // 3, tiles), (0, tiles // 3)],
+                ):
+                    out = np.full((m, n), np.nan, np.float32)
+                    kernel.run([a, pack_panels(b), out, bias], (m,), ranges)
+                    assert np.array_equal(out, wanted)

@@ -1,0 +1,106 @@
+"""Nests that read along the last loop and across it: blocks transposed in registers, edges one by one."""
+
+import numpy as np
+import pytest
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.execute import Kernel
+from shapevm.jit.llvm.dtypes import DTYPES
+from shapevm.jit.spec import Concat, Index, Nest, Piece
+
+from ... import nests
+from ...nests import Body, K, M, N, at
+from .test_nest import HOST_TARGETS, random, run
+
+
+def permuted(dtype: str = "f32") -> Nest:
+    """[K, N, M] -> [K, M, N], as NCHW -> NHWC."""
+    b = Body()
+    b.store(b.load(dtype, (K, N, M), at(0, 2, 1)), (K, M, N), at(0, 1, 2))
+    return b.nest(K, M, N, n_dims=3)
+
+
+def added(dtype: str, n: int | object = N, m: int | object = M) -> Nest:
+    """Twice x.t() + y, and a bias along the last loop."""
+    b = Body()
+    x, y = b.load(dtype, (m, n), at(1, 0)), b.load(dtype, (n, m), at(0, 1))
+    z = b.load(dtype, (m, n), at(1, 0))
+    bias = b.load(dtype, (m,), at(1))
+    b.store(b.op("add", b.op("add", b.op("add", x, z), y), bias), (n, m), at(0, 1))
+    return b.nest(n, m)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [(16, 16), (64, 128), (1, 1), (0, 7), (17, 3), (47, 65), (131, 257)])
+def test_transposed_copies_of_every_dtype(dims, dtype):
+    x = random(dims[::-1], dtype, "x")
+    np.testing.assert_array_equal(run(nests.transpose(dtype=dtype), dims, [x])[0], x.T)
+
+
+@pytest.mark.parametrize(("k", "n", "m"), [(2, 64, 49), (3, 3, 100), (2, 100, 3), (1, 16, 200), (0, 16, 16)])
+def test_channels_last_and_back(k, n, m):
+    x = random((k, n, m), "f32", "x")
+    np.testing.assert_array_equal(run(permuted(), (n, m, k), [x])[0], x.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "u8"])
+@pytest.mark.parametrize("dims", [(33, 40), (16, 64), (5, 70)])
+def test_several_operands(dims, dtype):
+    x, z = random(dims[::-1], dtype, "x"), random(dims[::-1], dtype, "z")
+    y, bias = random(dims, dtype, "y"), random(dims[1:], dtype, "b")
+    expected = x.T + z.T + y + bias
+    np.testing.assert_allclose(run(added(dtype), dims, [x, y, z, bias])[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_strided_and_reversed_rows():
+    b = Body()
+    x = b.load("f32", (M, 3, N), at(Index(loop=1, scale=-1, offset=K), 2, Index(loop=0, offset=0)))
+    y = b.load("f32", (100, N), at(Index(loop=1, scale=2, offset=1), 0))
+    b.store(b.op("sub", x, y), (N, M, 3), at(0, 1, 2))
+    x, y = random((37, 3, 33), "f32", "x"), random((100, 33), "f32", "y")
+    found = run(b.nest(N, M, 3, n_dims=3), (33, 37, 36), [x, y])[0]
+    np.testing.assert_array_equal(found, (x[::-1] - y[1:75:2, None]).transpose(2, 0, 1))
+
+
+def test_a_piece_of_a_concatenation_is_transposed():
+    b = Body()
+    x = b.load("f32", (M, N), at(1, 0))
+    b.store(x, (N, K), at(0, 1))
+    spec = b.nest(N, M, n_dims=3)
+    second = Body()
+    second.buffers = [*b.buffers]
+    y = second.load("f32", (N, M), at(0, 1))
+    second.op("store", y, buffer=1, index=at(0, Index(loop=1, offset=M)))
+    buffers = tuple(second.buffers)
+    pieces = Piece(spec.domain, spec.body), Piece((N, M), tuple(second.instrs))
+    x, y = random((40, 35), "f32", "x"), random((35, 40), "f32", "y")
+    found = run(Concat(3, buffers, pieces), (35, 40, 80), [x, y])[0]
+    np.testing.assert_array_equal(found, np.concatenate([x.T, y], 1))
+
+
+@pytest.mark.parametrize("shift", [0, 4])
+@pytest.mark.parametrize(
+    ("dtype", "dims"), [("f32", (1040, 1024)), ("f64", (520, 1032)), ("i32", (1056, 1001))]
+)
+def test_large_outputs_go_past_the_caches_where_lines_are_whole(dtype, dims, shift):
+    x = random(dims[::-1], dtype, "x")
+    for target, exact in [(t, e) for t in HOST_TARGETS for e in (dims, None)]:
+        memory = np.zeros(x.nbytes + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + shift * DTYPES[dtype].bytes
+        out = memory[start : start + x.nbytes].view(x.dtype).reshape(dims)
+        kernel = Kernel(compile_kernel(nests.transpose(dtype=dtype), exact, target))
+        kernel.run([x, out], dims, [(2, kernel.n_tiles(dims)), (0, 2)])
+        np.testing.assert_array_equal(out, x.T)
+        assert not memory[:start].any() and not memory[start + x.nbytes :].any()
+
+
+def test_only_large_outputs_of_whole_lines_are_streamed():
+    def is_streamed(dtype: str, dims: tuple[int, int] | None) -> bool:
+        return "nontemporal" in compile_kernel(nests.transpose(dtype=dtype), dims, keep_ir=True).llvm_ir
+
+    assert is_streamed("f32", (2048, 2048)) and is_streamed("f32", None)
+    assert not is_streamed("f32", (64, 64)) and not is_streamed("u8", (4096, 4096))
+
+
+def test_blocks_are_in_scratch_and_short_columns_need_none():
+    assert compile_kernel(added("f32"), (64, 64)).scratch == ((2 * 256 * 4, ()),)
+    assert compile_kernel(added("f32", n=3), (0, 64)).scratch == ()

@@ -1,0 +1,206 @@
+"""The disk cache: what is read back is what was written, or nothing."""
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from shapevm.jit.object.cache import DiskCache, cache_key
+from shapevm.jit.object.seal import Seal
+
+
+def entry_path(cache: DiskCache) -> Path:
+    (path,) = cache.directory.glob("??/*")
+    return path
+
+
+def test_round_trip_and_absence(tmp_path):
+    cache = DiskCache(tmp_path / "kernels", 1 << 20)
+    key = cache_key("a" * 64, (1, 2), "x86-64-v3")
+    assert cache.get(key) is None
+    cache.put(key, b"code")
+    assert cache.get(key) == b"code"
+    assert DiskCache(tmp_path / "kernels", 1 << 20).get(key) == b"code"
+
+
+def test_every_part_of_the_key_counts():
+    keys = {
+        cache_key(spec, dims, target, schedule)
+        for spec in ("a", "b")
+        for dims in (None, (), (1,), (1, 2), (12,))
+        for target in ("x86-64-v3", "x86-64-v4")
+        for schedule in (None, "wide")
+    }
+    assert len(keys) == 2 * 5 * 2 * 2
+
+
+def test_every_flipped_bit_and_every_truncation_is_refused(tmp_path):
+    payload = bytes(range(20))
+    for position in range((32 + len(payload)) * 8):
+        cache = DiskCache(tmp_path / str(position), 1 << 20)
+        cache.put("k" * 64, payload)
+        path = entry_path(cache)
+        damaged = bytearray(path.read_bytes())
+        damaged[position // 8] ^= 1 << (position % 8)
+        path.write_bytes(damaged)
+        assert cache.get("k" * 64) is None
+        assert not path.exists()
+    for length in range(32 + len(payload)):
+        cache = DiskCache(tmp_path / f"cut{length}", 1 << 20)
+        cache.put("k" * 64, payload)
+        path = entry_path(cache)
+        path.write_bytes(path.read_bytes()[:length])
+        assert cache.get("k" * 64) is None
+
+
+def test_least_recently_used_goes_first(tmp_path):
+    cache = DiskCache(tmp_path, None)
+    keys = [cache_key(str(i), None, "t") for i in range(5)]
+    for i, key in enumerate(keys):
+        cache.put(key, bytes(1000))
+        os.utime(cache._path(key), (i, i))
+    assert cache.get(keys[0]) is not None  # now the most recent
+    DiskCache(tmp_path, 3 * 1032).trim()
+    assert [cache.get(key) is not None for key in keys] == [True, False, False, True, True]
+
+
+def test_the_cap_holds_while_entries_are_put(tmp_path):
+    """By one part in sixteen; what a look at the directory keeps of each entry is its age and its size."""
+    cache = DiskCache(tmp_path, 32 * 1032)
+    for i in range(100):
+        cache.put(cache_key(str(i), None, "t"), bytes(1000))
+        assert sum(path.stat().st_size for path in tmp_path.glob("??/*")) <= 35 * 1032
+    assert all(cache.get(cache_key(str(i), None, "t")) for i in range(70, 100))
+
+
+@pytest.mark.parametrize(("max_bytes", "looks"), [(1 << 30, 0), (100 * 1032, 1)])
+def test_a_new_cache_looks_at_all_folders_only_where_one_of_them_is_full(
+    tmp_path, monkeypatch, max_bytes, looks
+):
+    """Every executable has a cache of its own; a walk through a full one takes seconds."""
+    filled = DiskCache(tmp_path, None)
+    for i in range(300):
+        filled.put(cache_key(str(i), None, "t"), bytes(1000))
+    seen = []
+    monkeypatch.setattr(DiskCache, "trim", lambda self: seen.append(self))
+    cache = DiskCache(tmp_path, max_bytes)
+    cache.put(cache_key("new", None, "t"), bytes(1000))
+    assert len(seen) == looks and cache.get(cache_key("new", None, "t")) == bytes(1000)
+
+
+def test_unwritable_directory_is_no_error(tmp_path, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    cache = DiskCache(blocked / "kernels", 1 << 20)
+    with caplog.at_level("WARNING", "shapevm"):
+        cache.put("k" * 64, b"code")
+        assert cache.get("k" * 64) is None
+    assert cache.n_failures == 2
+    (record,) = caplog.records  # one in a process
+    assert str(blocked / "kernels") in record.getMessage() and "cannot be used" in record.getMessage()
+
+
+def test_a_missing_entry_is_no_failure(tmp_path, caplog):
+    cache = DiskCache(tmp_path / "kernels", 1 << 20)
+    assert cache.get("k" * 64) is None
+    cache.put("k" * 64, b"code")
+    assert cache.n_failures == 0 and not caplog.records
+
+
+def test_many_writers_of_one_key(tmp_path):
+    cache = DiskCache(tmp_path, 1 << 20)
+    seen = []
+
+    def work(value):
+        for _ in range(50):
+            cache.put("k" * 64, value * 1000)
+            seen.append(cache.get("k" * 64))
+
+    threads = [threading.Thread(target=work, args=(bytes([i]),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(value is not None and len(set(value)) == 1 and len(value) == 1000 for value in seen)
+
+
+KEY = cache_key("a" * 64, None, "x86-64-v3")
+
+
+def test_the_cache_is_private_and_keyed(tmp_path):
+    mine = DiskCache(tmp_path / "mine", 1 << 20)
+    mine.put(KEY, b"code")
+    secret = tmp_path / "mine" / "secret"
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert secret.stat().st_mode & 0o777 == 0o600 and len(secret.read_bytes()) == 32
+    other = DiskCache(tmp_path / "other", 1 << 20)
+    other.put(KEY, b"forged")
+    plain = hashlib.sha256(b"forged").digest() + b"forged"
+    for forged in (entry_path(other).read_bytes(), Seal(b"").seal(KEY, b"forged"), plain):
+        mine.put(KEY, b"code")
+        entry_path(mine).write_bytes(forged)
+        assert mine.get(KEY) is None and not list((tmp_path / "mine").glob("??/*"))
+
+
+def test_an_entry_under_another_name_is_refused(tmp_path):
+    cache, other = DiskCache(tmp_path, 1 << 20), cache_key("b" * 64, None, "x86-64-v3")
+    cache.put(KEY, b"code")
+    cache._path(other).parent.mkdir(exist_ok=True)
+    cache._path(other).write_bytes(cache._path(KEY).read_bytes())
+    assert cache.get(other) is None and cache.get(KEY) == b"code"
+
+
+@pytest.mark.parametrize(
+    "change", ["group writes", "others write", "owner", "readable secret", "linked secret", "short"]
+)
+def test_a_cache_that_others_may_have_made_is_not_used(tmp_path, monkeypatch, caplog, change):
+    DiskCache(tmp_path, 1 << 20).put(KEY, b"code")
+    secret = tmp_path / "secret"
+    if change == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    elif change == "linked secret":
+        secret.rename(tmp_path / "elsewhere")
+        secret.symlink_to(tmp_path / "elsewhere")
+    elif change == "short":
+        secret.write_bytes(b"short")
+    else:
+        place, mode = {
+            "group writes": (tmp_path, 0o770), "others write": (tmp_path, 0o702),
+            "readable secret": (secret, 0o644),
+        }[change]  # fmt: skip
+        place.chmod(mode)
+    cache = DiskCache(tmp_path, 1 << 20)
+    with caplog.at_level("WARNING", "shapevm"):
+        assert cache.get(KEY) is None
+        cache.put(KEY, b"new")
+        assert cache.get(KEY) is None
+    assert cache.n_failures == 3 and len(caplog.records) == 1
+    assert f"the kernel cache {tmp_path} cannot be used" in caplog.text
+
+
+def test_a_pipe_and_a_link_are_no_entries(tmp_path):
+    cache = DiskCache(tmp_path, 1 << 20)
+    cache.put(KEY, b"code")
+    path = entry_path(cache)
+    entry = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get(KEY) is None
+    path.unlink()
+    (tmp_path / "elsewhere").write_bytes(entry)
+    path.symlink_to(tmp_path / "elsewhere")
+    assert cache.get(KEY) is None and cache.n_failures == 2
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    cache = DiskCache(tmp_path, 1 << 20)
+    cache.put(KEY, b"code")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put(KEY, b"other")
+    assert cache.get(KEY) == b"code" and len(list(tmp_path.glob("??/*"))) == 1
