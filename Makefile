@@ -17,7 +17,7 @@ INSTALL := $(PIP) install -q -c constraints.txt
 DEPS := $(VENV)/.shapevm-dependencies
 comma := ,
 BUILT := $(VENV)/.shapevm-built
-C_SOURCES := $(wildcard runtime_c/*.c runtime_c/*.h runtime_c/*.py) runtime_c/CMakeLists.txt
+C_SOURCES := $(wildcard runtime_c/*/*.c runtime_c/*/*.h runtime_c/*.py) runtime_c/CMakeLists.txt
 # cmake and ninja may live in the virtual environment.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
@@ -89,6 +89,7 @@ types: build/typing ## mypy
 
 layers: build/typing ## who may import whom
 	$(PY) tests/packaging/layers.py
+	$(PY) tests/packaging/c_layers.py
 
 generated: $(BUILT) ## generated files are those in the repository
 	$(PY) -m shapevm.vm.isa --check

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-HEADER = Path(__file__).with_name("svm.h")
+HEADER = Path(__file__).parent / "include" / "svm.h"
 BEGIN, END = "/* --- cffi begin --- */", "/* --- cffi end --- */"
 
 # A call whose outputs' sizes are known from an earlier one: everything is filled in except addresses.

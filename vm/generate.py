@@ -62,7 +62,7 @@ def _structures(layout: ModuleType) -> str:
 
 
 def header(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> str:
-    """Return the text of runtime_c/isa.gen.h."""
+    """Return the text of runtime_c/include/isa.gen.h."""
     magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
     dtypes = [f"{code}, {name.upper()}, {_quote(name)}, {size}" for name, (code, size) in isa.DTYPES.items()]
     tags = [f"{code}, {name.upper()}, {_quote(name)}" for name, code in isa.TAGS.items()]
@@ -161,7 +161,7 @@ def opcodes_page(isa: ModuleType) -> str:
 def files(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> dict[str, str]:
     """Return path (from the repository's root) -> text of every generated file."""
     return {
-        "runtime_c/isa.gen.h": header(isa, errors, layout),
+        "runtime_c/include/isa.gen.h": header(isa, errors, layout),
         "docs/artifact.md": artifact_page(isa, errors, layout),
         "docs/opcodes.md": opcodes_page(isa),
     }

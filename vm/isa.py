@@ -1,7 +1,7 @@
 """THE opcode table: one row makes an instruction.
 
-Everything else is derived from it: the C header `runtime_c/isa.gen.h`, the assembler, the disassembler, the verifiers,
-`docs/opcodes.md`, the random-program generator and the ISA hash in every artifact.
+Everything else is derived from it: the C header `runtime_c/include/isa.gen.h`, the assembler, the disassembler,
+the verifiers, `docs/opcodes.md`, the random-program generator and the ISA hash in every artifact.
 
 An instruction is a run of little-endian u32 words: the opcode, then its operands in order.
 
@@ -20,7 +20,7 @@ L     label: word offset from the function's    1
       first word, must start an instruction
 
 Notation of effects: R[x] register, K[x] constant, "x" string. `int` is int64, `float` is float64.
-Adding an opcode: one row here, `python -m shapevm.vm.isa`, one label in runtime_c/interpreter.c, one method in
+Adding an opcode: one row here, `python -m shapevm.vm.isa`, one label in runtime_c/run/interpreter.c, one method in
 vm/reference.py (a test and the C compiler name what is missing).
 """
 

@@ -1,7 +1,7 @@
 """THE layout of an artifact's bytes: one `Record` per structure, one row per field.
 
 Everything else is derived from it: the reader and writer of vm/artifact.py, the C structures in
-runtime_c/isa.gen.h, and the tables of docs/artifact.md. All numbers are little-endian; every field is aligned to
+runtime_c/include/isa.gen.h, and the tables of docs/artifact.md. All numbers are little-endian; every field is aligned to
 its own size, so the C structures have no padding.
 """
 
@@ -270,10 +270,10 @@ PROSE: Final = """\
 
 One file holds a compiled program: its contract, bytecode, kernel specs, machine code and weights. This page is
 generated from `vm/layout.py` (`python -m shapevm.vm.isa`); `vm/artifact.py` reads and writes the format,
-`runtime_c/load.c` loads it. Instructions: `docs/opcodes.md`.
+`runtime_c/program/load.c` loads it. Instructions: `docs/opcodes.md`.
 
 All numbers are little-endian. Every field is aligned to its own size and every record's size is a multiple of 4 (of 8
-if it has 8-byte fields or precedes records which do), so the C structures in `runtime_c/isa.gen.h` are the bytes.
+if it has 8-byte fields or precedes records which do), so the C structures in `runtime_c/include/isa.gen.h` are the bytes.
 "string" is an index into STRINGS. Reserved fields are zero and are checked.
 
 File: `header` at 0, the section table at 64, then the sections in the order of their ids, none overlapping; WEIGHTS
@@ -314,7 +314,7 @@ must run wherever a multiple of `alignment` puts it; it is entered at `entry` wi
 
 ## Rules of the verifier
 
-Bytecode is accepted when all of these hold; both verifiers (`vm/verify.py`, `runtime_c/verify.c`) check them in this order,
+Bytecode is accepted when all of these hold; both verifiers (`vm/verify.py`, `runtime_c/program/verify.c`) check them in this order,
 instruction by instruction, and report the first that is broken. Tags of values are checked while running.
 
 1. the opcode exists

@@ -1,7 +1,7 @@
 """The verifier: what bytecode must fulfil before its first instruction runs, as a table of rules.
 
-runtime_c/verify.c checks the same rules in the same order; random mutated programs hold both to it. Tags of
-values are checked while running, so the rules are about structure alone.
+runtime_c/program/verify.c checks the same rules in the same order; random mutated programs hold both to it.
+Tags of values are checked while running, so the rules are about structure alone.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 RUNTIME = Path(__file__).parents[2] / "runtime_c"
+LIBRARY = [str(path) for path in sorted(RUNTIME.glob("*/*.c")) if path.parent.name != "tools"]
+INCLUDE = [f"-I{RUNTIME}", f"-I{RUNTIME / 'include'}"]
 FLAGS = {
     "plain": ["-O2"],
     "address": [
@@ -23,7 +25,6 @@ FLAGS = {
     ],
     "thread": ["-O1", "-g", "-fsanitize=thread"],
 }
-PROGRAMS = ("main", "fuzz", "test_api", "test_damage", "test_threads")
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +34,6 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 
     @cache
     def make(program: str, flags: str) -> Path:
-        sources = [str(path) for path in sorted(RUNTIME.glob("*.c")) if path.stem not in PROGRAMS]
         out = folder / f"{program}-{flags}"
         command = [
             "cc",
@@ -41,8 +41,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
             "-Wextra",
             *FLAGS[flags],
             "-pthread",
-            *sources,
-            str(RUNTIME / f"{program}.c"),
+            *INCLUDE,
+            *LIBRARY,
+            str(RUNTIME / "tools" / f"{program}.c"),
         ]
         done = subprocess.run([*command, "-o", str(out), "-lm"], capture_output=True, text=True)
         assert done.returncode == 0 and done.stderr == "", done.stderr

@@ -24,7 +24,7 @@ from torch import nn
 from shapevm.build import build_program, import_model, run_passes
 from shapevm.specialise import open_store
 
-from .conftest import RUNTIME
+from .conftest import INCLUDE, LIBRARY, RUNTIME
 
 COMPILER, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
 
@@ -47,7 +47,7 @@ def runners(
     assert not lacking, f"AARCH64_REQUIRED is set, and there is no {lacking}"
     emulator = next(name for name in EMULATORS if shutil.which(name))
     out = tmp_path_factory.mktemp("aarch64") / "shapevm-run"
-    sources = [str(path) for path in RUNTIME.glob("*.c") if not path.stem.startswith(("fuzz", "test"))]
+    sources = [*INCLUDE, *LIBRARY, str(RUNTIME / "tools" / "main.c")]
     command = [COMPILER, "-O2", "-Wall", "-Wextra", "-static", "-pthread", *sources, "-o", str(out), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr

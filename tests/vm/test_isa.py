@@ -27,8 +27,8 @@ def test_runs_as_a_plain_script() -> None:
 
 
 def test_check_names_what_is_stale(tmp_path: Path) -> None:
-    for folder in ("vm", "runtime_c", "docs"):
-        (tmp_path / folder).mkdir()
+    for folder in ("vm", "runtime_c/include", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
     for name in ("isa", "generate", "errors", "layout"):
         (tmp_path / f"vm/{name}.py").write_text((ROOT / f"vm/{name}.py").read_text())
     run = [sys.executable, str(tmp_path / "vm/isa.py")]

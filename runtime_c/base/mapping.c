@@ -1,0 +1,185 @@
+/* Reading and mapping files, and the SIGBUS handler that outlives a mapped file which is cut short. */
+#include "base/mapping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+int32_t mapping_fail(const char *path, const char *what, svm_error *error) {
+  return status_fail(error, SVM_ERROR_FILE, "%.500s: %s: %s", path, what, strerror(errno));
+}
+
+int mapping_read(int file, void *to, size_t size, size_t offset) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = pread(file, (char *)to + done, size - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return errno = n ? errno : EIO, -1;
+    done += (size_t)n;
+  }
+  return 0;
+}
+
+/* Guards --------------------------------------------------------------------------------------- */
+
+/* A range of addresses whose pages a file backs. The handler walks the list without a lock: guards are never
+ * freed, one that is free (size 0) is used again. */
+typedef struct guard {
+  struct guard *next;
+  _Atomic uintptr_t begin, size;
+  _Atomic int is_lost; /* a page could not be read */
+} guard;
+
+static struct {
+  pthread_mutex_t lock;
+  _Atomic(guard *) first;
+  struct sigaction previous;
+  int is_installed;
+  size_t page;
+} guards = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void mapping_lock(void) { pthread_mutex_lock(&guards.lock); }
+void mapping_unlock(void) { pthread_mutex_unlock(&guards.lock); }
+
+static guard *find_guard(uintptr_t address) {
+  for (guard *g = atomic_load(&guards.first); g; g = g->next) {
+    uintptr_t begin = atomic_load(&g->begin);
+    if (address >= begin && address - begin < atomic_load(&g->size)) return g;
+  }
+  return NULL;
+}
+
+/* From the page that cannot be read to the mapping's end there are zeros from now on, so that the call ends; its
+ * results are refused (mapping_check). */
+static int fill_with_zeros(guard *g, uintptr_t address) {
+  uintptr_t page = address & ~(uintptr_t)(guards.page - 1);
+  size_t size = atomic_load(&g->size) - (page - atomic_load(&g->begin));
+  atomic_store(&g->is_lost, 1);
+  return mmap((void *)page, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+  int saved = errno;
+  guard *g = find_guard((uintptr_t)info->si_addr);
+  if (g && fill_with_zeros(g, (uintptr_t)info->si_addr)) {
+    errno = saved;
+    return;
+  }
+  const struct sigaction *previous = &guards.previous;
+  if (previous->sa_flags & SA_SIGINFO) previous->sa_sigaction(number, info, context);
+  else if (previous->sa_handler != SIG_DFL && previous->sa_handler != SIG_IGN) previous->sa_handler(number);
+  else signal(number, SIG_DFL); /* the instruction runs again and ends the process, as it would have */
+  errno = saved;
+}
+
+static int install_handler(void) {
+  struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigemptyset(&action.sa_mask);
+  guards.page = (size_t)sysconf(_SC_PAGESIZE);
+  guards.is_installed = guards.is_installed || !sigaction(SIGBUS, &action, &guards.previous);
+  return guards.is_installed;
+}
+
+/* NULL: out of memory, or no handler. */
+static guard *guard_add(void *data, size_t size) {
+  pthread_mutex_lock(&guards.lock);
+  guard *g = atomic_load(&guards.first);
+  while (g && atomic_load(&g->size)) g = g->next;
+  if (!install_handler()) g = NULL;
+  else if (!g && (g = calloc(1, sizeof *g))) {
+    g->next = atomic_load(&guards.first);
+    atomic_store(&guards.first, g);
+  }
+  if (g) {
+    atomic_store(&g->is_lost, 0);
+    atomic_store(&g->begin, (uintptr_t)data);
+    atomic_store(&g->size, size);
+  }
+  pthread_mutex_unlock(&guards.lock);
+  return g;
+}
+
+static void guard_remove(guard *g) {
+  pthread_mutex_lock(&guards.lock);
+  atomic_store(&g->size, 0);
+  pthread_mutex_unlock(&guards.lock);
+}
+
+/* Mappings ------------------------------------------------------------------------------------- */
+
+int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, svm_error *error) {
+  *out = (mapping){.file = -1};
+  void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes, a copy of %.500s", size, path);
+  out->data = data;
+  out->size = size;
+  if (mapping_read(file, data, size, 0) || mprotect(data, size, PROT_READ)) {
+    int32_t code = mapping_fail(path, "reading failed", error);
+    mapping_free(out);
+    return code;
+  }
+  return SVM_OK;
+}
+
+/* Clocks of file systems tick every few milliseconds: a file that was written just now is mapped when a later
+ * change will have a later time. */
+static void wait_for_clock(const struct timespec *modified) {
+  enum { TICK_NS = 10 * 1000 * 1000 };
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  int64_t age = (int64_t)(now.tv_sec - modified->tv_sec) * 1000000000 + now.tv_nsec - modified->tv_nsec;
+  if (age < 0 || age >= TICK_NS) return;
+  nanosleep(&(struct timespec){0, (long)(TICK_NS - age)}, NULL);
+}
+
+int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, size_t size, svm_error *error) {
+  struct stat status;
+  *out = (mapping){.file = fcntl(file, F_DUPFD_CLOEXEC, 0)};
+  if (out->file < 0 || fstat(out->file, &status)) {
+    int32_t code = mapping_fail(path, "stat failed", error);
+    mapping_free(out);
+    return code;
+  }
+  wait_for_clock(&status.st_mtim);
+  out->file_size = (uint64_t)status.st_size;
+  out->modified = status.st_mtim;
+  void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, (off_t)offset);
+  int is_mapped = data != MAP_FAILED;
+  if (is_mapped) out->data = data, out->size = size;
+  if (!is_mapped || !(out->guard = guard_add(data, size))) {
+    int32_t code = mapping_fail(path, "mapping the weights failed", error);
+    mapping_free(out);
+    return code;
+  }
+  madvise(data, size, MADV_WILLNEED); /* starts reading, waits for nothing */
+  return SVM_OK;
+}
+
+int32_t mapping_check(const mapping *m, const char *path, svm_error *error) {
+  if (!m->guard) return SVM_OK;
+  struct stat now;
+  int is_same = !atomic_load(&m->guard->is_lost) && !fstat(m->file, &now) &&
+                (uint64_t)now.st_size == m->file_size && now.st_mtim.tv_sec == m->modified.tv_sec &&
+                now.st_mtim.tv_nsec == m->modified.tv_nsec;
+  if (is_same) return SVM_OK;
+  return status_fail(error, SVM_ERROR_FILE,
+                     "%.500s: the file was changed while its program was loaded, whose weights it holds; load it "
+                     "again, and replace it by renaming another file over it",
+                     path);
+}
+
+void mapping_free(mapping *m) {
+  if (m->guard) guard_remove(m->guard);
+  if (m->data) munmap(m->data, m->size);
+  if (m->file >= 0) close(m->file);
+  *m = (mapping){.file = -1};
+}

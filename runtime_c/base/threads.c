@@ -1,0 +1,263 @@
+/* The pool. One job at a time; its tiles are taken in blocks from an atomic counter, so any partition may
+ * happen: by the kernel ABI the bits do not depend on it.
+ *
+ * A worker joins a job by raising `n_inside` and then reading `open`; the caller closes the job by clearing
+ * `open` and then waits for n_inside == 0. All four are sequentially consistent: either the worker sees the
+ * job closed and leaves its fields alone, or the caller waits for it. So late workers are never waited for.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
+
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/status.h"
+#include "base/watch.h"
+
+enum {
+  CACHE_LINE = 64,
+  MAX_THREADS = 256,
+  BLOCKS_PER_THREAD = 4,
+  SPIN_NS = 50000,
+  SPINS_PER_LOOK = 64,
+  SPINS_BEFORE_YIELD = 4096
+};
+
+typedef struct job {
+  svm_kernel_code *code;
+  void *const *buffers;
+  const int64_t *dims;
+  int64_t n_tiles, block;
+  size_t scratch;
+} job;
+
+static struct pool {
+  _Alignas(CACHE_LINE) atomic_flag busy; /* held by the caller whose job runs, and by svm_set_threads */
+  _Alignas(CACHE_LINE) _Atomic uint64_t number; /* of the newest job */
+  _Atomic uint64_t open;                        /* number of the job that may be joined, 0: none */
+  _Atomic int32_t n_asleep;
+  _Atomic int32_t is_ending;
+  _Alignas(CACHE_LINE) _Atomic int64_t next; /* tile */
+  _Alignas(CACHE_LINE) _Atomic int32_t n_inside;
+  job job;
+  svm_rt error;             /* the first that a worker reported, under `lock` */
+  _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
+  int32_t n_running;        /* workers, changed while `busy` is held */
+  pthread_t workers[MAX_THREADS];
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+} pool = {.busy = ATOMIC_FLAG_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+/* The kernel's view of a thread ---------------------------------------------------------------- */
+
+int rt_reserve(svm_rt *rt, size_t scratch) {
+  if (scratch <= rt->scratch_bytes) return 0;
+  size_t size = (scratch + 63) / 64 * 64;
+  void *memory = size >= scratch ? aligned_alloc(64, size) : NULL;
+  if (!memory) return -1;
+  free(rt->scratch);
+  rt->scratch = memory;
+  rt->scratch_bytes = size;
+  return 0;
+}
+
+void rt_free(svm_rt *rt) {
+  free(rt->scratch);
+  *rt = (svm_rt){0};
+}
+
+/* Workers -------------------------------------------------------------------------------------- */
+
+static void take_blocks(const job *j, svm_rt *rt) {
+  for (;;) {
+    int64_t begin = atomic_fetch_add_explicit(&pool.next, j->block, memory_order_relaxed);
+    if (begin >= j->n_tiles) return;
+    int64_t end = j->n_tiles - begin < j->block ? j->n_tiles : begin + j->block;
+    j->code(j->buffers, j->dims, rt, begin, end);
+    if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: nobody takes more */
+      atomic_store(&pool.next, j->n_tiles);
+      rt->error = rt->error ? rt->error : KERNEL_STOPPED;
+    }
+  }
+}
+
+static void report(svm_rt *rt) {
+  if (!rt->error) return;
+  pthread_mutex_lock(&pool.lock);
+  if (!pool.error.error) pool.error = *rt;
+  pthread_mutex_unlock(&pool.lock);
+  rt->error = 0;
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int has_news(uint64_t seen) {
+  return atomic_load(&pool.number) != seen || atomic_load(&pool.is_ending);
+}
+
+/* Return when there is a job newer than `seen`, or the pool ends: spin for a while, then sleep. */
+static void wait_for_news(uint64_t seen) {
+  int64_t until = now_ns() + SPIN_NS;
+  do {
+    for (int i = 0; i < SPINS_PER_LOOK; i++) {
+      if (has_news(seen)) return;
+      relax();
+    }
+  } while (now_ns() < until);
+  pthread_mutex_lock(&pool.lock);
+  atomic_fetch_add(&pool.n_asleep, 1);
+  while (!has_news(seen)) pthread_cond_wait(&pool.wake, &pool.lock);
+  atomic_fetch_sub(&pool.n_asleep, 1);
+  pthread_mutex_unlock(&pool.lock);
+}
+
+static void *work(void *argument) {
+  (void)argument;
+  svm_rt rt = {0};
+  uint64_t seen = 0;
+  while (!atomic_load(&pool.is_ending)) {
+    wait_for_news(seen);
+    seen = atomic_load(&pool.number);
+    atomic_fetch_add(&pool.n_inside, 1);
+    if (atomic_load(&pool.open) == seen && seen && !rt_reserve(&rt, pool.job.scratch)) {
+      take_blocks(&pool.job, &rt);
+      report(&rt);
+    }
+    atomic_fetch_sub(&pool.n_inside, 1);
+  }
+  rt_free(&rt);
+  return NULL;
+}
+
+static void wake_sleepers(void) {
+  if (!atomic_load(&pool.n_asleep)) return;
+  pthread_mutex_lock(&pool.lock);
+  pthread_cond_broadcast(&pool.wake);
+  pthread_mutex_unlock(&pool.lock);
+}
+
+/* Size of the pool ----------------------------------------------------------------------------- */
+
+static int32_t n_cpus(void) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int32_t n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+}
+
+int32_t threads_count(void) {
+  int32_t n = atomic_load_explicit(&pool.n_wanted, memory_order_relaxed);
+  if (n) return n;
+  int32_t expected = 0;
+  n = n_cpus();
+  return atomic_compare_exchange_strong(&pool.n_wanted, &expected, n) ? n : expected;
+}
+
+/* After a fork only the forking thread exists. */
+static void forget_workers(void) {
+  atomic_flag_clear(&pool.busy);
+  pool.n_running = 0;
+  atomic_store(&pool.is_ending, 0);
+  atomic_store(&pool.n_asleep, 0);
+  atomic_store(&pool.n_inside, 0);
+  atomic_store(&pool.open, 0);
+  pthread_mutex_init(&pool.lock, NULL);
+  pthread_cond_init(&pool.wake, NULL);
+}
+
+/* End all workers; the caller holds `busy`. */
+static void end_workers(void) {
+  atomic_store(&pool.is_ending, 1);
+  pthread_mutex_lock(&pool.lock);
+  pthread_cond_broadcast(&pool.wake);
+  pthread_mutex_unlock(&pool.lock);
+  for (int32_t i = 0; i < pool.n_running; i++) pthread_join(pool.workers[i], NULL);
+  pool.n_running = 0;
+  atomic_store(&pool.is_ending, 0);
+}
+
+/* Start what is missing; the caller holds `busy`. Fewer threads than wanted are no error: they only run
+ * slower. */
+static void start_workers(void) {
+  static int is_registered;
+  if (!is_registered) is_registered = !pthread_atfork(NULL, NULL, forget_workers);
+  int32_t n = threads_count() - 1;
+  while (pool.n_running < n && !pthread_create(&pool.workers[pool.n_running], NULL, work, NULL))
+    pool.n_running++;
+}
+
+int32_t svm_get_threads(void) { return threads_count(); }
+
+int32_t svm_set_threads(int32_t n, svm_error *error) {
+  if (n < 0 || n > MAX_THREADS) {
+    return status_fail(error, SVM_ERROR_ARGUMENT,
+                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n, MAX_THREADS);
+  }
+  n = n ? n : n_cpus();
+  while (atomic_flag_test_and_set(&pool.busy)) sched_yield();
+  if (n - 1 < pool.n_running) end_workers();
+  atomic_store(&pool.n_wanted, n);
+  atomic_flag_clear(&pool.busy);
+  return SVM_OK;
+}
+
+/* Jobs ----------------------------------------------------------------------------------------- */
+
+void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                       int64_t n_tiles, int64_t stretch) {
+  int64_t step = rt->watch ? stretch : n_tiles;
+  for (int64_t begin = 0; begin < n_tiles; begin += step) {
+    if (begin && watch_look(rt->watch)) {
+      rt->error = rt->error ? rt->error : KERNEL_STOPPED;
+      return;
+    }
+    code(buffers, dims, rt, begin, n_tiles - begin < step ? n_tiles : begin + step);
+  }
+}
+
+void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
+                 int64_t n_tiles, int64_t stretch, size_t scratch) {
+  int32_t n = threads_count();
+  if (n == 1 || n_tiles < 2 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
+    threads_run_alone(code, buffers, dims, rt, n_tiles, stretch);
+    return;
+  }
+  if (pool.n_running < n - 1) start_workers();
+  int64_t block = n_tiles / ((int64_t)n * BLOCKS_PER_THREAD);
+  block = block < stretch ? block : stretch;
+  pool.job = (job){code, buffers, dims, n_tiles, block > 0 ? block : 1, scratch};
+  pool.error.error = 0;
+  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+  uint64_t number = atomic_load_explicit(&pool.number, memory_order_relaxed) + 1;
+  atomic_store(&pool.open, number);
+  atomic_store(&pool.number, number);
+  wake_sleepers();
+  take_blocks(&pool.job, rt);
+  atomic_store(&pool.open, 0);
+  for (int64_t i = 1; atomic_load(&pool.n_inside); i++)
+    i % SPINS_BEFORE_YIELD ? relax() : (void)sched_yield();
+  if (!rt->error && pool.error.error) {
+    rt->error = pool.error.error;
+    rt->error_value = pool.error.error_value;
+    rt->error_bound = pool.error.error_bound;
+  }
+  atomic_flag_clear_explicit(&pool.busy, memory_order_release);
+}

@@ -1,0 +1,43 @@
+/* The container: header, section table, sections in memory that nobody else can change. */
+#ifndef SVM_IMAGE_H
+#define SVM_IMAGE_H
+
+#include <stddef.h>
+
+#include "base/mapping.h"
+#include "svm.h"
+
+typedef struct section {
+  const uint8_t *data;
+  uint64_t size, count;
+  const svm_file_section *row;
+} section;
+
+/* A file's sections are read into `copy`, so that whoever changes the file later cannot change what was verified;
+ * the WEIGHTS of large files are mapped (svm_options.copy). In an image from memory all is the caller's. */
+typedef struct image {
+  section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
+  mapping copy, weights;
+  char *path; /* for messages: the file's, or "artifact" */
+} image;
+
+/* Check all of the container but the hashes of WEIGHTS. Of `options`, `copy` and `sha256` count. On an error
+ * nothing is left open. `path` names the open `file` in messages. */
+int32_t image_open_file(image *out, int file, const char *path, const svm_options *options, svm_error *error);
+int32_t image_open_memory(image *out, const void *data, size_t size, const svm_options *options,
+                          svm_error *error);
+void image_close(image *image);
+
+/* The file still is what was opened: see mapping_check. */
+int32_t image_check_file(const image *image, svm_error *error);
+
+/* Number of chunks of a section that CHUNKS has hashes of. */
+uint64_t image_n_chunks(const image *image, int32_t id);
+
+/* Whether chunk `index` of the section matches its hash. */
+int image_is_chunk_sound(const image *image, int32_t id, uint64_t index);
+
+/* Name of a section, for errors. */
+const char *section_name(int32_t id);
+
+#endif

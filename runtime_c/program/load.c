@@ -1,0 +1,346 @@
+/* The loader's tables: strings, contract, constants, functions. Hashes were checked; meaning is checked here.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "program/program.h"
+
+/* Reading records of one section one after the other ------------------------------------------- */
+
+typedef struct cursor {
+  const uint8_t *at, *end;
+  const char *name;
+  svm_error *error;
+} cursor;
+
+static cursor cursor_of(const svm_program *p, int32_t id, svm_error *error) {
+  const section *s = &p->image.sections[id];
+  return (cursor){s->data, s->data + s->size, section_name(id), error};
+}
+
+static int32_t broken(const cursor *c, uint64_t index, const char *what) {
+  return status_fail(c->error, SVM_ERROR_ARTIFACT, "artifact: %s record %" PRIu64 ": %s; export it again",
+                     c->name, index, what);
+}
+
+static const void *take(cursor *c, uint64_t index, uint64_t n, size_t size) {
+  if (n > (size_t)(c->end - c->at) / size) {
+    broken(c, index, "the section ends before it");
+    return NULL;
+  }
+  const void *found = c->at;
+  c->at += n * size;
+  return found;
+}
+
+/* A section's count, if that many records of `size` fit and it is at most `limit`. */
+static int32_t take_count(const svm_program *p, int32_t id, size_t size, uint64_t limit, int32_t *out,
+                          svm_error *error) {
+  const section *s = &p->image.sections[id];
+  if (s->count > limit || s->count > s->size / size) {
+    return status_fail(error, SVM_ERROR_ARTIFACT,
+                       "artifact: section %s says %" PRIu64 " records, its %" PRIu64
+                       " bytes or the limit of %" PRIu64 " allow fewer",
+                       section_name(id), s->count, s->size, limit);
+  }
+  *out = (int32_t)s->count;
+  return SVM_OK;
+}
+
+static int32_t check_end(const cursor *c, uint64_t n) {
+  return c->at == c->end ? SVM_OK : broken(c, n, "bytes follow the last record");
+}
+
+static void *make_rows(uint64_t n, size_t size, svm_error *error) {
+  void *rows = calloc(n ? n : 1, size);
+  if (!rows)
+    status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRIu64 " bytes for the program's tables", n * size);
+  return rows;
+}
+
+/* Strings -------------------------------------------------------------------------------------- */
+
+/* Bytes of the UTF-8 character at `s`, 0 if it is none (overlong, surrogate, over U+10FFFF, cut). */
+static size_t utf8_step(const uint8_t *s, size_t left) {
+  static const struct {
+    uint8_t first_low, first_high, second_low, second_high, length;
+  } FORMS[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3},
+               {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
+               {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
+  if (s[0] < 0x80) return 1;
+  for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++) {
+    if (s[0] < FORMS[i].first_low || s[0] > FORMS[i].first_high) continue;
+    if (left < FORMS[i].length || s[1] < FORMS[i].second_low || s[1] > FORMS[i].second_high) return 0;
+    for (size_t j = 2; j < FORMS[i].length; j++) {
+      if ((s[j] & 0xC0) != 0x80) return 0;
+    }
+    return FORMS[i].length;
+  }
+  return 0;
+}
+
+static int is_text(const uint8_t *s, size_t n) {
+  for (size_t i = 0; i < n;) {
+    size_t step = s[i] ? utf8_step(s + i, n - i) : 0;
+    if (!step) return 0;
+    i += step;
+  }
+  return 1;
+}
+
+static int32_t load_strings(svm_program *p, svm_error *error) {
+  int32_t n = 0;
+  cursor c = cursor_of(p, SVM_SECTION_STRINGS, error);
+  int32_t code = take_count(p, SVM_SECTION_STRINGS, 4, INT32_MAX - 1, &n, error);
+  const uint32_t *offsets = code ? NULL : take(&c, 0, (uint64_t)n + 1, 4);
+  if (!offsets) return error->code;
+  uint64_t n_bytes = (uint64_t)(c.end - c.at);
+  if (!n || offsets[0] || offsets[n] != n_bytes)
+    return broken(&c, 0, "the offsets do not begin at 0 and end at the end");
+  if (!(p->strings = make_rows((uint64_t)n, sizeof *p->strings, error))) return error->code;
+  for (int32_t i = 0; i < n; i++) {
+    if (offsets[i] >= offsets[i + 1] || offsets[i + 1] > n_bytes)
+      return broken(&c, (uint64_t)i, "the offsets do not ascend");
+    const uint8_t *text = c.at + offsets[i];
+    size_t length = offsets[i + 1] - offsets[i] - 1;
+    if (text[length] || !is_text(text, length))
+      return broken(&c, (uint64_t)i, "it is not zero-terminated UTF-8");
+    p->strings[i] = (const char *)text;
+  }
+  p->n_strings = n;
+  return *p->strings[0] ? broken(&c, 0, "it must be the empty string") : SVM_OK;
+}
+
+const char *load_string(const svm_program *p, uint64_t index, const char *where, svm_error *error) {
+  if (index < (uint64_t)p->n_strings) return p->strings[index];
+  status_fail(error, SVM_ERROR_ARTIFACT, "artifact: %s: string %" PRIu64 " of %d; export it again", where,
+              index, p->n_strings);
+  return NULL;
+}
+
+/* The contract --------------------------------------------------------------------------------- */
+
+static int32_t load_symbols(svm_program *p, svm_error *error) {
+  cursor c = cursor_of(p, SVM_SECTION_SYMBOLS, error);
+  if (take_count(p, SVM_SECTION_SYMBOLS, sizeof(svm_file_symbol), SVM_LIMIT_SYMBOLS, &p->n_symbols, error))
+    return error->code;
+  if (!(p->symbols = make_rows((uint64_t)p->n_symbols, sizeof *p->symbols, error))) return error->code;
+  for (int32_t i = 0; i < p->n_symbols; i++) {
+    const svm_file_symbol *row = take(&c, (uint64_t)i, 1, sizeof *row);
+    svm_symbol_info *s = &p->symbols[i];
+    if (!row || !(s->name = load_string(p, row->name, "SYMBOLS", error)) ||
+        !(s->why = load_string(p, row->why, "SYMBOLS", error)))
+      return error->code;
+    if (row->min < 0 || row->multiple_of < 1 || (row->max != -1 && row->max < row->min))
+      return broken(&c, (uint64_t)i, "its bounds contradict each other");
+    s->min = row->min, s->max = row->max, s->multiple_of = row->multiple_of;
+  }
+  return check_end(&c, (uint64_t)p->n_symbols);
+}
+
+static int32_t load_axis(const svm_program *p, const cursor *c, uint64_t index, const svm_file_axis *row,
+                         svm_axis_info *out) {
+  int is_fixed = row->symbol == -1;
+  if (row->reserved || row->symbol < -1 || row->symbol >= p->n_symbols ||
+      (is_fixed ? row->scale || row->offset < 0 : row->scale < 1)) {
+    return broken(c, index, "an axis has no such symbol, scale or offset");
+  }
+  *out = (svm_axis_info){row->symbol, 0, row->scale, row->offset};
+  return SVM_OK;
+}
+
+static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_axis_info *axes,
+                          svm_input_info *out) {
+  uint64_t i = (uint64_t)index;
+  const svm_file_input *row = take(c, i, 1, sizeof *row);
+  if (!row) return c->error->code;
+  int is_tensor = row->kind == SVM_TAG_TENSOR;
+  if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_TENSOR || row->reserved)
+    return broken(c, i, "its kind is unknown");
+  if (is_tensor ? row->dtype >= SVM_DTYPE_COUNT || row->rank > SVM_LIMIT_RANK : row->dtype || row->rank)
+    return broken(c, i, "its dtype or rank");
+  if (row->symbol < -1 || row->symbol >= p->n_symbols || (row->symbol >= 0 && row->kind != SVM_TAG_INT))
+    return broken(c, i, "its symbol");
+  *out = (svm_input_info){load_string(p, row->name, "INPUTS", c->error),
+                          (int32_t)row->kind,
+                          (int32_t)row->dtype,
+                          (int32_t)row->rank,
+                          row->symbol,
+                          axes};
+  const svm_file_axis *from = out->name ? take(c, i, row->rank, sizeof *from) : NULL;
+  if (!from) return c->error->code;
+  for (uint32_t a = 0; a < row->rank; a++) {
+    if (load_axis(p, c, i, &from[a], &axes[a])) return c->error->code;
+  }
+  return SVM_OK;
+}
+
+/* Every symbol occurs, so that binding the inputs binds all. */
+static int32_t check_symbols_occur(const svm_program *p, svm_error *error) {
+  for (int32_t s = 0; s < p->n_symbols; s++) {
+    int occurs = 0;
+    for (int32_t i = 0; i < p->n_inputs && !occurs; i++) {
+      const svm_input_info *input = &p->inputs[i];
+      occurs = input->symbol == s;
+      for (int32_t a = 0; a < input->rank && !occurs; a++) occurs = input->axes[a].symbol == s;
+    }
+    if (!occurs)
+      return status_fail(error, SVM_ERROR_ARTIFACT,
+                         "artifact: symbol \"%.100s\" is bound by no input; export it again",
+                         p->symbols[s].name);
+  }
+  return SVM_OK;
+}
+
+static int32_t load_inputs(svm_program *p, svm_error *error) {
+  cursor c = cursor_of(p, SVM_SECTION_INPUTS, error);
+  uint64_t n_axes = p->image.sections[SVM_SECTION_INPUTS].size / sizeof(svm_file_axis), used = 0;
+  if (take_count(p, SVM_SECTION_INPUTS, sizeof(svm_file_input), SVM_LIMIT_INPUTS, &p->n_inputs, error))
+    return error->code;
+  if (!(p->inputs = make_rows((uint64_t)p->n_inputs, sizeof *p->inputs, error))) return error->code;
+  if (!(p->axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->axes, error))) return error->code;
+  p->is_planned = 1;
+  p->n_key = p->n_symbols;
+  for (int32_t i = 0; i < p->n_inputs; i++) {
+    if (load_input(p, &c, i, p->axes + used, &p->inputs[i])) return error->code;
+    used += (uint64_t)p->inputs[i].rank;
+    p->n_key += p->inputs[i].kind != SVM_TAG_TENSOR;
+    p->is_planned &= p->inputs[i].kind != SVM_TAG_STR;
+  }
+  int32_t code = check_end(&c, (uint64_t)p->n_inputs);
+  return code ? code : check_symbols_occur(p, error);
+}
+
+static int32_t load_outputs(svm_program *p, svm_error *error) {
+  cursor c = cursor_of(p, SVM_SECTION_OUTPUTS, error);
+  if (take_count(p, SVM_SECTION_OUTPUTS, sizeof(svm_file_output), SVM_LIMIT_INPUTS, &p->n_outputs, error))
+    return error->code;
+  if (!(p->outputs = make_rows((uint64_t)p->n_outputs, sizeof *p->outputs, error))) return error->code;
+  for (int32_t i = 0; i < p->n_outputs; i++) {
+    const svm_file_output *row = take(&c, (uint64_t)i, 1, sizeof *row);
+    if (!row || !(p->outputs[i] = load_string(p, row->name, "OUTPUTS", error))) return error->code;
+    if (row->reserved) return broken(&c, (uint64_t)i, "a reserved field is not 0");
+  }
+  return check_end(&c, (uint64_t)p->n_outputs);
+}
+
+/* Constants ------------------------------------------------------------------------------------ */
+
+static int32_t load_tensor(svm_program *p, cursor *c, uint64_t i, const svm_file_constant *row,
+                           const int64_t *sizes, value *out) {
+  const section *weights = &p->image.sections[SVM_SECTION_WEIGHTS];
+  if (row->dtype >= SVM_DTYPE_COUNT || row->value) return broken(c, i, "its dtype or value");
+  int64_t n_bytes = checked_bytes((int32_t)row->dtype, checked_elements((int32_t)row->rank, sizes));
+  if (n_bytes < 0 || row->size != (uint64_t)n_bytes)
+    return broken(c, i, "its sizes do not make its number of bytes");
+  if (row->offset % SVM_FILE_ALIGN || row->offset > weights->size || row->size > weights->size - row->offset)
+    return broken(c, i, "it leaves WEIGHTS");
+  void *data = (void *)(uintptr_t)(weights->data + row->offset); /* never written: origin CONSTANT */
+  storage *memory = storage_over(NULL, data, n_bytes, SVM_ORIGIN_CONSTANT, (int32_t)i, c->error);
+  if (!memory || tensor_make(NULL, (int32_t)row->dtype, (int32_t)row->rank, sizes, memory, out, c->error))
+    return c->error->code;
+  out->object->refs = memory->refs = IMMORTAL;
+  return SVM_OK;
+}
+
+static int32_t load_scalar(svm_program *p, cursor *c, uint64_t i, const svm_file_constant *row, value *out) {
+  int is_known = row->tag == SVM_TAG_NONE || row->tag == SVM_TAG_BOOL || row->tag == SVM_TAG_INT ||
+                 row->tag == SVM_TAG_FLOAT || row->tag == SVM_TAG_STR;
+  if (!is_known || row->dtype || row->rank || row->offset || row->size)
+    return broken(c, i, "its tag, or a tensor's field without a tensor");
+  if ((row->tag == SVM_TAG_NONE && row->value) || (row->tag == SVM_TAG_BOOL && (uint64_t)row->value > 1))
+    return broken(c, i, "its value");
+  *out = (value){(int32_t)row->tag, {row->value}}; /* a float's bits are the same 64 */
+  if (row->tag != SVM_TAG_STR) return SVM_OK;
+  out->tag = SVM_TAG_NONE;
+  const char *text = load_string(p, (uint64_t)row->value, "CONSTANTS", c->error);
+  if (!text || text_make(NULL, text, (int64_t)strlen(text), out, c->error)) return c->error->code;
+  out->object->refs = IMMORTAL;
+  return SVM_OK;
+}
+
+static int32_t load_constants(svm_program *p, svm_error *error) {
+  int32_t n = 0;
+  cursor c = cursor_of(p, SVM_SECTION_CONSTANTS, error);
+  if (take_count(p, SVM_SECTION_CONSTANTS, sizeof(svm_file_constant), INT32_MAX, &n, error))
+    return error->code;
+  if (!(p->constants = make_rows((uint64_t)n, sizeof *p->constants, error))) return error->code;
+  for (; p->n_constants < n; p->n_constants++) {
+    uint64_t i = (uint64_t)p->n_constants;
+    const svm_file_constant *row = take(&c, i, 1, sizeof *row);
+    if (!row || !load_string(p, row->name, "CONSTANTS", error)) return error->code;
+    if (row->rank > SVM_LIMIT_RANK) return broken(&c, i, "its rank is over 16");
+    const int64_t *sizes = take(&c, i, row->rank, sizeof *sizes);
+    if (!sizes) return error->code;
+    int is_tensor = row->tag == SVM_TAG_TENSOR;
+    value *out = &p->constants[i];
+    if (is_tensor ? load_tensor(p, &c, i, row, sizes, out) : load_scalar(p, &c, i, row, out))
+      return error->code;
+  }
+  return check_end(&c, (uint64_t)n);
+}
+
+/* Functions ------------------------------------------------------------------------------------ */
+
+static int32_t check_function(const svm_program *p, const cursor *c, uint64_t i,
+                              const svm_file_function *row) {
+  if (row->n_registers > SVM_LIMIT_REGISTERS || row->n_params > row->n_registers)
+    return broken(c, i, "its registers or parameters");
+  if (row->n_words < 1 || row->n_results > SVM_LIMIT_INPUTS)
+    return broken(c, i, "it has no instruction or too many results");
+  if (i == 0 &&
+      (row->n_params != (uint32_t)(p->n_inputs + p->n_symbols) || row->n_results != (uint32_t)p->n_outputs)) {
+    return broken(c, i, "main's parameters are not the inputs and symbols, or its results not the outputs");
+  }
+  return SVM_OK;
+}
+
+static int32_t load_functions(svm_program *p, svm_error *error) {
+  cursor c = cursor_of(p, SVM_SECTION_FUNCTIONS, error), words = cursor_of(p, SVM_SECTION_CODE, error),
+         lines = cursor_of(p, SVM_SECTION_LINES, error);
+  const section *code = &p->image.sections[SVM_SECTION_CODE], *rows = &p->image.sections[SVM_SECTION_LINES];
+  if (take_count(p, SVM_SECTION_FUNCTIONS, sizeof(svm_file_function), INT32_MAX, &p->n_functions, error))
+    return error->code;
+  if (!p->n_functions || code->count != code->size / 4 || rows->count != rows->size / sizeof(svm_file_line))
+    return broken(&c, 0, "there is no main, or CODE or LINES has another count");
+  if (!(p->functions = make_rows((uint64_t)p->n_functions, sizeof *p->functions, error))) return error->code;
+  for (int32_t i = 0; i < p->n_functions; i++) {
+    const svm_file_function *row = take(&c, (uint64_t)i, 1, sizeof *row);
+    if (!row || check_function(p, &c, (uint64_t)i, row)) return error->code;
+    function *f = &p->functions[i];
+    f->info = (svm_function_info){load_string(p, row->name, "FUNCTIONS", error), (int32_t)row->n_params,
+                                  (int32_t)row->n_results, (int32_t)row->n_registers, 1};
+    f->n_words = row->n_words, f->n_lines = row->n_lines;
+    if (!f->info.name || !(f->code = take(&words, (uint64_t)i, row->n_words, 4)) ||
+        !(f->lines = take(&lines, (uint64_t)i, row->n_lines, sizeof *f->lines)))
+      return error->code;
+  }
+  if (check_end(&c, (uint64_t)p->n_functions) || check_end(&words, code->count) ||
+      check_end(&lines, rows->count))
+    return error->code;
+  return SVM_OK;
+}
+
+const char *function_source(const svm_program *p, int32_t index, int64_t pc) {
+  if (index < 0 || index >= p->n_functions) return "";
+  const function *f = &p->functions[index];
+  uint32_t low = 0, high = f->n_lines; /* the last row with row.pc <= pc */
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (f->lines[middle].pc <= pc) low = middle + 1;
+    else high = middle;
+  }
+  return low ? p->strings[f->lines[low - 1].source] : "";
+}
+
+int32_t load_tables(svm_program *p, svm_error *error) {
+  int32_t (*const steps[])(svm_program *, svm_error *) = {load_strings, load_symbols,   load_inputs,
+                                                          load_outputs, load_constants, load_functions};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    int32_t code = steps[i](p, error);
+    if (code) return code;
+  }
+  return SVM_OK;
+}

@@ -1,0 +1,335 @@
+/* The rest of the API: opening and closing, the contract's queries, host functions, statistics. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+#include "base/status.h"
+#include "base/xxh3.h"
+#include "run/profile.h"
+#include "run/run.h"
+
+_Static_assert(SVM_MAX_RANK == SVM_LIMIT_RANK && SVM_MAX_DIMS == SVM_LIMIT_DIMS &&
+                   SVM_MAX_BUFFERS == SVM_LIMIT_BUFFERS,
+               "svm.h and the format agree");
+_Static_assert(SVM_MESSAGE_BYTES == sizeof((svm_error *)0)->message, "svm.h agrees with itself");
+
+/* Opening -------------------------------------------------------------------------------------- */
+
+void svm_options_init(svm_options *options) {
+  *options = (svm_options){.strategy = SVM_STRATEGY_AUTO,
+                           .hot_calls = 2,
+                           .native_code = 1,
+                           .code_bytes_max = 64 << 20,
+                           .plans_max = 256,
+                           .plan_bytes_max = 64 << 20};
+}
+
+int32_t check_strategy(int32_t strategy, svm_error *error) {
+  if (strategy >= SVM_STRATEGY_AUTO && strategy <= SVM_STRATEGY_BUCKET) return SVM_OK;
+  return status_fail(error, SVM_ERROR_ARGUMENT,
+                     "options: strategy %d is unknown; it is 0 (auto), 1 (jit), 2 (generic) or 3 (bucket)",
+                     strategy);
+}
+
+static int32_t check_options(const svm_options *o, svm_error *error) {
+  if (check_strategy(o->strategy, error)) return error->code;
+  if (o->hot_calls < 0 || o->code_bytes_max < 0 || o->plans_max < 0 || o->plan_bytes_max < 0 || o->fuel < 0 ||
+      o->memory_max < 0 || o->timeout_ms < 0) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "options: a limit is negative; 0 means no limit");
+  }
+  if (o->verify < SVM_VERIFY_AUTO || o->verify > SVM_VERIFY_NONE || o->copy < SVM_COPY_AUTO ||
+      o->copy > SVM_COPY_NEVER) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "options: verify %d must be 0 to 3, copy %d 0 to 2", o->verify,
+                       o->copy);
+  }
+  return SVM_OK;
+}
+
+void program_init_lock(svm_program *p) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&p->changed, &attributes);
+  pthread_condattr_destroy(&attributes);
+  pthread_mutex_init(&p->lock, NULL);
+}
+
+/* Where an artifact is: `size` bytes at `data`, or an open file of that path. */
+typedef struct place {
+  const void *data;
+  size_t size;
+  int file;
+  const char *path;
+} place;
+
+static int32_t open_program(place from, const svm_options *options, svm_program **out, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  status_clear(error);
+  *out = NULL;
+  svm_program *p = calloc(1, sizeof *p);
+  if (!p) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for a program");
+  program_init_lock(p);
+  program_enlist(p);
+  svm_options_init(&p->options);
+  if (options) p->options = *options;
+  atomic_init(&p->strategy, p->options.strategy);
+  atomic_init(&p->epoch, 1);
+  int32_t code = check_options(&p->options, error);
+  const svm_options *o = &p->options;
+  if (!code)
+    code = from.path ? image_open_file(&p->image, from.file, from.path, o, error)
+                     : image_open_memory(&p->image, from.data, from.size, o, error);
+  if (!code) code = load_tables(p, error);
+  if (!code) code = load_kernels(p, error);
+  if (!code) code = verify_program(p, error);
+  if (!code) code = weights_begin(p, error);
+  if (code) svm_close(p);
+  else *out = p;
+  return code;
+}
+
+int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  *program = NULL;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return mapping_fail(path, "cannot open it", error);
+  int32_t code = svm_open_file(file, path, options, program, error);
+  close(file);
+  return code;
+}
+
+int32_t svm_open_file(int32_t file, const char *path, const svm_options *options, svm_program **program,
+                      svm_error *error) {
+  return open_program((place){.file = file, .path = path}, options, program, error);
+}
+
+int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
+                        svm_error *error) {
+  return open_program((place){.data = data, .size = size}, options, program, error);
+}
+
+static void free_constant(value *v) {
+  if (!value_is_object(*v)) return;
+  v->object->refs = 1;
+  if (v->tag == SVM_TAG_TENSOR) v->tensor->memory->refs = 1;
+  value_drop(NULL, v);
+}
+
+void svm_close(svm_program *p) {
+  if (!p) return;
+  program_delist(p);
+  weights_end(p);
+  svm_attach_compiler(p, 0);
+  plan_free_all(p);
+  lru_free(&p->exact_used);
+  profile_free(p->profile);
+  reclaim(p, 1);
+  for (int32_t i = 0; i < p->n_kernels; i++) {
+    site_free(&p->kernels[i]);
+    if (p->kernels[i].installed_generic) installed_free(p->kernels[i].installed_generic);
+    for (installed *x = p->kernels[i].installed_buckets, *next; x; x = next) {
+      next = x->next;
+      installed_free(x);
+    }
+  }
+  context_free_all(p);
+  for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
+  code_map_free(&p->code_map);
+  void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->constants,
+                    p->functions, p->kernels, p->buffers, p->objects, p->spans,   p->externs,
+                    p->extern_of_string};
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
+  image_close(&p->image);
+  pthread_cond_destroy(&p->changed);
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}
+
+/* Queries -------------------------------------------------------------------------------------- */
+
+int32_t svm_n_inputs(const svm_program *p) { return p->n_inputs; }
+int32_t svm_n_outputs(const svm_program *p) { return p->n_outputs; }
+int32_t svm_n_symbols(const svm_program *p) { return p->n_symbols; }
+int32_t svm_n_functions(const svm_program *p) { return p->n_functions; }
+int32_t svm_n_kernels(const svm_program *p) { return p->n_kernels; }
+int32_t svm_n_externs(const svm_program *p) { return p->n_externs; }
+int32_t svm_main_function(const svm_program *p) { return (void)p, 0; }
+
+static int is_in(int32_t index, int32_t n) { return index >= 0 && index < n; }
+
+const svm_input_info *svm_input(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_inputs) ? &p->inputs[i] : NULL;
+}
+const char *svm_output_name(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_outputs) ? p->outputs[i] : NULL;
+}
+const svm_symbol_info *svm_symbol(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_symbols) ? &p->symbols[i] : NULL;
+}
+const svm_function_info *svm_function(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_functions) ? &p->functions[i].info : NULL;
+}
+const svm_kernel_info *svm_kernel(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_kernels) ? &p->kernels[i].info : NULL;
+}
+const char *svm_extern_source(const svm_program *p, int32_t i) {
+  if (!is_in(i, p->n_externs)) return NULL;
+  return function_source(p, p->externs[i].first_call.function, p->externs[i].first_call.pc);
+}
+
+const char *svm_extern_name(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_externs) ? p->externs[i].name : NULL;
+}
+
+int32_t svm_find_function(const svm_program *p, const char *name) {
+  for (int32_t i = 0; i < p->n_functions; i++) {
+    if (!strcmp(p->functions[i].info.name, name)) return i;
+  }
+  return -1;
+}
+
+int32_t svm_meta(const svm_program *p, const char **text, size_t *size, svm_error *error) {
+  const section *s = &p->image.sections[SVM_SECTION_META];
+  (void)error;
+  *text = (const char *)s->data;
+  *size = s->size;
+  return SVM_OK;
+}
+
+int32_t svm_check_file(svm_program *p, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  int32_t code = weights_status(p, error);
+  return code ? code : image_check_file(&p->image, error);
+}
+
+int32_t svm_check_weights(svm_program *p, svm_error *error) {
+  svm_error unasked;
+  int32_t code = weights_finish(p, error ? error : &unasked);
+  return code ? code : svm_check_file(p, error);
+}
+
+void svm_hash_chunk(const void *data, size_t size, uint64_t *hash) {
+  xxh3_hash found = xxh3_128(data, size);
+  hash[0] = found.low, hash[1] = found.high;
+}
+
+/* Host functions and strategy ------------------------------------------------------------------ */
+
+int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
+                            svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  int found = 0;
+  for (int32_t i = 0; i < p->n_externs; i++) {
+    extern_slot *slot = &p->externs[i];
+    if (strcmp(slot->name, name)) continue;
+    if (!slot->function) atomic_fetch_sub(&p->n_externs_missing, 1);
+    slot->function = function;
+    slot->context = context;
+    found = 1;
+  }
+  return found
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"", name);
+}
+
+int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {
+  svm_error unasked;
+  svm_options changed = p->options;
+  changed.strategy = strategy;
+  int32_t code = check_options(&changed, error ? error : &unasked);
+  if (code) return code;
+  atomic_store(&p->strategy, strategy);
+  atomic_fetch_add(&p->generation, 1);
+  return SVM_OK;
+}
+
+int32_t svm_set_function_strategy(svm_program *p, int32_t function, int32_t strategy, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  if (!is_in(function, p->n_functions))
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_set_function_strategy: function %d of %d", function,
+                       p->n_functions);
+  int32_t code = strategy == -1 ? SVM_OK : check_strategy(strategy, error);
+  if (!code) atomic_store(&p->functions[function].own_strategy, strategy + 1);
+  return code;
+}
+
+/* Statistics ----------------------------------------------------------------------------------- */
+
+void svm_get_stats(svm_program *p, svm_stats *stats) {
+  pthread_mutex_lock(&p->lock);
+  *stats = p->stats;
+  pthread_mutex_unlock(&p->lock);
+  stats->calls = atomic_load(&p->n_calls);
+  stats->replays = atomic_load(&p->n_replays);
+  stats->traces = atomic_load(&p->n_traces);
+  stats->interpreted = atomic_load(&p->n_interpreted);
+  stats->extern_calls = atomic_load(&p->n_extern_calls);
+  for (context *c = atomic_load(&p->contexts); c; c = c->next) {
+    stats->n_contexts++;
+    stats->arena_bytes += atomic_load_explicit(&c->arena_bytes_seen, memory_order_relaxed);
+  }
+}
+
+int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
+  memset(stats, 0, sizeof *stats);
+  if (!is_in(kernel, p->n_kernels)) return SVM_ERROR_ARGUMENT;
+  call_site *s = &p->kernels[kernel].site;
+  pthread_mutex_lock(&p->lock);
+  plans_credit(p);
+  int32_t n = atomic_load(&s->n_entries);
+  stats->n_entries = n;
+  stats->state = n == 0                 ? SVM_SITE_UNINITIALISED
+                 : n == 1               ? SVM_SITE_MONOMORPHIC
+                 : n <= POLYMORPHIC_MAX ? SVM_SITE_POLYMORPHIC
+                                        : SVM_SITE_MEGAMORPHIC;
+  stats->hits = atomic_load(&s->hits);
+  stats->misses = s->misses;
+  stats->outside = s->outside;
+  stats->by_combination = s->by_combination;
+  memcpy(stats->by_dim, s->by_dim, sizeof stats->by_dim);
+  pthread_mutex_unlock(&p->lock);
+  return SVM_OK;
+}
+
+static entry *nth_entry(const call_site *s, int32_t index) {
+  const entry_table *t = atomic_load(&s->many);
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
+    if (e && index-- == 0) return e;
+  }
+  return NULL;
+}
+
+static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out) {
+  const instance *code = entry_code(e, atomic_load(&p->strategy));
+  out->n_dims = e->n_dims;
+  out->tier = code ? code->tier : SVM_TIER_NONE;
+  out->state = atomic_load(&e->state);
+  out->new_dims = e->new_dims;
+  memcpy(out->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
+  out->hits = atomic_load(&e->hits);
+  if (e->failure) strncpy(out->failure, e->failure, sizeof out->failure - 1);
+  if (!code) return;
+  out->n_tiles = code->n_tiles;
+  out->code_bytes = (int64_t)code->object->record->code_size;
+  memcpy(out->schedule, code->object->record->schedule, sizeof out->schedule);
+}
+
+int32_t svm_get_entry(svm_program *p, int32_t kernel, int32_t index, svm_entry_stats *stats) {
+  memset(stats, 0, sizeof *stats);
+  if (!is_in(kernel, p->n_kernels) || index < 0) return SVM_ERROR_ARGUMENT;
+  pthread_mutex_lock(&p->lock);
+  plans_credit(p);
+  const entry *e = nth_entry(&p->kernels[kernel].site, index);
+  if (e) describe_entry(p, e, stats);
+  pthread_mutex_unlock(&p->lock);
+  return e ? SVM_OK : SVM_ERROR_ARGUMENT;
+}

@@ -1,0 +1,292 @@
+/* svm_call: from the caller's values through contract, plan or interpreter to the caller's results. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "run/profile.h"
+#include "run/run.h"
+#include "values/strided.h"
+
+/* Inputs --------------------------------------------------------------------------------------- */
+
+/* What a call makes of its inputs: contiguous data, and copies where the caller's were not. */
+typedef struct inputs {
+  void **data;
+  int32_t *is_copied; /* NULL: none is */
+} inputs;
+
+static void inputs_free(inputs *in, int32_t n) {
+  for (int32_t i = 0; in->is_copied && i < n; i++) {
+    if (in->is_copied[i]) free(in->data[i]);
+  }
+  free(in->is_copied);
+}
+
+static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const svm_tensor *t) {
+  int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+  if (heap_count(&c->heap, n_bytes, c->error)) return c->error->code;
+  if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
+  void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
+  if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a copy of input %d", index);
+  strided_copy(copy, t);
+  in->data[index] = copy;
+  in->is_copied[index] = 1;
+  return SVM_OK;
+}
+
+/* Kernels take row-major tensors whose elements are aligned. */
+static int is_usable(const svm_tensor *t) {
+  int is_known = t->dtype >= 0 && t->dtype < N_DTYPES && t->rank >= 0 && t->rank <= SVM_MAX_RANK;
+  if (!is_known) return 1; /* it is refused later */
+  return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
+}
+
+static int32_t inputs_set(call *c, inputs *in, const svm_value *values, int32_t n) {
+  for (int32_t i = 0; i < n; i++) {
+    const svm_tensor *t = &values[i].tensor;
+    int is_tensor = values[i].tag == SVM_TAG_TENSOR;
+    in->data[i] = is_tensor ? t->data : NULL;
+    if (!is_tensor || is_usable(t)) continue;
+    if (strided_check("argument", t, c->error) || copy_input(c, in, i, n, t)) return c->error->code;
+  }
+  return SVM_OK;
+}
+
+/* The function's parameters as values: borrowed tensors over the inputs' data, copies of the rest. */
+static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index, value *out) {
+  if (in->tag != SVM_TAG_TENSOR) return value_import(&c->heap, in, out, c->error);
+  const svm_tensor *t = &in->tensor;
+  if (strided_check("argument", t, c->error)) return c->error->code;
+  int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
+  storage *memory = storage_over(&c->heap, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
+  return memory ? tensor_make(&c->heap, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
+}
+
+static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols,
+                         const int64_t *symbols, value **out) {
+  value *args = calloc((size_t)n + (size_t)n_symbols + 1, sizeof *args);
+  if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of a call");
+  *out = args;
+  for (int32_t i = 0; i < n; i++) {
+    int32_t code = make_arg(c, &values[i], data[i], i, &args[i]);
+    if (code) return code;
+  }
+  for (int64_t i = 0; i < n_symbols; i++) args[n + i] = (value){SVM_TAG_INT, {symbols[i]}};
+  return SVM_OK;
+}
+
+static void free_values(heap *heap, value *values, int64_t n) {
+  for (int64_t i = 0; values && i < n; i++) value_drop(heap, &values[i]);
+  free(values);
+}
+
+/* What a call computed, `code`, is refused when damaged weights or a changed file may have had a part in it. */
+static int32_t check_weights(call *c, int32_t code) {
+  int32_t refused = weights_status(c->program, c->error);
+  if (!refused) refused = image_check_file(&c->program->image, c->error);
+  return refused ? refused : code;
+}
+
+/* Interpreted calls ---------------------------------------------------------------------------- */
+
+static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
+                                int64_t n_symbols, delivery *d, svm_value *outputs) {
+  int32_t n_results = c->program->functions[function].info.n_results;
+  value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
+  int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
+                         : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
+  if (!code) code = check_weights(c, interpret(c, function, args, results));
+  if (!code) code = delivery_finish(d, results, n_results, outputs);
+  free_values(&c->heap, args, n + n_symbols);
+  free_values(&c->heap, results, n_results);
+  return code;
+}
+
+/* Planned calls -------------------------------------------------------------------------------- */
+
+/* The key: the symbols, then the payload of every bool, int and float input. */
+static void make_key(const svm_program *p, const svm_value *values, const int64_t *symbols, int64_t *key) {
+  memcpy(key, symbols, (size_t)p->n_symbols * sizeof *key);
+  int64_t *next = key + p->n_symbols;
+  for (int32_t i = 0; i < p->n_inputs; i++) {
+    if (values[i].tag == SVM_TAG_TENSOR) continue;
+    if (values[i].tag == SVM_TAG_FLOAT) memcpy(next, &values[i].number, sizeof *next);
+    else *next = values[i].tag == SVM_TAG_BOOL ? values[i].integer != 0 : values[i].integer;
+    next++;
+  }
+}
+
+/* A plan for the key, traced and with its code ready; *out NULL without an error: too long. */
+static int32_t make_plan(call *c, const svm_value *values, void *const *data, plan **out) {
+  svm_program *p = c->program;
+  value *args = NULL;
+  plan *made = NULL;
+  *out = NULL;
+  int32_t code = make_args(c, values, p->n_inputs, data, p->n_symbols, c->context->symbols, &args);
+  if (!code) code = plan_make(c, args, c->context->key, &made);
+  free_values(&c->heap, args, p->n_inputs + p->n_symbols);
+  if (code || !made) return code;
+  atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
+  plan_pin(p, made);
+  code = plan_settle(c, made, 1);
+  if (!code) {
+    *out = plan_publish(p, made);
+    return SVM_OK;
+  }
+  pthread_mutex_lock(&p->lock);
+  plan_free(made);
+  pthread_mutex_unlock(&p->lock);
+  return code;
+}
+
+static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs) {
+  context *x = c->context;
+  svm_program *p = c->program;
+  int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
+  storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
+  if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
+  int32_t code = heap_count(&c->heap, made->arena_bytes, c->error);
+  if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
+  if (!code) code = context_reserve_bases(x, n_bases, c->error);
+  if (!code) {
+    x->bases[BASE_ARENA] = x->arena;
+    x->bases[BASE_ABSOLUTE] = NULL;
+    memcpy(x->bases + BASE_INPUTS, d->input_data, (size_t)p->n_inputs * sizeof *x->bases);
+    d->plan = made;
+    d->made = x->bases + BASE_INPUTS + p->n_inputs;
+    d->owners = owners;
+    code = delivery_prepare(d);
+    if (!code) {
+      code = check_weights(c, plan_replay(c, made, x->bases));
+      if (!code) code = delivery_finish(d, made->results, made->n_results, outputs);
+      if (code) delivery_undo(d);
+    }
+  }
+  if (owners != few) free(owners);
+  return code;
+}
+
+static int32_t call_planned(call *c, const svm_value *values, int32_t n, delivery *d, svm_value *outputs) {
+  svm_program *p = c->program;
+  make_key(p, values, c->context->symbols, c->context->key);
+  plan *made = plan_find(p, c->context->key);
+  if (made) {
+    atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
+    atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->n_replays, 1, memory_order_relaxed);
+    if (plan_settle(c, made, 0)) return c->error->code;
+    return replay(c, made, d, outputs);
+  }
+  if (make_plan(c, values, d->input_data, &made)) return c->error->code;
+  if (made) return replay(c, made, d, outputs);
+  atomic_store(&p->is_too_long_to_plan, 1);
+  c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  return call_interpreted(c, 0, values, n, p->n_symbols, d, outputs);
+}
+
+/* Calls ---------------------------------------------------------------------------------------- */
+
+static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inputs, int32_t n_outputs,
+                          svm_error *error) {
+  if (function < 0 || function >= p->n_functions) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: function %d of %d", function, p->n_functions);
+  }
+  const svm_function_info *f = &p->functions[function].info;
+  if (n_outputs != f->n_results) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: room for %d outputs; \"%.100s\" gives %d",
+                       n_outputs, f->name, f->n_results);
+  }
+  if (function && n_inputs != f->n_params) {
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: %d inputs; \"%.100s\" takes %d", n_inputs,
+                       f->name, f->n_params);
+  }
+  for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed);
+       i++) {
+    if (p->externs[i].function) continue;
+    status_fail(error, SVM_ERROR_EXTERN,
+                "host function \"%.200s\" is missing; register it before the first call", p->externs[i].name);
+    error->source = svm_extern_source(p, i);
+    return error->code;
+  }
+  return SVM_OK;
+}
+
+static int32_t run_call(call *c, int32_t function, const svm_value *values, int32_t n,
+                        const svm_allocator *allocator, svm_value *outputs) {
+  svm_program *p = c->program;
+  void *few[16];
+  inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
+  if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the inputs of a call");
+  int32_t code = inputs_set(c, &in, values, n);
+  delivery d = {.allocator = allocator,
+                .call = c,
+                .inputs = values,
+                .is_copied = in.is_copied,
+                .input_data = in.data,
+                .error = c->error};
+  int is_planned =
+      function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
+  if (!code && is_planned) {
+    code = call_planned(c, values, n, &d, outputs);
+  } else if (!code) {
+    atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
+    code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &d, outputs);
+  }
+  delivery_free(&d);
+  inputs_free(&in, n);
+  if (in.data != few) free(in.data);
+  return code;
+}
+
+int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int32_t n_inputs,
+                 const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error) {
+  return svm_call_with(p, NULL, function, values, n_inputs, allocator, outputs, n_outputs, error);
+}
+
+void svm_call_options_init(svm_call_options *options) { *options = (svm_call_options){.strategy = -1}; }
+
+/* The strategy of a call: its own, else the function's, else the program's. */
+static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int32_t function) {
+  if (o->strategy != -1) return o->strategy;
+  int is_known = function >= 0 && function < p->n_functions; /* check_call refuses another */
+  int32_t own = is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
+  return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
+}
+
+int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t function,
+                      const svm_value *values, int32_t n_inputs, const svm_allocator *allocator,
+                      svm_value *outputs, int32_t n_outputs, svm_error *error) {
+  static const svm_call_options DEFAULTS = {.strategy = -1};
+  svm_error unasked;
+  watch own;
+  error = error ? error : &unasked;
+  options = options ? options : &DEFAULTS;
+  int32_t strategy = strategy_of(p, options, function);
+  error->code = SVM_OK;
+  error->function = -1;
+  if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
+  int32_t code = check_strategy(strategy, error);
+  if (!code) code = check_call(p, function, n_inputs, n_outputs, error);
+  if (!code) code = weights_status(p, error);
+  if (code) return code;
+  if (options->timeout_ms < 0)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call_with: timeout_ms is negative; 0 means no limit");
+  context *x = context_enter(p, error);
+  if (!x) return error->code;
+  x->rt.watch = watch_begin(&own, options, p->options.timeout_ms);
+  call c = {.program = p,
+            .context = x,
+            .watch = x->rt.watch,
+            .heap = {0, p->options.memory_max},
+            .strategy = strategy,
+            .error = error};
+  c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
+  if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
+  int is_recorded = !code && function == 0 && atomic_load_explicit(&p->is_recording, memory_order_relaxed);
+  int64_t begin = is_recorded ? profile_now() : 0;
+  if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
+  if (is_recorded && !code) profile_count(p, x->symbols, profile_now() - begin);
+  context_leave(x);
+  return code;
+}

@@ -1,0 +1,523 @@
+/* The interpreter. It runs main when flow depends on data, and traces it when not: then `kernel` records,
+ * `alloc` only numbers. The verifier has bounded every register, constant, jump and arity; tags are checked
+ * here. */
+#include "run/interpreter.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+/* Frames --------------------------------------------------------------------------------------- */
+
+static int32_t reserve_registers(call *c, int64_t n) {
+  context *x = c->context;
+  if (n <= x->n_registers) return SVM_OK;
+  int64_t wanted = n > 2 * x->n_registers ? n : 2 * x->n_registers;
+  if (c->heap.max && wanted * (int64_t)sizeof(value) > c->heap.max) wanted = n;
+  if (c->heap.max && n * (int64_t)sizeof(value) > c->heap.max) {
+    return status_fail(c->error, SVM_ERROR_LIMIT,
+                       "memory_max: %" PRId64 " registers are over the limit of %" PRId64 " bytes; raise it",
+                       n, c->heap.max);
+  }
+  value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
+  if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
+  x->registers = registers;
+  x->n_registers = wanted;
+  return SVM_OK;
+}
+
+/* Push a frame whose registers are none. */
+static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
+  if (depth >= SVM_LIMIT_CALL_DEPTH) {
+    return status_fail(c->error, SVM_ERROR_LIMIT, "call: %d nested calls, at most %d are possible", depth + 1,
+                       SVM_LIMIT_CALL_DEPTH);
+  }
+  int32_t code = reserve_registers(c, base + f->info.n_registers);
+  if (code) return code;
+  memset(c->context->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
+  c->context->frames[depth] = (frame){f, f->code, base};
+  return SVM_OK;
+}
+
+static void drop_registers(call *c, const frame *f) {
+  value *registers = c->context->registers + f->base;
+  for (int32_t i = 0; i < f->function->info.n_registers; i++) value_drop(&c->heap, &registers[i]);
+}
+
+/* Copy values, sharing their objects. */
+static void copy_values(value *to, const value *from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) value_retain(to[i] = from[i]);
+}
+
+/* Errors --------------------------------------------------------------------------------------- */
+
+static int32_t fail_tags(const char *name, value a, value b, const char *wanted, svm_error *error) {
+  return status_fail(error, SVM_ERROR_KIND, "%s: its operands are %s and %s; it takes %s", name,
+                     tag_name(a.tag), tag_name(b.tag), wanted);
+}
+
+static int32_t fail_tag(const char *name, value a, const char *wanted, svm_error *error) {
+  return status_fail(error, SVM_ERROR_KIND, "%s: its operand is %s; it takes %s", name, tag_name(a.tag),
+                     wanted);
+}
+
+static int32_t fail_guard(const char *message, svm_error *error) {
+  return status_fail(error, SVM_ERROR_GUARD, "%.900s", *message ? message : "guard: the program gives no reason");
+}
+
+/* Limits --------------------------------------------------------------------------------------- */
+
+int32_t call_spend(call *c, int64_t n) {
+  if (n <= c->fuel) return c->fuel -= n, SVM_OK;
+  c->fuel = 0;
+  return status_fail(c->error, SVM_ERROR_LIMIT,
+                     "fuel: the call did the work of over %" PRId64
+                     " instructions; raise the limit, or the program does not end",
+                     c->program->options.fuel);
+}
+
+enum {
+  SLICE = 4096,      /* instructions between two looks at the watch */
+  WORDS_PER_FUEL = 64 /* that an instruction reads or copies beside its own work */
+};
+
+/* Pay for what `slice` < 0 is short of and take the next one: an error when the call's fuel is used up or its
+ * watch stops it. */
+static int32_t next_slice(call *c, int64_t *slice) {
+  if (c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
+  if (call_spend(c, -*slice)) return c->error->code;
+  *slice = c->fuel < SLICE ? c->fuel : SLICE;
+  c->fuel -= *slice;
+  return SVM_OK;
+}
+
+/* Arithmetic ----------------------------------------------------------------------------------- */
+
+static int32_t fail_overflow(const char *name, int64_t a, int64_t b, svm_error *error) {
+  return status_fail(error, SVM_ERROR_OVERFLOW, "%s: %" PRId64 " and %" PRId64 " give an int over 64 bits",
+                     name, a, b);
+}
+
+static int32_t int_operation(int32_t opcode, const char *name, value a, value b, int64_t *out,
+                             svm_error *error) {
+  if (a.tag != SVM_TAG_INT || b.tag != SVM_TAG_INT) return fail_tags(name, a, b, "ints", error);
+  int64_t x = a.integer, y = b.integer;
+  int overflows = 0;
+  if (opcode == SVM_OP_FLOORDIV || opcode == SVM_OP_MOD) {
+    if (y == 0) return status_fail(error, SVM_ERROR_DIVISION, "%s: %" PRId64 " is divided by 0", name, x);
+    if (y == -1) {
+      overflows = opcode == SVM_OP_FLOORDIV && __builtin_sub_overflow((int64_t)0, x, out);
+      if (opcode == SVM_OP_MOD) *out = 0;
+    } else {
+      int64_t rest = x % y, down = rest != 0 && (rest < 0) != (y < 0);
+      *out = opcode == SVM_OP_FLOORDIV ? x / y - down : rest + (down ? y : 0);
+    }
+    return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
+  }
+  switch (opcode) {
+    case SVM_OP_ADD: overflows = __builtin_add_overflow(x, y, out); break;
+    case SVM_OP_SUB: overflows = __builtin_sub_overflow(x, y, out); break;
+    case SVM_OP_MUL: overflows = __builtin_mul_overflow(x, y, out); break;
+    case SVM_OP_MIN: *out = x < y ? x : y; break;
+    default: *out = x > y ? x : y; break; /* max */
+  }
+  return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
+}
+
+static int32_t compare(int32_t opcode, const char *name, value a, value b, int64_t *out, svm_error *error) {
+  int are_ints = a.tag == SVM_TAG_INT && b.tag == SVM_TAG_INT;
+  if (!are_ints && (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT))
+    return fail_tags(name, a, b, "two ints or two floats", error);
+  int is_less = are_ints ? a.integer < b.integer : a.number < b.number;
+  int is_equal = are_ints ? a.integer == b.integer : a.number == b.number;
+  *out = opcode == SVM_OP_EQ   ? is_equal
+         : opcode == SVM_OP_NE ? !is_equal
+         : opcode == SVM_OP_LT ? is_less
+                               : is_less || is_equal;
+  return SVM_OK;
+}
+
+static int32_t float_operation(int32_t opcode, const char *name, value a, value b, double *out,
+                               svm_error *error) {
+  if (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT) return fail_tags(name, a, b, "floats", error);
+  double x = a.number, y = b.number;
+  *out = opcode == SVM_OP_FADD   ? x + y
+         : opcode == SVM_OP_FSUB ? x - y
+         : opcode == SVM_OP_FMUL ? x * y
+                                 : x / y;
+  return SVM_OK;
+}
+
+/* Calls out of the loop ------------------------------------------------------------------------ */
+
+/* Launch or record. On an error of the kernel itself the scratch rt holds it. */
+static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
+  const value *r = c->context->registers + f->base;
+  svm_program *p = c->program;
+  int32_t n_dims = (int32_t)pc[2], n_buffers = (int32_t)pc[3 + n_dims];
+  const uint32_t *buffers = pc + 4 + n_dims;
+  int64_t dims[SVM_LIMIT_DIMS];
+  for (int32_t i = 0; i < n_dims; i++) {
+    value v = r[pc[3 + i]];
+    if (v.tag != SVM_TAG_INT) return fail_tag("kernel", v, "ints as sizes", c->error);
+    dims[i] = v.integer;
+  }
+  entry *e;
+  if (launch_check(p, (int32_t)pc[1], dims, r, buffers, &e, c->error)) return c->error->code;
+  if (c->recorder) {
+    return record_launch(c, e, r, buffers, n_buffers, (int32_t)(f->function - p->functions),
+                         (uint32_t)(pc - f->function->code));
+  }
+  void *data[SVM_LIMIT_BUFFERS];
+  for (int is_output = 0; is_output < 2; is_output++) { /* what is read, then what is written */
+    for (int32_t i = 0; i < n_buffers; i++) {
+      storage *s = r[buffers[i]].tensor->memory;
+      if (p->kernels[pc[1]].buffers[i].is_output != is_output) continue;
+      data[i] = s->data;
+      if (s->is_unset) is_output ? (void)(s->is_unset = 0) : storage_clear(s);
+    }
+  }
+  if (entry_prepare(c, e)) return c->error->code;
+  if (launch_run(entry_code(e, c->strategy), data, e->dims, &c->context->rt))
+    return launch_fail(p, e, &c->context->rt, c->error);
+  return SVM_OK;
+}
+
+/* The arguments are lent, the results taken over. */
+static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
+  const extern_slot *slot = &c->program->externs[c->program->extern_of_string[pc[1]]];
+  value *r = c->context->registers + f->base;
+  int32_t n_results = (int32_t)pc[2], n_args = (int32_t)pc[3 + n_results];
+  const uint32_t *to = pc + 3, *from = pc + 4 + n_results;
+  svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
+            *results = values + n_args;
+  if (!values)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"", slot->name);
+  for (int32_t i = 0; i < n_args; i++) {
+    if (r[from[i]].tag == SVM_TAG_TENSOR) storage_clear(r[from[i]].tensor->memory);
+    value_export(r[from[i]], 0, &values[i]);
+  }
+  status_clear(c->error);
+  atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
+  int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
+  if (code && !c->error->code)
+    status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",
+                slot->name, code);
+  for (int32_t i = 0; i < n_results; i++) {
+    value made;
+    if (!code) code = value_import(&c->heap, &results[i], &made, c->error);
+    if (!code) value_drop(&c->heap, &r[to[i]]), r[to[i]] = made;
+    svm_value_release(&results[i]);
+  }
+  free(values);
+  if (!code && c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
+  return code ? c->error->code : SVM_OK;
+}
+
+static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) {
+  uint32_t n = pc[2];
+  value few[16] = {0}, made, *items = n <= 16 ? few : malloc(n * sizeof *items);
+  if (!items)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a %s of %" PRIu32 " values", tag_name(tag), n);
+  for (uint32_t i = 0; i < n; i++) items[i] = r[pc[3 + i]];
+  int32_t code = sequence_make(&c->heap, tag, n, items, &made, c->error);
+  if (items != few) free(items);
+  if (code) return code;
+  value_drop(&c->heap, &r[pc[1]]);
+  r[pc[1]] = made;
+  return SVM_OK;
+}
+
+static int is_sequence(value v) {
+  return v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE || v.tag == SVM_TAG_DICT;
+}
+
+/* The loop ------------------------------------------------------------------------------------- */
+
+#define R(i) r[pc[i]]
+#define LIST_AFTER(i) ((i) + 1 + pc[i]) /* index of the operand behind the list at i */
+#define NEXT(n_words)                                                    \
+  do {                                                                   \
+    int64_t n_words_ = (n_words);                                        \
+    pc += n_words_;                                                      \
+    if ((slice -= 1 + n_words_ / WORDS_PER_FUEL) < 0) goto end_of_slice; \
+    goto *LABELS[*pc];                                                   \
+  } while (0)
+#define SPEND(n)                                              \
+  do {                                                        \
+    int64_t n_ = (n);                                         \
+    if ((slice -= n_) < 0) { /* on a copy: slice is in a register */ \
+      int64_t short_ = slice;                                 \
+      TRY(next_slice(c, &short_));                            \
+      slice = short_;                                         \
+    }                                                         \
+  } while (0)
+#define SET(i, ...)              \
+  do {                           \
+    value made_ = __VA_ARGS__;   \
+    value_drop(&c->heap, &R(i)); \
+    R(i) = made_;                \
+  } while (0)
+#define TRY(expression)        \
+  do {                         \
+    if (expression) goto fail; \
+  } while (0)
+#define BINARY(constant, name, type, tag, field, operation)                  \
+  op_##constant : {                                                          \
+    type result_ = 0;                                                        \
+    TRY(operation(SVM_OP_##constant, name, R(2), R(3), &result_, c->error)); \
+    SET(1, (value){tag, {.field = result_}});                                \
+    NEXT(4);                                                                 \
+  }
+#define INTS(constant, name) BINARY(constant, name, int64_t, SVM_TAG_INT, integer, int_operation)
+#define FLOATS(constant, name) BINARY(constant, name, double, SVM_TAG_FLOAT, number, float_operation)
+#define COMPARISON(constant, name) BINARY(constant, name, int64_t, SVM_TAG_BOOL, integer, compare)
+#define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
+
+/* Run the frame on top until its function returns into `results`. One long function: the loop of computed
+ * gotos, one label per row of vm/isa.py; a missing one does not compile. */
+static int32_t run(call *c, value *results) {
+  static const void *const LABELS[] = {SVM_OPCODES(LABEL)};
+  context *x = c->context;
+  svm_program *p = c->program;
+  int32_t depth = 0;
+  frame *f = x->frames;
+  value *r = x->registers + f->base;
+  const uint32_t *pc = f->pc;
+  int64_t slice = 0; /* instructions until the next look at fuel and watch; c->fuel is without them */
+  NEXT(0);
+
+op_RETURN:
+  if (depth == 0) {
+    for (uint32_t i = 0; i < pc[1]; i++) value_retain(results[i] = r[pc[2 + i]]);
+    drop_registers(c, f);
+    c->fuel += slice;
+    return SVM_OK;
+  } else {
+    frame *caller = f - 1;
+    const uint32_t *to = caller->pc + 3; /* of `call function, results, args` */
+    value *above = x->registers + caller->base;
+    for (uint32_t i = 0; i < pc[1]; i++) {
+      value v = r[pc[2 + i]];
+      value_retain(v);
+      value_drop(&c->heap, &above[to[i]]);
+      above[to[i]] = v;
+    }
+    drop_registers(c, f);
+    depth--;
+    f = caller;
+    r = above;
+    pc = f->pc;
+    uint32_t args = 3 + pc[2];
+    NEXT(args + 1 + pc[args]);
+  }
+op_JUMP:
+  pc = f->function->code + pc[1];
+  NEXT(0);
+op_BRANCH:
+  if (R(1).tag != SVM_TAG_BOOL) TRY(fail_tag("branch", R(1), "a bool", c->error));
+  if (R(1).integer) NEXT(3);
+  pc = f->function->code + pc[2];
+  NEXT(0);
+op_CALL:
+  {
+    const function *callee = &p->functions[pc[1]];
+    uint32_t args = 3 + pc[2];
+    f->pc = pc;
+    SPEND(callee->info.n_registers / WORDS_PER_FUEL);
+    TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
+    r = x->registers + f->base; /* may have moved */
+    value *below = r + f->function->info.n_registers;
+    for (uint32_t i = 0; i < pc[args]; i++) value_retain(below[i] = r[pc[args + 1 + i]]);
+    depth++;
+    f++;
+    r = below;
+    pc = f->pc;
+    NEXT(0);
+  }
+op_FAIL:
+  TRY(fail_guard(p->strings[pc[1]], c->error));
+op_GUARD:
+  if (R(1).tag != SVM_TAG_BOOL) TRY(fail_tag("guard", R(1), "a bool", c->error));
+  if (!R(1).integer) TRY(fail_guard(p->strings[pc[2]], c->error));
+  NEXT(3);
+
+op_MOVE:
+  {
+    value v = R(2);
+    value_retain(v);
+    SET(1, v);
+    NEXT(3);
+  }
+op_CONST:
+  SET(1, p->constants[pc[2]]); /* immortal if an object */
+  NEXT(3);
+op_INT:
+  SET(1, (value){SVM_TAG_INT, {(int32_t)pc[2]}});
+  NEXT(3);
+op_NONE:
+  value_drop(&c->heap, &R(1));
+  NEXT(2);
+op_FREE:
+  for (uint32_t i = 0; i < pc[1]; i++) value_drop(&c->heap, &R(2 + i));
+  NEXT(LIST_AFTER(1));
+
+  INTS(ADD, "add")
+  INTS(SUB, "sub")
+  INTS(MUL, "mul")
+  INTS(FLOORDIV, "floordiv")
+  INTS(MOD, "mod")
+  INTS(MIN, "min")
+  INTS(MAX, "max")
+  COMPARISON(EQ, "eq")
+  COMPARISON(NE, "ne")
+  COMPARISON(LT, "lt")
+  COMPARISON(LE, "le")
+op_AND:
+  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
+    TRY(fail_tags("and", R(2), R(3), "bools", c->error));
+  SET(1, (value){SVM_TAG_BOOL, {R(2).integer & R(3).integer}});
+  NEXT(4);
+op_OR:
+  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
+    TRY(fail_tags("or", R(2), R(3), "bools", c->error));
+  SET(1, (value){SVM_TAG_BOOL, {R(2).integer | R(3).integer}});
+  NEXT(4);
+op_NOT:
+  if (R(2).tag != SVM_TAG_BOOL) TRY(fail_tag("not", R(2), "a bool", c->error));
+  SET(1, (value){SVM_TAG_BOOL, {!R(2).integer}});
+  NEXT(3);
+
+  FLOATS(FADD, "fadd")
+  FLOATS(FSUB, "fsub")
+  FLOATS(FMUL, "fmul")
+  FLOATS(FDIV, "fdiv")
+op_TO_FLOAT:
+  {
+    value made;
+    TRY(scalar_to_float(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
+op_TO_INT:
+  {
+    value made;
+    TRY(scalar_to_int(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
+
+op_ALLOC:
+  {
+    value made;
+    TRY(tensor_alloc(c, (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, &made));
+    SET(1, made);
+    NEXT(LIST_AFTER(3));
+  }
+op_VIEW:
+  {
+    value made;
+    TRY(tensor_view(c, R(2), (int32_t)pc[3], pc + 4, r, &made));
+    SET(1, made);
+    NEXT(LIST_AFTER(3));
+  }
+op_DIM:
+  {
+    int64_t size;
+    TRY(tensor_dim(R(2), (int32_t)pc[3], &size, c->error));
+    SET(1, (value){SVM_TAG_INT, {size}});
+    NEXT(4);
+  }
+op_ITEM:
+  {
+    value made;
+    TRY(tensor_item(R(2), &made, c->error));
+    SET(1, made);
+    NEXT(3);
+  }
+op_SCALAR:
+  {
+    value made;
+    TRY(tensor_scalar(c, (int32_t)pc[2], R(3), &made));
+    SET(1, made);
+    NEXT(4);
+  }
+op_KERNEL:
+  TRY(do_kernel(c, f, pc));
+  NEXT(LIST_AFTER(3 + pc[2]));
+op_EXTERN:
+  TRY(do_extern(c, f, pc));
+  NEXT(LIST_AFTER(3 + pc[2]));
+
+op_EXPECT:
+  TRY(tensor_expect(R(1), (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, p->strings[pc[LIST_AFTER(3)]],
+                    c->error));
+  NEXT(LIST_AFTER(3) + 1);
+
+op_LIST:
+  TRY(do_container(c, r, SVM_TAG_LIST, pc));
+  NEXT(LIST_AFTER(2));
+op_TUPLE:
+  TRY(do_container(c, r, SVM_TAG_TUPLE, pc));
+  NEXT(LIST_AFTER(2));
+op_DICT:
+  SPEND(sequence_n_compared(pc[2]));
+  TRY(do_container(c, r, SVM_TAG_DICT, pc));
+  NEXT(LIST_AFTER(2));
+op_GET:
+  {
+    value found;
+    if (!is_sequence(R(2))) TRY(fail_tag("get", R(2), "a list, tuple or dict", c->error));
+    if (R(2).tag == SVM_TAG_DICT) SPEND(R(2).sequence->length); /* it is searched */
+    TRY(sequence_get(R(2).sequence, R(3), &found, c->error));
+    value_retain(found);
+    SET(1, found);
+    NEXT(4);
+  }
+op_LEN:
+  {
+    if (!is_sequence(R(2)) && R(2).tag != SVM_TAG_STR)
+      TRY(fail_tag("len", R(2), "a list, tuple, dict or str", c->error));
+    if (R(2).tag == SVM_TAG_STR) SPEND(R(2).text->length / WORDS_PER_FUEL);
+    int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
+    SET(1, (value){SVM_TAG_INT, {n}});
+    NEXT(3);
+  }
+op_APPEND:
+  {
+    if (R(2).tag != SVM_TAG_LIST) TRY(fail_tag("append", R(2), "a list", c->error));
+    value list = R(2), item = R(3), made;
+    if (list.sequence->base.refs != 1 || pc[1] != pc[2]) /* it is copied */
+      SPEND(list.sequence->length / WORDS_PER_FUEL);
+    value_retain(item); /* it may be the list itself, or in the register that is written */
+    if (pc[1] == pc[2]) R(2).tag = SVM_TAG_NONE; /* the reference moves: in place if it is the only one */
+    else value_retain(list);
+    int32_t code = sequence_append(&c->heap, list, item, &made, c->error);
+    value_drop(&c->heap, &item);
+    TRY(code);
+    SET(1, made);
+    NEXT(4);
+  }
+
+end_of_slice:
+  SPEND(0);
+  goto *LABELS[*pc];
+fail:
+  if (c->error->function < 0) {
+    c->error->function = (int32_t)(f->function - p->functions);
+    c->error->pc = pc - f->function->code;
+    c->error->source = function_source(p, c->error->function, c->error->pc);
+  }
+  for (; depth >= 0; depth--, f--) drop_registers(c, f);
+  return c->error->code;
+}
+
+int32_t interpret(call *c, int32_t index, const value *args, value *results) {
+  const function *f = &c->program->functions[index];
+  int32_t code = push(c, 0, f, 0);
+  if (code) return code;
+  copy_values(c->context->registers, args, f->info.n_params);
+  return run(c, results);
+}

@@ -1,0 +1,76 @@
+/* Launches: everything is checked before a kernel runs, so that no bytecode makes one leave its buffers. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "run/run.h"
+
+static int32_t fail_buffer(const kernel *k, int32_t index, const entry *e, value given, svm_error *error) {
+  const buffer_type *b = &k->buffers[index];
+  const char *label = k->info.label;
+  if (given.tag != SVM_TAG_TENSOR) {
+    return status_fail(error, SVM_ERROR_KIND, "kernel \"%.100s\": buffer %d is a %s; it takes a tensor",
+                       label, index, tag_name(given.tag));
+  }
+  const tensor *t = given.tensor;
+  if (t->dtype != b->dtype) {
+    return status_fail(error, SVM_ERROR_KERNEL, "kernel \"%.100s\": buffer %d is %s; it takes %s", label,
+                       index, DTYPE_NAMES[t->dtype], DTYPE_NAMES[b->dtype]);
+  }
+  if (t->n_elements != e->n_elements[index]) {
+    return status_fail(error, SVM_ERROR_KERNEL,
+                       "kernel \"%.100s\": buffer %d has %" PRId64
+                       " elements; at these sizes it takes %" PRId64,
+                       label, index, t->n_elements, e->n_elements[index]);
+  }
+  return status_fail(
+      error, SVM_ERROR_KERNEL,
+      "kernel \"%.100s\": buffer %d is written, but it is an input or a constant; write into an alloc", label,
+      index);
+}
+
+int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const value *registers,
+                     const uint32_t *buffers, entry **out, svm_error *error) {
+  const kernel *k = &p->kernels[index];
+  for (int32_t i = 0; i < k->info.n_dims; i++) {
+    if (dims[i] < 0)
+      return status_fail(error, SVM_ERROR_KERNEL,
+                         "kernel \"%.100s\": size n%d is %" PRId64 "; sizes are >= 0", k->info.label, i,
+                         dims[i]);
+  }
+  if (site_find(p, index, dims, out, error)) return error->code;
+  for (int32_t i = 0; i < k->info.n_buffers; i++) {
+    const buffer_type *b = &k->buffers[i];
+    value v = registers[buffers[i]];
+    int fits = v.tag == SVM_TAG_TENSOR && v.tensor->dtype == b->dtype &&
+               v.tensor->n_elements == (*out)->n_elements[i] &&
+               (!b->is_output || v.tensor->memory->origin == SVM_ORIGIN_NEW);
+    if (!fits) return fail_buffer(k, i, *out, v, error);
+  }
+  return SVM_OK;
+}
+
+int32_t launch_run(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt) {
+  if (code->scratch > rt->scratch_bytes && rt_reserve(rt, code->scratch)) return -1;
+  if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->stretch, code->scratch);
+  else if (code->n_tiles) code->run(buffers, dims, rt, 0, code->n_tiles);
+  return rt->error != 0;
+}
+
+int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error) {
+  const svm_kernel_info *k = &p->kernels[e->kernel].info;
+  int64_t kind = rt->error;
+  rt->error = 0;
+  if (kind == KERNEL_STOPPED) return watch_fail(rt->watch, error);
+  if (kind == KERNEL_ERROR_INDEX) {
+    return status_fail(error, SVM_ERROR_INDEX,
+                       "kernel \"%.100s\": index %" PRId64 " is out of range for an axis of size %" PRId64,
+                       k->label, rt->error_value, rt->error_bound);
+  }
+  if (kind)
+    return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,
+                       kind);
+  return status_fail(error, SVM_ERROR_MEMORY,
+                     "memory: there is none for the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
+                     k->label);
+}

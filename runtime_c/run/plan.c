@@ -1,0 +1,192 @@
+/* Plans: the cache by symbol values, counting towards exact code, and the replay. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "run/run.h"
+
+/* The cache ------------------------------------------------------------------------------------ */
+
+plan *plan_find(const svm_program *p, const int64_t *key) {
+  uint64_t hash = hash_row(key, p->n_key);
+  plan *found = atomic_load(&p->plans[hash % PLAN_BUCKETS]);
+  for (; found; found = atomic_load(&found->next)) {
+    if (found->hash == hash && !memcmp(found->key, key, (size_t)p->n_key * sizeof *key)) break;
+  }
+  return found;
+}
+
+void plan_free(void *object) {
+  plan *made = object;
+  for (int32_t i = 0; made->is_pinned && i < made->n_steps; i++) made->steps[i].entry->n_plans--;
+  for (int32_t i = 0; made->results && i < made->n_results; i++) value_drop(NULL, &made->results[i]);
+  free(made->results);
+  free(made->steps);
+  free(made->refs);
+  free(made->outputs);
+  free(made->fills);
+  free(made);
+}
+
+static void unlink_plan(svm_program *p, plan *gone) {
+  _Atomic(plan *) *at = &p->plans[gone->hash % PLAN_BUCKETS];
+  while (atomic_load(at) != gone) at = &atomic_load(at)->next;
+  atomic_store(at, atomic_load(&gone->next));
+  p->stats.n_plans--;
+  p->stats.plan_bytes -= gone->plan_bytes;
+}
+
+static int is_over_limit(const svm_program *p) {
+  const svm_options *o = &p->options;
+  return (o->plans_max && p->stats.n_plans > o->plans_max) ||
+         (o->plan_bytes_max && p->stats.plan_bytes > o->plan_bytes_max);
+}
+
+/* Give the entries and their sites what the plan's replays have counted since they were last given it. */
+static void credit(svm_program *p, plan *x) {
+  int64_t n = atomic_load(&x->executions) - x->credited;
+  x->credited += n;
+  for (int32_t i = 0; n && i < x->n_steps; i++) {
+    atomic_fetch_add(&x->steps[i].entry->hits, n);
+    atomic_fetch_add(&p->kernels[x->steps[i].entry->kernel].site.hits, n);
+  }
+}
+
+void plans_credit(svm_program *p) {
+  for (int64_t i = 0; i < p->plans_used.n; i++) credit(p, p->plans_used.rows[i].object);
+}
+
+plan *plan_publish(svm_program *p, plan *made) {
+  pthread_mutex_lock(&p->lock);
+  plan *earlier = plan_find(p, made->key);
+  atomic_store(&made->last_used, atomic_load(&p->n_calls));
+  if (earlier || !made->is_pinned || !lru_put(&p->plans_used, made, &made->last_used)) {
+    retire(p, made, plan_free); /* after this call, which may still replay it */
+  } else {
+    _Atomic(plan *) *bucket = &p->plans[made->hash % PLAN_BUCKETS];
+    atomic_store(&made->next, atomic_load(bucket));
+    atomic_store(bucket, made);
+    p->stats.n_plans++;
+    p->stats.plan_bytes += made->plan_bytes;
+    for (plan *gone; is_over_limit(p) && (gone = lru_take(&p->plans_used, made));) {
+      unlink_plan(p, gone);
+      credit(p, gone);
+      retire(p, gone, plan_free);
+      p->stats.plans_evicted++;
+    }
+  }
+  reclaim(p, 0);
+  pthread_mutex_unlock(&p->lock);
+  return earlier ? earlier : made;
+}
+
+void plan_free_all(svm_program *p) {
+  for (int32_t i = 0; i < PLAN_BUCKETS; i++) {
+    for (plan *x = atomic_load(&p->plans[i]), *next; x; x = next) {
+      next = atomic_load(&x->next);
+      plan_free(x);
+    }
+  }
+  lru_free(&p->plans_used);
+}
+
+/* Entries -------------------------------------------------------------------------------------- */
+
+void plan_pin(svm_program *p, plan *made) {
+  pthread_mutex_lock(&p->lock);
+  made->is_pinned = 1;
+  for (int32_t i = 0; i < made->n_steps; i++) made->is_pinned &= !made->steps[i].entry->is_dropped;
+  for (int32_t i = 0; made->is_pinned && i < made->n_steps; i++) made->steps[i].entry->n_plans++;
+  pthread_mutex_unlock(&p->lock);
+}
+
+void plans_stamp_entries(svm_program *p) {
+  for (int64_t i = 0; i < p->plans_used.n; i++) {
+    const plan *x = p->plans_used.rows[i].object;
+    int64_t used = atomic_load(&x->last_used);
+    for (int32_t s = 0; s < x->n_steps; s++) {
+      entry *e = x->steps[s].entry;
+      if (used > atomic_load(&e->last_used)) atomic_store(&e->last_used, used);
+    }
+  }
+}
+
+/* Count what the plan has run since it was counted last, with the lock held. Returns after how many more runs
+ * to count again: at twice as many as so far, or earlier if an entry may ask then. */
+static int64_t count_plan(svm_program *p, plan *x, int32_t strategy) {
+  int64_t executions = atomic_load(&x->executions), n = executions - x->counted, least = NOTHING_LEFT;
+  int64_t now = atomic_fetch_add(&p->n_settles, 1) + 1;
+  x->counted = executions;
+  for (int32_t i = 0; i < x->n_steps; i++) {
+    int64_t more = entry_count(p, x->steps[i].entry, strategy, now, n);
+    least = more < least ? more : least;
+  }
+  int64_t doubled = executions > 0 ? executions : 1;
+  return least != NOTHING_LEFT && least > doubled ? doubled : least;
+}
+
+void plans_count(svm_program *p) {
+  for (int64_t i = 0; i < p->plans_used.n; i++)
+    count_plan(p, p->plans_used.rows[i].object, atomic_load(&p->strategy));
+}
+
+/* Whether entries of the plan may have something to count. */
+static int is_due(const plan *x, int64_t generation) {
+  if (atomic_load_explicit(&x->settled, memory_order_relaxed) == generation) return 0;
+  return atomic_load_explicit(&x->looked, memory_order_relaxed) != generation ||
+         atomic_load_explicit(&x->executions, memory_order_relaxed) >=
+             atomic_load_explicit(&x->look_at, memory_order_relaxed);
+}
+
+int32_t plan_settle(const call *c, plan *made, int is_new) {
+  svm_program *p = c->program;
+  int64_t generation = atomic_load(&p->generation);
+  int is_own = c->strategy != atomic_load(&p->strategy); /* what is settled is so for the program's */
+  if (is_own || is_due(made, generation)) {
+    pthread_mutex_lock(&p->lock);
+    int64_t more = count_plan(p, made, c->strategy);
+    pthread_mutex_unlock(&p->lock);
+    if (!is_own && more == NOTHING_LEFT) {
+      atomic_store_explicit(&made->settled, generation, memory_order_relaxed);
+    } else if (!is_own) {
+      atomic_store_explicit(&made->look_at, atomic_load(&made->executions) + more, memory_order_relaxed);
+      atomic_store_explicit(&made->looked, generation, memory_order_relaxed);
+    }
+  }
+  int wants_exact = c->strategy == SVM_STRATEGY_JIT;
+  for (int32_t i = 0; (is_new || is_own) && i < made->n_steps; i++) {
+    int32_t code = entry_wait(p, made->steps[i].entry, wants_exact, c->watch, c->error);
+    if (code) return code;
+  }
+  return SVM_OK;
+}
+
+/* The replay ----------------------------------------------------------------------------------- */
+
+static int32_t stop_at(call *c, const step *s) {
+  int32_t code = launch_fail(c->program, s->entry, &c->context->rt, c->error);
+  c->error->function = s->function;
+  c->error->pc = s->pc;
+  c->error->source = function_source(c->program, s->function, s->pc);
+  return code;
+}
+
+int32_t plan_replay(call *c, const plan *made, void *const *bases) {
+  svm_rt *rt = &c->context->rt;
+  const step *end = made->steps + made->n_steps;
+  for (int32_t i = 0; i < made->n_fills; i++) {
+    const fill *f = &made->fills[i];
+    memset((void *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset), 0, (size_t)f->n_bytes);
+  }
+  for (const step *s = made->steps; s < end; s++) {
+    void *buffers[SVM_LIMIT_BUFFERS];
+    if (rt->watch && watch_look(rt->watch)) return watch_fail(rt->watch, c->error);
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+      buffers[i] = (void *)((uintptr_t)bases[s->refs[i].base] + (uintptr_t)s->refs[i].offset);
+    }
+    const instance *code = entry_code(s->entry, c->strategy);
+    if (launch_run(code, buffers, s->entry->dims, rt)) return stop_at(c, s);
+  }
+  return SVM_OK;
+}

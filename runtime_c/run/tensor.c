@@ -1,0 +1,232 @@
+/* Tensors and scalars as instructions make them; vm/reference.py defines the conversions. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "run/interpreter.h"
+
+/* Sizes ---------------------------------------------------------------------------------------- */
+
+static int32_t read_sizes(const char *name, int32_t rank, const uint32_t *registers_of_sizes,
+                          const value *registers, int64_t *sizes, int64_t *n_elements, svm_error *error) {
+  for (int32_t i = 0; i < rank; i++) {
+    value v = registers[registers_of_sizes[i]];
+    if (v.tag != SVM_TAG_INT)
+      return status_fail(error, SVM_ERROR_KIND, "%s: size %d is a %s; it takes an int", name, i,
+                         tag_name(v.tag));
+    sizes[i] = v.integer;
+    if (v.integer < 0)
+      return status_fail(error, SVM_ERROR_SHAPE, "%s: size %d is %" PRId64 "; sizes must be >= 0", name, i,
+                         v.integer);
+  }
+  *n_elements = checked_elements(rank, sizes);
+  return *n_elements < 0 ? status_fail(error, SVM_ERROR_SHAPE,
+                                       "%s: the sizes make over 2^62 elements; use smaller inputs", name)
+                         : SVM_OK;
+}
+
+static int32_t check_tensor(const char *name, value a, svm_error *error) {
+  return a.tag == SVM_TAG_TENSOR
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_KIND, "%s: its operand is a %s; it takes a tensor", name,
+                           tag_name(a.tag));
+}
+
+int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
+                     const value *registers, value *out) {
+  int64_t sizes[SVM_LIMIT_RANK], n, n_bytes;
+  if (read_sizes("alloc", rank, registers_of_sizes, registers, sizes, &n, c->error)) return c->error->code;
+  if ((n_bytes = checked_bytes(dtype, n)) < 0)
+    return status_fail(c->error, SVM_ERROR_SHAPE,
+                       "alloc: the sizes make over 2^62 bytes; use smaller inputs");
+  int32_t number = 0;
+  if (c->recorder && record_storage(c, n_bytes, &number)) return c->error->code;
+  storage *memory = c->recorder ? storage_over(&c->heap, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error)
+                                : storage_make(&c->heap, n_bytes, c->error);
+  if (!memory) return c->error->code;
+  memory->is_unset = !c->recorder;
+  if (!c->program->options.native_code && !c->recorder) storage_clear(memory); /* kernels may write a part */
+  return tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error);
+}
+
+int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of_sizes,
+                    const value *registers, value *out) {
+  int64_t sizes[SVM_LIMIT_RANK], n;
+  if (check_tensor("view", a, c->error) ||
+      read_sizes("view", rank, registers_of_sizes, registers, sizes, &n, c->error))
+    return c->error->code;
+  if (n != a.tensor->n_elements) {
+    return status_fail(c->error, SVM_ERROR_SHAPE,
+                       "view: the sizes make %" PRId64 " elements; the tensor has %" PRId64, n,
+                       a.tensor->n_elements);
+  }
+  if (a.tensor->memory->refs >= 0) a.tensor->memory->refs++; /* constants are immortal */
+  return tensor_make(&c->heap, a.tensor->dtype, rank, sizes, a.tensor->memory, out, c->error);
+}
+
+int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error) {
+  if (check_tensor("dim", a, error)) return error->code;
+  if (axis >= a.tensor->rank)
+    return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a.tensor->rank);
+  *out = a.tensor->sizes[axis];
+  return SVM_OK;
+}
+
+static void describe_sizes(char *text, size_t room, int32_t rank, const int64_t *sizes) {
+  size_t n = (size_t)snprintf(text, room, "[");
+  for (int32_t i = 0; i < rank && n < room; i++)
+    n += (size_t)snprintf(text + n, room - n, i ? ", %" PRId64 : "%" PRId64, sizes[i]);
+  if (n < room) snprintf(text + n, room - n, "]");
+}
+
+int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
+                      const value *registers, const char *what, svm_error *error) {
+  int64_t sizes[SVM_LIMIT_RANK], n;
+  char wanted[SVM_LIMIT_RANK * 21], found[SVM_LIMIT_RANK * 21];
+  if (read_sizes("expect", rank, registers_of_sizes, registers, sizes, &n, error)) return error->code;
+  const tensor *t = a.tag == SVM_TAG_TENSOR ? a.tensor : NULL;
+  int is_like = t && t->rank == rank && (!rank || !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes));
+  if (is_like && t->dtype == dtype) return SVM_OK;
+  describe_sizes(wanted, sizeof wanted, rank, sizes);
+  if (!t) {
+    return status_fail(error, SVM_ERROR_KIND, "%.200s gave a %s; the program was compiled for %s%s", what,
+                       tag_name(a.tag), DTYPE_NAMES[dtype], wanted);
+  }
+  describe_sizes(found, sizeof found, t->rank, t->sizes);
+  return status_fail(error, t->dtype == dtype ? SVM_ERROR_SHAPE : SVM_ERROR_DTYPE,
+                     "%.200s gave %s%s; the program was compiled for %s%s", what, DTYPE_NAMES[t->dtype],
+                     found, DTYPE_NAMES[dtype], wanted);
+}
+
+/* Half precision ------------------------------------------------------------------------------- */
+
+static float float_of_bits(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+static uint32_t bits_of_float(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+static float f16_to_float(uint16_t h) {
+  int exponent = h >> 10 & 31, mantissa = h & 1023;
+  float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                    : exponent     ? ldexpf((float)(mantissa | 1024), exponent - 25)
+                                   : ldexpf((float)mantissa, -24);
+  return h >> 15 ? -magnitude : magnitude;
+}
+
+/* Nearest f16, ties to even; from double at once, so that nothing is rounded twice. */
+static uint16_t f16_of_double(double d) {
+  uint16_t sign = signbit(d) ? 0x8000 : 0;
+  double a = fabs(d);
+  if (isnan(a)) return (uint16_t)(sign | 0x7E00);
+  if (a >= 65520) return (uint16_t)(sign | 0x7C00);
+  int exponent = a == 0 ? -14 : ilogb(a);
+  exponent = exponent < -14 ? -14 : exponent;
+  int64_t units = (int64_t)nearbyint(ldexp(a, 10 - exponent)); /* 0 .. 2048 units of 2^(exponent - 10) */
+  return (uint16_t)(sign | (units + ((int64_t)(exponent + 14) << 10)));
+}
+
+static uint16_t bf16_of_double(double d) {
+  uint32_t bits = bits_of_float((float)d);
+  if (isnan(d)) return (uint16_t)(bits >> 16 | 0x40);
+  return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+/* Elements ------------------------------------------------------------------------------------- */
+
+int32_t scalar_to_float(value a, value *out, svm_error *error) {
+  if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
+    return status_fail(error, SVM_ERROR_KIND, "to_float: its operand is a %s; it takes a bool, int or float",
+                       tag_name(a.tag));
+  }
+  *out = a.tag == SVM_TAG_FLOAT ? a : (value){SVM_TAG_FLOAT, {.number = (double)a.integer}};
+  return SVM_OK;
+}
+
+int32_t scalar_to_int(value a, value *out, svm_error *error) {
+  if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
+    return status_fail(error, SVM_ERROR_KIND, "to_int: its operand is a %s; it takes a bool, int or float",
+                       tag_name(a.tag));
+  }
+  if (a.tag == SVM_TAG_FLOAT && !(a.number >= -0x1p63 && a.number < 0x1p63)) {
+    return status_fail(error, SVM_ERROR_OVERFLOW, "to_int: %g leaves 64 bits", a.number);
+  }
+  *out = (value){SVM_TAG_INT, {a.tag == SVM_TAG_FLOAT ? (int64_t)a.number : a.integer}};
+  return SVM_OK;
+}
+
+int32_t tensor_item(value a, value *out, svm_error *error) {
+  if (check_tensor("item", a, error)) return error->code;
+  if (a.tensor->n_elements != 1)
+    return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
+                       a.tensor->n_elements);
+  union {
+    uint8_t u8;
+    int8_t i8;
+    int16_t i16;
+    uint16_t u16;
+    int32_t i32;
+    int64_t i64;
+    float f32;
+    double f64;
+  } e;
+  storage_clear(a.tensor->memory);
+  memcpy(&e, a.tensor->memory->data, (size_t)DTYPE_BYTES[a.tensor->dtype]);
+  switch (a.tensor->dtype) {
+    case SVM_DTYPE_BOOL: *out = (value){SVM_TAG_BOOL, {e.u8 != 0}}; break;
+    case SVM_DTYPE_U8: *out = (value){SVM_TAG_INT, {e.u8}}; break;
+    case SVM_DTYPE_I8: *out = (value){SVM_TAG_INT, {e.i8}}; break;
+    case SVM_DTYPE_I16: *out = (value){SVM_TAG_INT, {e.i16}}; break;
+    case SVM_DTYPE_I32: *out = (value){SVM_TAG_INT, {e.i32}}; break;
+    case SVM_DTYPE_I64: *out = (value){SVM_TAG_INT, {e.i64}}; break;
+    case SVM_DTYPE_F16: *out = (value){SVM_TAG_FLOAT, {.number = f16_to_float(e.u16)}}; break;
+    case SVM_DTYPE_BF16:
+      *out = (value){SVM_TAG_FLOAT, {.number = float_of_bits((uint32_t)e.u16 << 16)}};
+      break;
+    case SVM_DTYPE_F32: *out = (value){SVM_TAG_FLOAT, {.number = e.f32}}; break;
+    default: *out = (value){SVM_TAG_FLOAT, {.number = e.f64}}; break;
+  }
+  return SVM_OK;
+}
+
+/* Write one element; ints wrap, as PyTorch's casts do. */
+static void store_int(int32_t dtype, int64_t n, void *to) {
+  if (dtype == SVM_DTYPE_BOOL) *(uint8_t *)to = n != 0;
+  else memcpy(to, &n, (size_t)DTYPE_BYTES[dtype]); /* little-endian: the low bytes */
+}
+
+static void store_float(int32_t dtype, double d, void *to) {
+  float f = (float)d;
+  uint16_t half = dtype == SVM_DTYPE_F16 ? f16_of_double(d) : bf16_of_double(d);
+  if (dtype == SVM_DTYPE_F64) memcpy(to, &d, sizeof d);
+  else if (dtype == SVM_DTYPE_F32) memcpy(to, &f, sizeof f);
+  else memcpy(to, &half, sizeof half);
+}
+
+int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
+  value converted;
+  int is_float_dtype = dtype >= SVM_DTYPE_F16, is_bool = dtype == SVM_DTYPE_BOOL;
+  int32_t code = is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)
+                     ? scalar_to_float(a, &converted, c->error)
+                     : scalar_to_int(a, &converted, c->error);
+  storage *memory = code ? NULL : storage_make(&c->heap, DTYPE_BYTES[dtype], c->error);
+  if (!memory) return c->error->code;
+  if (is_float_dtype) store_float(dtype, converted.number, memory->data);
+  else if (converted.tag == SVM_TAG_FLOAT) *(uint8_t *)memory->data = converted.number != 0;
+  else store_int(dtype, converted.integer, memory->data);
+  return tensor_make(&c->heap, dtype, 0, NULL, memory, out, c->error);
+}
+
+int64_t text_n_characters(const text *t) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < t->length; i++) n += ((unsigned char)t->bytes[i] & 0xC0) != 0x80;
+  return n;
+}

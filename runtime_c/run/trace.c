@@ -1,0 +1,223 @@
+/* The trace: main is interpreted once without launching; the launches become the steps of a plan. */
+#include "run/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+enum { NO_STEP = -1 };
+
+/* Grow *rows, of `size` bytes each, so that row n exists. */
+static int make_room(void **rows, int64_t *capacity, int64_t n, size_t size) {
+  if (n < *capacity) return 0;
+  int64_t wanted = n * 2 > 64 ? n * 2 : 64;
+  void *made = realloc(*rows, (size_t)wanted * size);
+  if (!made) return -1;
+  *rows = made;
+  *capacity = wanted;
+  return 0;
+}
+
+static int32_t fail_memory(call *c) {
+  return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the trace of a call");
+}
+
+static int32_t stop_if_too_long(call *c) {
+  recorder *r = c->recorder;
+  int64_t bytes = r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
+                  r->n_storages * (int64_t)sizeof(arena_buffer);
+  if (!r->max_bytes || bytes <= r->max_bytes) return SVM_OK;
+  r->is_too_long = 1;
+  return status_fail(c->error, SVM_ERROR_LIMIT, "plan_bytes_max: the plan of a call takes over %lld bytes",
+                     (long long)r->max_bytes);
+}
+
+int32_t record_storage(call *c, int64_t n_bytes, int32_t *out) {
+  recorder *r = c->recorder;
+  if (r->n_storages == INT32_MAX ||
+      make_room((void **)&r->storages, &r->storage_capacity, r->n_storages, sizeof *r->storages))
+    return fail_memory(c);
+  r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP, 0};
+  *out = (int32_t)r->n_storages++;
+  return stop_if_too_long(c);
+}
+
+/* Traced storage keeps its number until the arena is planned: base BASE_ARENA, offset = number. */
+static buffer_ref reference(recorder *r, const storage *s, int is_output) {
+  if (s->origin == SVM_ORIGIN_INPUT) return (buffer_ref){0, BASE_INPUTS + s->origin_index, 0};
+  if (s->origin == SVM_ORIGIN_CONSTANT) return (buffer_ref){(int64_t)(intptr_t)s->data, BASE_ABSOLUTE, 0};
+  arena_buffer *b = &r->storages[s->origin_index];
+  if (b->first == INT32_MAX) {
+    b->is_read_first = !is_output;
+    b->first = is_output ? (int32_t)r->n_steps : 0; /* zeros from the beginning */
+  }
+  b->last = (int32_t)r->n_steps;
+  return (buffer_ref){s->origin_index, BASE_ARENA, 0};
+}
+
+int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers,
+                      int32_t function, uint32_t pc) {
+  recorder *r = c->recorder;
+  if (r->n_steps >= INT32_MAX - 1 ||
+      make_room((void **)&r->steps, &r->step_capacity, r->n_steps, sizeof *r->steps) ||
+      make_room((void **)&r->refs, &r->ref_capacity, r->n_refs + n_buffers, sizeof *r->refs)) {
+    return fail_memory(c);
+  }
+  const buffer_type *types = c->program->kernels[e->kernel].buffers;
+  for (int is_output = 0; is_output < 2; is_output++) { /* what is read, then what is written */
+    for (int32_t i = 0; i < n_buffers; i++) {
+      if (types[i].is_output == is_output)
+        r->refs[r->n_refs + i] = reference(r, registers[buffers[i]].tensor->memory, is_output);
+    }
+  }
+  r->steps[r->n_steps++] = (step){e, NULL, n_buffers, function, pc};
+  r->n_refs += n_buffers;
+  return stop_if_too_long(c);
+}
+
+static void recorder_free(recorder *r) {
+  free(r->steps);
+  free(r->refs);
+  free(r->storages);
+  free(r->output_of);
+  pointer_map_free(&r->seen);
+}
+
+/* Outputs -------------------------------------------------------------------------------------- */
+
+/* Number the storages that the results own, in order of their first tensors; *leaf counts all tensors. */
+static int32_t find_outputs(call *c, plan *made, value v, int32_t *leaf) {
+  recorder *r = c->recorder;
+  if (v.tag == SVM_TAG_TENSOR) {
+    storage *s = v.tensor->memory;
+    if (s->origin == SVM_ORIGIN_NEW && r->output_of[s->origin_index] < 0) {
+      plan_output *outputs = realloc(made->outputs, ((size_t)made->n_outputs + 1) * sizeof *outputs);
+      if (!outputs) return fail_memory(c);
+      made->outputs = outputs;
+      outputs[made->n_outputs] = (plan_output){v.tensor, *leaf};
+      r->output_of[s->origin_index] = made->n_outputs++;
+    }
+    (*leaf)++;
+  } else if (value_is_object(v) && v.tag != SVM_TAG_STR && !pointer_map_get(&r->seen, v.object)) {
+    if (pointer_map_put(&r->seen, v.object, v.object)) return fail_memory(c);
+    int64_t n = sequence_n_values(v.sequence);
+    for (int64_t i = 0; i < n; i++) {
+      if (find_outputs(c, made, v.sequence->items[i], leaf)) return c->error->code;
+    }
+  }
+  return SVM_OK;
+}
+
+static int32_t find_all_outputs(call *c, plan *made) {
+  recorder *r = c->recorder;
+  r->output_of = malloc(((size_t)r->n_storages + 1) * sizeof *r->output_of);
+  if (!r->output_of) return fail_memory(c);
+  for (int64_t i = 0; i < r->n_storages; i++) r->output_of[i] = -1;
+  int32_t leaf = 0; /* of each container once */
+  for (int32_t i = 0; i < made->n_results; i++) {
+    if (find_outputs(c, made, made->results[i], &leaf)) return c->error->code;
+  }
+  return SVM_OK;
+}
+
+/* Storages to be filled with zeros: outputs that nothing is written into, and what is read first. Programs
+ * without native code cannot be trusted to write all of an output. */
+static int32_t find_fills(call *c, plan *made) {
+  recorder *r = c->recorder;
+  int64_t n = 0;
+  for (int64_t i = 0; i < r->n_storages; i++) {
+    arena_buffer *b = &r->storages[i];
+    int is_output = r->output_of[i] >= 0;
+    b->is_read_first |= is_output && (b->first == INT32_MAX || !c->program->options.native_code);
+    b->is_read_first &= b->n_bytes > 0;
+    n += b->is_read_first;
+    if (is_output) b->first = INT32_MAX, b->last = NO_STEP; /* not in the arena */
+  }
+  made->fills = n ? malloc((size_t)n * sizeof *made->fills) : NULL;
+  if (n && !made->fills) return fail_memory(c);
+  for (int64_t i = 0; i < r->n_storages; i++) {
+    if (r->storages[i].is_read_first)
+      made->fills[made->n_fills++] = (fill){{i, BASE_ARENA, 0}, r->storages[i].n_bytes};
+  }
+  return SVM_OK;
+}
+
+/* From now on the storages of the results are numbered as outputs. */
+static void renumber(plan *made, const recorder *r) {
+  for (int32_t i = 0; i < made->n_outputs; i++) {
+    storage *s = made->outputs[i].tensor->memory;
+    s->origin_index = r->output_of[s->origin_index];
+  }
+}
+
+/* Plans ---------------------------------------------------------------------------------------- */
+
+static void resolve_ref(const svm_program *p, const recorder *r, buffer_ref *ref) {
+  if (ref->base != BASE_ARENA) return;
+  int32_t output = r->output_of[ref->offset];
+  *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
+                    : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
+}
+
+static void resolve(const svm_program *p, plan *made, const recorder *r) {
+  for (int64_t i = 0; i < r->n_refs; i++) resolve_ref(p, r, &made->refs[i]);
+  for (int32_t i = 0; i < made->n_fills; i++) resolve_ref(p, r, &made->fills[i].at);
+  const buffer_ref *next = made->refs;
+  for (int32_t i = 0; i < made->n_steps; i++) {
+    made->steps[i].refs = next;
+    next += made->steps[i].n_buffers;
+  }
+}
+
+static int32_t build(call *c, plan *made) {
+  recorder *r = c->recorder;
+  if (find_all_outputs(c, made) || find_fills(c, made)) return c->error->code;
+  made->arena_bytes = arena_plan(r->storages, (int32_t)r->n_storages);
+  if (made->arena_bytes < 0)
+    return status_fail(c->error, SVM_ERROR_MEMORY,
+                       "memory: the call's tensors take over 2^62 bytes; use smaller inputs");
+  made->n_steps = (int32_t)r->n_steps;
+  made->steps = r->steps, r->steps = NULL; /* the plan's now */
+  made->refs = r->refs, r->refs = NULL;
+  made->plan_bytes =
+      (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
+      made->n_fills * (int64_t)sizeof(fill);
+  resolve(c->program, made, r);
+  renumber(made, r);
+  return SVM_OK;
+}
+
+static plan *plan_alloc(const svm_program *p, const int64_t *key) {
+  plan *made = calloc(1, sizeof *made + (size_t)p->n_key * sizeof *key);
+  if (!made) return NULL;
+  made->n_key = p->n_key;
+  memcpy(made->key, key, (size_t)p->n_key * sizeof *key);
+  made->hash = hash_row(key, p->n_key);
+  made->n_results = p->n_outputs;
+  made->results = calloc((size_t)p->n_outputs + 1, sizeof *made->results);
+  atomic_init(&made->settled, -1);
+  atomic_init(&made->looked, -1);
+  made->counted = -1; /* the call that makes it runs it too */
+  return made->results ? made : (free(made), NULL);
+}
+
+int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out) {
+  recorder r = {.max_bytes = c->program->options.plan_bytes_max};
+  plan *made = plan_alloc(c->program, key);
+  *out = NULL;
+  if (!made) return fail_memory(c);
+  c->recorder = &r;
+  int32_t code = interpret(c, 0, args, made->results);
+  if (!code) code = build(c, made);
+  c->recorder = NULL;
+  recorder_free(&r);
+  if (!code) {
+    *out = made;
+    return SVM_OK;
+  }
+  plan_free(made);
+  return r.is_too_long ? SVM_OK : code;
+}

@@ -1,0 +1,21 @@
+/* What a trace collects. */
+#ifndef SVM_TRACE_H
+#define SVM_TRACE_H
+
+#include "base/arena.h"
+#include "run/run.h"
+
+/* Growing tables; the offset of a reference to new storage is the storage's number. */
+typedef struct recorder {
+  step *steps;
+  buffer_ref *refs;
+  arena_buffer *storages;
+  int32_t *output_of; /* per storage: its number among the plan's outputs, or -1 */
+  int64_t n_steps, n_refs, n_storages;
+  int64_t step_capacity, ref_capacity, storage_capacity;
+  int64_t max_bytes; /* 0: no limit */
+  int32_t is_too_long;
+  pointer_map seen; /* containers among the results */
+} recorder;
+
+#endif

@@ -1,0 +1,540 @@
+/* shapevm-run: runs an artifact on numpy files. All that it needs of the runtime is svm.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/outfile.h"
+#include "values/npy.h"
+#include "svm.h"
+
+/* Exit codes. */
+enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN = 5 };
+
+static const char HELP[] =
+    "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
+    "\n"
+    "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
+    "  --input NAME=NUMBER     an int, float or bool input\n"
+    "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
+    "  --repeat N              call N times, print the first, least and median time (default 1)\n"
+    "  --threads N             threads that run kernels (default 0: one per CPU)\n"
+    "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
+    "  --fuel N                instructions that one call may run (default 0: no limit)\n"
+    "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
+    "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
+    "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
+    "                          (default: full up to 64 MiB of weights, else lazy)\n"
+    "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
+    "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
+    "  --perf-map              write /tmp/perf-PID.map for profilers\n"
+    "  --list                  print the contract and the kernels, run nothing\n"
+    "  --stats                 print the call sites after running\n"
+    "  --metrics FILE          write all counters as OpenMetrics text\n"
+    "  --record FILE.json      write the sizes of the calls as a profile, for shapevm bake\n"
+    "\n"
+    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
+    "failed.\n";
+
+enum { DIGEST_BYTES = 32 };
+
+typedef struct arguments {
+  const char *model, *output, *metrics, *record;
+  const char **inputs;
+  int n_inputs, list, stats;
+  int32_t threads;
+  int64_t repeat;
+  svm_options options;
+  uint8_t digest[DIGEST_BYTES];
+} arguments;
+
+static int usage(const char *message, const char *value) {
+  fprintf(stderr, "shapevm-run: %s%s%s (--help lists the options)\n", message, *value ? ": " : "", value);
+  return EXIT_USAGE;
+}
+
+static int report(int exit_code, const svm_error *error) {
+  fprintf(stderr, "shapevm-run: %s", error->message);
+  if (error->source && *error->source && !strstr(error->message, error->source))
+    fprintf(stderr, " (%s)", error->source);
+  fprintf(stderr, "\n");
+  return exit_code;
+}
+
+static int out_of_memory(const char *what) {
+  fprintf(stderr, "shapevm-run: memory: there is none for %s; free some or use smaller inputs\n", what);
+  return EXIT_RUN;
+}
+
+/* Ctrl-C ends the call that runs; a second one ends the process. */
+static volatile int32_t is_cancelled;
+
+static void cancel(int number) {
+  is_cancelled = 1;
+  signal(number, SIG_DFL);
+}
+
+/* Arguments ------------------------------------------------------------------------------------ */
+
+static int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long n = strtoll(text, &end, 10);
+  if (end == text || *end || errno || n < least || n > most) return 0;
+  *out = n;
+  return 1;
+}
+
+static int parse_timeout(arguments *a, const char *text) {
+  char *end;
+  double seconds = strtod(text, &end);
+  if (end == text || *end || !(seconds >= 0 && seconds <= 1e9))
+    return usage("the timeout is not a number of seconds from 0 to 1e9", text);
+  a->options.timeout_ms = (int64_t)ceil(seconds * 1000);
+  return 0;
+}
+
+static int parse_verify(arguments *a, const char *text) {
+  if (!strcmp(text, "full")) a->options.verify = SVM_VERIFY_FULL;
+  else if (!strcmp(text, "lazy")) a->options.verify = SVM_VERIFY_LAZY;
+  else if (!strcmp(text, "none")) a->options.verify = SVM_VERIFY_NONE;
+  else return usage("the weights are verified full, lazy or none", text);
+  return 0;
+}
+
+static int parse_digest(arguments *a, const char *text) {
+  static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+  size_t n = strlen(text);
+  if (n != 2 * DIGEST_BYTES || strspn(text, digits) != n)
+    return usage("a digest has 64 hexadecimal digits", text);
+  for (int i = 0; i < DIGEST_BYTES; i++) {
+    long high = (strchr(digits, text[2 * i]) - digits) % 16, low = (strchr(digits, text[2 * i + 1]) - digits) % 16;
+    a->digest[i] = (uint8_t)(16 * high + low);
+  }
+  a->options.sha256 = a->digest;
+  return 0;
+}
+
+static int parse_value(arguments *a, const char *name, const char *value) {
+  int64_t n;
+  static const struct {
+    const char *name;
+    int64_t least, most;
+  } NUMBERS[] = {{"--repeat", 1, INT32_MAX},
+                 {"--threads", 0, 256},
+                 {"--fuel", 0, INT64_MAX},
+                 {"--memory", 0, INT64_MAX}};
+  for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+    if (strcmp(name, NUMBERS[i].name)) continue;
+    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n))
+      return usage("not a number in range", value);
+    if (i == 0) a->repeat = n;
+    else if (i == 1) a->threads = (int32_t)n;
+    else if (i == 2) a->options.fuel = n;
+    else a->options.memory_max = n;
+    return 0;
+  }
+  if (!strcmp(name, "--verify")) return parse_verify(a, value);
+  if (!strcmp(name, "--digest")) return parse_digest(a, value);
+  if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
+  if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
+  if (!strcmp(name, "--output")) return a->output = value, 0;
+  if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
+  if (!strcmp(name, "--record")) return a->record = value, 0;
+  if (strcmp(name, "--strategy")) return usage("unknown option", name);
+  if (!strcmp(value, "auto")) a->options.strategy = SVM_STRATEGY_AUTO;
+  else if (!strcmp(value, "generic")) a->options.strategy = SVM_STRATEGY_GENERIC;
+  else if (!strcmp(value, "bucket")) a->options.strategy = SVM_STRATEGY_BUCKET;
+  else return usage("the strategy is auto, bucket or generic (there is no compiler here)", value);
+  return 0;
+}
+
+/* 0, an exit code, or -1 when all is done. */
+static int parse_arguments(int argc, char **argv, arguments *a) {
+  for (int i = 1; i < argc; i++) {
+    const char *name = argv[i];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) return fputs(HELP, stdout), -1;
+    if (!strcmp(name, "--list")) a->list = 1;
+    else if (!strcmp(name, "--stats")) a->stats = 1;
+    else if (!strcmp(name, "--perf-map")) a->options.perf_map = 1;
+    else if (!strcmp(name, "--no-native-code")) a->options.native_code = 0;
+    else if (!strncmp(name, "--", 2)) {
+      if (i + 1 == argc) return usage("a value is missing after", name);
+      int code = parse_value(a, name, argv[++i]);
+      if (code) return code;
+    } else if (a->model) return usage("a second model", name);
+    else a->model = name;
+  }
+  return a->model ? 0 : usage("no model given", "");
+}
+
+/* The contract, printed ------------------------------------------------------------------------ */
+
+#define DTYPE_NAME(code, constant, name, bytes) [code] = name,
+#define TAG_NAME(code, constant, name) [code] = name,
+static const char *const DTYPE_NAMES_HERE[] = {SVM_DTYPES(DTYPE_NAME)};
+static const char *const TAG_NAMES_HERE[] = {SVM_TAGS(TAG_NAME)};
+
+static void print_axis(const svm_program *p, const svm_axis_info *axis) {
+  if (axis->symbol < 0) {
+    printf("%" PRId64, axis->offset);
+    return;
+  }
+  if (axis->scale != 1) printf("%" PRId64 "*", axis->scale);
+  printf("%s", svm_symbol(p, axis->symbol)->name);
+  if (axis->offset) printf("%+" PRId64, axis->offset);
+}
+
+static void print_input(const svm_program *p, const svm_input_info *input) {
+  printf("input   %s: ", input->name);
+  if (input->kind != SVM_TAG_TENSOR) {
+    printf("%s%s%s\n", TAG_NAMES_HERE[input->kind], input->symbol < 0 ? "" : " = ",
+           input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
+    return;
+  }
+  printf("%s[", DTYPE_NAMES_HERE[input->dtype]);
+  for (int32_t a = 0; a < input->rank; a++) {
+    if (a) printf(", ");
+    print_axis(p, &input->axes[a]);
+  }
+  printf("]\n");
+}
+
+static void print_contract(const svm_program *p) {
+  int64_t code_bytes = 0;
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) print_input(p, svm_input(p, i));
+  for (int32_t i = 0; i < svm_n_symbols(p); i++) {
+    const svm_symbol_info *s = svm_symbol(p, i);
+    printf("symbol  %s: at least %" PRId64, s->name, s->min);
+    if (s->max >= 0) printf(", at most %" PRId64, s->max);
+    if (s->multiple_of != 1) printf(", a multiple of %" PRId64, s->multiple_of);
+    printf(*s->why ? " (%s)\n" : "\n", s->why);
+  }
+  for (int32_t i = 0; i < svm_n_outputs(p); i++) printf("output  %s\n", svm_output_name(p, i));
+  for (int32_t i = 0; i < svm_n_externs(p); i++) printf("extern  %s\n", svm_extern_name(p, i));
+  for (int32_t i = 0; i < svm_n_kernels(p); i++) {
+    const svm_kernel_info *k = svm_kernel(p, i);
+    code_bytes += k->code_bytes;
+    printf("kernel  %s: %d sizes, %d buffers, %d code objects of %" PRId64 " bytes%s%s\n", k->label,
+           k->n_dims, k->n_buffers, k->n_objects, k->code_bytes, *k->source ? ", " : "", k->source);
+  }
+  printf("code    %" PRId64 " bytes for %s\n", code_bytes,
+         *svm_host_target() ? svm_host_target() : "no known target");
+}
+
+static void print_stats(svm_program *p) {
+  static const char *const STATES[] = {"uninitialised", "monomorphic", "polymorphic", "megamorphic"};
+  static const char *const TIERS[] = {"none", "generic", "exact", "bucket"};
+  svm_stats s;
+  svm_get_stats(p, &s);
+  printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64
+         " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
+         s.calls, s.replays, s.traces, s.interpreted, s.n_plans, s.plan_bytes, s.arena_bytes);
+  for (int32_t i = 0; i < svm_n_kernels(p); i++) {
+    svm_site_stats site;
+    svm_entry_stats e;
+    svm_get_site(p, i, &site);
+    printf("site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label,
+           STATES[site.state], site.hits, site.misses);
+    for (int32_t j = 0; j < site.n_entries && !svm_get_entry(p, i, j, &e); j++) {
+      printf("        [");
+      for (int32_t d = 0; d < e.n_dims; d++) printf(d ? ", %" PRId64 : "%" PRId64, e.dims[d]);
+      printf("] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits,
+             e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
+    }
+  }
+}
+
+/* Inputs --------------------------------------------------------------------------------------- */
+
+typedef struct batch {
+  npy_array *arrays;
+  int32_t n;
+} batch;
+
+/* Bytes that the inputs may still take, 0: no limit. */
+typedef struct room {
+  int64_t max, left;
+} room;
+
+static int32_t find_input(const svm_program *p, const char *name, size_t n) {
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
+    if (strlen(svm_input(p, i)->name) == n && !strncmp(svm_input(p, i)->name, name, n)) return i;
+  }
+  return -1;
+}
+
+/* A 0-d array of a matching dtype is also good for an int, float or bool input. */
+static int set_array(const svm_program *p, int32_t index, const npy_array *array, svm_value *value) {
+  int32_t kind = svm_input(p, index)->kind;
+  const svm_tensor *t = &array->tensor;
+  value->tag = SVM_TAG_TENSOR;
+  value->tensor = *t;
+  if (t->strides) value->tensor.strides = array->strides;
+  if (kind == SVM_TAG_TENSOR || t->rank) return 0;
+  if (kind == SVM_TAG_INT && t->dtype == SVM_DTYPE_I64)
+    value->tag = kind, value->integer = *(int64_t *)t->data;
+  if (kind == SVM_TAG_FLOAT && t->dtype == SVM_DTYPE_F64)
+    value->tag = kind, value->number = *(double *)t->data;
+  if (kind == SVM_TAG_BOOL && t->dtype == SVM_DTYPE_BOOL)
+    value->tag = kind, value->integer = *(uint8_t *)t->data;
+  return 0;
+}
+
+static int set_scalar(const svm_program *p, int32_t index, const char *text, svm_value *value) {
+  int32_t kind = svm_input(p, index)->kind;
+  char *end = NULL;
+  value->tag = kind;
+  if (kind == SVM_TAG_INT)
+    return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
+  if (kind == SVM_TAG_STR) return value->text = text, value->length = (int64_t)strlen(text), 0;
+  if (kind == SVM_TAG_BOOL) {
+    value->integer = !strcmp(text, "true");
+    return value->integer || !strcmp(text, "false") ? 0 : usage("not true or false", text);
+  }
+  value->number = strtod(text, &end);
+  return end == text || *end ? usage("not a float", text) : 0;
+}
+
+static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, room *room,
+                       batch *b, svm_value *values) {
+  svm_error error;
+  if (npy_read(path, room->left, &b->arrays, &b->n, &error))
+    return report(error.code == SVM_ERROR_MEMORY || error.code == SVM_ERROR_LIMIT ? EXIT_RUN : EXIT_USAGE,
+                  &error);
+  for (int32_t i = 0; i < b->n; i++) {
+    room->left -= room->max ? (int64_t)npy_data_bytes(&b->arrays[i].tensor) : 0;
+    const char *own = b->arrays[i].name;
+    int32_t index = name_bytes ? find_input(p, name, name_bytes) : find_input(p, own, strlen(own));
+    if (name_bytes && b->n > 1) return usage("an .npz with several arrays takes no name before it", path);
+    if (index < 0)
+      return usage("the model has no input of that name (--list shows them)", name_bytes ? name
+                                                                              : *own     ? own
+                                                                                         : path);
+    set_array(p, index, &b->arrays[i], &values[index]);
+  }
+  return 0;
+}
+
+/* "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
+static int read_input(const svm_program *p, const char *text, room *room, batch *b, svm_value *values) {
+  const char *equals = strchr(text, '=');
+  int32_t index = equals ? find_input(p, text, (size_t)(equals - text)) : -1;
+  if (equals && index < 0) return usage("the model has no input of that name (--list shows them)", text);
+  if (room->max && room->left <= 0) return usage("the inputs are over the limit of --memory", text);
+  if (!equals) return read_arrays(p, text, "", 0, room, b, values);
+  size_t n = strlen(equals + 1);
+  int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
+  if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR)
+    return set_scalar(p, index, equals + 1, &values[index]);
+  return read_arrays(p, equals + 1, text, (size_t)(equals - text), room, b, values);
+}
+
+/* Outputs -------------------------------------------------------------------------------------- */
+
+/* Tensors by name; scalars become 0-d, elements of containers "name.key". */
+typedef struct outputs {
+  char **names;
+  svm_tensor *tensors;
+  int64_t *scalars; /* memory of the 0-d ones */
+  int32_t n, n_visited; /* values, containers too */
+} outputs;
+
+enum { OUTPUTS_MAX = 4096 };
+
+static int add_output(outputs *o, const char *name, const svm_value *v) {
+  if (o->n_visited++ == OUTPUTS_MAX) {
+    fprintf(stderr, "shapevm-run: the results hold over %d values, at %.200s; write fewer or use Python\n",
+            OUTPUTS_MAX, name);
+    return EXIT_RUN;
+  }
+  svm_tensor *t = &o->tensors[o->n];
+  if (v->tag == SVM_TAG_LIST || v->tag == SVM_TAG_TUPLE || v->tag == SVM_TAG_DICT) {
+    for (int64_t i = 0; i < v->length; i++) {
+      char inner[600];
+      svm_value key, item;
+      svm_value_item(v, i, &key, &item); /* i is in range */
+      if (key.tag == SVM_TAG_STR) snprintf(inner, sizeof inner, "%.250s.%.250s", name, key.text);
+      else snprintf(inner, sizeof inner, "%.250s.%" PRId64, name, key.integer);
+      int code = add_output(o, inner, &item);
+      if (code) return code;
+    }
+    return 0;
+  }
+  *t = (svm_tensor){.data = &o->scalars[o->n]};
+  if (v->tag == SVM_TAG_TENSOR) *t = v->tensor;
+  else if (v->tag == SVM_TAG_INT) t->dtype = SVM_DTYPE_I64, memcpy(t->data, &v->integer, 8);
+  else if (v->tag == SVM_TAG_FLOAT) t->dtype = SVM_DTYPE_F64, memcpy(t->data, &v->number, 8);
+  else if (v->tag == SVM_TAG_BOOL) t->dtype = SVM_DTYPE_BOOL, *(uint8_t *)t->data = v->integer != 0;
+  else return usage("an output is none or a str, which numpy's files do not hold", name);
+  o->names[o->n] = strdup(name);
+  return o->names[o->n++] ? 0 : out_of_memory("the outputs' names");
+}
+
+static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
+  outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors),
+               calloc(OUTPUTS_MAX, 8), 0, 0};
+  int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
+  for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
+    code = add_output(&o, svm_output_name(p, i), &values[i]);
+  size_t n = strlen(path);
+  int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
+  svm_error error;
+  if (!code && is_npy && o.n != 1)
+    code = usage("an .npy holds one output, the model gives several: write an .npz", path);
+  if (!code && (is_npy ? npy_write(path, o.tensors, &error)
+                       : npz_write(path, (const char *const *)o.names, o.tensors, o.n, &error)))
+    code = report(EXIT_RUN, &error);
+  for (int32_t i = 0; i < o.n; i++) free(o.names[i]);
+  free(o.names);
+  free(o.tensors);
+  free(o.scalars);
+  return code;
+}
+
+/* Running -------------------------------------------------------------------------------------- */
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *values, svm_value *results) {
+  svm_error error;
+  int32_t n_results = svm_n_outputs(p);
+  double *times = calloc((size_t)a->repeat, sizeof *times);
+  int code = times ? 0 : out_of_memory("the table of times");
+  svm_call_options how;
+  svm_call_options_init(&how);
+  how.cancel = &is_cancelled;
+  for (int64_t i = 0; !code && i < a->repeat; i++) {
+    for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
+    double begin = now_ms();
+    if (svm_call_with(p, &how, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error))
+      code = report(EXIT_RUN, &error);
+    times[i] = now_ms() - begin;
+  }
+  if (!code) {
+    double first = times[0];
+    qsort(times, (size_t)a->repeat, sizeof *times, by_value);
+    printf("first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first, times[0],
+           times[a->repeat / 2], a->repeat, svm_get_threads());
+  }
+  free(times);
+  return code;
+}
+
+static int write_report(svm_program *p, int32_t (*make)(svm_program *, char **, svm_error *),
+                        const char *path) {
+  svm_error error;
+  char *text;
+  if (make(p, &text, &error)) return report(EXIT_RUN, &error);
+  outfile out;
+  int32_t code = outfile_begin(&out, path, &error);
+  if (!code) code = outfile_end(&out, fputs(text, out.stream) >= 0, &error);
+  svm_text_free(text);
+  return code ? report(EXIT_RUN, &error) : 0;
+}
+
+/* State that no --input gives has the artifact's first values; these are constants of the program. */
+static int fill_state(svm_program *p, svm_value *values) {
+  int32_t function = svm_find_function(p, "initial_state");
+  int32_t n = function < 0 ? 0 : svm_function(p, function)->n_results, first = svm_n_inputs(p) - n;
+  if (!n || first < 0) return 0;
+  svm_error error;
+  svm_value *initial = calloc((size_t)n, sizeof *initial);
+  int code = initial ? 0 : out_of_memory("the initial state");
+  if (!code && svm_call(p, function, NULL, 0, NULL, initial, n, &error)) code = report(EXIT_RUN, &error);
+  for (int32_t i = 0; !code && i < n; i++) {
+    if (values[first + i].tag == SVM_TAG_NONE) values[first + i] = initial[i];
+  }
+  free(initial);
+  return code;
+}
+
+static int run_model(svm_program *p, const arguments *a, batch *batches, svm_value *values,
+                     svm_value *results) {
+  svm_error error;
+  room room = {a->options.memory_max, a->options.memory_max};
+  for (int i = 0; i < a->n_inputs; i++) {
+    int code = read_input(p, a->inputs[i], &room, &batches[i], values);
+    if (code) return code;
+  }
+  int unfilled = fill_state(p, values);
+  if (unfilled) return unfilled;
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
+    if (values[i].tag == SVM_TAG_NONE)
+      return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
+  }
+  int64_t *symbols = calloc((size_t)svm_n_symbols(p) + 1, sizeof *symbols);
+  if (!symbols) return out_of_memory("the symbols");
+  int32_t broken = svm_bind(p, values, svm_n_inputs(p), symbols, &error);
+  free(symbols);
+  if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
+  if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
+  int code = run_repeatedly(p, a, values, results);
+  if (!code && svm_check_weights(p, &error)) return report(EXIT_RUN, &error);
+  if (!code && a->stats) print_stats(p);
+  if (!code && a->metrics) code = write_report(p, svm_metrics, a->metrics);
+  if (!code && a->record) code = write_report(p, svm_profile, a->record);
+  if (!code && a->output) code = write_outputs(p, a->output, results);
+  return !code && svm_check_file(p, &error) ? report(EXIT_RUN, &error) : code; /* outputs may be weights */
+}
+
+/* Operators that only a host in Python offers. */
+static int refuse_externs(const svm_program *p) {
+  const char *name = svm_extern_name(p, 0), *source = svm_extern_source(p, 0);
+  fprintf(stderr, "shapevm-run: %s has no kernel, %s%s%s%s\n", name,
+          strstr(name, "::") ? "it is PyTorch's: run this from Python where torch is installed"
+                             : "it is a function of a host's: run this in that host",
+          *source ? " (" : "", source, *source ? ")" : "");
+  return EXIT_LOAD;
+}
+
+static int with_program(svm_program *p, const arguments *a) {
+  if (a->list) return print_contract(p), 0;
+  if (svm_n_externs(p)) return refuse_externs(p);
+  int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
+  batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
+  svm_value *values = calloc((size_t)n + 1, sizeof *values),
+            *results = calloc((size_t)n_results + 1, sizeof *results);
+  int code = batches && values && results ? run_model(p, a, batches, values, results)
+                                          : out_of_memory("the tables of inputs and outputs");
+  for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
+  for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
+  free(batches);
+  free(values);
+  free(results);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  arguments a = {.repeat = 1};
+  svm_error error;
+  svm_program *p;
+  svm_options_init(&a.options);
+  a.inputs = calloc((size_t)argc + 1, sizeof *a.inputs);
+  int code = a.inputs ? parse_arguments(argc, argv, &a) : out_of_memory("the arguments");
+  signal(SIGINT, cancel);
+  signal(SIGTERM, cancel);
+  if (code == 0) {
+    if (svm_set_threads(a.threads, &error)) code = report(EXIT_USAGE, &error);
+    else if (svm_open_path(a.model, &a.options, &p, &error)) code = report(EXIT_LOAD, &error);
+    else {
+      code = with_program(p, &a);
+      svm_close(p);
+    }
+  }
+  free(a.inputs);
+  return code < 0 ? EXIT_DONE : code;
+}

@@ -1,0 +1,299 @@
+/* Tagged values: construction, sharing, release, and the way in and out of the API. */
+#include "values/value.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/status.h"
+
+#define DTYPE_BYTES_ROW(code, constant, name, bytes) [code] = bytes,
+#define DTYPE_NAME_ROW(code, constant, name, bytes) [code] = name,
+#define TAG_NAME_ROW(code, constant, name) [code] = name,
+const int32_t DTYPE_BYTES[] = {SVM_DTYPES(DTYPE_BYTES_ROW)};
+const char *const DTYPE_NAMES[] = {SVM_DTYPES(DTYPE_NAME_ROW)};
+const int32_t N_DTYPES = sizeof DTYPE_BYTES / sizeof *DTYPE_BYTES;
+static const char *const TAG_NAMES[] = {SVM_TAGS(TAG_NAME_ROW)};
+
+const char *tag_name(int32_t tag) {
+  int32_t n = (int32_t)(sizeof TAG_NAMES / sizeof *TAG_NAMES);
+  return tag >= 0 && tag < n ? TAG_NAMES[tag] : "unknown";
+}
+
+/* Memory --------------------------------------------------------------------------------------- */
+
+int32_t heap_count(heap *heap, int64_t bytes, svm_error *error) {
+  if (!heap) return SVM_OK;
+  if (bytes > 0 && heap->max && bytes > heap->max - heap->used) {
+    return status_fail(error, SVM_ERROR_LIMIT,
+                       "memory_max: the call holds %" PRId64 " bytes and needs %" PRId64
+                       " more, over the limit of %" PRId64 "; raise memory_max or use smaller inputs",
+                       heap->used, bytes, heap->max);
+  }
+  heap->used += bytes;
+  return SVM_OK;
+}
+
+static void heap_release(heap *heap, int64_t bytes) {
+  if (heap) heap->used -= bytes;
+}
+
+static void *take(heap *heap, size_t n_bytes, svm_error *error) {
+  if (heap_count(heap, (int64_t)n_bytes, error)) return NULL;
+  void *memory = malloc(n_bytes);
+  if (memory) return memory;
+  heap_release(heap, (int64_t)n_bytes);
+  status_fail(error, SVM_ERROR_MEMORY, "memory: malloc of %zu bytes failed; free memory or set memory_max",
+              n_bytes);
+  return NULL;
+}
+
+static void give_back(heap *heap, void *memory, size_t n_bytes) {
+  free(memory);
+  heap_release(heap, (int64_t)n_bytes);
+}
+
+int64_t checked_elements(int32_t rank, const int64_t *sizes) {
+  int64_t n = 1, nonzero = 1; /* sizes around a 0 must still fit: strides are computed from them */
+  for (int32_t i = 0; i < rank; i++) {
+    if (sizes[i] < 0 || (sizes[i] && __builtin_mul_overflow(nonzero, sizes[i], &nonzero))) return -1;
+    n = sizes[i] ? n : 0;
+  }
+  return nonzero > INT64_C(1) << 62 ? -1 : n * nonzero;
+}
+
+int64_t checked_bytes(int32_t dtype, int64_t n_elements) {
+  int64_t n_bytes;
+  if (n_elements < 0 || __builtin_mul_overflow(n_elements, (int64_t)DTYPE_BYTES[dtype], &n_bytes)) return -1;
+  return n_bytes > INT64_C(1) << 62 ? -1 : n_bytes;
+}
+
+/* Objects -------------------------------------------------------------------------------------- */
+
+int value_is_object(value v) {
+  return v.tag == SVM_TAG_TENSOR || v.tag == SVM_TAG_STR || v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE ||
+         v.tag == SVM_TAG_DICT;
+}
+
+static size_t text_bytes(int64_t length) { return sizeof(text) + (size_t)length + 1; }
+static size_t tensor_bytes(int32_t rank) { return sizeof(tensor) + (size_t)rank * sizeof(int64_t); }
+static size_t sequence_bytes(int64_t capacity) { return sizeof(sequence) + (size_t)capacity * sizeof(value); }
+
+void object_release(heap *heap, svm_object *object) {
+  if (object->refs < 0 || --object->refs > 0) return;
+  if (object->tag == SVM_TAG_STR) {
+    give_back(heap, object, text_bytes(((text *)object)->length));
+  } else if (object->tag == SVM_TAG_TENSOR) {
+    tensor *t = (tensor *)object;
+    storage_release(heap, t->memory);
+    give_back(heap, t, tensor_bytes(t->rank));
+  } else {
+    sequence *s = (sequence *)object;
+    int64_t n = sequence_n_values(s);
+    for (int64_t i = 0; i < n; i++) value_drop(heap, &s->items[i]);
+    give_back(heap, s, sequence_bytes(s->capacity));
+  }
+}
+
+int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error) {
+  text *made = take(heap, text_bytes(length), error);
+  if (!made) return error->code;
+  made->base = (svm_object){1, SVM_TAG_STR};
+  made->length = length;
+  memcpy(made->bytes, bytes, (size_t)length);
+  made->bytes[length] = 0;
+  *result = (value){SVM_TAG_STR, {.text = made}};
+  return SVM_OK;
+}
+
+/* Storage and tensors -------------------------------------------------------------------------- */
+
+enum { STORAGE_HEADER = 64 }; /* data that a storage owns starts here, 64-byte aligned */
+_Static_assert(sizeof(storage) <= STORAGE_HEADER, "the header fits before the data");
+
+void memory_advise(void *data, int64_t n_bytes) {
+  if (n_bytes < 2 * (int64_t)HUGE_PAGE) return;
+  uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE;
+  uintptr_t end = ((uintptr_t)data + (uintptr_t)n_bytes) / PAGE * PAGE;
+  madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
+}
+
+storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
+  size_t size = (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64;
+  if (heap_count(heap, (int64_t)size, error)) return NULL;
+  storage *made = aligned_alloc(64, size);
+  if (!made) {
+    heap_release(heap, (int64_t)size);
+    status_fail(error, SVM_ERROR_MEMORY,
+                "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs", n_bytes);
+    return NULL;
+  }
+  memory_advise(made, (int64_t)size);
+  *made = (storage){
+      .refs = 1, .origin = SVM_ORIGIN_NEW, .n_bytes = n_bytes, .data = (char *)made + STORAGE_HEADER};
+  return made;
+}
+
+storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
+                      svm_error *error) {
+  storage *made = take(heap, sizeof *made, error);
+  if (!made) return NULL;
+  *made = (storage){.refs = 1,
+                    .origin = origin,
+                    .origin_index = origin_index,
+                    .is_caller_memory = 1,
+                    .n_bytes = n_bytes,
+                    .data = data};
+  return made;
+}
+
+void storage_clear(storage *memory) {
+  if (!memory->is_unset) return; /* constants are shared: nothing is written there */
+  memset(memory->data, 0, (size_t)memory->n_bytes);
+  memory->is_unset = 0;
+}
+
+void storage_release(heap *heap, storage *memory) {
+  if (memory->refs < 0 || --memory->refs > 0) return;
+  if (memory->release) memory->release(memory->context);
+  size_t size =
+      memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
+  give_back(heap, memory, size);
+}
+
+int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
+                    value *result, svm_error *error) {
+  tensor *made = take(heap, tensor_bytes(rank), error);
+  if (!made) {
+    storage_release(heap, memory);
+    return error->code;
+  }
+  made->base = (svm_object){1, SVM_TAG_TENSOR};
+  made->dtype = dtype;
+  made->rank = rank;
+  made->n_elements = checked_elements(rank, sizes);
+  made->memory = memory;
+  if (rank) memcpy(made->sizes, sizes, (size_t)rank * sizeof *sizes);
+  *result = (value){SVM_TAG_TENSOR, {.tensor = made}};
+  return SVM_OK;
+}
+
+/* Containers ----------------------------------------------------------------------------------- */
+
+static int32_t depth_of(value v) {
+  return value_is_object(v) && v.tag != SVM_TAG_STR && v.tag != SVM_TAG_TENSOR ? v.sequence->depth : 0;
+}
+
+static int32_t check_depth(int32_t tag, int32_t depth, svm_error *error) {
+  if (depth <= MAX_DEPTH) return SVM_OK;
+  return status_fail(error, SVM_ERROR_LIMIT, "%s: containers nest %d deep, at most %d do; flatten them",
+                     tag_name(tag), depth, MAX_DEPTH);
+}
+
+static int is_key(value v) { return v.tag == SVM_TAG_INT || v.tag == SVM_TAG_STR; }
+
+static int keys_equal(value a, value b) {
+  if (a.tag != b.tag) return 0;
+  if (a.tag == SVM_TAG_INT) return a.integer == b.integer;
+  return a.text->length == b.text->length &&
+         memcmp(a.text->bytes, b.text->bytes, (size_t)a.text->length) == 0;
+}
+
+/* Put the pairs into the dict; a later value of an equal key replaces the earlier one, as in Python. */
+static void fill_dict(heap *heap, sequence *s, int64_t n, const value *items) {
+  for (int64_t i = 0; i < n; i += 2) {
+    int64_t at = 0;
+    while (at < s->length && !keys_equal(s->items[2 * at], items[i])) at++;
+    value_retain(items[i + 1]);
+    if (at < s->length) {
+      value_drop(heap, &s->items[2 * at + 1]);
+    } else {
+      value_retain(items[i]);
+      s->items[2 * s->length++] = items[i];
+    }
+    s->items[2 * at + 1] = items[i + 1];
+  }
+}
+
+int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
+                      svm_error *error) {
+  int32_t depth = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (tag == SVM_TAG_DICT && i % 2 == 0 && !is_key(items[i])) {
+      return status_fail(error, SVM_ERROR_KIND, "dict: key %" PRId64 " is a %s; keys are int or str", i / 2,
+                         tag_name(items[i].tag));
+    }
+    depth = depth_of(items[i]) > depth ? depth_of(items[i]) : depth;
+  }
+  if (check_depth(tag, depth + 1, error)) return SVM_ERROR_LIMIT;
+  sequence *made = take(heap, sequence_bytes(n), error);
+  if (!made) return error->code;
+  made->base = (svm_object){1, tag};
+  made->capacity = n;
+  made->depth = depth + 1;
+  made->length = 0;
+  if (tag == SVM_TAG_DICT) {
+    fill_dict(heap, made, n, items);
+  } else {
+    for (int64_t i = 0; i < n; i++) value_retain(made->items[i] = items[i]);
+    made->length = n;
+  }
+  *result = (value){tag, {.sequence = made}};
+  return SVM_OK;
+}
+
+/* A list with room for one more value, of which the caller has the only reference. */
+static sequence *make_room(heap *heap, sequence *s, svm_error *error) {
+  int alone = s->base.refs == 1;
+  if (alone && s->length < s->capacity) return s;
+  int64_t capacity = s->length + s->length / 2 + 4;
+  sequence *made = take(heap, sequence_bytes(capacity), error);
+  if (!made) return NULL;
+  memcpy(made, s, sequence_bytes(s->length));
+  made->base.refs = 1;
+  made->capacity = capacity;
+  for (int64_t i = 0; i < made->length; i++) value_retain(made->items[i]);
+  object_release(heap, &s->base);
+  return made;
+}
+
+int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error) {
+  int32_t depth = depth_of(item) + 1;
+  int32_t code = check_depth(SVM_TAG_LIST, depth, error);
+  sequence *s = code ? NULL : make_room(heap, list.sequence, error);
+  if (!s) {
+    value_drop(heap, &list);
+    return error->code;
+  }
+  value_retain(s->items[s->length++] = item);
+  s->depth = depth > s->depth ? depth : s->depth;
+  *result = (value){SVM_TAG_LIST, {.sequence = s}};
+  return SVM_OK;
+}
+
+static int32_t fail_key(const sequence *s, value key, svm_error *error) {
+  if (key.tag == SVM_TAG_INT) {
+    int32_t code = s->base.tag == SVM_TAG_DICT ? SVM_ERROR_KEY : SVM_ERROR_INDEX;
+    return status_fail(error, code, "get: %" PRId64 " is not in the %s of %" PRId64 " elements", key.integer,
+                       tag_name(s->base.tag), s->length);
+  }
+  if (s->base.tag == SVM_TAG_DICT && key.tag == SVM_TAG_STR) {
+    return status_fail(error, SVM_ERROR_KEY, "get: key \"%.200s\" is not in the dict of %" PRId64 " elements",
+                       key.text->bytes, s->length);
+  }
+  return status_fail(error, SVM_ERROR_KIND, "get: a %s has no key of type %s", tag_name(s->base.tag),
+                     tag_name(key.tag));
+}
+
+int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error) {
+  if (s->base.tag == SVM_TAG_DICT && is_key(key)) {
+    for (int64_t i = 0; i < s->length; i++) {
+      if (keys_equal(s->items[2 * i], key)) return *result = s->items[2 * i + 1], SVM_OK;
+    }
+  } else if (s->base.tag != SVM_TAG_DICT && key.tag == SVM_TAG_INT && key.integer >= 0 &&
+             key.integer < s->length) {
+    return *result = s->items[key.integer], SVM_OK;
+  }
+  return fail_key(s, key, error);
+}
