@@ -209,7 +209,11 @@ def decoders(folder: Path) -> dict[str, Callable[[Past], list[int]]]:
     runs: dict[str, Callable[[Past], list[int]]] = {}
     for weights in ("f32", "bf16"):
         exe = shapevm.compile(
-            model, inputs, dynamic_shapes=shapes, weights=weights, strategy="generic", fallback="error"
+            model,
+            inputs,
+            dynamic_shapes=shapes,
+            options=shapevm.Options(weights=weights, fallback="error"),
+            strategy="generic",
         )
         runs[f"shapevm {weights}"] = partial(decode, exe)
     runs["eager"] = partial(decode, model)

@@ -74,7 +74,7 @@ def count(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], folder: Path
     """Return the instructions that one call takes."""
     path = folder / "m.svm"
     with torch.no_grad():
-        exe = shapevm.compile(model, inputs, target="x86-64-v3", strategy="generic")
+        exe = shapevm.compile(model, inputs, options=shapevm.Options(target="x86-64-v3"), strategy="generic")
     exe.save(path)
     command = [str(runner_path()), str(path)]
     for row, x in zip(exe.machine.inputs, inputs, strict=True):

@@ -75,7 +75,13 @@ def compared(
         folder = Path(name)
         arrays = {key: value.numpy() for key, value in item.items()}
         np.savez(folder / "inputs.npz", **arrays)
-        exe = shapevm.compile(model, kwargs=example, dynamic_shapes=shapes, sizes=[sizes], strategy="generic")
+        exe = shapevm.compile(
+            model,
+            kwargs=example,
+            dynamic_shapes=shapes,
+            options=shapevm.Options(sizes=[sizes]),
+            strategy="generic",
+        )
         exe.save(folder / "model.svm")
         inputs = str(folder / "inputs.npz")
         peak, arena = child("shapevm", OURS, str(folder / "model.svm"), inputs)

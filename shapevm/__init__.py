@@ -21,8 +21,8 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .compiler.ir.errors import UnsupportedOp
-    from .compiler.ir.graph import Graph
     from .executable import Executable, Stats
+    from .options import Options
     from .profiles import record
     from .runner import runner_path
     from .vm.errors import (
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 #: Public names that are imported when first used, and where they live.
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
-    "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors",
+    "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "runner_path": ".runner",
@@ -50,7 +50,7 @@ _LAZY = {
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
-    "LimitExceeded", "ShapeError", "Stats",
+    "LimitExceeded", "Options", "ShapeError", "Stats",
     "UnsupportedOp", "compile", "get_threads", "load", "record", "runner_path", "set_threads", "settings",
 ]  # fmt: skip
 
@@ -72,14 +72,7 @@ def compile(
     dynamic_shapes: Any = None,
     inputs: Any = None,
     strategy: str | None = None,
-    jit: str | None = None,
-    sizes: Sequence[Mapping[str, int]] = (),
-    buckets: Mapping[str, Sequence[Any]] | None = None,
-    target: str | None = None,
-    fallback: str = "torch",
-    weights: str = "f32",
-    random: str = "native",
-    accurate: bool = False,
+    options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
     """Compile a PyTorch program for every shape its contract allows.
@@ -89,21 +82,13 @@ def compile(
     torch.fx.GraphModule. `inputs`: names of the inputs, perhaps shapes and dtypes, which stand in for `args`
     and `dynamic_shapes`; see `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in
     the background), "jit" (exact before the first run), "bucket" (what was compiled ahead, nothing more) or
-    "generic"; None: the setting. All give the same bits. `jit` says the first two in other words, and may
-    stand instead of a strategy: "background", or "sync" for the best code at the first call. `sizes`: values
-    of the contract's symbols for which exact kernels are compiled now and travel in the artifact. `buckets`:
-    ranges for which kernels are compiled now, such as {"length": [16, (17, 64), "round 64 to 512"]}; see
-    `shapevm.buckets`. `target`: the machine to compile for, None: this one. `fallback`: "torch" calls PyTorch
-    for operators that cannot be compiled
-    (`shapevm inspect` lists them; such an artifact needs torch where it runs), "error" refuses them.
-    `random`: "native", random numbers are the program's own, from a seed that it keeps between calls
-    (`Executable.manual_seed`; torch's initial one at first), or "torch", PyTorch draws what eager would.
-    `accurate`: convolutions are sums of products, never by Winograd's algorithm, whose errors may be 4 times
-    PyTorch's (3 x 3 taps take up to 2.7 times as long then).
+    "generic"; None: the setting. All give the same bits. `options`: `shapevm.Options`, which says what can be
+    asked for besides: kernels compiled ahead for sizes and ranges, the target, the weights' dtype, what
+    becomes of operators that cannot be compiled, who draws random numbers.
     `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy, jit, target, fallback, random, weights, sizes or buckets that cannot be;
+    ArgumentError for a strategy or options that cannot be;
     ShapeError for a model that does something else at size 0 or 1, where a `Dim` in `dynamic_shapes` allows
     these (`Dim.AUTO` and `Dim.DYNAMIC` get the range that works instead, and a log record says so); and what
     torch.export raises for a model that it cannot export.
@@ -112,23 +97,18 @@ def compile(
 
     check_compiler()
     from .boundary import check_boundaries
-    from .build import build_program, check_buckets, check_sizes, lower, open_source
-    from .compiler.lower.weights import round_weights
+    from .build import build_program, lower, open_source
     from .executable import check_strategy, executable_of
+    from .options import check_options
 
-    def prepare(graph: Graph) -> None:
-        check_sizes(graph, sizes)
-        check_buckets(graph, buckets or {})
-        round_weights(graph, weights)
-        graph.accurate = accurate
-
-    strategy, store = check_strategy(strategy, jit), open_store(target)
+    strategy, options = check_strategy(strategy), check_options(options)
+    store = open_store(options.target)
     notify = progress or (lambda stage, done, total: None)
     source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
-    graph = lower(source, fallback, random, prepare, notify)
-    program = build_program(graph, store, sizes, notify, buckets)
+    graph = lower(source, options, notify)
+    program = build_program(graph, store, options.sizes, notify, options.buckets)
     notify("check sizes 0 and 1", 0, 1)
-    reference = source.reference
+    reference, weights = source.reference, options.weights
     check = None if reference is None else (lambda exe: check_boundaries(exe, reference, weights))
     return executable_of(program, strategy, store, check)
 
@@ -137,7 +117,6 @@ def load(
     path: str | Path,
     *,
     strategy: str | None = None,
-    jit: str | None = None,
     fuel: int | None = None,
     memory: int | None = None,
     timeout: float | None = None,
@@ -148,7 +127,7 @@ def load(
     native_code: bool | None = None,
 ) -> Executable:
     """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
-    no new exact kernels are compiled). `strategy`, `jit`: as `compile` takes them.
+    no new exact kernels are compiled). `strategy`: as `compile` takes it.
 
     `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
     `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
@@ -168,10 +147,10 @@ def load(
 
     Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
     TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
-    strategy, jit, verify or digest and for a limit that cannot be.
+    strategy, verify or digest and for a limit that cannot be.
     """
     from .executable import Limits, check_strategy, open_executable
     from .trust import Trust
 
     limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
-    return open_executable(Path(path), check_strategy(strategy, jit), limits=limits, trust=trusted)
+    return open_executable(Path(path), check_strategy(strategy), limits=limits, trust=trusted)

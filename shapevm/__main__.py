@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
-from .commands import COMMANDS, jit_option, parse_sizes, strategy_option
+from .cli.flags import flag, option_flags, with_flags
+from .commands import COMMANDS, strategy_option
+from .options import check_options, parse_sizes
 from .settings import TABLE, settings
 from .vm.errors import Error
 
@@ -39,12 +41,11 @@ for command in COMMANDS:
     main.add_command(command)
 
 MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
-the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, fallback,
-weights."""
+the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, inputs,
+options."""
 
 model_argument = click.argument("model")
 artifact_argument = click.argument("artifact", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-target_option = click.option("--target", help="compile for this target instead of the host's")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
 
 
@@ -82,63 +83,20 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
 @main.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
 @model_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="the .svm file to write")
-@click.option(
-    "--sizes",
-    multiple=True,
-    metavar="NAME=N,...",
-    help="also put exact kernels for these sizes in (repeatable)",
-)
-@click.option(
-    "--buckets",
-    multiple=True,
-    metavar="NAME=ITEM,...",
-    help="also put kernels for ranges in: sizes, 33..128, max512, round16to512 (sizes that round up to the "
-    "same multiple share a kernel), multiple8, 8..512/8 (repeatable)",
-)
-@target_option
-@click.option(
-    "--no-fallback",
-    is_flag=True,
-    help="refuse operators without a kernel instead of calling PyTorch for them",
-)
-@click.option(
-    "--weights",
-    type=click.Choice(["f32", "bf16", "f16"]),
-    help="round the weights of matrix products to this dtype: half the bytes to read",
-)
-@click.option("--accurate", is_flag=True, help="no convolution by Winograd's algorithm")
+@option_flags
 @quiet_option
-def compile_command(
-    model: str,
-    output: Path,
-    sizes: tuple[str, ...],
-    buckets: tuple[str, ...],
-    target: str | None,
-    no_fallback: bool,
-    weights: str | None,
-    accurate: bool,
-    quiet: bool,
-) -> None:
-    """Compile a model."""
+def compile_command(model: str, output: Path, quiet: bool, **flags: Any) -> None:
+    """Compile a model. `flags`: see `cli.flags`."""
     from . import compile
-    from .buckets import parse_buckets
     from .model import load_model
     from .specialise import check_compiler
 
     check_compiler()
-    options: dict[str, Any] = {
-        "sizes": [parse_sizes(text) for text in sizes], "buckets": parse_buckets(buckets), "target": target,
-    }  # fmt: skip
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
         arguments = load_model(model)
-        if no_fallback:
-            arguments["fallback"] = "error"
-        if weights is not None:
-            arguments["weights"] = weights
-        if accurate:
-            arguments["accurate"] = True
-        exe = compile(**arguments, **options, strategy="generic", progress=progress)
+        options = with_flags(check_options(arguments.pop("options", None)), flags)
+        exe = compile(**arguments, options=options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
@@ -164,7 +122,6 @@ def compile_command(
     "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
 )
 @strategy_option
-@jit_option
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
 @click.option(
     "--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile"
@@ -179,7 +136,6 @@ def run_command(
     inputs: tuple[str, ...],
     output: Path | None,
     strategy: str | None,
-    jit: str | None,
     repeat: int,
     profile: Path | None,
     metrics: Path | None,
@@ -194,7 +150,7 @@ def run_command(
 
     native = False if no_native_code else None
     trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
-    exe = load(artifact, strategy=strategy, jit=jit, **trusted)
+    exe = load(artifact, strategy=strategy, **trusted)
     values = read_inputs(inputs, exe.machine.inputs)
     times = []
     with record(exe) as recording:
@@ -231,7 +187,7 @@ def run_command(
     metavar="NAME=N,...",
     help="llvm and asm of the exact kernel for these sizes, not of the generic one",
 )
-@target_option
+@flag("target")
 @click.option(
     "-o",
     "--output",
@@ -259,7 +215,9 @@ def show_command(
     chosen = parse_sizes(sizes) if sizes else None
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
-        stages = all_stages(load_model(model), wanted, kernel, chosen, target, progress)
+        arguments = load_model(model)
+        arguments["options"] = with_flags(check_options(arguments.get("options")), {"target": target})
+        stages = all_stages(arguments, wanted, kernel, chosen, progress)
     if output is not None:
         for path in write_stages(stages, output):
             click.echo(path)

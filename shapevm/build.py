@@ -15,6 +15,7 @@ from .compiler.ir.graph import Graph, Node
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
+from .options import Options
 from .settings import settings
 from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 #: Called with every stage's name and graph.
 Watch = Callable[[str, Graph], None]
-
-
-#: What becomes of operators that cannot be compiled: PyTorch is called, or compiling fails.
-FALLBACKS = ("torch", "error")
-#: Who draws random numbers: the program, from a seed that is its state, or PyTorch, as eager would.
-RANDOM = ("native", "torch")
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -105,67 +100,62 @@ def _reference(program: Any) -> Reference | None:
 
 
 def import_source(
-    source: Source, fallback: str, random: str, least: int | None = None, progress: Progress = _silent
+    source: Source, options: Options, least: int | None = None, progress: Progress = _silent
 ) -> Graph:
     """Return the graph of what was opened. `least`: of sizes that nobody gave a range (`import_program`).
 
-    Raises ArgumentError for a `fallback` that is none of `FALLBACKS` or a `random` that is none of `RANDOM`,
-    and for inputs that do not fit.
+    Raises ArgumentError for inputs, sizes and buckets that do not fit.
     """
     from .compiler.frontends import exported_program, fx
 
-    for name, value, known in (("fallback", fallback, FALLBACKS), ("random", random, RANDOM)):
-        if value not in known:
-            raise ArgumentError(f"{name} {value!r} is unknown; known are {', '.join(known)}")
     progress("import", 0, 1)
     shapes = source.dynamic_shapes
     if hasattr(source.program, "graph_signature"):
         graph = exported_program.import_program(
-            source.program, dynamic_shapes=shapes, fallback=fallback, random=random, least=least
+            source.program,
+            dynamic_shapes=shapes,
+            fallback=options.fallback,
+            random=options.random,
+            least=least,
         )
     else:
         graph = fx.import_graph_module(
-            source.program, dynamic_shapes=shapes, fallback=fallback, random=random
+            source.program, dynamic_shapes=shapes, fallback=options.fallback, random=options.random
         )
     if source.specs is not None:
         apply_inputs(graph, source.specs)
     elif source.forward is not None:
         apply_forward(graph, source.forward)
+    check_sizes(graph, options.sizes)
+    check_buckets(graph, options.buckets)
+    graph.weights, graph.accurate = options.weights, options.accurate
     return graph
 
 
 def import_model(
     model: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
-    dynamic_shapes: Any,
-    progress: Progress = _silent,
-    fallback: str = "torch",
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     inputs: Any = None,
-    random: str = "native",
-) -> Graph:
-    """Return the graph of a model: see `open_source` and `import_source`."""
-    source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress)
-    return import_source(source, fallback, random, progress=progress)
-
-
-def lower(
-    source: Source,
-    fallback: str,
-    random: str,
-    prepare: Callable[[Graph], None],
+    options: Options | None = None,
     progress: Progress = _silent,
 ) -> Graph:
-    """Return the graph of what was opened, lowered to kernels. `prepare` is called before the passes.
+    """Return the graph of a model, before the passes: see `open_source` and `import_source`."""
+    source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress)
+    return import_source(source, options or Options(), progress=progress)
+
+
+def lower(source: Source, options: Options, progress: Progress = _silent) -> Graph:
+    """Return the graph of what was opened, lowered to kernels.
 
     Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
-    smaller ones.
+    smaller ones. Raises ArgumentError for options that the contract has no room for.
     """
     trials = (None,) if source.reference is None else (0, 1, 2)
     for least in trials:
         try:
-            graph = import_source(source, fallback, random, least, progress)
-            prepare(graph)
+            graph = import_source(source, options, least, progress)
             run_passes(graph, progress)
             return graph
         except ShapeError:

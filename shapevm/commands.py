@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .settings import JIT, STRATEGIES, settings
+from .options import parse_sizes
+from .settings import STRATEGIES, settings
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -31,19 +32,6 @@ profile_option = click.option(
     "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
 )
 strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
-jit_option = click.option(
-    "--jit",
-    type=click.Choice(list(JIT)),
-    help=f"instead of --strategy {' or '.join(JIT.values())}: exact code in the background, or first of all",
-)
-
-
-def parse_sizes(text: str) -> dict[str, int]:
-    """Return {"batch": 1, "length": 16} from "batch=1,length=16"."""
-    try:
-        return {name.strip(): int(value) for name, value in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise click.UsageError(f"sizes {text!r} must look like batch=1,length=16") from None
 
 
 def parse_bytes(text: str) -> int:
@@ -104,19 +92,18 @@ def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> No
 @sizes_option
 @profile_option
 @strategy_option
-@jit_option
 @click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 @click.option("--html", "page", type=path_type, help="write one HTML page")
 def explain_command(
     artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None,
-    jit: str | None, measure: bool, as_json: bool, page: Path | None,
+    measure: bool, as_json: bool, page: Path | None,
 ) -> None:  # fmt: skip
     """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
     from . import load
     from .files import write_text
 
-    with load(artifact, strategy=strategy, jit=jit) as exe:
+    with load(artifact, strategy=strategy) as exe:
         _warm(exe, sizes, profiles)
         found = exe.explain(measure)
     if page is not None:

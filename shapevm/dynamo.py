@@ -37,9 +37,10 @@ from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
 from .executable import check_strategy, executable_of
 from .graph_results import plan_results
+from .options import BackendOptions
+from .settings import unknown_name
 from .specialise import check_compiler, open_store
 from .vm.errors import (
-    ArgumentError,
     CompileError,
     DeviceError,
     DtypeError,
@@ -65,23 +66,12 @@ REFUSALS = (
     ShapeError, DtypeError, KindError, DeviceError, GuardError, TargetError, CompileError, KernelError,
     InternalError,
 )  # fmt: skip
-#: `torch.compile`'s `mode`, and the option `jit` that each stands for; CUDA graphs are of no use here.
+#: `torch.compile`'s `mode`, and the strategy that each stands for (None: the setting's); CUDA graphs are of
+#: no use here.
 MODES = {
-    "default": None, "lite": None, "reduce-overhead": None, "max-autotune": "sync",
-    "max-autotune-no-cudagraphs": "sync",
+    "default": None, "lite": None, "reduce-overhead": None, "max-autotune": "jit",
+    "max-autotune-no-cudagraphs": "jit",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Options:
-    """`torch.compile`'s `options`: `strategy`, `jit`, `target` and `accurate` as `shapevm.compile` takes
-    them; `freeze`: weights are constants where no gradients are wanted."""
-
-    strategy: str | None = None
-    jit: str | None = None
-    target: str | None = None
-    freeze: bool = True
-    accurate: bool = False
 
 
 def backend(
@@ -91,8 +81,8 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Return the function that runs `module`, one graph of Dynamo's. `mode`: one of `MODES`. Raises
-    ArgumentError for unknown options and modes."""
+    """Return the function that runs `module`, one graph of Dynamo's. `options`: those of
+    `BackendOptions`; `mode`: one of `MODES`. Raises ArgumentError for unknown options and modes."""
     made = _options(options or {}, mode)
     compiler = aot_autograd(
         fw_compiler=partial(_compile, options=made, is_inference=False),
@@ -102,23 +92,18 @@ def backend(
     return compiler(module, inputs)
 
 
-def _options(given: Mapping[str, Any], mode: str | None = None) -> Options:
-    known = Options.__dataclass_fields__
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ArgumentError(f"option {unknown[0]!r} is unknown; known are {', '.join(known)}")
+def _options(given: Mapping[str, Any], mode: str | None = None) -> BackendOptions:
     if mode is not None and mode not in MODES:
-        raise ArgumentError(f"mode {mode!r} is unknown; known are {', '.join(MODES)}")
-    options = Options(**given)
-    if options.strategy is None and options.jit is None:
-        options = replace(options, jit=MODES[mode or "default"])
-    check_strategy(options.strategy, options.jit)
+        raise unknown_name("mode", mode, MODES)
+    options = BackendOptions(**given)
+    if options.strategy is None:
+        options = replace(options, strategy=MODES[mode or "default"])
     check_compiler()
     return options
 
 
 def _compile(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Options, is_inference: bool
+    module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: BackendOptions, is_inference: bool
 ) -> Callable[[list[Any]], list[Any]]:
     """Return the function of one functional graph of AOTAutograd's: it takes a list, which it empties."""
     name_attention(module.graph)
@@ -187,7 +172,9 @@ class Version:
 class CompiledGraph:
     """One graph, called with a list of its arguments, which it empties. Threads may share it."""
 
-    def __init__(self, module: torch.fx.GraphModule, options: Options, weights: Sequence[int] = ()) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, options: BackendOptions, weights: Sequence[int] = ()
+    ) -> None:
         self._module, self._options = module, options
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._positions = tuple(i for i in weights if has_fixed_shape(placeholders[i]))  # of constants
@@ -247,10 +234,13 @@ class CompiledGraph:
         kept = [placeholders[i] for i in inputs]
         try:
             check_arguments(args)
-            importer = GraphModuleImporter(self._module, "main", may_call_torch=True)
+            may_call_torch = self._options.fallback == "torch"
+            importer = GraphModuleImporter(self._module, "main", may_call_torch=may_call_torch)
             graph = importer.run_part(kept, weights, self._computed)
             executable = _executable(graph, self._options)
         except Exception as error:  # PyTorch can do what we cannot, whatever the reason
+            if self._options.fallback == "error":
+                raise
             _LOG.warning("a graph of the model runs in PyTorch: %s", _text_of(error))
             return Version(None, (), None, Sample(()))
         return Version(executable, tuple(inputs), key or None, Sample(weights.values()))
@@ -320,9 +310,8 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
     return isinstance(found, torch.Tensor) and all(isinstance(size, int) for size in found.shape)
 
 
-def _executable(graph: Any, options: Options) -> Executable:
+def _executable(graph: Any, options: BackendOptions) -> Executable:
     store = open_store(options.target)
-    graph.accurate = options.accurate
+    graph.weights, graph.accurate = options.weights, options.accurate
     run_passes(graph)
-    strategy = check_strategy(options.strategy, options.jit)
-    return executable_of(build_program(graph, store), strategy, store)
+    return executable_of(build_program(graph, store), check_strategy(options.strategy), store)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import profiles, pytree
-from .settings import JIT, STRATEGIES, settings
+from .settings import STRATEGIES, settings
 from .state import RANDOM, state_of
 from .trust import Trust
 from .vm.arrays import torch_library
@@ -539,19 +539,11 @@ def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | N
     return (limits or Limits()).of(options)
 
 
-def check_strategy(strategy: str | None, jit: str | None = None) -> str:
-    """Return the strategy that `strategy` or `jit` (see `settings.JIT`) names, the setting's where both are
-    None. Raises ArgumentError for an unknown one, and for two that differ."""
-    known = STRATEGIES
-    if strategy is not None and strategy not in known:
-        raise ArgumentError(f"strategy {strategy!r} is unknown; known are {', '.join(known)}")
-    if jit is None:
-        return strategy or settings.strategy
-    if jit not in JIT:
-        raise ArgumentError(f"jit {jit!r} is unknown; known are {', '.join(JIT)}")
-    if strategy not in (None, JIT[jit]):
-        raise ArgumentError(f"jit {jit!r} means strategy {JIT[jit]!r}, not {strategy!r}; give one of them")
-    return JIT[jit]
+def check_strategy(strategy: str | None) -> str:
+    """Return the strategy, the setting's for None. Raises ArgumentError for an unknown one."""
+    if strategy is not None and strategy not in STRATEGIES:
+        raise ArgumentError(f"strategy {strategy!r} is unknown; known are {', '.join(STRATEGIES)}")
+    return strategy or settings.strategy
 
 
 def _set_threads() -> None:

@@ -124,7 +124,7 @@ def _storm_text(storm: Mapping[str, Any]) -> str:
     return (
         f"storm: {storm['symbol']} ({storm['inputs']}) has had {storm['sizes']} sizes, {storm['min']} to "
         f"{storm['max']}; {storm['share']:.0%} of the launches that depend on it were misses. Compile with "
-        f"buckets={storm['buckets']} or --buckets {storm['option']}"
+        f"shapevm.Options(buckets={storm['buckets']}) or --buckets {storm['option']}"
     )
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .options import check_options
+from .settings import unknown_name
 from .vm.errors import ArgumentError
 
-KEYS = ("model", "args", "kwargs", "dynamic_shapes", "fallback", "inputs", "weights", "random", "accurate")
+#: What the function may return, as `shapevm.compile` takes it.
+KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "options")
 
 
 def load_model(text: str) -> dict[str, Any]:
@@ -38,9 +41,10 @@ def load_model(text: str) -> dict[str, Any]:
         raise ArgumentError(
             f"{text} returned a {type(made).__name__}; it must return a dict with at least 'model'"
         )
-    unknown = [key for key in made if key not in KEYS]
-    if unknown:
-        raise ArgumentError(f"{text} returned the key {unknown[0]!r}; known are {', '.join(KEYS)}")
+    for key in made:
+        if key not in KEYS:
+            raise unknown_name(f"{text} returned a dict, whose key", key, KEYS)
+    check_options(made.get("options"))
     return made
 
 

@@ -65,8 +65,6 @@ MAX_SHOWN = 60  # characters of a wrong value in a message
 STRATEGIES = ("auto", "jit", "bucket", "generic")
 #: Those of `jit.llvm.target`, which needs a compiler's packages.
 TARGETS = ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "aarch64")
-#: What `jit` may say instead of a strategy: when exact code comes.
-JIT = {"background": "auto", "sync": "jit"}
 
 TABLE: tuple[Setting, ...] = (
     Setting(
@@ -103,13 +101,26 @@ TABLE: tuple[Setting, ...] = (
 )  # fmt: skip
 
 
+def nearest(name: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """Return the question whether the nearest of the `known` names was meant; `otherwise` where none is
+    near, `cutoff` of 1 alike."""
+    near = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
+def unknown_name(what: str, name: Any, known: Iterable[str]) -> ArgumentError:
+    """Return the error for a name that is none of the `known` ones of its kind."""
+    names = list(known)
+    hint = nearest(str(name), names, f"known are {', '.join(names)}")
+    return ArgumentError(f"{what} {name!r} is unknown; {hint}")
+
+
 def warn_of_unknown(environment: Iterable[str]) -> None:
     """Log a warning for each variable that begins as those of settings do and is none."""
     known = [setting.variable for setting in TABLE]
     for name in environment:
         if name.startswith("SHAPEVM_") and name not in known:
-            near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
-            hint = f"did you mean {near[0]}?" if near else "`shapevm settings` lists them"
+            hint = nearest(name, known, "`shapevm settings` lists them", cutoff=0.8)
             _LOG.warning("%s in the environment is no setting; %s", name[:MAX_SHOWN], hint)
 
 

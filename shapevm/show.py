@@ -14,8 +14,8 @@ from .compiler.ir.dims import evaluate
 from .compiler.ir.graph import Graph, Node
 from .compiler.ir.text import format_graph
 from .compiler.lower.launches import Launch, launches_of
-from .compiler.lower.weights import round_weights
 from .compiler.passes.pipeline import PASSES
+from .options import check_options
 from .specialise import open_store
 from .vm.errors import ArgumentError, FileError
 
@@ -47,28 +47,19 @@ def all_stages(
     wanted: Sequence[str] = (),
     kernel: int = 0,
     sizes: Mapping[str, int] | None = None,
-    target: str | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> list[Stage]:
     """Return the stages of compiling `arguments` (as for `shapevm.compile`), those `wanted` or all.
 
     `kernel`, `sizes`: which kernel's LLVM text and assembly, and for which sizes (None: any, the generic
-    kernel). Raises ArgumentError for a stage, kernel, target or sizes that do not exist.
+    kernel). Raises ArgumentError for a stage, kernel or sizes that do not exist.
     """
     for name in wanted:
         if name not in STAGES:
             raise ArgumentError(f"stage {name!r} does not exist; there are {', '.join(STAGES)}")
-    store = open_store(target)
-    graph = import_model(
-        arguments["model"],
-        arguments.get("args", ()),
-        arguments.get("kwargs"),
-        arguments.get("dynamic_shapes"),
-        progress,
-        arguments.get("fallback", "torch"),
-        random=arguments.get("random", "native"),
-    )
-    round_weights(graph, arguments.get("weights", "f32"))
+    options = check_options(arguments.get("options"))
+    store = open_store(options.target)
+    graph = import_model(**arguments, progress=progress)
     check_sizes(graph, [sizes] if sizes is not None else [])
     stages = [Stage("import", "import", format_graph(graph))]
 

@@ -11,23 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ...jit.reference import bf16_to_f32, f32_to_bf16
-from ...vm.errors import ArgumentError
-from ..ir.graph import Graph
 
-#: What `Graph.weights` may be: f32 rounds nothing.
-WEIGHT_DTYPES = ("f32", "bf16", "f16")
 Conversion = Callable[[np.ndarray], np.ndarray]
 
 
-def round_weights(graph: Graph, dtype: str) -> None:
-    """Have the weights of `graph` rounded to `dtype`. Raises ArgumentError for one that they cannot have."""
-    if dtype not in WEIGHT_DTYPES:
-        raise ArgumentError(f"weights {dtype!r} is unknown; known are {', '.join(WEIGHT_DTYPES)}")
-    graph.weights = dtype
-
-
 def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
-    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: one of WEIGHT_DTYPES."""
+    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: see `Graph.weights`."""
     for dtype, (narrow, wide) in _CONVERSIONS.items():
         if rounded == dtype or (rounded == "f32" and _survives(weight, narrow, wide)):
             return narrow(weight), dtype

@@ -108,7 +108,10 @@ def test_exact_kernels_travel_in_the_artifact(bert, inputs, tmp_path):
     path = tmp_path / "sized.svm"
     sizes = [{"batch": 1, "length": 21}]
     made = shapevm.compile(
-        bert, kwargs=encoder.example_inputs(), dynamic_shapes=encoder.dynamic_shapes(), sizes=sizes
+        bert,
+        kwargs=encoder.example_inputs(),
+        dynamic_shapes=encoder.dynamic_shapes(),
+        options=shapevm.Options(sizes=sizes),
     )
     made.save(path)
     loaded = shapevm.load(path, strategy="auto")

@@ -31,8 +31,8 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     model = Model().eval()
     dims = {"x": {0: torch.export.Dim("n", min=1, max=4096)}}
-    options = {"dynamic_shapes": dims, "sizes": [{"n": LENGTHS[-1]}], "buckets": BUCKETS}
-    exe = shapevm.compile(model, (torch.randn(3, 16),), **options)
+    options = shapevm.Options(sizes=[{"n": LENGTHS[-1]}], buckets=BUCKETS)
+    exe = shapevm.compile(model, (torch.randn(3, 16),), dynamic_shapes=dims, options=options)
     exe.save(folder / "model.svm")
     for n in LENGTHS:
         x = torch.randn(n, 16)

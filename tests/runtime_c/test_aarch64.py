@@ -22,6 +22,7 @@ from shapevm.vm.writer import write
 from torch import nn
 
 from shapevm.build import build_program, import_model, run_passes
+from shapevm.options import Options
 from shapevm.specialise import open_store
 
 from .conftest import INCLUDE, LIBRARY, RUNTIME
@@ -267,9 +268,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     model = case.model().eval()
     sizes = [{case.symbol: case.sizes["exact"]}] if "exact" in case.sizes else []
     buckets = {case.symbol: [case.bucket]} if "bucket" in case.sizes else {}
-    graph = import_model(
-        model, case.arguments(3), None, case.dynamic_shapes, lambda *_: None, "error", None, "native"
-    )
+    shapes, options = case.dynamic_shapes, Options(fallback="error")
+    graph = import_model(model, case.arguments(3), dynamic_shapes=shapes, options=options)
     run_passes(graph)
     folder = tmp_path_factory.mktemp(request.param)
     for target in ("x86-64-v3", "aarch64"):

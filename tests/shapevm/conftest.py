@@ -87,6 +87,6 @@ def net(model_file):
 def artifact(net, tmp_path_factory):
     """The model file's artifact, with exact kernels for n=3."""
     path = tmp_path_factory.mktemp("artifact") / "net.svm"
-    with shapevm.compile(**net, sizes=[{"n": 3}], strategy="generic") as exe:
+    with shapevm.compile(**net, options=shapevm.Options(sizes=[{"n": 3}]), strategy="generic") as exe:
         exe.save(path)
     return path

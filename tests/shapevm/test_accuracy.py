@@ -50,7 +50,9 @@ def test_accurate_turns_winograd_off(tmp_path):
     x, model = torch.randn(2, 64, 33, 33), Convolution().eval()
     exact = model.double()(x.double())
     model.float()
-    fast, slow = (shapevm.compile(model, (x,), accurate=accurate) for accurate in (False, True))
+    fast, slow = (
+        shapevm.compile(model, (x,), options=shapevm.Options(accurate=accurate)) for accurate in (False, True)
+    )
     assert [layouts(exe, tmp_path / "m.svm") for exe in (fast, slow)] == [{LAYOUT}, {"panels"}]
     errors = [(exe(x).double() - exact).abs().max().item() for exe in (fast, slow)]
     eager = (model(x).double() - exact).abs().max().item()
@@ -66,5 +68,5 @@ def test_torch_compile_takes_accurate():
             for accurate in (False, True)
         ]
         torch._dynamo.reset()
-    exact = shapevm.compile(model, (x,), accurate=True)(x)
+    exact = shapevm.compile(model, (x,), options=shapevm.Options(accurate=True))(x)
     assert torch.equal(found[1], exact)

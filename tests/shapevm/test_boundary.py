@@ -130,11 +130,11 @@ def test_operators_that_want_a_size_of_one_get_it(monkeypatch):
     tried = []
     run = build.import_source
 
-    def refuse(source, fallback, random, least, progress):
+    def refuse(source, options, least, progress):
         tried.append(least)
         if least == 0:
             raise shapevm.ShapeError("no")
-        return run(source, fallback, random, least, progress)
+        return run(source, options, least, progress)
 
     monkeypatch.setattr(build, "import_source", refuse)
     exe = shapevm.compile(exported(Same(), torch.ones(5, 3), torch.ones(5, 3)))

@@ -125,7 +125,9 @@ def test_too_many_kernels_are_refused(bucketed, monkeypatch):
 def bucketed(tmp_path_factory):
     path = tmp_path_factory.mktemp("buckets") / "net.svm"
     buckets = {"rows": [7, (8, 63), "128..512/32"]}
-    with shapevm.compile(Net(), (torch.randn(3, 24),), **OPTIONS, buckets=buckets, strategy="generic") as exe:
+    with shapevm.compile(
+        Net(), (torch.randn(3, 24),), **OPTIONS, options=shapevm.Options(buckets=buckets), strategy="generic"
+    ) as exe:
         exe.save(path)
     return path
 

@@ -86,18 +86,6 @@ def test_the_strategy_is_the_settings(saved):
         shapevm.load(saved, strategy="fast")
 
 
-def test_jit_stands_for_a_strategy(saved):
-    with shapevm.load(saved, jit="sync") as exe:
-        exe(X(5))
-        assert exe.stats().tier() == "exact"
-    with shapevm.settings.scope(strategy="jit"), shapevm.load(saved, jit="background") as exe:
-        exe(X(5))
-        assert exe.stats().tier() == "generic"
-    shapevm.load(saved, strategy="jit", jit="sync").close()  # they agree
-    with pytest.raises(shapevm.ArgumentError, match="jit 'background' means strategy 'auto', not 'bucket'"):
-        shapevm.load(saved, strategy="bucket", jit="background")
-
-
 def test_auto_specialises_what_is_hot(saved):
     with shapevm.settings.scope(hot_calls=3), shapevm.load(saved, strategy="auto") as exe:
         for calls in range(1, 3):
@@ -143,7 +131,9 @@ def test_since_tells_what_ran(saved):
 
 def test_exact_kernels_asked_for_are_in_the_artifact(module, tmp_path):
     sizes = [{"n": 5}, {"n": 6}]
-    with shapevm.compile(module(work), (X(3),), dynamic_shapes={"x": {0: N}}, sizes=sizes) as exe:
+    with shapevm.compile(
+        module(work), (X(3),), dynamic_shapes={"x": {0: N}}, options=shapevm.Options(sizes=sizes)
+    ) as exe:
         exe.save(tmp_path / "sized.svm")
     with shapevm.load(tmp_path / "sized.svm", strategy="auto") as exe:
         for n in (5, 6):
@@ -554,7 +544,9 @@ def test_importing_brings_in_nothing():
 def test_an_artifact_for_another_cpu_is_compiled_again_where_it_can(module, saved, tmp_path, strategy):
     other = "x86-64-v4" if os.uname().machine == "aarch64" else "aarch64"
     path = tmp_path / "other.svm"
-    with shapevm.compile(module(work), (X(3),), dynamic_shapes={"x": {0: N}}, target=other) as exe:
+    with shapevm.compile(
+        module(work), (X(3),), dynamic_shapes={"x": {0: N}}, options=shapevm.Options(target=other)
+    ) as exe:
         exe.save(path)
         assert bits(exe(X(5))) == bits(shapevm.load(saved)(X(5)))
     with shapevm.load(path, strategy=strategy) as exe:
@@ -581,8 +573,10 @@ def test_machine_code_that_is_asked_for_is_the_artifacts(module, tmp_path):
 
 def test_exact_code_is_for_the_artifacts_target(module, tmp_path):
     """Another target's bits may differ."""
-    model, options = module(work), {"dynamic_shapes": {"x": {0: N}}, "target": "x86-64-v3"}
-    with shapevm.compile(model, (X(3),), **options, strategy="generic") as exe:
+    options, shapes = shapevm.Options(target="x86-64-v3"), {"x": {0: N}}
+    with shapevm.compile(
+        module(work), (X(3),), dynamic_shapes=shapes, strategy="generic", options=options
+    ) as exe:
         exe.save(tmp_path / "v3.svm")
     with shapevm.load(tmp_path / "v3.svm", strategy="jit") as exe:
         exe(X(5))
@@ -599,12 +593,9 @@ def test_rows_of_a_product_are_those_of_the_longer_axis(build):
 
     b, n = torch.export.Dim("b", min=0, max=64), torch.export.Dim("n", min=0, max=64)
     w, sizes = torch.randn(8, 24), [{"b": 9, "n": 2}, {"b": 2, "n": 9}, {"b": 1, "n": 30}]
-    options = {
-        "dynamic_shapes": ({0: b, 1: n}, None),
-        "sizes": sizes,
-        "buckets": {"b": [(40, 64)], "n": [(2, 8)]},
-    }
-    exe = build(forward, torch.randn(3, 5, 8), w, strategy="generic", **options)
+    options = shapevm.Options(sizes=sizes, buckets={"b": [(40, 64)], "n": [(2, 8)]})
+    shapes = ({0: b, 1: n}, None)
+    exe = build(forward, torch.randn(3, 5, 8), w, dynamic_shapes=shapes, strategy="generic", options=options)
     forms = [kernel for kernel in exe.machine.kernels if "matmul" in kernel.label]
     assert sorted(kernel.n_objects for kernel in forms) == [
         3,

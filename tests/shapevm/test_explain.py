@@ -122,7 +122,7 @@ def test_a_storm_names_the_dimension_and_a_table_that_ends_it(artifact, net):
     (storm,) = found.data["storms"]
     assert (storm["symbol"], storm["inputs"], storm["sizes"]) == ("n", "axis 0 of x", 60)
     assert f"--buckets {storm['option']}" in found.text()
-    with shapevm.compile(**net, buckets=storm["buckets"], strategy="bucket") as exe:
+    with shapevm.compile(**net, options=shapevm.Options(buckets=storm["buckets"]), strategy="bucket") as exe:
         for n in range(1, 61):
             exe(rows(n))
         assert "generic" not in exe.stats().tier()

@@ -137,7 +137,7 @@ def test_random_numbers_are_those_of_eager(build):
         drop = torch.nn.functional.dropout(x + 1, 0.4, training=True)
         return torch.rand_like(x) + torch.rand_like(x), torch.randperm(x.shape[0]), torch.bernoulli(x), drop
 
-    exe = build(forward, X / 15, dynamic_shapes=SIZES, random="torch")
+    exe = build(forward, X / 15, dynamic_shapes=SIZES, options=shapevm.Options(random="torch"))
     for n in (1, 5, 9):
         x = torch.rand(n, 3)
         torch.manual_seed(n)
@@ -201,9 +201,9 @@ def test_fallback_can_be_refused(build):
         return positive(x), torch.linalg.qr(x)[1]
 
     with pytest.raises(UnsupportedOp, match="2 operators.*positive.*test_fallback.py.*linalg_qr"):
-        build(forward, X, fallback="error")
+        build(forward, X, options=shapevm.Options(fallback="error"))
     with pytest.raises(shapevm.ArgumentError, match="fallback 'never' is unknown; known are torch, error"):
-        build(forward, X, fallback="never")
+        build(forward, X, options=shapevm.Options(fallback="never"))
 
 
 @pytest.fixture

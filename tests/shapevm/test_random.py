@@ -28,9 +28,11 @@ class Function(torch.nn.Module):
         return self.function(x)
 
 
-def build(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> Any:
-    options = {"strategy": "generic", "fallback": "error", **options}
-    return shapevm.compile(Function(function), (x,), dynamic_shapes=({0: ROWS},), **options)
+def build(function: Callable[..., Any], x: torch.Tensor, strategy: str = "generic", **options: Any) -> Any:
+    made = shapevm.Options(**{"fallback": "error", **options})
+    return shapevm.compile(
+        Function(function), (x,), dynamic_shapes=({0: ROWS},), strategy=strategy, options=made
+    )
 
 
 def _flat(low: float, high: float) -> Callable[[float], float]:

@@ -24,7 +24,7 @@ def module(forward: Any) -> nn.Module:
 
 def same(model: nn.Module, shapes: Any, *calls: tuple[Any, ...], **options: Any) -> Any:
     """Compile on the first arguments, compare on all."""
-    exe = shapevm.compile(model, calls[0], dynamic_shapes=shapes, **options)
+    exe = shapevm.compile(model, calls[0], dynamic_shapes=shapes, options=shapevm.Options(**options))
     for args in calls:
         torch.testing.assert_close(exe(*args), model(*args), rtol=1e-5, atol=1e-5)
     return exe
@@ -61,7 +61,7 @@ def test_cond_on_sizes() -> None:
 def test_branches_of_other_sizes() -> None:
     model = module(lambda self, x: torch.cond(x.sum() > 0, lambda x: x[:1] + 0, lambda x: x[:2] + 0, (x,)))
     with pytest.raises((UnsupportedOp, RuntimeError), match="cond"):
-        shapevm.compile(model, (torch.randn(4, 3),), fallback="error")
+        shapevm.compile(model, (torch.randn(4, 3),), options=shapevm.Options(fallback="error"))
 
 
 def test_while_loop() -> None:
@@ -145,7 +145,7 @@ def test_recurrent_layers_of_exported_programs(kind: Any, options: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(layer, (x,), dynamic_shapes=({batch: Dim.DYNAMIC},))
-    exe = shapevm.compile(program, fallback="error")
+    exe = shapevm.compile(program, options=shapevm.Options(fallback="error"))
     for n in (1, 2):
         given = torch.randn(n, 6, 5) if batch == 0 else torch.randn(3, n, 5)
         torch.testing.assert_close(exe(given), layer(given))

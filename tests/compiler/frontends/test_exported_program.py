@@ -217,7 +217,10 @@ def test_what_is_assumed_of_values_read_from_tensors_is_checked(
 ) -> None:
     model, y = Assumes(check), torch.ones(2)
     exe = shapevm.compile(
-        model, (torch.tensor(right), y), dynamic_shapes=({}, {0: Dim.AUTO}), fallback="error"
+        model,
+        (torch.tensor(right), y),
+        dynamic_shapes=({}, {0: Dim.AUTO}),
+        options=shapevm.Options(fallback="error"),
     )
     found, m = exe(torch.tensor(right), y)
     assert torch.equal(found, y + right[0]) and m == right[1] and type(m) is type(right[1])
@@ -230,7 +233,7 @@ def test_truth_values_read_from_tensors() -> None:
         def forward(self, x: torch.Tensor) -> bool:
             return x.any().item()
 
-    exe = shapevm.compile(Truth(), (torch.ones(3),), fallback="error")
+    exe = shapevm.compile(Truth(), (torch.ones(3),), options=shapevm.Options(fallback="error"))
     assert exe(torch.tensor([0.0, 2.0, 0.0])) is True and exe(torch.zeros(3)) is False
 
 
@@ -352,7 +355,9 @@ def test_a_size_that_is_multiplied_by_a_float_gets_a_bound(mode: str) -> None:
 
     model = Resize()
     sizes = ({2: Dim("n", min=1)},)
-    exe = shapevm.compile(model, (torch.randn(2, 3, 5),), dynamic_shapes=sizes, fallback="error")
+    exe = shapevm.compile(
+        model, (torch.randn(2, 3, 5),), dynamic_shapes=sizes, options=shapevm.Options(fallback="error")
+    )
     for size in (1, 4, 5, 10, 30, 1000):
         x = torch.randn(2, 3, size)
         torch.testing.assert_close(exe(x), model(x))
@@ -493,13 +498,15 @@ def test_an_int_input_is_a_size() -> None:
 
 def test_exact_code_for_sizes_beside_those_of_data() -> None:
     model = module(lambda self, x: x[x[:, 0] > 0] * 2)
-    exe = shapevm.compile(model, (X,), dynamic_shapes=(ROWS_FROM_0,), sizes=[{"rows": 4}])
+    exe = shapevm.compile(
+        model, (X,), dynamic_shapes=(ROWS_FROM_0,), options=shapevm.Options(sizes=[{"rows": 4}])
+    )
     torch.testing.assert_close(exe(X), model(X))
 
 
 def test_a_list_is_no_target() -> None:
     with pytest.raises(shapevm.ArgumentError, match=r"target \['x86-64-v3'\] is unknown; known are"):
-        shapevm.compile(torch.nn.ReLU(), (X,), target=["x86-64-v3"])  # type: ignore[arg-type]
+        shapevm.compile(torch.nn.ReLU(), (X,), options=shapevm.Options(target=["x86-64-v3"]))  # type: ignore[arg-type]
 
 
 def options(self: Any, ids: torch.Tensor, flag: bool = False, mask: Any = None, *, more: Any = None) -> Any:

@@ -196,7 +196,9 @@ def test_vmap_in_a_program() -> None:
 
     n = torch.export.Dim("n", min=1, max=9)
     model, args = Model(), (torch.randn(4, 3), torch.randn(4, 3))
-    exe = shapevm.compile(model, args, dynamic_shapes=({0: n}, {0: n}), fallback="error")
+    exe = shapevm.compile(
+        model, args, dynamic_shapes=({0: n}, {0: n}), options=shapevm.Options(fallback="error")
+    )
     for size in (4, 1, 9):
         args = torch.randn(size, 3), torch.randn(size, 3)
         torch.testing.assert_close(exe(*args), model(*args))

@@ -48,7 +48,7 @@ def test_operators_that_change_their_arguments() -> None:
 
     module = traced(function, X.clone(), W)
     assert is_aten(module) and not is_plain(module)
-    exe = shapevm.compile(module, fallback="error")
+    exe = shapevm.compile(module, options=shapevm.Options(fallback="error"))
     ours, theirs = torch.randn(7, 5), torch.empty(7, 5)
     theirs.copy_(ours)
     torch.testing.assert_close(exe(ours, W), function(theirs, W))
@@ -121,7 +121,7 @@ def test_operators_without_a_kernel() -> None:
     square = X @ X.T
     module = traced(lambda x: torch.linalg.matrix_exp(x), square)
     with pytest.raises(UnsupportedOp, match="linalg_matrix_exp"):
-        shapevm.compile(module, fallback="error")
+        shapevm.compile(module, options=shapevm.Options(fallback="error"))
     torch.testing.assert_close(shapevm.compile(module)(square), torch.linalg.matrix_exp(square))
 
 

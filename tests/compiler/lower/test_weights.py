@@ -70,7 +70,9 @@ def test_a_linear_layer_in_half_precision_rounds_once(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weights_are_rounded_on_request(dtype: str) -> None:
     model, x = torch.nn.Linear(40, 200), torch.randn(5, 40)
-    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", weights=dtype)
+    exe = shapevm.compile(
+        model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=shapevm.Options(weights=dtype)
+    )
     assert weight_dtypes(exe) == [dtype]
     rounded = torch.nn.functional.linear(x, model.weight.to(DTYPES[dtype]).float(), model.bias)
     torch.testing.assert_close(exe(x), rounded)
@@ -78,7 +80,7 @@ def test_weights_are_rounded_on_request(dtype: str) -> None:
 
 def test_unknown_weights_are_refused() -> None:
     with pytest.raises(shapevm.ArgumentError, match="weights 'int3' is unknown; known are f32, bf16, f16"):
-        shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),), weights="int3")
+        shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),), options=shapevm.Options(weights="int3"))
 
 
 @pytest.mark.parametrize(("n", "is_view"), [(64, True), (40, False)])

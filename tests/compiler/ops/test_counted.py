@@ -206,7 +206,9 @@ def test_convolutions_of_any_kernel() -> None:
 
     shapes = ({2: dims["h"]}, {3: dims["k"]})
     example = torch.randn(2, 3, 8, 9), torch.randn(3, 3, 3, 2)
-    exe = shapevm.compile(Function(run), example, dynamic_shapes=(shapes,), fallback="error")
+    exe = shapevm.compile(
+        Function(run), example, dynamic_shapes=(shapes,), options=shapevm.Options(fallback="error")
+    )
     for height, width in ((8, 2), (5, 1), (11, 3)):
         inputs = torch.randn(2, 3, height, 9), torch.randn(3, 3, 3, width)
         for ours, wanted in zip(exe(*inputs), run(*inputs), strict=True):
@@ -219,7 +221,7 @@ def test_sizes_that_must_agree() -> None:
         Function(lambda x, mask: x.masked_select(mask)),
         (torch.randn(4), torch.rand(4) > 0.5),
         dynamic_shapes=(tuple({0: dim} for dim in dims),),
-        fallback="error",
+        options=shapevm.Options(fallback="error"),
     )
     x = torch.arange(3.0)
     assert exe(x, x > 0).tolist() == [1, 2]
@@ -230,7 +232,9 @@ def test_sizes_that_must_agree() -> None:
 def _of_any_sizes(function: Callable[..., Any], *args: torch.Tensor) -> Any:
     """Compile a function of arguments all of whose sizes are dynamic."""
     dims = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in args)
-    return shapevm.compile(Function(function), args, dynamic_shapes=(dims,), fallback="error")
+    return shapevm.compile(
+        Function(function), args, dynamic_shapes=(dims,), options=shapevm.Options(fallback="error")
+    )
 
 
 def test_sizes_that_are_one_or_equal() -> None:

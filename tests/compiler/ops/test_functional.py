@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shapevm import compile
+from shapevm import Options, compile
 
 from .test_torch import Function
 
@@ -39,7 +39,11 @@ def check(function: Callable[..., Any], specs: tuple[Any, ...], sizes: list[dict
     )
     example = tuple(tensor(shape, dtype, sizes[0], i) for i, (shape, dtype) in enumerate(specs))
     compiled = compile(
-        model, example, dynamic_shapes=(dynamic,) if names else None, strategy="generic", fallback="error"
+        model,
+        example,
+        dynamic_shapes=(dynamic,) if names else None,
+        strategy="generic",
+        options=Options(fallback="error"),
     )
     for size in sizes:
         inputs = tuple(tensor(shape, dtype, size, i) for i, (shape, dtype) in enumerate(specs))

@@ -38,7 +38,7 @@ class Placed(torch.nn.Module):
 @pytest.mark.parametrize("start", ["input", "computed", "constant"])
 def test_what_a_loop_starts_with_stays(start: str) -> None:
     model, x = Placed(start), torch.randn(5, 3)
-    exe = shapevm.compile(model, (x,), fallback="error")
+    exe = shapevm.compile(model, (x,), options=shapevm.Options(fallback="error"))
     for _ in range(2):
         for found, wanted in zip(exe(x), model(x), strict=True):
             torch.testing.assert_close(found, wanted)
@@ -60,7 +60,9 @@ def test_a_scan_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             return scan(lambda state, row: (state + row, state * 2), state, x)
 
     state, x = torch.randn(3), torch.randn(7, 3)
-    exe = shapevm.compile(Model(), (state, x), dynamic_shapes=(None, ROWS), fallback="error")
+    exe = shapevm.compile(
+        Model(), (state, x), dynamic_shapes=(None, ROWS), options=shapevm.Options(fallback="error")
+    )
     assert len(seen) == 1
     for rows in (7, 1, 40):
         x = torch.randn(rows, 3)
@@ -79,6 +81,6 @@ def test_a_tensor_that_is_read_again_is_copied() -> None:
             return while_loop(lambda i, y, total: i < 4, step, (zero, x * 1, x * 0))
 
     x = torch.randn(6)
-    exe = shapevm.compile(Model(), (x,), fallback="error")
+    exe = shapevm.compile(Model(), (x,), options=shapevm.Options(fallback="error"))
     for found, wanted in zip(exe(x), Model()(x), strict=True):
         torch.testing.assert_close(found, wanted)

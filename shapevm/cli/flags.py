@@ -1,0 +1,48 @@
+"""The flags of `shapevm compile`: one for each field of `shapevm.Options`, made from its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields, replace
+from typing import Any
+
+import click
+
+from ..options import Options, default_of, row_of
+
+_FLAGGED = {known.name: known for known in fields(Options)}
+
+
+def flag(name: str) -> Callable[[Any], Any]:
+    """Return the flag of one option, to decorate a command with. Without it the command gets None, or () of
+    one that may be repeated."""
+    known = _FLAGGED[name]
+    row = row_of(known)
+    if row.parse is not None:
+        return click.option(f"--{name}", multiple=True, metavar=row.form, help=f"{row.meaning} (repeatable)")
+    if row.choices:
+        choices = [choice for choice in row.choices if choice is not None]
+        return click.option(f"--{name}", type=click.Choice(choices), help=row.meaning + _shown(known))
+    return click.option(f"--{name}/--no-{name}", default=None, help=row.meaning)
+
+
+def _shown(known: Field[Any]) -> str:
+    default = default_of(known)
+    return "" if default is None else f"  [default: {default}]"
+
+
+def option_flags(command: Any) -> Any:
+    """Decorate a command with the flags of all options."""
+    for name in reversed(_FLAGGED):
+        command = flag(name)(command)
+    return command
+
+
+def with_flags(options: Options, given: Mapping[str, Any]) -> Options:
+    """Return options with those that flags gave instead."""
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        parse = row_of(_FLAGGED[name]).parse
+        if value not in (None, ()):
+            values[name] = value if parse is None else parse(value)
+    return replace(options, **values)
