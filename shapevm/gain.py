@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bake import LAUNCH_NS, UNIT_NS
+from .cost_model import LAUNCH_NS, UNIT_NS
 from .profiles import Sizes
 from .vm.machine import Price
 from .vm.objects import parse_object

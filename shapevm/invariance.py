@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from .jit.dependence import Alike, Launch, Layout, Mixed, Number, Positions, Rows, Shared, merged
@@ -237,6 +236,16 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 _TRUTHS = ("eq", "ne", "lt", "le", "and", "or", "not")
 
 
+def _labels_of(function: Function) -> set[int]:
+    """Return the places that are jumped to."""
+    found, pc = set(), 0
+    while pc < len(function.code):
+        i = decode(function.code, pc)
+        found |= set(i.of_kind("L"))
+        pc += i.size
+    return found
+
+
 class _Flow:
     """One function followed from its arguments to its `return`s."""
 
@@ -248,16 +257,7 @@ class _Flow:
         self.returned: tuple[list[Known], _State] | None = None
         self._at: dict[int, _State] = {}
         self._widened: set[tuple[int, int]] = set()
-
-    @cached_property
-    def _labels(self) -> set[int]:
-        """The places that are jumped to."""
-        found, pc = set(), 0
-        while pc < len(self.function.code):
-            i = decode(self.function.code, pc)
-            found |= set(i.of_kind("L"))
-            pc += i.size
-        return found
+        self._labels = _labels_of(function)
 
     def run(self) -> tuple[list[Known], _State]:
         """Return the results and the state at the end."""
@@ -546,9 +546,10 @@ class _Flow:
             return
         old, before = self.returned
         both = self._joined(before, state, -1)
-        self.returned = [
-            self._either(a, b, (-1, n), both) for n, (a, b) in enumerate(zip(old, results, strict=True))
-        ], both
+        self.returned = (
+            [self._either(a, b, (-1, n), both) for n, (a, b) in enumerate(zip(old, results, strict=True))],
+            both,
+        )
 
 
 def verdicts(program: Program, symbol: str) -> list[Verdict]:

@@ -35,7 +35,7 @@ IDLE_SECONDS = 30.0  # without anything to do, after which the process ends
 Key = tuple[int, tuple[int, ...]]  # kernel, dims
 
 _LOG = logging.getLogger("shapevm")
-_FOR_KERNELS = {"llvmlite": "llvmlite", "elftools": "pyelftools"}  # module: package
+_FOR_KERNELS = {"llvmlite": "llvmlite"}  # module: package
 _FOR_MODELS = {**_FOR_KERNELS, "torch": "torch", "sympy": "sympy"}
 
 
@@ -44,7 +44,7 @@ class MissingPackage(Error, RuntimeError):
 
 
 def has_compiler() -> bool:
-    """Return True where kernels can be compiled here: llvmlite and pyelftools are installed."""
+    """Return True where kernels can be compiled here: llvmlite is installed."""
     return not _missing(_FOR_KERNELS)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .bake import check_profile, own_generic
+from .bake import check_profile
+from .cost_model import own_generic
 from .profiles import Profile, Sizes
 from .vm.program import KernelObject, Program
 from .vm.sizes import launches

@@ -9,9 +9,8 @@ its own size, so the C structures have no padding.
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
@@ -69,7 +68,7 @@ class Field:
     type: str
     doc: str
 
-    @cached_property
+    @property
     def length(self) -> int | None:
         """Number of bytes of an array field, None for a number."""
         return int(self.type.partition("[")[2][:-1]) if "[" in self.type else None
@@ -93,13 +92,13 @@ class Record:
     name: str
     doc: str
     fields: tuple[Field, ...]
+    #: The structure as Python's `struct` packs it.
+    struct: Struct = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def struct(self) -> struct.Struct:
-        """The structure as Python's `struct` packs it."""
-        return struct.Struct("<" + "".join(field.code for field in self.fields))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct", Struct("<" + "".join(each.code for each in self.fields)))
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Number of bytes."""
         return self.struct.size

@@ -20,7 +20,7 @@ def check_environment() -> None:
 
     origin, prefix = Path(shapevm.__file__ or "").resolve(), Path(sys.prefix).resolve()
     assert origin.is_relative_to(prefix), f"shapevm comes from {origin}, not from the wheel"
-    for name in ("torch", "llvmlite", "elftools"):
+    for name in ("torch", "llvmlite"):
         assert importlib.util.find_spec(name) is None, f"{name} is installed here; the test needs it absent"
     assert importlib.util.find_spec("shapevm.tests") is None, "the wheel carries the repository's tests"
 

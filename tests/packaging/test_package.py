@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import requires, version
+from pathlib import Path
 
 import shapevm
 from shapevm.runner import runner_path
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_one_version() -> None:
@@ -32,3 +36,14 @@ def test_runner_is_an_executable_of_this_build() -> None:
     done = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert "shapevm-run" in done.stdout + done.stderr
+
+
+def test_what_compiling_needs() -> None:
+    extra = [line for line in requires("shapevm") or [] if line.endswith('extra == "compile"')]
+    assert {line.split(">")[0] for line in extra} == {"llvmlite", "sympy", "torch"}
+
+
+def test_no_cached_property() -> None:
+    """On Python 3.11 it takes a lock, which a forked child may find held for ever."""
+    sources = [path for name in ("vm", "jit", "compiler", "shapevm") for path in (ROOT / name).rglob("*.py")]
+    assert sources and not [p for p in sources if re.search(r"^\s*@.*cached_property", p.read_text(), re.M)]

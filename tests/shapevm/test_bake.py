@@ -9,7 +9,8 @@ from shapevm.vm.artifact import read, write
 from shapevm.vm.program import SizeRange
 
 import shapevm
-from shapevm.bake import BUCKET, EXACT, GENERIC, Group, bake, choose, identity
+from shapevm.bake import Group, bake, choose, identity
+from shapevm.cost_model import BUCKET, EXACT, GENERIC
 from shapevm.profiles import Calls, Profile
 from shapevm.specialise import open_store
 

@@ -494,7 +494,7 @@ BLOCK = """
 
 
 @pytest.mark.parametrize("strategy", ["auto", "generic", "jit"])
-@pytest.mark.parametrize("missing", ["torch", "torch,llvmlite,elftools,sympy,rich,platformdirs"])
+@pytest.mark.parametrize("missing", ["torch", "torch,llvmlite,sympy,rich,platformdirs"])
 def test_loading_needs_no_compiler(saved, strategy, missing):
     code = """
     import numpy, shapevm

@@ -15,7 +15,7 @@ from shapevm.vm.program import Symbol
 import shapevm
 from shapevm.__main__ import main
 from shapevm.buckets import cells
-from shapevm.commands import parse_bytes
+from shapevm.cli.shared import parse_bytes
 from shapevm.explain import suggest
 from shapevm.profiles import read
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 import torch
-from shapevm.compiler.weights import _CONVERSIONS
-from shapevm.jit import target
+from shapevm.compiler.lower.weights import _CONVERSIONS
+from shapevm.jit.llvm import target
 from shapevm.vm.errors import ArgumentError
 
 import shapevm

@@ -1,0 +1,106 @@
+"""Whether an artifact does what it promises: stress, prove, digest, sign, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options import parse_sizes
+from ..settings import settings
+from .shared import artifact_argument, existing, merged, profile_option, sizes_option
+
+
+@click.command("stress")
+@artifact_argument
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--shapes", type=click.IntRange(min=100), help="instead: this many distinct shapes, once each")
+def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shapes: int | None) -> None:
+    """Throw streams of shapes at ARTIFACT while code is evicted and compilations fail; exit 1 if any result
+    differs from the generic tier's. With --shapes: exit 1 if resident memory grows.
+    """
+    from ..stress import MAX_GROWTH, many_shapes, stress
+
+    if shapes is not None:
+        flat = many_shapes(artifact, shapes, settings.code_mib << 20)
+        click.echo(flat.text())
+        raise SystemExit(flat.growth > MAX_GROWTH)
+    report = stress(artifact, seconds, threads, seed)
+    click.echo(report.text())
+    raise SystemExit(bool(report.problems))
+
+
+@click.command("prove")
+@artifact_argument
+@click.option("--inputs", type=existing, metavar="FILE.npz", help="these inputs, not random ones")
+@sizes_option
+@profile_option
+@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--pad", "pads", multiple=True, metavar="SIZE[=MASK]",
+    help="a size that is padded, and the input that masks it (repeatable); default: by inputs named mask",
+)  # fmt: skip
+@click.option("--no-pad", is_flag=True, help="no size is padded")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def prove_command(
+    artifact: Path, inputs: Path | None, sizes: tuple[str, ...], profiles: tuple[Path, ...], seconds: float,
+    seed: int, pads: tuple[str, ...], no_pad: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare the results of ARTIFACT bit by bit: all tiers, thread counts, saved and loaded, in the runner;
+    rows alone, permuted, in other batches, padded. Say which operators, at which lines, make results depend
+    on more than their row. Exit 1 if any bit differs.
+    """
+    import json
+
+    from ..files import read_inputs
+    from ..prove import Padding, prove
+    from ..vm.artifact import read
+
+    given = None
+    if inputs is not None:
+        given = read_inputs([str(inputs)], read(artifact).inputs)
+    wanted: list[dict[str, int]] = [parse_sizes(text) for text in sizes]
+    for path in profiles:
+        profile = merged([path])
+        wanted += [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
+    padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
+    found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed)
+    click.echo(json.dumps(found.json(), indent=1) if as_json else found.text())
+    raise SystemExit(not found.is_proved)
+
+
+@click.command("digest")
+@click.argument("file", type=existing)
+def digest_command(file: Path) -> None:
+    """Print the digest of FILE, its SHA-256, as shapevm.load(digest=...) and shapevm-run --digest take it."""
+    from ..trust import digest
+
+    click.echo(digest(file))
+
+
+@click.command("sign")
+@click.argument("file", type=existing)
+@click.option("--key", type=existing, required=True, help="an Ed25519 private key in PEM")
+def sign_command(file: Path, key: Path) -> None:
+    """Sign FILE: write FILE.sig beside it. Make a key with: openssl genpkey -algorithm ed25519 -out key.pem;
+    its public half with: openssl pkey -in key.pem -pubout -out key.pub."""
+    from ..trust import sign
+
+    click.echo(sign(file, key))
+
+
+@click.command("verify")
+@click.argument("file", type=existing)
+@click.option("--trust", "key", type=existing, help="an Ed25519 public key in PEM that made FILE.sig")
+@click.option("--digest", "wanted", help="the SHA-256 that FILE must have")
+def verify_command(file: Path, key: Path | None, wanted: str | None) -> None:
+    """Check FILE: its structure, every hash, its bytecode; and its signature or digest. Nothing runs."""
+    from ..trust import check_artifact
+
+    click.echo(f"{file}: sound, SHA-256 {check_artifact(file, key, wanted)}")
+
+
+COMMANDS = (stress_command, prove_command, digest_command, sign_command, verify_command)

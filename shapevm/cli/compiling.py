@@ -1,0 +1,95 @@
+"""From a model to an artifact: compile, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import check_options, parse_sizes
+from .flags import flag, option_flags, with_flags
+from .shared import MODEL_HELP, model_argument, quiet_option, shown_progress
+
+
+@click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
+@model_argument
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="the .svm file to write")
+@option_flags
+@quiet_option
+def compile_command(model: str, output: Path, quiet: bool, **flags: Any) -> None:
+    """Compile a model. `flags`: see `cli.flags`."""
+    from .. import compile
+    from ..model import load_model
+    from ..specialise import check_compiler
+
+    check_compiler()
+    with shown_progress(quiet) as progress:
+        progress("load the model", 0, 1)
+        arguments = load_model(model)
+        options = with_flags(check_options(arguments.pop("options", None)), flags)
+        exe = compile(**arguments, options=options, strategy="generic", progress=progress)
+        exe.save(output)
+    size = output.stat().st_size
+    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+    click.echo(f"{output}: {shown}, {exe.summary()}")
+
+
+@click.command("show", help=f"Print the stages of MODEL's compilation, down to bytecode.\n\n{MODEL_HELP}")
+@model_argument
+@click.option(
+    "--stage",
+    "names",
+    multiple=True,
+    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (the last two only so)",
+)
+@click.option("--kernel", type=int, default=0, show_default=True, help="whose llvm and asm")
+@click.option(
+    "--sizes",
+    metavar="NAME=N,...",
+    help="llvm and asm of the exact kernel for these sizes, not of the generic one",
+)
+@flag("target")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="write whole stages as numbered files to this folder",
+)
+@quiet_option
+def show_command(
+    model: str,
+    names: tuple[str, ...],
+    kernel: int,
+    sizes: str | None,
+    target: str | None,
+    output: Path | None,
+    quiet: bool,
+) -> None:
+    """Show the stages of a compilation."""
+    from ..specialise import check_compiler
+
+    check_compiler()
+    from ..model import load_model
+    from ..show import PRINTED, STAGES, all_stages, grouped, shown_text, write_stages
+
+    wanted = names or (PRINTED if output is None else STAGES)
+    chosen = parse_sizes(sizes) if sizes else None
+    with shown_progress(quiet) as progress:
+        progress("load the model", 0, 1)
+        arguments = load_model(model)
+        arguments["options"] = with_flags(check_options(arguments.get("options")), {"target": target})
+        stages = all_stages(arguments, wanted, kernel, chosen, progress)
+    if output is not None:
+        for path in write_stages(stages, output):
+            click.echo(path)
+        return
+    for title, stage in grouped(stages) if not names else [(stage.title, stage) for stage in stages]:
+        click.secho(f"=== {title}", bold=True)
+        for line in shown_text(stage, whole=bool(names)).splitlines():
+            is_changed = bool(stage.difference) and not names
+            click.secho(line, fg={"-": "red", "+": "green"}.get(line[:1]) if is_changed else None)
+        click.echo()
+
+
+COMMANDS = (compile_command, show_command)

@@ -1,0 +1,127 @@
+"""What an artifact does and holds: run, inspect, dis; and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..settings import TABLE, settings
+from .shared import artifact_argument, strategy_option
+
+
+@click.command("run")
+@artifact_argument
+@click.option("--verify", type=click.Choice(["full", "lazy", "none"]), help="when the weights are checked")
+@click.option("--digest", help="refuse a file with another SHA-256")
+@click.option(
+    "--trust", type=click.Path(exists=True, dir_okay=False), help="refuse a file that this key did not sign"
+)
+@click.option("--no-native-code", is_flag=True, help="compile all kernels here, run none of the file's code")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy|NAME=NUMBER|FILE.npz",
+    help="an input (repeatable)",
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
+)
+@strategy_option
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
+@click.option(
+    "--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile"
+)
+@click.option("--metrics", type=click.Path(path_type=Path), help="write all counters as OpenMetrics text")
+def run_command(
+    artifact: Path,
+    verify: str | None,
+    digest: str | None,
+    trust: str | None,
+    no_native_code: bool,
+    inputs: tuple[str, ...],
+    output: Path | None,
+    strategy: str | None,
+    repeat: int,
+    profile: Path | None,
+    metrics: Path | None,
+) -> None:
+    """Run ARTIFACT on numpy files; print the results' types, and milliseconds of the first call, median and
+    least."""
+    import statistics
+    import time
+
+    from .. import load, record
+    from ..files import read_inputs, write_results, write_text
+
+    native = False if no_native_code else None
+    trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
+    exe = load(artifact, strategy=strategy, **trusted)
+    values = read_inputs(inputs, exe.machine.inputs)
+    times = []
+    with record(exe) as recording:
+        for _ in range(repeat):
+            start = time.perf_counter()
+            results = exe.run(values)
+            times.append((time.perf_counter() - start) * 1e3)
+    exe.machine.check_weights()
+    if profile is not None:
+        recording.save(profile)
+    if metrics is not None:
+        write_text(metrics, exe.metrics())
+    if output is not None:
+        write_results(output, results)
+    for name, value in results.items():
+        click.echo(
+            f"{name}: {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"{name}: {value!r}"
+        )
+    median = statistics.median(times)
+    click.echo(f"first {times[0]:.3f} ms, median {median:.3f} ms, least {min(times):.3f} ms ({repeat} calls)")
+
+
+@click.command("dis")
+@artifact_argument
+def dis_command(artifact: Path) -> None:
+    """Print ARTIFACT's bytecode (instruction, offset, effect, model line), then its kernels' specs."""
+    from ..inspect import specs_text
+    from ..vm.artifact import read
+    from ..vm.disassembler import disassemble
+
+    program = read(artifact)
+    click.echo(disassemble(program, specs=False))
+    click.echo(specs_text(program), nl=False)
+
+
+@click.command("inspect")
+@artifact_argument
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def inspect_command(artifact: Path, as_json: bool) -> None:
+    """Print what ARTIFACT takes, gives and holds, and whether the standalone runner can run it."""
+    from ..inspect import inspect_text, inspection
+
+    if as_json:
+        import json
+
+        click.echo(json.dumps(inspection(artifact), indent=2))
+    else:
+        click.echo(inspect_text(artifact))
+
+
+@click.command("settings")
+def settings_command() -> None:
+    """List every setting: its value (* where it is not the default), environment variable and meaning."""
+    rows = [(setting, str(getattr(settings, setting.name))) for setting in TABLE]
+    widths = [
+        max(map(len, column)) for column in zip(*[(s.name, now, s.variable) for s, now in rows], strict=True)
+    ]
+    for setting, now in rows:
+        mark = " " if now == str(setting.default) else "*"
+        name, value, variable = (
+            text.ljust(n) for text, n in zip((setting.name, now, setting.variable), widths, strict=True)
+        )
+        click.echo(f"{mark} {name}  {value}  {variable}  {setting.doc}")
+
+
+COMMANDS = (run_command, dis_command, inspect_command, settings_command)

@@ -1,0 +1,101 @@
+"""Arguments, flags and steps that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..settings import STRATEGIES
+
+if TYPE_CHECKING:
+    from ..build import Progress
+    from ..profiles import Profile
+    from ..vm.program import Program
+
+_UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
+
+path_type = click.Path(path_type=Path)
+existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+model_argument = click.argument("model")
+artifact_argument = click.argument("artifact", type=existing)
+output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
+sizes_option = click.option(
+    "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to be called at (repeatable)"
+)
+profile_option = click.option(
+    "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
+)
+strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
+
+MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
+the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, inputs,
+options."""
+
+
+def parse_bytes(text: str) -> int:
+    """Return 2000000 from "2MB"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise click.UsageError(f"budget {text!r} must look like 2MB, 500kB or 64KiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def merged(paths: Sequence[Path]) -> Profile:
+    """Return the sum of the profiles in some files."""
+    from ..profiles import merge, read
+
+    return merge(map(read, paths))
+
+
+def saved(program: Program, path: Path) -> None:
+    """Write an artifact, which may be the one that the program was read from."""
+    from ..vm.artifact import write
+
+    write(program, path)
+    click.echo(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def store_of(program: Program) -> Any:
+    """Return a store for the target of the artifact's code."""
+    from ..jit.llvm.target import TARGETS, runs_here
+    from ..specialise import open_store
+
+    targets = {o.target for kernel in program.kernels for o in kernel.objects}
+    return open_store(next((name for name in TARGETS if name in targets and runs_here(name)), None))
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[Progress]:
+    """Show the stages of a compilation on standard error: a bar on a terminal, else a line for each."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        seen: set[str] = set()
+
+        def line(stage: str, done: int, total: int) -> None:
+            if not quiet and stage not in seen:
+                seen.add(stage)
+                click.echo(stage, err=True)
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1)
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)

@@ -1,0 +1,166 @@
+"""Kernels for the shapes that a program meets: explain, freeze, merge, bake, tune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import parse_sizes
+from .shared import (
+    artifact_argument,
+    existing,
+    merged,
+    output_option,
+    parse_bytes,
+    path_type,
+    profile_option,
+    saved,
+    sizes_option,
+    store_of,
+    strategy_option,
+)
+
+if TYPE_CHECKING:
+    from ..executable import Executable
+
+MAX_REPLAYS = 8  # calls that explain makes at one tuple of sizes of a profile
+
+
+def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> None:
+    """Call a program at sizes, and at those of profiles, on made-up data."""
+    from ..samples import sample_inputs
+
+    wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
+    for path in profiles:
+        profile = merged([path])
+        wanted += [
+            (dict(zip(profile.symbols, values, strict=True)), min(calls.count, MAX_REPLAYS))
+            for values, calls in profile.sizes.items()
+        ]
+    for values, count in wanted:
+        if set(values) != {s.name for s in exe.machine.symbols}:
+            raise click.UsageError(
+                f"sizes must be given for {', '.join(s.name for s in exe.machine.symbols)}"
+            )
+        inputs = sample_inputs(exe.machine.inputs, exe.machine.symbols, values)
+        for _ in range(count):
+            exe.machine.call(inputs)
+    exe.wait_until_specialised()
+
+
+@click.command("explain")
+@artifact_argument
+@sizes_option
+@profile_option
+@strategy_option
+@click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--html", "page", type=path_type, help="write one HTML page")
+def explain_command(
+    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None,
+    measure: bool, as_json: bool, page: Path | None,
+) -> None:  # fmt: skip
+    """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
+    from .. import load
+    from ..files import write_text
+
+    with load(artifact, strategy=strategy) as exe:
+        _warm(exe, sizes, profiles)
+        found = exe.explain(measure)
+    if page is not None:
+        write_text(page, found.html())
+        click.echo(page)
+    else:
+        click.echo(found.json() if as_json else found.text(), nl=False)
+
+
+@click.command("freeze")
+@artifact_argument
+@sizes_option
+@profile_option
+@output_option
+def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], output: Path) -> None:
+    """Write ARTIFACT with exact kernels for these sizes; those in the disk cache are taken as they are."""
+    from ..bake import all_exact
+    from ..buckets import add_keys, cells, keys_of
+    from ..specialise import check_kernel_compiler
+    from ..vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    store = store_of(program)
+    for text in sizes:
+        values = {name: [value] for name, value in parse_sizes(text).items()}
+        program = add_keys(program, store, keys_of(program, cells(values, program.symbols)))
+    for path in profiles:
+        program = all_exact(program, store, merged([path]))
+    click.echo(f"{store.stats.compiled} kernels compiled, {store.stats.from_cache} from the cache")
+    saved(program, output)
+
+
+@click.command("merge")
+@click.argument("profiles", nargs=-1, required=True, type=existing)
+@output_option
+def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
+    """Add PROFILES of one program up."""
+    from ..profiles import write
+
+    whole = merged(profiles)
+    write(whole, output)
+    click.echo(f"{output}: {whole.n_calls:,} calls at {len(whole.sizes):,} sizes")
+
+
+@click.command("bake")
+@artifact_argument
+@click.argument("profiles", nargs=-1, required=True, type=existing)
+@click.option("--budget", required=True, metavar="BYTES", help="of the kernels, such as 2MB")
+@click.option("--measure/--no-measure", default=True, show_default=True, help="run sample kernels first")
+@output_option
+def bake_command(
+    artifact: Path, profiles: tuple[Path, ...], budget: str, measure: bool, output: Path
+) -> None:
+    """Write ARTIFACT with the kernels that PROFILES make worth their bytes."""
+    from ..bake import bake
+    from ..specialise import check_kernel_compiler
+    from ..vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    baked = bake(program, merged(profiles), store_of(program), parse_bytes(budget), measure)
+    click.echo(baked.text())
+    saved(baked.program, output)
+
+
+@click.command("tune")
+@artifact_argument
+@click.option("--profile", "profiles", multiple=True, required=True, type=existing, help="sizes to tune for")
+@click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True)
+@click.option("-o", "--output", type=path_type, help="the file to write; default: ARTIFACT itself")
+def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
+    """Measure schedules of ARTIFACT's kernels at the sizes of profiles, what takes most time first.
+
+    Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
+    """
+    from rich.progress import Progress
+
+    from ..specialise import check_kernel_compiler
+    from ..tune import tune
+    from ..vm.artifact import read
+
+    check_kernel_compiler()
+    program = read(artifact)
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("")
+
+        def notify(done: int, total: int, what: str) -> None:
+            progress.update(bar, completed=done, total=total, description=what)
+
+        tuned = tune(program, merged(profiles), store_of(program), seconds, notify)
+    click.echo(tuned.text())
+    saved(tuned.program(program), output or artifact)
+
+
+COMMANDS = (explain_command, freeze_command, merge_command, bake_command, tune_command)
