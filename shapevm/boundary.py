@@ -250,7 +250,7 @@ class _Trial:
             return Problem("the model gives other results than at larger sizes")
         is_random = RANDOM in self.exe.state()
         for a, b in zip(found, theirs, strict=True):
-            if isinstance(b, torch.Tensor) and not _close(a, b, self.precision, is_random):
+            if isinstance(b, torch.Tensor) and not agree(a, b, self.precision, is_random):
                 return Problem("the model takes another way than at larger sizes, and the results differ")
         return None
 
@@ -287,8 +287,9 @@ def _faked(mode: Any, values: Any) -> Any:
     return tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, values)
 
 
-def _close(ours: Any, theirs: Any, precision: float, is_random: bool) -> bool:
-    """Whether two results agree; of random ones only the type counts."""
+def agree(ours: Any, theirs: Any, precision: float, is_random: bool = False) -> bool:
+    """Return whether two results agree as far as rounding lets them; of random ones only the type counts.
+    `precision`: the distance from 1 to the next number of the coarsest dtype that they were computed in."""
     import torch
 
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:

@@ -10,9 +10,14 @@ from shapevm.vm.machine import Machine
 
 from .quick_export import keep_what_torch_recomputes
 
+AGAIN = ("renamed", "auto", "small", "closed")  # the forms of tests/again.py, which imports torch
+
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, help="of what tests draw anew in every run")
+    parser.addoption(
+        "--again", choices=(*AGAIN, "all"), help="compile each program once more: see tests/again.py"
+    )
     parser.addoption("--all-damages", action="store_true", help="flip every bit, cut files at every length")
 
 
@@ -65,3 +70,35 @@ def no_failed_kernels(request, monkeypatch):
     yield
     if failures and request.node.get_closest_marker("failing_kernels") is None:
         pytest.fail("kernels could not be compiled:\n" + "\n".join(failures))
+
+
+@pytest.fixture(scope="session")
+def recorder(request):
+    """Record what tests compile, for `--again`."""
+    if request.config.option.again is None:
+        yield None
+        return
+    import shapevm
+
+    from .again import Recorder
+
+    compile = shapevm.compile
+    shapevm.compile = Recorder(compile)
+    yield shapevm.compile
+    print(f"\nresults of other forms compared: {dict(shapevm.compile.compared)}")
+    shapevm.compile = compile
+
+
+@pytest.fixture(autouse=True)
+def compiled_again(request, recorder):
+    """With `--again`, compile what the test compiled in other forms and compare these with eager."""
+    yield
+    if recorder is None or request.node.get_closest_marker("as_given"):
+        return
+    from .again import forms_of, problems
+
+    calls, recorder.calls[:] = list(recorder.calls), []
+    forms = forms_of(request.config.option.again)
+    found = [text for call in calls for form in forms for text in problems(call, form, recorder.compared)]
+    if found:
+        pytest.fail("other forms of the test's programs differ:\n" + "\n".join(found))

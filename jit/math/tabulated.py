@@ -113,8 +113,8 @@ def tanh(x: Vec) -> Vec:
 def gelu(x: Vec) -> Vec:
     """x times the normal distribution at x.
 
-    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). In f32 a
-    zero is positive and in f64 it is negative for negative x, as eager's.
+    Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). A zero is
+    positive in f32 without AVX-512, else it has x's sign: so it is with eager on machines of each kind.
     """
     if x.element == "double":
         return x * 0.5 * (exponentials.erf(x * 0.5**0.5) + 1.0)
@@ -123,7 +123,7 @@ def gelu(x: Vec) -> Vec:
         return fma(x, a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5, 0.0)
     a = _within(x, NORMAL_LIMIT)
     index = (a + _shifter(NORMAL_HALVINGS)).bits()
-    return fma(x, _piecewise(NORMAL, index, _from_nearest(a, NORMAL_HALVINGS)), 0.0)
+    return x * _piecewise(NORMAL, index, _from_nearest(a, NORMAL_HALVINGS))
 
 
 def _piecewise(table: Rows, index: Vec, r: Vec) -> Vec:

@@ -161,7 +161,8 @@ def test_special_values_of_gelu_are_pytorchs(target, dtype):
     x = np.array([*SPECIAL, 6.0, -6.0, 9.0, -9.0, -30.0], DTYPES[dtype].numpy)
     got = run_op_on(target, "gelu_erf", dtype, x)
     want = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy().astype(x.dtype)  # f32 loses inf
-    want = want + 0.0 if dtype == "f32" else want  # eager's zeros are positive in f32
+    if dtype == "f32" and "v4" not in target:  # without AVX-512 eager's zeros are positive
+        want = want + 0.0
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
     flat = ~np.isfinite(x) | (x == 0) | (abs(x) > 8)
     assert identical(got[flat], want[flat]).all()
