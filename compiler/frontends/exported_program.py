@@ -106,7 +106,7 @@ def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:
     """Return the sizes of the axes that a squeeze is for."""
     shape, dims = cast(torch.fx.Node, node.args[0]).meta["val"].shape, schema_arguments(node)[1:]
     axes = dims[0] if dims and isinstance(dims[0], Sequence) else dims or range(len(shape))
-    return [shape[axis] for axis in axes]
+    return [shape[axis] for axis in axes] if shape else []  # of a number axes 0 and -1 may be named
 
 
 def _sizes_are_alike() -> AbstractContextManager[None]:

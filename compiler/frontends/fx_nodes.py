@@ -36,6 +36,7 @@ from .fallback import (
 )
 from .importer import Importer
 from .numbers import number_of
+from .squeezed import may_keep_axes
 from .symbols import Symbols
 
 
@@ -169,7 +170,10 @@ class FxImporter(Importer):
             args = [self.values[memory], *args[1:3], self._argument(place_read(node))]
         elif reads_storage(node) and reason_against(node):
             raise UnsupportedOp(f"{overload_of(node)}: {reason_against(node)}", source=source_of(node))
-        result = self.convert(overload_of(node), args, kwargs, source_of(node))
+        if may_keep_axes(node):
+            result = B.reshape(self.builder, args[0], self.type_of(cast(torch.Tensor, found)).shape)
+        else:
+            result = self.convert(overload_of(node), args, kwargs, source_of(node))
         made = self.builder.block.nodes[n_nodes:]
         results = [value for each in made for value in each.results]
         self._fallback.known |= {size for value in results for size in sizes_named(value)}

@@ -234,7 +234,8 @@ def squeeze(b: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Val
         if B.bounds_of(b, size)[1] == 1:
             x = B.of_size(b, what, x, axis, 1)
         else:
-            add_guard(b, sympy.Ne(size, 1), f"{what}, must not be 1 in a call")
+            advice = f"where the result would lose it: give it min=2, or drop it by select({axis}, 0)"
+            add_guard(b, sympy.Ne(size, 1), f"{what}, must not be 1 in a call, {advice}")
     shape = B.shape_of(x)
     return B.reshape(
         b, x, [size for axis, size in enumerate(shape) if axis not in named or not B.is_one(size)]

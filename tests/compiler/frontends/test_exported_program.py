@@ -345,6 +345,12 @@ def test_an_axis_of_size_1_is_squeezed_at_the_example() -> None:
         call(named, x)
 
 
+def test_squeezes_of_numbers() -> None:
+    """Axes 0 and -1 of a number may be named."""
+    graph = compiled(lambda self, x: (x.squeeze(0), x.squeeze(-1), x.squeeze()), (X[0, 0],))
+    assert [float(y) for y in call(graph, X[1, 1])] == [float(X[1, 1])] * 3
+
+
 @pytest.mark.parametrize("mode", ("nearest", "linear"))
 def test_a_size_that_is_multiplied_by_a_float_gets_a_bound(mode: str) -> None:
     """So that its product is a quotient of integers: 1.7 s is 17 s // 10 as f64 computes it up to 2**20."""

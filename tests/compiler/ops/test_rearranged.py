@@ -91,3 +91,34 @@ def test_squeeze_refuses_a_call_that_would_lose_an_axis() -> None:
     assert exe(torch.ones(2, 4, 1)).shape == (2, 4)
     with pytest.raises(shapevm.Error, match="squeeze: axis 0, of size s0, must not be 1"):
         exe(torch.ones(1, 4, 1))
+
+
+ONE_OR_MORE = ({1: torch.export.Dim("n", min=1, max=9)},)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.squeeze(1).sum(),
+        lambda x: (x.squeeze() * 2).exp().mean(),
+        lambda x: x.squeeze(1).flatten(),
+        lambda x: torch.relu(x.squeeze(1)).reshape(-1)[:2],
+        lambda x: x.squeeze(1).argmax(),
+    ],
+)
+def test_squeeze_of_one_element_where_nobody_sees_the_axes(function: Callable[..., Any]) -> None:
+    check(function, (((4, "n", 2), torch.float32),), (3, 1, 2))
+
+
+def test_squeeze_says_what_to_do_about_one_element() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.squeeze(1) + x.squeeze(1).argmax(0)
+
+    exe = shapevm.compile(Model(), (torch.ones(4, 3, 2),), dynamic_shapes=ONE_OR_MORE, strategy="generic")
+    with pytest.raises(shapevm.Error) as caught:
+        exe(torch.ones(4, 1, 2))
+    assert str(caught.value).startswith(
+        "squeeze: axis 1, of size n, must not be 1 in a call, where the result would lose it: give it min=2, "
+        "or drop it by select(1, 0); here n is 1 (test_rearranged.py:"
+    )
