@@ -61,6 +61,7 @@ def open_source(
     Raises ArgumentError for `inputs` that are no specification, and what torch.export raises.
     """
     from .compiler.frontends import exported_program
+    from .compiler.frontends.tree import forward_of
 
     specs = None if inputs is None else read_inputs(inputs)
     if specs is not None and dynamic_shapes is None:
@@ -71,7 +72,7 @@ def open_source(
     if isinstance(model, str | Path):
         model = exported_program.load_program(model)
     if hasattr(model, "graph_signature"):
-        return Source(model, dynamic_shapes, specs, _reference(model))
+        return Source(model, dynamic_shapes, specs, _reference(model), forward_of(model))
     if not needs_examples(model):
         return Source(model, dynamic_shapes, specs, None)
     args, kwargs = tuple(args), dict(kwargs or {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -67,7 +69,8 @@ def _field_names(context: Any, n: int) -> list[str] | None:
 def signature_of(program: ExportedProgram) -> dict[str, Any]:
     """Return the signature (`shapevm.pytree`) of calls of `program`.
 
-    What was exported by name is given by name: the program does not know the order of the model's parameters.
+    What was exported by name is given by name: the program does not know the order of the model's parameters
+    (`forward_of` may).
     """
     by_position, by_name = _arguments(program)
     positional = distinct((name for name, _ in by_position), (name for name, _ in by_name))
@@ -77,6 +80,25 @@ def signature_of(program: ExportedProgram) -> dict[str, Any]:
         "positional": positional,
         "parameters": {name: structure_of(spec, leaves) for name, spec in specs},
     }
+
+
+def forward_of(program: ExportedProgram) -> Any:
+    """Return `forward` of the class that `program` was exported of, which knows the order of its parameters;
+    None where this process does not have the class by the name that the program's nodes keep."""
+    stacks = (node.meta.get("nn_module_stack") or {} for node in program.graph.nodes)
+    whole = (entry[1] for stack in stacks for entry in stack.values() if entry[0] == "")
+    forward = getattr(_loaded(str(next(whole, ""))), "forward", None)
+    return partial(forward, None) if forward is not None else None
+
+
+def _loaded(name: str) -> Any:
+    """Return what modules of this process have under a dotted name, or None."""
+    parts = name.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:n]))
+        if found is not None:
+            return reduce(lambda x, part: getattr(x, part, None), parts[n:], found)
+    return None
 
 
 def guarded_paths(program: ExportedProgram) -> list[tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Importing exported programs: names, structure, sizes, contract, errors."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -527,3 +528,32 @@ def test_a_call_takes_what_forward_takes() -> None:
         torch.testing.assert_close(exe(*args, **kwargs), X - one)
     with pytest.raises(shapevm.ArgumentError, match="flag is True; the program was compiled for False"):
         exe(X, True, X)
+
+
+class Subtract(torch.nn.Module):
+    """Takes an optional argument between two that it needs."""
+
+    def forward(self, ids: torch.Tensor, flag: bool = False, mask: Any = None) -> torch.Tensor:
+        """Subtract."""
+        return ids - mask
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_call_of_an_exported_program_takes_what_forward_takes(strict: bool, tmp_path: Path) -> None:
+    """Also from a file, as long as the class is loaded."""
+    program = torch.export.export(Subtract(), (), {"mask": X + 1, "ids": X}, strict=strict)
+    torch.export.save(program, tmp_path / "subtract.pt2")
+    one = X + 1
+    for source in (program, tmp_path / "subtract.pt2"):
+        exe = shapevm.compile(source)
+        for args, kwargs in (((X, False, one), {}), ((X,), {"mask": one}), ((), {"mask": one, "ids": X})):
+            torch.testing.assert_close(exe(*args, **kwargs), X - one)
+
+
+def test_a_call_of_an_exported_program_whose_class_is_gone() -> None:
+    class Local(Subtract):
+        pass
+
+    exe = shapevm.compile(torch.export.export(Local(), (), {"mask": X + 1, "ids": X}))
+    with pytest.raises(shapevm.ArgumentError, match="takes none; give mask, ids by name"):
+        exe(X, X + 1)
