@@ -119,7 +119,7 @@ def sdpa(
     k = B.of_size(b, "attention", k, len(batch) + 1, width)
     v = B.of_size(b, "attention", v, len(batch), keys)
     if is_causal:
-        mask = _causal(b, length, keys)
+        mask = causal(b, length, keys)
     if mask is not None:
         mask = mask if B.dtype_of(mask) == "bool" else B.cast_to(b, mask, B.dtype_of(q))
         mask = B.expand(b, mask, (*batch, length, keys))
@@ -153,7 +153,7 @@ def _by_products(
     return matmul(b, dropout(b, chances, dropout_p), v)
 
 
-def _causal(b: Builder, length: Any, keys: Any) -> Value:
+def causal(b: Builder, length: Any, keys: Any) -> Value:
     """True at [i, j] where j <= i: bool [length, keys]."""
     rows = b.one("iota", start=0, step=1, length=length, dtype="i64")
     columns = b.one("iota", start=0, step=1, length=keys, dtype="i64")

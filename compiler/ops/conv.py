@@ -291,7 +291,7 @@ def _by_patches(b: Builder, x: Value, columns: Value, attrs: dict[str, Any]) -> 
     *kernel, depth, width = B.shape_of(columns)
     sizes = out_sizes(B.shape_of(x)[1:-1], attrs)
     for i in range(n):  # an axis becomes two: positions and taps
-        x = _patches(b, x, 1 + 2 * i, sizes[i], {name: attrs[name][i] for name in PER_AXIS})
+        x = patches(b, x, 1 + 2 * i, sizes[i], {name: attrs[name][i] for name in PER_AXIS})
     x = B.reshape(b, x, (*B.shape_of(x)[:-1], groups, depth))
     positions, taps = range(1, 2 * n, 2), range(2, 2 * n + 1, 2)
     rows, count = product((batch, *sizes)), product((*kernel, depth))
@@ -301,8 +301,15 @@ def _by_patches(b: Builder, x: Value, columns: Value, attrs: dict[str, Any]) -> 
     return B.reshape(b, B.permute(b, result, [1, 0, 2]), (batch, *sizes, width))
 
 
-def _patches(b: Builder, x: Value, axis: int, size: DimExpr, attrs: dict[str, Any]) -> Value:
-    """Return x with an axis of positions of the result, `size`, and one of taps instead of an axis."""
+#: Of one axis, whose patches have one element each.
+_PLAIN = {"kernel": 1, "stride": 1, "dilation": 1, "expansion": 1, "low": 0, "high": 0}
+
+
+def patches(b: Builder, x: Value, axis: int, size: DimExpr, attrs: dict[str, Any]) -> Value:
+    """Return x with an axis of positions of the result, `size`, and one of taps instead of an axis. `attrs`:
+    those of a conv for this axis."""
+    if attrs == _PLAIN and equal(size, B.shape_of(x)[axis]):
+        return B.add_axis(b, x, axis + 1)
     kernel, dilation, spread = attrs["kernel"], attrs["dilation"], attrs["expansion"]
     first = B.pointwise(b, "mul", B.iota(b, size, 0, 2), attrs["stride"])
     tap = B.iota(b, kernel, 1, 2)

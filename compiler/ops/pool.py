@@ -328,7 +328,9 @@ def _avg_pool(n: int) -> Callable[..., Value]:
 
         def compute(padded: Value) -> Value:
             total = _over_windows(b, padded, windows, "add", "reduce_sum")
-            count = divisor(B.dtype_of(total))
+            count = average_divisor(
+                b, x, windows, ceil_mode, count_include_pad, divisor_override, B.dtype_of(total)
+            )
             if is_float(B.dtype_of(x)):
                 total = B.pointwise(b, "add", total, 0.0)  # no zero is negative
                 return B.pointwise(b, "div", total, count, dtype=B.dtype_of(total))
@@ -338,16 +340,26 @@ def _avg_pool(n: int) -> Callable[..., Value]:
             size = B.pointwise(b, "floordiv", b.one("abs", total), count, dtype=B.dtype_of(total))
             return B.pointwise(b, "mul", size, sign)  # towards zero
 
-        def divisor(dtype: str) -> Any:
-            counts_vary = ceil_mode or (not count_include_pad and any(each_axis(padding, n)))
-            if divisor_override is not None or not counts_vary:
-                return divisor_override or product(window.size for window in windows)
-            return _n_elements(b, x, windows, count_include_pad, dtype)
-
         return B.in_f32(b, compute, _padded(b, x, windows, 0))
 
     expand.__doc__ = f"The mean of every window of the last {n} axes."
     return expand
+
+
+def average_divisor(
+    b: Builder,
+    x: Value,
+    windows: Sequence[Window],
+    ceil_mode: bool,
+    with_padding: bool,
+    override: int | None,
+    dtype: str,
+) -> Any:
+    """Return what avg_pool divides the sums of its windows by: a number, or one for each in `dtype`."""
+    counts_vary = ceil_mode or (not with_padding and any(window.before for window in windows))
+    if override is not None or not counts_vary:
+        return override or product(window.size for window in windows)
+    return _n_elements(b, x, windows, with_padding, dtype)
 
 
 def _n_elements(b: Builder, x: Value, windows: Sequence[Window], with_padding: bool, dtype: str) -> Value:
@@ -382,6 +394,12 @@ def _bounds(b: Builder, length: DimExpr, count: DimExpr) -> tuple[Value, Value]:
     return starts, ends
 
 
+def adaptive_sizes(b: Builder, length: DimExpr, count: DimExpr) -> Value:
+    """Return how many elements each window of adaptive pooling has."""
+    starts, ends = _bounds(b, length, count)
+    return B.pointwise(b, "sub", ends, starts)
+
+
 def _longest(length: DimExpr, count: DimExpr) -> DimExpr:
     """Return the size of the longest window of adaptive pooling, or a bound of it."""
     if isinstance(length, int) and isinstance(count, int):
@@ -389,7 +407,7 @@ def _longest(length: DimExpr, count: DimExpr) -> DimExpr:
     return simplify(cast(DimExpr, floordiv(sympy.sympify(length + count - 1), sympy.sympify(count))) + 1)
 
 
-def _adaptive_axis(b: Builder, x: Value, axis: int, count: DimExpr, pointwise: str, reduction: str) -> Value:
+def adaptive_axis(b: Builder, x: Value, axis: int, count: DimExpr, pointwise: str, reduction: str) -> Value:
     """Reduce the uneven windows along one axis; of a sum, elements after a window's end count as 0."""
     length, rank = B.shape_of(x)[axis], len(B.shape_of(x))
     starts, ends = _bounds(b, length, count)
@@ -444,9 +462,8 @@ def _even_mean(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
 
 
 def _uneven_mean(b: Builder, x: Value, axis: int, count: DimExpr) -> Value:
-    total = _adaptive_axis(b, x, axis, count, "add", "reduce_sum")
-    starts, ends = _bounds(b, B.shape_of(x)[axis], count)
-    sizes = B.cast_to(b, B.pointwise(b, "sub", ends, starts), B.dtype_of(total))
+    total = adaptive_axis(b, x, axis, count, "add", "reduce_sum")
+    sizes = B.cast_to(b, adaptive_sizes(b, B.shape_of(x)[axis], count), B.dtype_of(total))
     return B.pointwise(b, "div", total, along_axis(b, sizes, axis, len(B.shape_of(x))))
 
 
@@ -456,7 +473,7 @@ def _adaptive_max_pool(n: int) -> Callable[..., tuple[Value, Value]]:
         counts = each_axis(cast(Any, counts), n)
         values = x
         for axis, count in enumerate(counts, len(shape) - n):
-            values = _adaptive_axis(b, values, axis, count, "maximum", "reduce_max")
+            values = adaptive_axis(b, values, axis, count, "maximum", "reduce_max")
         values = B.cast_to(b, values, B.dtype_of(x))
         return values, _adaptive_places(b, x, values, counts)
 

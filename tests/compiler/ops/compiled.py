@@ -22,8 +22,9 @@ def check(
     specs: Specs,
     sizes: Sequence[int] = SIZES,
     make: Callable[[Shape, torch.dtype, int, int], torch.Tensor] = tensor,
-) -> None:
-    """Compare `function` at every size "n" of its inputs (shape, dtype), made by `make`."""
+) -> shapevm.Executable:
+    """Compare `function` at every size "n" of its inputs (shape, dtype), made by `make`; return the
+    program."""
     model = Function(function)
     n = torch.export.Dim("n", min=min(sizes), max=10_000)
     dynamic = (tuple({i: n for i, size in enumerate(shape) if size == "n"} for shape, _ in specs),)
@@ -40,3 +41,4 @@ def check(
                 assert result.dtype == wanted.dtype and result.shape == wanted.shape
                 tolerance = TOLERANCE.get(wanted.dtype, 0)
                 torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return exe
