@@ -35,7 +35,6 @@ NAMES = (
 PRECISION = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 OTHER_SIZES = (2, 3, 7)  # of every symbol at once, where the contract has them
 EXAMPLE = "at the example"
-FIXED_ONLY = ("sizes", "buckets", "dynamic_shapes")  # what speaks of the names of sizes
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,24 @@ class Call:
     model: torch.nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
+    shapes: Any = None
+    options: shapevm.Options = field(default_factory=shapevm.Options)
 
-    def made(self, **changes: Any) -> Any:
-        """Compile again, the generic tier only. `changes`: of the options."""
-        options = {**self.options, "strategy": "generic", "jit": None, "progress": None, **changes}
-        return self.compile(self.model, self.args, self.kwargs, **options)
+    def made(self) -> Any:
+        """Compile again, the generic tier only."""
+        return self.compile(
+            self.model,
+            self.args,
+            self.kwargs,
+            dynamic_shapes=self.shapes,
+            strategy="generic",
+            options=self.options,
+        )
 
-    def without(self, *names: str) -> Call:
-        """Return the call without some options."""
-        return replace(self, options={k: v for k, v in self.options.items() if k not in names})
+    def of_program(self, program: Any) -> Any:
+        """Compile an exported program of the same module, whose sizes have other names."""
+        options = replace(self.options, sizes=(), buckets={})
+        return self.compile(program, strategy="generic", options=options)
 
 
 class Recorder:
@@ -74,8 +81,9 @@ class Recorder:
             self.calls.append(kept)
         return exe
 
-    def _kept(self, model: Any, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Call | None:
-        if options.get("inputs") is not None or options.get("target") is not None:
+    def _kept(self, model: Any, args: Any, kwargs: Any, more: Mapping[str, Any]) -> Call | None:
+        options = more.get("options") or shapevm.Options()
+        if more.get("inputs") is not None or options.target is not None:
             return None
         if not isinstance(model, torch.nn.Module) or not needs_examples(model):
             return None
@@ -83,7 +91,7 @@ class Recorder:
             model, args, kwargs = copy.deepcopy((model, tuple(args), dict(kwargs)))
         except Exception:  # not every module can be copied
             return None
-        return Call(self._compile, model.eval(), args, kwargs, dict(options))
+        return Call(self._compile, model.eval(), args, kwargs, more.get("dynamic_shapes"), options)
 
 
 def problems(call: Call, form: str, compared: Counter[str] | None = None) -> list[str]:
@@ -109,7 +117,7 @@ def _renamed(call: Call) -> Iterator[str]:
     try:
         exe = changed.made()
     except Exception:
-        if _exported(changed, changed.options.get("dynamic_shapes")) is None:
+        if _exported(changed, changed.shapes) is None:
             return
         raise
     with exe:
@@ -129,14 +137,12 @@ def _with_other_names(call: Call) -> tuple[Call, list[str]]:
     exec(f"def forward(self, {', '.join(names)}):\n return self.inner({', '.join(passed)})", space)
     wrapper = type("Renamed", (torch.nn.Module,), {"forward": space["forward"]})()
     wrapper.inner = call.model
-    shapes = call.options.get("dynamic_shapes")
+    shapes = call.shapes
     if isinstance(shapes, dict):
         shapes = [shapes.get(name) for name in bound.arguments]
     if shapes is not None:
         shapes = tuple(_unpacked(shapes, bound))
-    return replace(
-        call, model=wrapper.eval(), args=values, kwargs={}, options={**call.options, "dynamic_shapes": shapes}
-    ), names
+    return replace(call, model=wrapper.eval(), args=values, kwargs={}, shapes=shapes), names
 
 
 def _unpacked(shapes: Sequence[Any], bound: inspect.BoundArguments) -> Iterator[Any]:
@@ -167,8 +173,7 @@ def _auto(call: Call) -> Iterator[str]:
     program = _exported(call, tree_map(axes, dict(bound.arguments)))
     if program is None:
         return
-    options = call.without(*FIXED_ONLY).options
-    with call.compile(program, **{**options, "strategy": "generic", "jit": None}) as exe:
+    with call.of_program(program) as exe:
         yield from _differences(exe, call, call.args, call.kwargs, EXAMPLE)
         for size in OTHER_SIZES:
             yield from _at(exe, call, dict.fromkeys(range(len(exe.machine.symbols)), size))
@@ -248,11 +253,11 @@ class Closed(torch.nn.Module):
 
 def _closed(call: Call) -> Iterator[str]:
     model = Closed(call.model, call.args, call.kwargs).eval()
-    changed = replace(call.without(*FIXED_ONLY), model=model, args=(), kwargs={})
+    changed = replace(call, model=model, args=(), kwargs={})
     program = _exported(changed, None)
     if program is None:
         return
-    with replace(changed, model=program).made() as exe:
+    with changed.of_program(program) as exe:
         yield from _differences(exe, changed, (), {}, EXAMPLE)
 
 
@@ -274,7 +279,7 @@ def _differences(exe: Any, call: Call, args: Any, kwargs: Any, where: str) -> It
     if len(found) != len(wanted):
         yield f"{where} there are {len(found)} results, not {len(wanted)}"
         return
-    precision = torch.finfo(PRECISION[call.options.get("weights", "f32")]).eps
+    precision = torch.finfo(PRECISION[call.options.weights]).eps
     for i, (a, b, c) in enumerate(zip(found, wanted, again, strict=True)):
         text = _difference(a, b, c, precision)
         yield text and f"{where}, result {i}: {text}"

@@ -26,7 +26,7 @@ def call(compile):
     dim = torch.export.Dim("n", min=0)
     x, scale = torch.randn(5, 3), torch.ones(3)
     shapes = {"x": {0: dim}, "scale": None}
-    return Call(compile, Model().eval(), (x,), {"scale": scale}, {"dynamic_shapes": shapes})
+    return Call(compile, Model().eval(), (x,), {"scale": scale}, shapes)
 
 
 @pytest.mark.parametrize("form", FORMS)
