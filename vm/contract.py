@@ -10,6 +10,7 @@ import numpy as np
 
 from .arrays import NUMPY_NAMES
 from .errors import ArgumentError, DtypeError, KindError, ShapeError
+from .isa import article
 from .program import Input, Program, Symbol
 
 
@@ -30,11 +31,6 @@ def tag_of(value: Any) -> str:
     if type(value) not in names:
         raise KindError(f"a {type(value).__name__} is no value of a program")
     return names[type(value)]
-
-
-def article(tag: str) -> str:
-    """Return the tag with its article: `an int`."""
-    return f"{'an' if tag[0] in 'aeiou' else 'a'} {tag}"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Writers of what is derived from vm/isa.py, vm/errors.py and vm/layout.py: a C header and two pages.
+"""Writers of what is derived from vm/isa.py, vm/errors.py and vm/layout.py: two C headers and two pages.
 
 The modules come in as parameters, because vm/isa.py also runs as a plain script, where no package exists.
 """
@@ -42,12 +42,84 @@ def _quote(text: str) -> str:
 def _opcode_rows(isa: ModuleType) -> list[str]:
     rows = []
     for code, op in enumerate(isa.OPS):
-        operands = " ".join(f"{o.name}:{o.kind}" for o in op.operands)
         flags = sum(1 << FLAGS.index(flag) for flag in op.flags)
-        rows.append(
-            f"{code}, {op.name.upper()}, {_quote(op.name)}, {_quote(operands)}, {flags}, {_quote(op.effect)}"
-        )
+        names = f"{op.name.upper()}, {_quote(op.name)}, {_quote(op.encoding)}"
+        rows.append(f"{code}, {names}, {flags}, {_quote(op.effect)}")
     return rows
+
+
+def _places(isa: ModuleType, op: Any) -> tuple[dict[str, str], str]:
+    """Return by operand the index of its word (of a list: of its count) in an instruction at `pc`, and the
+    number of words, as C expressions.
+    """
+    places, at = {}, "1"
+    for operand in op.operands:
+        places[operand.name] = at
+        if operand.kind in isa.LIST_KINDS:
+            at = f"SVM_BEHIND(pc, {at})"
+        else:
+            at = str(int(at) + 1) if at.isdigit() else f"{at} + 1"
+    return places, at
+
+
+def _set_of(isa: ModuleType, tags: tuple[str, ...]) -> str:
+    """Return tags as C's set of bits."""
+    return " | ".join(f"1u << SVM_TAG_{tag.upper()}" for tag in tags) or "0"
+
+
+def _fits(isa: ModuleType, op: Any, places: dict[str, str]) -> str:
+    """Return the C condition that the registers which an instruction reads hold what its row says."""
+    conditions = []
+    for o in op.operands:
+        if o.kind != "s" or not (o.tags or o.like):
+            continue
+        tag = f"SVM_TAG_AT(r, pc, {places[o.name]})"
+        if o.like:
+            conditions.append(f"{tag} == SVM_TAG_AT(r, pc, {places[o.like]})")
+        elif len(o.tags) == 1:
+            conditions.append(f"{tag} == SVM_TAG_{o.tags[0].upper()}")
+        else:
+            conditions.append(f"(({_set_of(isa, o.tags)}) >> {tag} & 1)")
+    return " && ".join(conditions) or "1"
+
+
+def instructions_header(isa: ModuleType) -> str:
+    """Return the text of runtime_c/run/instructions.gen.h."""
+    lines, rows = [], []
+    for op in isa.OPS:
+        name, (places, words) = op.name.upper(), _places(isa, op)
+        lines.append(f"#define SVM_WORDS_{name}(pc) ({words})\n")
+        lines += [f"#define SVM_AT_{name}_{o.upper()}(pc) ({at})\n" for o, at in places.items()]
+        lines.append(f"#define SVM_FITS_{name}(r, pc) ({_fits(isa, op, places)})\n")
+        for o in op.operands:
+            if o.kind == "S" and o.tags:
+                condition = " || ".join(f"(tag) == SVM_TAG_{tag.upper()}" for tag in o.tags)
+                lines.append(f"#define SVM_FITS_{name}_{o.name.upper()}(tag) ({condition})\n")
+        lines.append("\n")
+        for o in op.operands:
+            like = places[o.like] if o.is_read and o.like else "0"
+            takes = _quote(o.takes if o.is_read and o.tags else "")
+            set_ = _set_of(isa, o.tags) if o.is_read else "0"
+            rows.append(f"{name}, '{o.kind}', {_quote(o.name)}, {set_}, {like}, {takes}")
+    what = (
+        'NAME of the opcode, kind, "operand", tags that it may hold (0: any), '
+        'word of the operand whose tag it has (0: none), "an int"'
+    )
+    parts = [
+        f"/* {NOTICE}\n"
+        " * From vm/isa.py: where an instruction's operands are, and what those that it reads must hold. */",
+        "#ifndef SVM_INSTRUCTIONS_GEN_H\n#define SVM_INSTRUCTIONS_GEN_H\n\n#include \"isa.gen.h\"\n",
+        "/* Index of the word behind the list whose count is word i. */\n"
+        "#define SVM_BEHIND(pc, i) ((i) + 1 + (pc)[i])\n"
+        "/* Tag of the register that word i names. */\n"
+        "#define SVM_TAG_AT(r, pc, i) ((r)[(pc)[i]].tag)\n",
+        "/* Of an instruction at pc: number of words, index of each operand's word (a list: of its count),\n"
+        " * and whether the registers that it reads hold what they must; of a list: whether a tag fits. */\n"
+        + "".join(lines).rstrip("\n") + "\n",
+        _macro("SVM_OPERANDS", what, rows),
+        "#endif\n",
+    ]  # fmt: skip
+    return "\n".join(parts)
 
 
 def _structures(layout: ModuleType) -> str:
@@ -64,6 +136,7 @@ def _structures(layout: ModuleType) -> str:
 def header(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> str:
     """Return the text of runtime_c/include/isa.gen.h."""
     magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
+    max_operands = max(len(op.operands) for op in isa.OPS)
     dtypes = [f"{code}, {name.upper()}, {_quote(name)}, {size}" for name, (code, size) in isa.DTYPES.items()]
     tags = [f"{code}, {name.upper()}, {_quote(name)}" for name, code in isa.TAGS.items()]
     sections = [(name, section[0]) for name, section in layout.SECTIONS.items()]
@@ -73,7 +146,7 @@ def header(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> str:
         STATIC_ASSERT,
         _define("SVM_", [("ISA_HASH", f"UINT64_C({isa.isa_hash():#018x})")]),
         _macro("SVM_OPCODES", 'code, NAME, "name", "operand:kind ...", flags, "effect"', _opcode_rows(isa)),
-        "#define SVM_N_OPCODES " + str(len(isa.OPS)) + "\n",
+        _define("SVM_", [("N_OPCODES", str(len(isa.OPS))), ("MAX_OPERANDS", str(max_operands))]),
         _enum("SVM_OP_", list(isa.OPCODES.items())),
         _enum("SVM_FLAG_", [(name, 1 << bit) for bit, name in enumerate(FLAGS)]),
         _macro("SVM_DTYPES", 'code, NAME, "name", bytes per element', dtypes),
@@ -147,7 +220,7 @@ def opcodes_page(isa: ModuleType) -> str:
     notation = (isa.__doc__ or "").split("\n\n", 1)[1].strip()
     rows = []
     for code, op in enumerate(isa.OPS):
-        operands = " ".join(f"{o.name}:{o.kind}" for o in op.operands)
+        operands = _cell(" ".join(map(str, op.operands)))
         flags = " ".join(flag for flag in FLAGS if flag in op.flags)
         rows.append(f"{code} | `{op.name}` | `{operands}` | {_cell(op.effect)} | {flags}")
     table = _table("code | opcode | operands | effect | flags", rows)
@@ -162,6 +235,7 @@ def files(isa: ModuleType, errors: ModuleType, layout: ModuleType) -> dict[str, 
     """Return path (from the repository's root) -> text of every generated file."""
     return {
         "runtime_c/include/isa.gen.h": header(isa, errors, layout),
+        "runtime_c/run/instructions.gen.h": instructions_header(isa),
         "docs/artifact.md": artifact_page(isa, errors, layout),
         "docs/opcodes.md": opcodes_page(isa),
     }

@@ -5,23 +5,22 @@ the verifiers, `docs/opcodes.md`, the random-program generator and the ISA hash 
 
 An instruction is a run of little-endian u32 words: the opcode, then its operands in order.
 
-kind  operand                                   words
-d     destination register                      1
-s     source register                           1
-D     list of destination registers             1 (count) + count
-S     list of source registers                  1 (count) + count
-i     signed immediate                          1
-t     dtype code (`DTYPES`)                     1
-c     index into the constant table             1
-k     index into the kernel table               1
-f     index into the function table             1
-n     index into the string table               1
-L     label: word offset from the function's    1
-      first word, must start an instruction
+operand          what it is                                            kind  words
+x=tags           register that is written, and what it holds then      d     1
+x:tags           register that is read, and what it must hold          s     1
+x=tags*          list of registers that are written                    D     1 (count) + count
+x:tags*          list of registers that are read                       S     1 (count) + count
+x:immediate      signed number                                         i     1
+x:dtype          code of a dtype (`DTYPES`)                            t     1
+x:#constant      index into that table: constants c, kernels k,        ckfn  1
+                 functions f, strings n
+x:label          word offset from the function's first word, must      L     1
+                 start an instruction
+
+tags: one or more tags of values (`TAGS`), "int|float"; `any`; or the name of an operand that is read, whose tag it has.
 
 Notation of effects: R[x] register, K[x] constant, "x" string. `int` is int64, `float` is float64.
-Adding an opcode: one row here, `python -m shapevm.vm.isa`, one label in runtime_c/run/interpreter.c, one method in
-vm/reference.py (a test and the C compiler name what is missing).
+Adding an opcode: docs/add-an-opcode.md.
 """
 
 # ruff: noqa: E501 (rows of a table)
@@ -50,12 +49,49 @@ TAGS: Final[dict[str, int]] = {
 }  # fmt: skip
 
 
+#: Operands that are no registers: type in a row -> kind.
+_OTHER_KINDS: Final[dict[str, str]] = {
+    "immediate": "i", "dtype": "t", "#constant": "c", "#kernel": "k", "#function": "f", "#string": "n", "label": "L",
+}  # fmt: skip
+
+
+def article(tag: str) -> str:
+    """Return the tag with its article: `an int`."""
+    return f"{'an' if tag[0] in 'aeiou' else 'a'} {tag}"
+
+
 @dataclass(frozen=True)
 class Operand:
-    """One operand of a row, e.g. `a:s` is Operand("a", "s")."""
+    """One operand of a row: `a:int` is Operand("a", "s", ("int",)). `tags`: what a register holds, none of them
+    for any value; `like`: the operand whose tag it has.
+    """
 
     name: str
     kind: str
+    tags: tuple[str, ...] = ()
+    like: str = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it names registers that are read."""
+        return self.kind in "sS"
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it names registers that are written."""
+        return self.kind in "dD"
+
+    @property
+    def takes(self) -> str:
+        """What it may hold, for a message: `an int or float`."""
+        *others, last = self.tags
+        return article(", ".join(others) + " or " + last if others else last)
+
+    def __str__(self) -> str:
+        held = self.like or "|".join(self.tags) or "any"
+        if self.is_read or self.is_written:
+            return f"{self.name}{'=' if self.is_written else ':'}{held}{'*' if self.kind in LIST_KINDS else ''}"
+        return f"{self.name}:{next(text for text, kind in _OTHER_KINDS.items() if kind == self.kind)}"
 
 
 @dataclass(frozen=True)
@@ -69,43 +105,66 @@ class Op:
     effect: str
     flags: frozenset[str] = frozenset()
 
+    @property
+    def encoding(self) -> str:
+        """The operands' names and kinds: what the words mean."""
+        return " ".join(f"{o.name}:{o.kind}" for o in self.operands)
+
+    def operand(self, name: str) -> Operand:
+        """Return the operand of that name. Raises StopIteration without one."""
+        return next(o for o in self.operands if o.name == name)
+
+
+def _operand(text: str, row: str) -> Operand:
+    """Return the operand that `text` declares in the operands of a row."""
+    mark = "=" if "=" in text else ":"
+    name, _, type_ = text.partition(mark)
+    if type_ in _OTHER_KINDS:
+        return Operand(name, _OTHER_KINDS[type_])
+    held = type_.removesuffix("*")
+    kind = ("D" if mark == "=" else "S") if type_.endswith("*") else "d" if mark == "=" else "s"
+    if f" {held}:" in f" {row}":
+        return Operand(name, kind, (), held)
+    tags = () if held == "any" else tuple(held.split("|"))
+    unknown = [tag for tag in tags if tag not in TAGS]
+    if unknown:
+        raise ValueError(f"operand {text!r}: no tag is named {unknown[0]!r}")
+    return Operand(name, kind, tags)
+
 
 def _op(name: str, operands: str, effect: str, flags: str = "") -> Op:
-    parsed = tuple(Operand(*text.split(":")) for text in operands.split())
+    parsed = tuple(_operand(text, operands) for text in operands.split())
     return Op(name, parsed, effect, frozenset(flags.split()))
 
 
-def _int(name: str, expression: str, flags: str = "") -> Op:
-    return _op(
-        name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (ints; overflow fails)", f"may_fail {flags}"
-    )
+def _int(name: str, expression: str) -> Op:
+    return _op(name, "d=int a:int b:int", f"R[d] = R[a] {expression} R[b] (ints; overflow fails)", "may_fail")
 
 
 def _float(name: str, expression: str) -> Op:
-    return _op(name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (floats)", "may_fail")
+    return _op(name, "d=float a:float b:float", f"R[d] = R[a] {expression} R[b] (floats)", "may_fail")
 
 
 def _compare(name: str, expression: str) -> Op:
-    return _op(
-        name, "d:d a:s b:s", f"R[d] = R[a] {expression} R[b] (two ints or two floats) as bool", "may_fail"
-    )
+    effect = f"R[d] = R[a] {expression} R[b] (two ints or two floats) as bool"
+    return _op(name, "d=bool a:int|float b:a", effect, "may_fail")
 
 
 # fmt: off
 OPS: Final[tuple[Op, ...]] = (
     # Control
-    _op("return", "values:S", "return R[values...] to the caller", "ends"),
-    _op("jump", "target:L", "go on at target", "ends jumps"),
-    _op("branch", "cond:s otherwise:L", "if not R[cond] (bool): go on at otherwise", "jumps may_fail"),
-    _op("call", "function:f results:D args:S", "R[results...] = function(R[args...])", "may_fail"),
-    _op("fail", "message:n", 'stop with the error "message"', "ends may_fail"),
-    _op("guard", "cond:s message:n", 'if not R[cond] (bool): stop with the error "message"', "may_fail"),
+    _op("return", "values:any*", "return R[values...] to the caller", "ends"),
+    _op("jump", "target:label", "go on at target", "ends jumps"),
+    _op("branch", "cond:bool otherwise:label", "if not R[cond] (bool): go on at otherwise", "jumps may_fail"),
+    _op("call", "function:#function results=any* args:any*", "R[results...] = function(R[args...])", "may_fail"),
+    _op("fail", "message:#string", 'stop with the error "message"', "ends may_fail"),
+    _op("guard", "cond:bool message:#string", 'if not R[cond] (bool): stop with the error "message"', "may_fail"),
     # Registers
-    _op("move", "d:d a:s", "R[d] = R[a]"),
-    _op("const", "d:d value:c", "R[d] = K[value]"),
-    _op("int", "d:d value:i", "R[d] = value"),
-    _op("none", "d:d", "R[d] = none"),
-    _op("free", "values:S", "R[values...] = none: their storage may be used again"),
+    _op("move", "d=a a:any", "R[d] = R[a]"),
+    _op("const", "d=any value:#constant", "R[d] = K[value]"),
+    _op("int", "d=int value:immediate", "R[d] = value"),
+    _op("none", "d=none", "R[d] = none"),
+    _op("free", "values:any*", "R[values...] = none: their storage may be used again"),
     # Integers (sizes are ints)
     _int("add", "+"),
     _int("sub", "-"),
@@ -118,32 +177,32 @@ OPS: Final[tuple[Op, ...]] = (
     _compare("ne", "!="),
     _compare("lt", "<"),
     _compare("le", "<="),
-    _op("and", "d:d a:s b:s", "R[d] = R[a] and R[b] (bools)", "may_fail"),
-    _op("or", "d:d a:s b:s", "R[d] = R[a] or R[b] (bools)", "may_fail"),
-    _op("not", "d:d a:s", "R[d] = not R[a] (bool)", "may_fail"),
+    _op("and", "d=bool a:bool b:bool", "R[d] = R[a] and R[b] (bools)", "may_fail"),
+    _op("or", "d=bool a:bool b:bool", "R[d] = R[a] or R[b] (bools)", "may_fail"),
+    _op("not", "d=bool a:bool", "R[d] = not R[a] (bool)", "may_fail"),
     # Floats
     _float("fadd", "+"),
     _float("fsub", "-"),
     _float("fmul", "*"),
     _float("fdiv", "/"),
-    _op("to_float", "d:d a:s", "R[d] = R[a] (bool, int or float) as float", "may_fail"),
-    _op("to_int", "d:d a:s", "R[d] = R[a] (bool, int or float, truncated; out of int64 fails) as int", "may_fail"),
+    _op("to_float", "d=float a:bool|int|float", "R[d] = R[a] (bool, int or float) as float", "may_fail"),
+    _op("to_int", "d=int a:bool|int|float", "R[d] = R[a] (bool, int or float, truncated; out of int64 fails) as int", "may_fail"),
     # Tensors
-    _op("alloc", "d:d dtype:t sizes:S", "R[d] = new contiguous tensor of dtype and sizes R[sizes...], contents undefined", "may_fail"),
-    _op("view", "d:d a:s sizes:S", "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)", "may_fail"),
-    _op("dim", "d:d a:s axis:i", "R[d] = size of tensor R[a] along axis (0 <= axis < rank)", "may_fail"),
-    _op("item", "d:d a:s", "R[d] = the only element of tensor R[a] as bool, int or float", "may_fail data"),
-    _op("scalar", "d:d dtype:t a:s", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail data"),
-    _op("kernel", "kernel:k dims:S buffers:S", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
-    _op("extern", "name:n results:D args:S", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
-    _op("expect", "a:s dtype:t sizes:S what:n", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),
+    _op("alloc", "d=tensor dtype:dtype sizes:int*", "R[d] = new contiguous tensor of dtype and sizes R[sizes...], zeros until it is written", "may_fail"),
+    _op("view", "d=tensor a:tensor sizes:int*", "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)", "may_fail"),
+    _op("dim", "d=int a:tensor axis:immediate", "R[d] = size of tensor R[a] along axis (0 <= axis < rank)", "may_fail"),
+    _op("item", "d=bool|int|float a:tensor", "R[d] = the only element of tensor R[a] as bool, int or float", "may_fail data"),
+    _op("scalar", "d=tensor dtype:dtype a:bool|int|float", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail data"),
+    _op("kernel", "kernel:#kernel dims:int* buffers:tensor*", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
+    _op("extern", "name:#string results=any* args:any*", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
+    _op("expect", "a:any dtype:dtype sizes:int* what:#string", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),
     # Containers (immutable; extending makes a new value)
-    _op("list", "d:d values:S", "R[d] = [R[values...]]"),
-    _op("tuple", "d:d values:S", "R[d] = (R[values...])"),
-    _op("dict", "d:d items:S", "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)", "may_fail"),
-    _op("get", "d:d a:s key:s", "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)", "may_fail"),
-    _op("len", "d:d a:s", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
-    _op("append", "d:d a:s value:s", "R[d] = list R[a] with R[value] after it", "may_fail"),
+    _op("list", "d=list values:any*", "R[d] = [R[values...]]"),
+    _op("tuple", "d=tuple values:any*", "R[d] = (R[values...])"),
+    _op("dict", "d=dict items:any*", "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)", "may_fail"),
+    _op("get", "d=any a:list|tuple|dict key:any", "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)", "may_fail"),
+    _op("len", "d=int a:list|tuple|dict|str", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
+    _op("append", "d=list a:list value:any", "R[d] = list R[a] with R[value] after it", "may_fail"),
 )
 # fmt: on
 
@@ -152,7 +211,7 @@ OPCODES: Final[dict[str, int]] = {op.name: code for code, op in enumerate(OPS)}
 
 def isa_hash() -> int:
     """Return the 64-bit hash over names and operands that an artifact and a runtime must share."""
-    text = ";".join(f"{op.name} {' '.join(o.name + ':' + o.kind for o in op.operands)}" for op in OPS)
+    text = ";".join(f"{op.name} {op.encoding}" for op in OPS)
     text += ";" + ",".join(f"{name}={code}:{size}" for name, (code, size) in DTYPES.items())
     text += ";" + ",".join(f"{name}={code}" for name, code in TAGS.items())
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -173,6 +232,7 @@ def main(arguments: list[str]) -> int:
         if "--check" in arguments:
             print(f"{name} is stale: run python -m shapevm.vm.isa")
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             print(f"{name} written")
     return stale if "--check" in arguments else 0

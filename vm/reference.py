@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .arrays import NUMPY_NAMES
-from .contract import Contract, article, tag_of
+from .contract import Contract, tag_of
 from .errors import (
     ArgumentError,
     DivisionByZero,
@@ -32,7 +32,7 @@ from .errors import (
     ShapeError,
 )
 from .instruction import Instruction, decode
-from .isa import DTYPES
+from .isa import DTYPES, Op, Operand, article
 from .layout import LIMITS
 from .program import DTYPE_NAMES, NUMPY_DTYPES, Function, Kernel, Program
 from .verify import verify
@@ -65,11 +65,28 @@ def _frozen(value: Any) -> Any:
     return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _want(value: Any, *tags: str) -> Any:
-    tag = tag_of(value)
-    if tag not in tags:
-        raise KindError(f"{article(tag)} stands where {' or '.join(map(article, tags))} belongs")
+def _check_tag(op: Op, operand: Operand, value: Any, like: Any = None) -> Any:
+    """Return what a register holds. Raises KindError where the operand's row does not allow it."""
+    tag, wanted = tag_of(value), operand.takes if operand.tags else ""
+    is_right = not operand.tags or tag in operand.tags
+    if operand.like:
+        is_right, wanted = tag == tag_of(like), article(tag_of(like))
+    if not is_right:
+        raise KindError(f"{op.name}: operand {operand.name} is {article(tag)}; it takes {wanted}")
     return value
+
+
+def _key(value: Any, *tags: str) -> Any:
+    """Return a key. Raises KindError for one of another tag."""
+    if tag_of(value) not in tags:
+        raise KindError(f"a key is {article(tag_of(value))}; it must be {' or '.join(map(article, tags))}")
+    return value
+
+
+def _elements(r: list[Any], i: Instruction, name: str) -> Iterator[Any]:
+    """Yield what the registers of a list hold. Raises KindError at the first that its row does not allow."""
+    operand = i.op.operand(name)
+    return (_check_tag(i.op, operand, r[register]) for register in i[name])
 
 
 def _int64(value: int, what: str) -> int:
@@ -141,6 +158,10 @@ class Reference:
 
     def _step(self, frame: _Frame, index: int, i: Instruction) -> None:
         try:
+            for operand in i.op.operands:
+                if operand.kind == "s":
+                    like = frame.registers[i[operand.like]] if operand.like else None
+                    _check_tag(i.op, operand, frame.registers[i[operand.name]], like)
             self._methods[i.op.name](frame.registers, i, frame)
         except Error as error:
             if error.pc < 0:
@@ -159,7 +180,7 @@ class Reference:
 
     def op_branch(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Go on at `otherwise` unless the condition holds."""
-        if not _want(r[i["cond"]], "bool"):
+        if not r[i["cond"]]:
             frame.next = i["otherwise"]
 
     def op_call(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
@@ -174,7 +195,7 @@ class Reference:
 
     def op_guard(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop with a message unless the condition holds."""
-        if not _want(r[i["cond"]], "bool"):
+        if not r[i["cond"]]:
             raise GuardError(self.program.strings[i["message"]])
 
     # Registers --------------------------------------------------------------------------------------
@@ -203,7 +224,7 @@ class Reference:
     # Integers ---------------------------------------------------------------------------------------
 
     def _int(self, r: list[Any], i: Instruction, function: Callable[[int, int], int]) -> None:
-        a, b = _want(r[i["a"]], "int"), _want(r[i["b"]], "int")
+        a, b = r[i["a"]], r[i["b"]]
         r[i["d"]] = _int64(function(a, b), f"{i.op.name} of {a} and {b}")
 
     def op_add(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
@@ -229,7 +250,7 @@ class Reference:
         self._int(r, i, operator.mod)
 
     def _nonzero(self, r: list[Any], i: Instruction) -> None:
-        a, b = _want(r[i["a"]], "int"), _want(r[i["b"]], "int")
+        a, b = r[i["a"]], r[i["b"]]
         if b == 0:
             raise DivisionByZero(f"{i.op.name} of {a} by 0")
 
@@ -242,8 +263,7 @@ class Reference:
         self._int(r, i, max)
 
     def _compare(self, r: list[Any], i: Instruction, function: Callable[[Any, Any], bool]) -> None:
-        a, b = _want(r[i["a"]], "int", "float"), r[i["b"]]
-        r[i["d"]] = bool(function(a, _want(b, tag_of(a))))
+        r[i["d"]] = bool(function(r[i["a"]], r[i["b"]]))
 
     def op_eq(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Equal."""
@@ -263,22 +283,22 @@ class Reference:
 
     def op_and(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Both."""
-        a, b = _want(r[i["a"]], "bool"), _want(r[i["b"]], "bool")
+        a, b = r[i["a"]], r[i["b"]]
         r[i["d"]] = a and b
 
     def op_or(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Either."""
-        a, b = _want(r[i["a"]], "bool"), _want(r[i["b"]], "bool")
+        a, b = r[i["a"]], r[i["b"]]
         r[i["d"]] = a or b
 
     def op_not(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """The opposite."""
-        r[i["d"]] = not _want(r[i["a"]], "bool")
+        r[i["d"]] = not r[i["a"]]
 
     # Floats -----------------------------------------------------------------------------------------
 
     def _float(self, r: list[Any], i: Instruction, function: Callable[[Any, Any], Any]) -> None:
-        a, b = np.float64(_want(r[i["a"]], "float")), np.float64(_want(r[i["b"]], "float"))
+        a, b = np.float64(r[i["a"]]), np.float64(r[i["b"]])
         with np.errstate(all="ignore"):
             r[i["d"]] = float(function(a, b))
 
@@ -300,11 +320,11 @@ class Reference:
 
     def op_to_float(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Convert to float."""
-        r[i["d"]] = float(_want(r[i["a"]], "bool", "int", "float"))
+        r[i["d"]] = float(r[i["a"]])
 
     def op_to_int(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Convert to int, truncating."""
-        a = _want(r[i["a"]], "bool", "int", "float")
+        a = r[i["a"]]
         if not math.isfinite(a):
             raise IntegerOverflow(f"to_int of {a} leaves 64 bits")
         r[i["d"]] = _int64(int(a), f"to_int of {a}")
@@ -314,38 +334,38 @@ class Reference:
     def _sizes(self, r: list[Any], i: Instruction) -> tuple[int, ...]:
         """Return the sizes that registers hold. Raises KindError or ShapeError for the first that is none."""
         sizes: list[int] = []
-        for register in i["sizes"]:
-            sizes.append(_want(r[register], "int"))
-            if sizes[-1] < 0:
-                raise ShapeError(f"size {sizes[-1]} must be >= 0")
+        for size in _elements(r, i, "sizes"):
+            sizes.append(size)
+            if size < 0:
+                raise ShapeError(f"size {size} must be >= 0")
         n_elements(sizes)
         return tuple(sizes)
 
     def op_alloc(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
-        """Make a tensor; its contents here are bytes 0xab, so that reading them shows."""
+        """Make a tensor of zeros."""
         sizes, dtype = self._sizes(r, i), DTYPE_NAMES[i["dtype"]]
         n_bytes = n_elements(sizes) * DTYPES[dtype][1]
         if n_bytes > MAX_BYTES:
             raise ShapeError(f"alloc: {dtype}{list(sizes)} is too many bytes")
-        r[i["d"]] = np.full(n_bytes, 0xAB, np.uint8).view(NUMPY_DTYPES[dtype]).reshape(sizes)
+        r[i["d"]] = np.zeros(sizes, NUMPY_DTYPES[dtype])
 
     def op_view(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """The same memory with other sizes."""
-        a, sizes = _want(r[i["a"]], "tensor"), self._sizes(r, i)
+        a, sizes = r[i["a"]], self._sizes(r, i)
         if n_elements(sizes) != a.size:
             raise ShapeError(f"view: sizes {list(sizes)} have not the {a.size} elements of {list(a.shape)}")
         r[i["d"]] = a.reshape(sizes)
 
     def op_dim(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A tensor's size along an axis."""
-        a, axis = _want(r[i["a"]], "tensor"), i["axis"]
+        a, axis = r[i["a"]], i["axis"]
         if axis >= a.ndim:
             raise IndexOutOfRange(f"dim: axis {axis} of a tensor of rank {a.ndim}")
         r[i["d"]] = a.shape[axis]
 
     def op_item(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A tensor's only element."""
-        a = _want(r[i["a"]], "tensor")
+        a = r[i["a"]]
         if a.size != 1:
             raise ShapeError(f"item: a tensor of {a.size} elements; it must have 1")
         if NUMPY_NAMES[a.dtype] == "bf16":
@@ -357,7 +377,7 @@ class Reference:
         """A 0-d tensor of a value: ints wrap, floats are truncated to ints (NaN and beyond int64: fails), as
         casts do.
         """
-        a, dtype = _want(r[i["a"]], "bool", "int", "float"), DTYPE_NAMES[i["dtype"]]
+        a, dtype = r[i["a"]], DTYPE_NAMES[i["dtype"]]
         holder = NUMPY_DTYPES[dtype]
         with np.errstate(all="ignore"):
             if dtype == "bf16":
@@ -373,7 +393,7 @@ class Reference:
     def op_kernel(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Launch a kernel on buffers that are checked."""
         index = i["kernel"]
-        dims = tuple(_want(r[d], "int") for d in i["dims"])
+        dims = tuple(_elements(r, i, "dims"))
         buffers = [r[b] for b in i["buffers"]]
         check_launch(self.program.kernels[index], dims, buffers)
         self.run_kernel(index, dims, buffers)
@@ -414,26 +434,26 @@ class Reference:
     def op_dict(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Make a dict; a later value of an equal key replaces the earlier one."""
         items = [r[item] for item in i["items"]]
-        keys = [_want(key, "int", "str") for key in items[::2]]
+        keys = [_key(key, "int", "str") for key in items[::2]]
         r[i["d"]] = _nested(dict(zip(keys, items[1::2], strict=True)))
 
     def op_get(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """An element."""
-        a, key = _want(r[i["a"]], "list", "tuple", "dict"), r[i["key"]]
+        a, key = r[i["a"]], r[i["key"]]
         if isinstance(a, dict):
-            if _want(key, "int", "str") not in a:
+            if _key(key, "int", "str") not in a:
                 raise KeyMissing(f"get: {key!r} is not in the dict")
-        elif not 0 <= _want(key, "int") < len(a):
+        elif not 0 <= _key(key, "int") < len(a):
             raise IndexOutOfRange(f"get: {key} is not in the {tag_of(a)} of {len(a)} elements")
         r[i["d"]] = a[key]
 
     def op_len(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Number of elements; of a str, its characters."""
-        r[i["d"]] = len(_want(r[i["a"]], "list", "tuple", "dict", "str"))
+        r[i["d"]] = len(r[i["a"]])
 
     def op_append(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A list with one more element; the old one stays as it was."""
-        r[i["d"]] = _nested([*_want(r[i["a"]], "list"), r[i["value"]]])
+        r[i["d"]] = _nested([*r[i["a"]], r[i["value"]]])
 
 
 def _depth(value: Any) -> int:

@@ -47,7 +47,7 @@
   X(28, FDIV, "fdiv", "d:d a:s b:s", 4, "R[d] = R[a] / R[b] (floats)") \
   X(29, TO_FLOAT, "to_float", "d:d a:s", 4, "R[d] = R[a] (bool, int or float) as float") \
   X(30, TO_INT, "to_int", "d:d a:s", 4, "R[d] = R[a] (bool, int or float, truncated; out of int64 fails) as int") \
-  X(31, ALLOC, "alloc", "d:d dtype:t sizes:S", 4, "R[d] = new contiguous tensor of dtype and sizes R[sizes...], contents undefined") \
+  X(31, ALLOC, "alloc", "d:d dtype:t sizes:S", 4, "R[d] = new contiguous tensor of dtype and sizes R[sizes...], zeros until it is written") \
   X(32, VIEW, "view", "d:d a:s sizes:S", 4, "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)") \
   X(33, DIM, "dim", "d:d a:s axis:i", 4, "R[d] = size of tensor R[a] along axis (0 <= axis < rank)") \
   X(34, ITEM, "item", "d:d a:s", 20, "R[d] = the only element of tensor R[a] as bool, int or float") \
@@ -63,6 +63,7 @@
   X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it")
 
 #define SVM_N_OPCODES 45
+#define SVM_MAX_OPERANDS 4
 
 enum {
   SVM_OP_RETURN = 0,

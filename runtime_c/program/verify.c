@@ -32,7 +32,7 @@ typedef struct checker {
   int32_t index;
   uint32_t pc;
   const operation *op;
-  operand operands[MAX_OPERANDS];
+  operand operands[SVM_MAX_OPERANDS];
   int n_operands;
   uint8_t *starts; /* per word of the function: 1 if an instruction starts there */
   uint32_t *seen;  /* per register: stamp of the last result list that held it */

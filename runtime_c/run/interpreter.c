@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "run/instructions.gen.h"
 
 /* Frames --------------------------------------------------------------------------------------- */
 
@@ -53,16 +54,6 @@ static void copy_values(value *to, const value *from, int64_t n) {
 
 /* Errors --------------------------------------------------------------------------------------- */
 
-static int32_t fail_tags(const char *name, value a, value b, const char *wanted, svm_error *error) {
-  return status_fail(error, SVM_ERROR_KIND, "%s: its operands are %s and %s; it takes %s", name,
-                     tag_name(a.tag), tag_name(b.tag), wanted);
-}
-
-static int32_t fail_tag(const char *name, value a, const char *wanted, svm_error *error) {
-  return status_fail(error, SVM_ERROR_KIND, "%s: its operand is %s; it takes %s", name, tag_name(a.tag),
-                     wanted);
-}
-
 static int32_t fail_guard(const char *message, svm_error *error) {
   return status_fail(error, SVM_ERROR_GUARD, "%.900s", *message ? message : "guard: the program gives no reason");
 }
@@ -100,10 +91,8 @@ static int32_t fail_overflow(const char *name, int64_t a, int64_t b, svm_error *
                      name, a, b);
 }
 
-static int32_t int_operation(int32_t opcode, const char *name, value a, value b, int64_t *out,
+static int32_t int_operation(int32_t opcode, const char *name, int64_t x, int64_t y, int64_t *out,
                              svm_error *error) {
-  if (a.tag != SVM_TAG_INT || b.tag != SVM_TAG_INT) return fail_tags(name, a, b, "ints", error);
-  int64_t x = a.integer, y = b.integer;
   int overflows = 0;
   if (opcode == SVM_OP_FLOORDIV || opcode == SVM_OP_MOD) {
     if (y == 0) return status_fail(error, SVM_ERROR_DIVISION, "%s: %" PRId64 " is divided by 0", name, x);
@@ -126,28 +115,22 @@ static int32_t int_operation(int32_t opcode, const char *name, value a, value b,
   return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
 }
 
-static int32_t compare(int32_t opcode, const char *name, value a, value b, int64_t *out, svm_error *error) {
-  int are_ints = a.tag == SVM_TAG_INT && b.tag == SVM_TAG_INT;
-  if (!are_ints && (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT))
-    return fail_tags(name, a, b, "two ints or two floats", error);
+/* Of two ints or two floats. */
+static int64_t compare(int32_t opcode, value a, value b) {
+  int are_ints = a.tag == SVM_TAG_INT;
   int is_less = are_ints ? a.integer < b.integer : a.number < b.number;
   int is_equal = are_ints ? a.integer == b.integer : a.number == b.number;
-  *out = opcode == SVM_OP_EQ   ? is_equal
+  return opcode == SVM_OP_EQ   ? is_equal
          : opcode == SVM_OP_NE ? !is_equal
          : opcode == SVM_OP_LT ? is_less
                                : is_less || is_equal;
-  return SVM_OK;
 }
 
-static int32_t float_operation(int32_t opcode, const char *name, value a, value b, double *out,
-                               svm_error *error) {
-  if (a.tag != SVM_TAG_FLOAT || b.tag != SVM_TAG_FLOAT) return fail_tags(name, a, b, "floats", error);
-  double x = a.number, y = b.number;
-  *out = opcode == SVM_OP_FADD   ? x + y
+static double float_operation(int32_t opcode, double x, double y) {
+  return opcode == SVM_OP_FADD   ? x + y
          : opcode == SVM_OP_FSUB ? x - y
          : opcode == SVM_OP_FMUL ? x * y
                                  : x / y;
-  return SVM_OK;
 }
 
 /* Calls out of the loop ------------------------------------------------------------------------ */
@@ -156,12 +139,12 @@ static int32_t float_operation(int32_t opcode, const char *name, value a, value 
 static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
   const value *r = c->context->registers + f->base;
   svm_program *p = c->program;
-  int32_t n_dims = (int32_t)pc[2], n_buffers = (int32_t)pc[3 + n_dims];
-  const uint32_t *buffers = pc + 4 + n_dims;
+  const uint32_t *to = pc + SVM_AT_KERNEL_DIMS(pc), *buffers = pc + SVM_AT_KERNEL_BUFFERS(pc);
+  int32_t n_dims = (int32_t)*to++, n_buffers = (int32_t)*buffers++;
   int64_t dims[SVM_LIMIT_DIMS];
   for (int32_t i = 0; i < n_dims; i++) {
-    value v = r[pc[3 + i]];
-    if (v.tag != SVM_TAG_INT) return fail_tag("kernel", v, "ints as sizes", c->error);
+    value v = r[to[i]];
+    if (!SVM_FITS_KERNEL_DIMS(v.tag)) return operands_check(r, pc, c->error);
     dims[i] = v.integer;
   }
   entry *e;
@@ -189,8 +172,8 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
 static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
   const extern_slot *slot = &c->program->externs[c->program->extern_of_string[pc[1]]];
   value *r = c->context->registers + f->base;
-  int32_t n_results = (int32_t)pc[2], n_args = (int32_t)pc[3 + n_results];
-  const uint32_t *to = pc + 3, *from = pc + 4 + n_results;
+  const uint32_t *to = pc + SVM_AT_EXTERN_RESULTS(pc), *from = pc + SVM_AT_EXTERN_ARGS(pc);
+  int32_t n_results = (int32_t)*to++, n_args = (int32_t)*from++;
   svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
             *results = values + n_args;
   if (!values)
@@ -230,14 +213,9 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   return SVM_OK;
 }
 
-static int is_sequence(value v) {
-  return v.tag == SVM_TAG_LIST || v.tag == SVM_TAG_TUPLE || v.tag == SVM_TAG_DICT;
-}
-
 /* The loop ------------------------------------------------------------------------------------- */
 
 #define R(i) r[pc[i]]
-#define LIST_AFTER(i) ((i) + 1 + pc[i]) /* index of the operand behind the list at i */
 #define NEXT(n_words)                                                    \
   do {                                                                   \
     int64_t n_words_ = (n_words);                                        \
@@ -264,16 +242,34 @@ static int is_sequence(value v) {
   do {                         \
     if (expression) goto fail; \
   } while (0)
-#define BINARY(constant, name, type, tag, field, operation)                  \
-  op_##constant : {                                                          \
-    type result_ = 0;                                                        \
-    TRY(operation(SVM_OP_##constant, name, R(2), R(3), &result_, c->error)); \
-    SET(1, (value){tag, {.field = result_}});                                \
-    NEXT(4);                                                                 \
+#define NEXT_OF(constant) NEXT(SVM_WORDS_##constant(pc))
+/* Registers outside of lists hold what the row of vm/isa.py says. */
+#define CHECK(constant)                                 \
+  do {                                                  \
+    if (!SVM_FITS_##constant(r, pc)) goto wrong_operand; \
+  } while (0)
+#define INTS(constant, name)                                                                        \
+  op_##constant : {                                                                                 \
+    CHECK(constant);                                                                                \
+    int64_t made = 0;                                                                               \
+    TRY(int_operation(SVM_OP_##constant, name, R(2).integer, R(3).integer, &made, c->error));        \
+    SET(1, (value){SVM_TAG_INT, {made}});                                                           \
+    NEXT_OF(constant);                                                                              \
   }
-#define INTS(constant, name) BINARY(constant, name, int64_t, SVM_TAG_INT, integer, int_operation)
-#define FLOATS(constant, name) BINARY(constant, name, double, SVM_TAG_FLOAT, number, float_operation)
-#define COMPARISON(constant, name) BINARY(constant, name, int64_t, SVM_TAG_BOOL, integer, compare)
+#define FLOATS(constant)                                                                            \
+  op_##constant : {                                                                                 \
+    CHECK(constant);                                                                                \
+    double made = float_operation(SVM_OP_##constant, R(2).number, R(3).number);                     \
+    SET(1, (value){SVM_TAG_FLOAT, {.number = made}});                                               \
+    NEXT_OF(constant);                                                                              \
+  }
+#define COMPARISON(constant)                                                                        \
+  op_##constant : {                                                                                 \
+    CHECK(constant);                                                                                \
+    int64_t made = compare(SVM_OP_##constant, R(2), R(3));                                          \
+    SET(1, (value){SVM_TAG_BOOL, {made}});                                                          \
+    NEXT_OF(constant);                                                                              \
+  }
 #define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
 
 /* Run the frame on top until its function returns into `results`. One long function: the loop of computed
@@ -297,7 +293,7 @@ op_RETURN:
     return SVM_OK;
   } else {
     frame *caller = f - 1;
-    const uint32_t *to = caller->pc + 3; /* of `call function, results, args` */
+    const uint32_t *to = caller->pc + SVM_AT_CALL_RESULTS(caller->pc) + 1;
     value *above = x->registers + caller->base;
     for (uint32_t i = 0; i < pc[1]; i++) {
       value v = r[pc[2 + i]];
@@ -310,21 +306,20 @@ op_RETURN:
     f = caller;
     r = above;
     pc = f->pc;
-    uint32_t args = 3 + pc[2];
-    NEXT(args + 1 + pc[args]);
+    NEXT_OF(CALL);
   }
 op_JUMP:
   pc = f->function->code + pc[1];
   NEXT(0);
 op_BRANCH:
-  if (R(1).tag != SVM_TAG_BOOL) TRY(fail_tag("branch", R(1), "a bool", c->error));
-  if (R(1).integer) NEXT(3);
+  CHECK(BRANCH);
+  if (R(1).integer) NEXT_OF(BRANCH);
   pc = f->function->code + pc[2];
   NEXT(0);
 op_CALL:
   {
     const function *callee = &p->functions[pc[1]];
-    uint32_t args = 3 + pc[2];
+    uint32_t args = SVM_AT_CALL_ARGS(pc);
     f->pc = pc;
     SPEND(callee->info.n_registers / WORDS_PER_FUEL);
     TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
@@ -340,29 +335,29 @@ op_CALL:
 op_FAIL:
   TRY(fail_guard(p->strings[pc[1]], c->error));
 op_GUARD:
-  if (R(1).tag != SVM_TAG_BOOL) TRY(fail_tag("guard", R(1), "a bool", c->error));
+  CHECK(GUARD);
   if (!R(1).integer) TRY(fail_guard(p->strings[pc[2]], c->error));
-  NEXT(3);
+  NEXT_OF(GUARD);
 
 op_MOVE:
   {
     value v = R(2);
     value_retain(v);
     SET(1, v);
-    NEXT(3);
+    NEXT_OF(MOVE);
   }
 op_CONST:
   SET(1, p->constants[pc[2]]); /* immortal if an object */
-  NEXT(3);
+  NEXT_OF(CONST);
 op_INT:
   SET(1, (value){SVM_TAG_INT, {(int32_t)pc[2]}});
-  NEXT(3);
+  NEXT_OF(INT);
 op_NONE:
   value_drop(&c->heap, &R(1));
-  NEXT(2);
+  NEXT_OF(NONE);
 op_FREE:
   for (uint32_t i = 0; i < pc[1]; i++) value_drop(&c->heap, &R(2 + i));
-  NEXT(LIST_AFTER(1));
+  NEXT_OF(FREE);
 
   INTS(ADD, "add")
   INTS(SUB, "sub")
@@ -371,123 +366,124 @@ op_FREE:
   INTS(MOD, "mod")
   INTS(MIN, "min")
   INTS(MAX, "max")
-  COMPARISON(EQ, "eq")
-  COMPARISON(NE, "ne")
-  COMPARISON(LT, "lt")
-  COMPARISON(LE, "le")
+  COMPARISON(EQ)
+  COMPARISON(NE)
+  COMPARISON(LT)
+  COMPARISON(LE)
 op_AND:
-  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
-    TRY(fail_tags("and", R(2), R(3), "bools", c->error));
+  CHECK(AND);
   SET(1, (value){SVM_TAG_BOOL, {R(2).integer & R(3).integer}});
-  NEXT(4);
+  NEXT_OF(AND);
 op_OR:
-  if (R(2).tag != SVM_TAG_BOOL || R(3).tag != SVM_TAG_BOOL)
-    TRY(fail_tags("or", R(2), R(3), "bools", c->error));
+  CHECK(OR);
   SET(1, (value){SVM_TAG_BOOL, {R(2).integer | R(3).integer}});
-  NEXT(4);
+  NEXT_OF(OR);
 op_NOT:
-  if (R(2).tag != SVM_TAG_BOOL) TRY(fail_tag("not", R(2), "a bool", c->error));
+  CHECK(NOT);
   SET(1, (value){SVM_TAG_BOOL, {!R(2).integer}});
-  NEXT(3);
+  NEXT_OF(NOT);
 
-  FLOATS(FADD, "fadd")
-  FLOATS(FSUB, "fsub")
-  FLOATS(FMUL, "fmul")
-  FLOATS(FDIV, "fdiv")
+  FLOATS(FADD)
+  FLOATS(FSUB)
+  FLOATS(FMUL)
+  FLOATS(FDIV)
 op_TO_FLOAT:
   {
-    value made;
-    TRY(scalar_to_float(R(2), &made, c->error));
+    CHECK(TO_FLOAT);
+    value made = scalar_to_float(R(2));
     SET(1, made);
-    NEXT(3);
+    NEXT_OF(TO_FLOAT);
   }
 op_TO_INT:
   {
+    CHECK(TO_INT);
     value made;
     TRY(scalar_to_int(R(2), &made, c->error));
     SET(1, made);
-    NEXT(3);
+    NEXT_OF(TO_INT);
   }
 
 op_ALLOC:
   {
     value made;
-    TRY(tensor_alloc(c, (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, &made));
+    TRY(tensor_alloc(c, r, pc, &made));
     SET(1, made);
-    NEXT(LIST_AFTER(3));
+    NEXT_OF(ALLOC);
   }
 op_VIEW:
   {
+    CHECK(VIEW);
     value made;
-    TRY(tensor_view(c, R(2), (int32_t)pc[3], pc + 4, r, &made));
+    TRY(tensor_view(c, r, pc, &made));
     SET(1, made);
-    NEXT(LIST_AFTER(3));
+    NEXT_OF(VIEW);
   }
 op_DIM:
   {
+    CHECK(DIM);
     int64_t size;
-    TRY(tensor_dim(R(2), (int32_t)pc[3], &size, c->error));
+    TRY(tensor_dim(R(2).tensor, (int32_t)pc[3], &size, c->error));
     SET(1, (value){SVM_TAG_INT, {size}});
-    NEXT(4);
+    NEXT_OF(DIM);
   }
 op_ITEM:
   {
+    CHECK(ITEM);
     value made;
-    TRY(tensor_item(R(2), &made, c->error));
+    TRY(tensor_item(R(2).tensor, &made, c->error));
     SET(1, made);
-    NEXT(3);
+    NEXT_OF(ITEM);
   }
 op_SCALAR:
   {
+    CHECK(SCALAR);
     value made;
     TRY(tensor_scalar(c, (int32_t)pc[2], R(3), &made));
     SET(1, made);
-    NEXT(4);
+    NEXT_OF(SCALAR);
   }
 op_KERNEL:
   TRY(do_kernel(c, f, pc));
-  NEXT(LIST_AFTER(3 + pc[2]));
+  NEXT_OF(KERNEL);
 op_EXTERN:
   TRY(do_extern(c, f, pc));
-  NEXT(LIST_AFTER(3 + pc[2]));
+  NEXT_OF(EXTERN);
 
 op_EXPECT:
-  TRY(tensor_expect(R(1), (int32_t)pc[2], (int32_t)pc[3], pc + 4, r, p->strings[pc[LIST_AFTER(3)]],
-                    c->error));
-  NEXT(LIST_AFTER(3) + 1);
+  TRY(tensor_expect(c, r, pc));
+  NEXT_OF(EXPECT);
 
 op_LIST:
   TRY(do_container(c, r, SVM_TAG_LIST, pc));
-  NEXT(LIST_AFTER(2));
+  NEXT_OF(LIST);
 op_TUPLE:
   TRY(do_container(c, r, SVM_TAG_TUPLE, pc));
-  NEXT(LIST_AFTER(2));
+  NEXT_OF(TUPLE);
 op_DICT:
   SPEND(sequence_n_compared(pc[2]));
   TRY(do_container(c, r, SVM_TAG_DICT, pc));
-  NEXT(LIST_AFTER(2));
+  NEXT_OF(DICT);
 op_GET:
   {
+    CHECK(GET);
     value found;
-    if (!is_sequence(R(2))) TRY(fail_tag("get", R(2), "a list, tuple or dict", c->error));
     if (R(2).tag == SVM_TAG_DICT) SPEND(R(2).sequence->length); /* it is searched */
     TRY(sequence_get(R(2).sequence, R(3), &found, c->error));
     value_retain(found);
     SET(1, found);
-    NEXT(4);
+    NEXT_OF(GET);
   }
 op_LEN:
   {
-    if (!is_sequence(R(2)) && R(2).tag != SVM_TAG_STR)
-      TRY(fail_tag("len", R(2), "a list, tuple, dict or str", c->error));
+    CHECK(LEN);
     if (R(2).tag == SVM_TAG_STR) SPEND(R(2).text->length / WORDS_PER_FUEL);
     int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
     SET(1, (value){SVM_TAG_INT, {n}});
-    NEXT(3);
+    NEXT_OF(LEN);
   }
 op_APPEND:
   {
-    if (R(2).tag != SVM_TAG_LIST) TRY(fail_tag("append", R(2), "a list", c->error));
+    CHECK(APPEND);
     value list = R(2), item = R(3), made;
     if (list.sequence->base.refs != 1 || pc[1] != pc[2]) /* it is copied */
       SPEND(list.sequence->length / WORDS_PER_FUEL);
@@ -498,12 +494,14 @@ op_APPEND:
     value_drop(&c->heap, &item);
     TRY(code);
     SET(1, made);
-    NEXT(4);
+    NEXT_OF(APPEND);
   }
 
 end_of_slice:
   SPEND(0);
   goto *LABELS[*pc];
+wrong_operand:
+  operands_check(r, pc, c->error);
 fail:
   if (c->error->function < 0) {
     c->error->function = (int32_t)(f->function - p->functions);

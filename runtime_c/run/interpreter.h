@@ -1,26 +1,28 @@
-/* Tensors and scalars as instructions make them. Errors name the instruction. */
+/* Tensors and scalars as instructions make them: `r` are the frame's registers, `pc` the instruction, whose
+ * operands outside of lists hold what its row of vm/isa.py says. Errors name the instruction. */
 #ifndef SVM_INTERPRETER_H
 #define SVM_INTERPRETER_H
 
 #include "run/run.h"
 
-/* `alloc`: in a trace without memory. sizes: registers of ints. */
-int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *sizes, const value *registers,
-                     value *out);
+/* Whether all registers that an instruction reads hold what its row says: an error for the first that does not. */
+int32_t operands_check(const value *r, const uint32_t *pc, svm_error *error);
+
+/* `alloc`: in a trace without memory. */
+int32_t tensor_alloc(call *c, const value *r, const uint32_t *pc, value *out);
 
 /* `view`: other sizes over the same storage. */
-int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *sizes, const value *registers,
-                    value *out);
+int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out);
 
-int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error);
-int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
-                      const value *registers, const char *what, svm_error *error);
+int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error);
+int32_t tensor_expect(call *c, const value *r, const uint32_t *pc);
 
 /* `item`, `scalar`: one element as bool, int or float, and back. */
-int32_t tensor_item(value a, value *out, svm_error *error);
+int32_t tensor_item(const tensor *a, value *out, svm_error *error);
 int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out);
 
-int32_t scalar_to_float(value a, value *out, svm_error *error);
+/* Of a bool, int or float. */
+value scalar_to_float(value a);
 int32_t scalar_to_int(value a, value *out, svm_error *error);
 
 /* Number of Unicode characters, as Python counts them. */

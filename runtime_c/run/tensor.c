@@ -5,17 +5,18 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "run/instructions.gen.h"
 #include "run/interpreter.h"
 
 /* Sizes ---------------------------------------------------------------------------------------- */
 
-static int32_t read_sizes(const char *name, int32_t rank, const uint32_t *registers_of_sizes,
-                          const value *registers, int64_t *sizes, int64_t *n_elements, svm_error *error) {
+/* The list of sizes whose count is word `at`. */
+static int32_t read_sizes(const char *name, const value *r, const uint32_t *pc, uint32_t at, int64_t *sizes,
+                          int64_t *n_elements, svm_error *error) {
+  int32_t rank = (int32_t)pc[at];
   for (int32_t i = 0; i < rank; i++) {
-    value v = registers[registers_of_sizes[i]];
-    if (v.tag != SVM_TAG_INT)
-      return status_fail(error, SVM_ERROR_KIND, "%s: size %d is a %s; it takes an int", name, i,
-                         tag_name(v.tag));
+    value v = r[pc[at + 1 + (uint32_t)i]];
+    if (!SVM_FITS_ALLOC_SIZES(v.tag)) return operands_check(r, pc, error);
     sizes[i] = v.integer;
     if (v.integer < 0)
       return status_fail(error, SVM_ERROR_SHAPE, "%s: size %d is %" PRId64 "; sizes must be >= 0", name, i,
@@ -27,17 +28,11 @@ static int32_t read_sizes(const char *name, int32_t rank, const uint32_t *regist
                          : SVM_OK;
 }
 
-static int32_t check_tensor(const char *name, value a, svm_error *error) {
-  return a.tag == SVM_TAG_TENSOR
-             ? SVM_OK
-             : status_fail(error, SVM_ERROR_KIND, "%s: its operand is a %s; it takes a tensor", name,
-                           tag_name(a.tag));
-}
-
-int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
-                     const value *registers, value *out) {
+int32_t tensor_alloc(call *c, const value *r, const uint32_t *pc, value *out) {
   int64_t sizes[SVM_LIMIT_RANK], n, n_bytes;
-  if (read_sizes("alloc", rank, registers_of_sizes, registers, sizes, &n, c->error)) return c->error->code;
+  uint32_t at = SVM_AT_ALLOC_SIZES(pc);
+  int32_t dtype = (int32_t)pc[SVM_AT_ALLOC_DTYPE(pc)], rank = (int32_t)pc[at];
+  if (read_sizes("alloc", r, pc, at, sizes, &n, c->error)) return c->error->code;
   if ((n_bytes = checked_bytes(dtype, n)) < 0)
     return status_fail(c->error, SVM_ERROR_SHAPE,
                        "alloc: the sizes make over 2^62 bytes; use smaller inputs");
@@ -51,26 +46,24 @@ int32_t tensor_alloc(call *c, int32_t dtype, int32_t rank, const uint32_t *regis
   return tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error);
 }
 
-int32_t tensor_view(call *c, value a, int32_t rank, const uint32_t *registers_of_sizes,
-                    const value *registers, value *out) {
+int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out) {
   int64_t sizes[SVM_LIMIT_RANK], n;
-  if (check_tensor("view", a, c->error) ||
-      read_sizes("view", rank, registers_of_sizes, registers, sizes, &n, c->error))
-    return c->error->code;
-  if (n != a.tensor->n_elements) {
+  uint32_t at = SVM_AT_VIEW_SIZES(pc);
+  const tensor *a = r[pc[SVM_AT_VIEW_A(pc)]].tensor;
+  if (read_sizes("view", r, pc, at, sizes, &n, c->error)) return c->error->code;
+  if (n != a->n_elements) {
     return status_fail(c->error, SVM_ERROR_SHAPE,
                        "view: the sizes make %" PRId64 " elements; the tensor has %" PRId64, n,
-                       a.tensor->n_elements);
+                       a->n_elements);
   }
-  if (a.tensor->memory->refs >= 0) a.tensor->memory->refs++; /* constants are immortal */
-  return tensor_make(&c->heap, a.tensor->dtype, rank, sizes, a.tensor->memory, out, c->error);
+  if (a->memory->refs >= 0) a->memory->refs++; /* constants are immortal */
+  return tensor_make(&c->heap, a->dtype, (int32_t)pc[at], sizes, a->memory, out, c->error);
 }
 
-int32_t tensor_dim(value a, int32_t axis, int64_t *out, svm_error *error) {
-  if (check_tensor("dim", a, error)) return error->code;
-  if (axis >= a.tensor->rank)
-    return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a.tensor->rank);
-  *out = a.tensor->sizes[axis];
+int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error) {
+  if (axis >= a->rank)
+    return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a->rank);
+  *out = a->sizes[axis];
   return SVM_OK;
 }
 
@@ -81,11 +74,15 @@ static void describe_sizes(char *text, size_t room, int32_t rank, const int64_t 
   if (n < room) snprintf(text + n, room - n, "]");
 }
 
-int32_t tensor_expect(value a, int32_t dtype, int32_t rank, const uint32_t *registers_of_sizes,
-                      const value *registers, const char *what, svm_error *error) {
+int32_t tensor_expect(call *c, const value *r, const uint32_t *pc) {
   int64_t sizes[SVM_LIMIT_RANK], n;
   char wanted[SVM_LIMIT_RANK * 21], found[SVM_LIMIT_RANK * 21];
-  if (read_sizes("expect", rank, registers_of_sizes, registers, sizes, &n, error)) return error->code;
+  svm_error *error = c->error;
+  uint32_t at = SVM_AT_EXPECT_SIZES(pc);
+  int32_t dtype = (int32_t)pc[SVM_AT_EXPECT_DTYPE(pc)], rank = (int32_t)pc[at];
+  const char *what = c->program->strings[pc[SVM_AT_EXPECT_WHAT(pc)]];
+  value a = r[pc[SVM_AT_EXPECT_A(pc)]];
+  if (read_sizes("expect", r, pc, at, sizes, &n, error)) return error->code;
   const tensor *t = a.tag == SVM_TAG_TENSOR ? a.tensor : NULL;
   int is_like = t && t->rank == rank && (!rank || !memcmp(t->sizes, sizes, (size_t)rank * sizeof *sizes));
   if (is_like && t->dtype == dtype) return SVM_OK;
@@ -142,20 +139,11 @@ static uint16_t bf16_of_double(double d) {
 
 /* Elements ------------------------------------------------------------------------------------- */
 
-int32_t scalar_to_float(value a, value *out, svm_error *error) {
-  if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
-    return status_fail(error, SVM_ERROR_KIND, "to_float: its operand is a %s; it takes a bool, int or float",
-                       tag_name(a.tag));
-  }
-  *out = a.tag == SVM_TAG_FLOAT ? a : (value){SVM_TAG_FLOAT, {.number = (double)a.integer}};
-  return SVM_OK;
+value scalar_to_float(value a) {
+  return a.tag == SVM_TAG_FLOAT ? a : (value){SVM_TAG_FLOAT, {.number = (double)a.integer}};
 }
 
 int32_t scalar_to_int(value a, value *out, svm_error *error) {
-  if (a.tag != SVM_TAG_BOOL && a.tag != SVM_TAG_INT && a.tag != SVM_TAG_FLOAT) {
-    return status_fail(error, SVM_ERROR_KIND, "to_int: its operand is a %s; it takes a bool, int or float",
-                       tag_name(a.tag));
-  }
   if (a.tag == SVM_TAG_FLOAT && !(a.number >= -0x1p63 && a.number < 0x1p63)) {
     return status_fail(error, SVM_ERROR_OVERFLOW, "to_int: %g leaves 64 bits", a.number);
   }
@@ -163,11 +151,10 @@ int32_t scalar_to_int(value a, value *out, svm_error *error) {
   return SVM_OK;
 }
 
-int32_t tensor_item(value a, value *out, svm_error *error) {
-  if (check_tensor("item", a, error)) return error->code;
-  if (a.tensor->n_elements != 1)
+int32_t tensor_item(const tensor *a, value *out, svm_error *error) {
+  if (a->n_elements != 1)
     return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
-                       a.tensor->n_elements);
+                       a->n_elements);
   union {
     uint8_t u8;
     int8_t i8;
@@ -178,9 +165,9 @@ int32_t tensor_item(value a, value *out, svm_error *error) {
     float f32;
     double f64;
   } e;
-  storage_clear(a.tensor->memory);
-  memcpy(&e, a.tensor->memory->data, (size_t)DTYPE_BYTES[a.tensor->dtype]);
-  switch (a.tensor->dtype) {
+  storage_clear(a->memory);
+  memcpy(&e, a->memory->data, (size_t)DTYPE_BYTES[a->dtype]);
+  switch (a->dtype) {
     case SVM_DTYPE_BOOL: *out = (value){SVM_TAG_BOOL, {e.u8 != 0}}; break;
     case SVM_DTYPE_U8: *out = (value){SVM_TAG_INT, {e.u8}}; break;
     case SVM_DTYPE_I8: *out = (value){SVM_TAG_INT, {e.i8}}; break;
@@ -212,11 +199,11 @@ static void store_float(int32_t dtype, double d, void *to) {
 }
 
 int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
-  value converted;
+  value converted = {0};
   int is_float_dtype = dtype >= SVM_DTYPE_F16, is_bool = dtype == SVM_DTYPE_BOOL;
-  int32_t code = is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)
-                     ? scalar_to_float(a, &converted, c->error)
-                     : scalar_to_int(a, &converted, c->error);
+  int32_t code = SVM_OK;
+  if (is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)) converted = scalar_to_float(a);
+  else code = scalar_to_int(a, &converted, c->error);
   storage *memory = code ? NULL : storage_make(&c->heap, DTYPE_BYTES[dtype], c->error);
   if (!memory) return c->error->code;
   if (is_float_dtype) store_float(dtype, converted.number, memory->data);

@@ -127,7 +127,7 @@ static void set_number(image *m, size_t width) {
 /* One word of the code becomes a small number: another opcode, register, constant, length. */
 static void set_word(image *m) {
   const svm_file_section *s = has_table(m) ? &table_of(m)[SVM_SECTION_CODE - 1] : NULL;
-  uint32_t number = (uint32_t)below(48);
+  uint32_t number = (uint32_t)below(SVM_N_OPCODES + 3);
   if (s && s->size >= 4 && is_inside(m, s)) memcpy(m->bytes + s->offset + below(s->size / 4) * 4, &number, 4);
 }
 

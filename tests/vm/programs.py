@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
-from shapevm.vm.isa import DTYPES, OPS, Operand
+from shapevm.vm.isa import DTYPES, OPS, Op, Operand
 from shapevm.vm.program import Constant, Kernel, KernelBuffer, KernelObject, Output, Program, SizeRange
 
 SAMPLE = """
@@ -77,14 +77,6 @@ def sample(objects: bool = True) -> Program:
 
 # Random programs ------------------------------------------------------------------------------------
 
-#: What a source operand of an opcode must hold so that it can succeed; anything not named takes any value.
-WANTS = {
-    "int": ("add", "sub", "mul", "floordiv", "mod", "min", "max"),
-    "bool": ("and", "or", "not", "branch", "guard"),
-    "float": ("fadd", "fsub", "fmul", "fdiv"),
-    "number": ("eq", "ne", "lt", "le", "to_float", "to_int", "scalar"),
-    "tensor": ("view", "dim", "item", "expect"),
-}
 SKIPPED = {"kernel", "extern", "call", "return", "jump", "fail"}  # placed by hand or not at all
 CONSTANTS = (
     Constant(None), Constant(True), Constant(False), Constant(3), Constant(-(1 << 63)),
@@ -96,15 +88,8 @@ CONSTANTS = (
     Constant.tensor(np.array([0x3FC0], "<u2"), "bf16"), Constant.tensor(np.zeros((0, 2), "<i8"), "i64"),
 )  # fmt: skip
 N_REGISTERS = 12
-ZERO = N_REGISTERS - 1  # holds 0: a size of all allocs, whose contents nobody may read for they are undefined
-
-
-def _wanted(op: str) -> str:
-    return next((tag for tag, names in WANTS.items() if op in names), "any")
-
-
-def _fits(tag: str, wanted: str) -> bool:
-    return wanted in ("any", tag) or (wanted == "number" and tag in ("bool", "int", "float"))
+ZERO = N_REGISTERS - 1  # holds 0: a size of all allocs whose other sizes may be anything
+SMALL = ZERO - 1  # holds 2: the size of the others
 
 
 class _Code:
@@ -115,23 +100,27 @@ class _Code:
         f.n_registers = N_REGISTERS
         self.tags = ["none"] * N_REGISTERS
 
-    def source(self, wanted: str) -> int:
-        fitting = [r for r, tag in enumerate(self.tags) if _fits(tag, wanted)]
+    def source(self, wanted: tuple[str, ...] = ()) -> int:
+        """Return a register that holds one of these tags (none: anything), if there is one, mostly."""
+        fitting = [r for r, tag in enumerate(self.tags) if not wanted or tag in wanted]
         careless = self.draw(st.integers(0, 19)) == 0
         return self.draw(st.sampled_from(fitting if fitting and not careless else range(N_REGISTERS)))
 
-    def operand(self, op: str, operand: Operand) -> Any:
-        draw, register = self.draw, st.integers(0, ZERO - 1)
+    def operand(self, op: str, operand: Operand, before: dict[str, Any]) -> Any:
+        """Return a value for an operand; `before`: those of the operands before it."""
+        draw, register = self.draw, st.integers(0, SMALL - 1)
         if operand.kind == "d":
             return draw(register)
         if operand.kind == "s":
-            return self.source("any" if op in ("get", "append", "len", "move") else _wanted(op))
+            like = (self.tags[before[operand.like]],) if operand.like else ()
+            return self.source(like or operand.tags)
         if operand.kind == "S":
-            wanted = "int" if operand.name == "sizes" else "any"
             n = draw(st.integers(0, 3)) * (2 if op == "dict" else 1)
             if op == "free":
                 return tuple(draw(register) for _ in range(n))
-            return tuple(self.source(wanted) for _ in range(n)) + ((ZERO,) if op == "alloc" else ())
+            if op == "alloc" and draw(st.booleans()):
+                return (SMALL,) * n
+            return tuple(self.source(operand.tags) for _ in range(n)) + ((ZERO,) if op == "alloc" else ())
         if operand.kind == "t":
             return draw(st.sampled_from(sorted(DTYPES)))
         if operand.kind == "c":
@@ -142,37 +131,24 @@ class _Code:
 
     def step(self) -> None:
         op = self.draw(st.sampled_from([op for op in OPS if op.name not in SKIPPED and op.name != "branch"]))
-        operands = {operand.name: self.operand(op.name, operand) for operand in op.operands}
+        operands: dict[str, Any] = {}
+        for operand in op.operands:
+            operands[operand.name] = self.operand(op.name, operand, operands)
         self.f.op(op.name, **operands)
         if "d" in operands:
-            self.tags[operands["d"]] = self.result(op.name, operands)
+            self.tags[operands["d"]] = self.result(op, operands)
         elif op.name == "free":
             for register in operands["values"]:
                 self.tags[register] = "none"
 
-    def result(self, op: str, operands: dict[str, Any]) -> str:
-        table = {
-            "alloc": "tensor",
-            "view": "tensor",
-            "scalar": "tensor",
-            "int": "int",
-            "dim": "int",
-            "len": "int",
-        }
-        table |= {
-            "to_int": "int",
-            "to_float": "float",
-            "list": "list",
-            "append": "list",
-            "tuple": "tuple",
-            "dict": "dict",
-        }
-        table |= dict.fromkeys(("eq", "ne", "lt", "le"), "bool")
-        if op == "const":
+    def result(self, op: Op, operands: dict[str, Any]) -> str:
+        """Return what `d` holds then, "none" where the row leaves it open."""
+        made = op.operand("d")
+        if op.name == "const":
             return self.builder._constants[operands["value"]].tag
-        if op == "move":
-            return self.tags[operands["a"]]
-        return table.get(op, _wanted(op) if _wanted(op) in ("int", "float", "bool") else "none")
+        if made.like:
+            return self.tags[operands[made.like]]
+        return made.tags[0] if len(made.tags) == 1 else "none"
 
 
 @st.composite
@@ -187,21 +163,22 @@ def programs(draw: Any, data: bool = True) -> Program:
         main.op("const", d=index, value=builder.constant(constant))
         code.tags[index] = constant.tag
     main.op("int", d=ZERO, value=0)
+    main.op("int", d=SMALL, value=2)
     main.op("alloc", d=4, dtype="f32", sizes=(1, ZERO))
     code.tags[4] = "tensor"
     for _ in range(draw(st.integers(0, 12))):
         kind = draw(st.integers(0, 9))
         if kind == 0:
             label = _label()
-            main.op("branch", cond=code.source("bool"), otherwise=label)
+            main.op("branch", cond=code.source(("bool",)), otherwise=label)
             code.step()
             main.place(label)
         elif kind == 1:
             main.op(
                 "call",
                 function=1,
-                results=(draw(st.integers(0, ZERO - 1)),),
-                args=(code.source("any"), code.source("any")),
+                results=(draw(st.integers(0, SMALL - 1)),),
+                args=(code.source(), code.source()),
             )
         else:
             main.line(draw(st.sampled_from(["m.py:1", "m.py:2", ""])))

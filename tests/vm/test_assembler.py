@@ -23,7 +23,7 @@ function "main" (2 params, 1 results, 5 registers)
   const d=r2 value=c0                                    ;    0 r2 = int = 3
   mul d=r3 a=r1 b=r2                                     ;    3 r3 = r1 * r2 (ints; overflow fails)
 L7:
-  alloc d=r4 dtype=f32 sizes=(r3)                        ;    7 r4 = new contiguous tensor of f32 and sizes r3, contents undefined
+  alloc d=r4 dtype=f32 sizes=(r3)                        ;    7 r4 = new contiguous tensor of f32 and sizes r3, zeros until it is written
   line ""
   kernel kernel=k0 dims=(r3) buffers=(r0, r4)            ;   12 launch "relu" with sizes r3 on tensors r0, r4
   branch cond=r2 otherwise=L7                            ;   19 if not r2 (bool): go on at L7

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from shapevm.vm import errors, generate, isa, layout
+from shapevm.vm.artifact import to_bytes
+from shapevm.vm.assembler import assemble
 from shapevm.vm.instruction import decode, encode
+from shapevm.vm.machine import Machine
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import RULES
 
 ROOT = Path(isa.__file__).resolve().parent.parent
+INTERPRETER = "runtime_c/run/interpreter.c"
+TABLES = ("isa", "generate", "errors", "layout")
 
 
 def test_generated_files_are_fresh() -> None:
@@ -26,11 +33,14 @@ def test_runs_as_a_plain_script() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+def copy_tables(folder: Path) -> None:
+    (folder / "vm").mkdir()
+    for name in TABLES:
+        shutil.copy(ROOT / f"vm/{name}.py", folder / "vm")
+
+
 def test_check_names_what_is_stale(tmp_path: Path) -> None:
-    for folder in ("vm", "runtime_c/include", "docs"):
-        (tmp_path / folder).mkdir(parents=True)
-    for name in ("isa", "generate", "errors", "layout"):
-        (tmp_path / f"vm/{name}.py").write_text((ROOT / f"vm/{name}.py").read_text())
+    copy_tables(tmp_path)
     run = [sys.executable, str(tmp_path / "vm/isa.py")]
     assert subprocess.run(run, capture_output=True).returncode == 0
     (tmp_path / "docs/opcodes.md").write_text("old")
@@ -40,13 +50,104 @@ def test_check_names_what_is_stale(tmp_path: Path) -> None:
 
 
 def test_every_opcode_has_a_method() -> None:
-    assert {name[3:] for name in dir(Reference) if name.startswith("op_")} == set(isa.OPCODES)
+    methods = {name.removeprefix("op_") for name in dir(Reference) if name.startswith("op_")}
+    missing, unknown = set(isa.OPCODES) - methods, methods - set(isa.OPCODES)
+    assert not missing, f"vm/reference.py: Reference lacks the methods {[f'op_{name}' for name in missing]}"
+    assert not unknown, f"vm/isa.py: no row for {unknown}"
+
+
+def test_every_opcode_has_a_label() -> None:
+    text = (ROOT / INTERPRETER).read_text()
+    labels = set(re.findall(r"^op_([A-Z_]+):|^  (?:INTS|FLOATS|COMPARISON)\(([A-Z_]+)", text, re.M))
+    missing = {name.upper() for name in isa.OPCODES} - {a or b for a, b in labels}
+    assert not missing, f"{INTERPRETER} lacks the labels {[f'op_{name}' for name in missing]}"
+
+
+def test_a_new_opcode_needs_a_label_and_nothing_else_in_c(tmp_path: Path) -> None:
+    """The row makes all the rest of the C; the compiler names the label that is missing."""
+    copy_tables(tmp_path)
+    shutil.copytree(ROOT / "runtime_c", tmp_path / "runtime_c")
+    table, interpreter = tmp_path / "vm/isa.py", tmp_path / INTERPRETER
+    row = '    _op("twice", "d=int a:int", "R[d] = 2 R[a] (overflow fails)", "may_fail"),\n'
+    table.write_text(table.read_text().replace(")\n# fmt: on\n", row + ")\n# fmt: on\n"))
+    assert subprocess.run([sys.executable, str(table)], capture_output=True).returncode == 0
+    assert "op_TWICE" in compiled(interpreter)
+    label = """op_TWICE:
+  {
+    CHECK(TWICE);
+    int64_t made = 0;
+    TRY(int_operation(SVM_OP_ADD, "twice", R(2).integer, R(2).integer, &made, c->error));
+    SET(1, (value){SVM_TAG_INT, {made}});
+    NEXT_OF(TWICE);
+  }
+
+end_of_slice:"""
+    interpreter.write_text(interpreter.read_text().replace("end_of_slice:", label))
+    assert compiled(interpreter) == ""
+    assert compiled(tmp_path / "runtime_c/program/verify.c") == ""
+
+
+def compiled(source: Path) -> str:
+    """Return what the C compiler says of a file."""
+    folder = source.parents[1]
+    command = ["cc", "-std=c11", "-Wall", "-Werror", "-D_GNU_SOURCE", "-o", os.devnull, "-c", str(source)]
+    done = subprocess.run(
+        [*command, f"-I{folder}", f"-I{folder}/include"], capture_output=True, text=True, check=False
+    )
+    return done.stderr
+
+
+def test_operands_are_parsed_and_written_alike() -> None:
+    for op in isa.OPS:
+        row = " ".join(map(str, op.operands))
+        assert tuple(isa._operand(text, row) for text in row.split()) == op.operands
+    with pytest.raises(ValueError, match="operand 'a:integer': no tag is named 'integer'"):
+        isa._operand("a:integer", "a:integer")
+    assert [isa.OPS[isa.OPCODES[op]].operand("a").takes for op in ("add", "len", "not")] == [
+        "an int", "a list, tuple, dict or str", "a bool",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("run", ["C", "Python"])
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("add d=r0 a=r1 b=r2", "add: operand b is a str; it takes an int"),
+        ("eq d=r0 a=r1 b=r2", "eq: operand b is a str; it takes an int"),
+        ("fadd d=r0 a=r1 b=r1", "fadd: operand a is an int; it takes a float"),
+        ("len d=r0 a=r1", "len: operand a is an int; it takes a list, tuple, dict or str"),
+        ("to_int d=r0 a=r2", "to_int: operand a is a str; it takes a bool, int or float"),
+        ("alloc d=r0 dtype=f32 sizes=(r1, r2)", "alloc: operand sizes is a str; it takes an int"),
+    ],
+)
+def test_a_wrong_operand_is_one_sentence(run: str, code: str, message: str) -> None:
+    program = assemble(f"""
+        output "y"
+        constant c0 str = "s"
+        function "main" (0 params, 1 results)
+          int r1 3
+          const r2 c0
+          {code}
+          return (r0)
+    """)
+    with pytest.raises(errors.KindError) as caught:
+        if run == "C":
+            Machine.from_bytes(to_bytes(program)).call([])
+        else:
+            Reference(program, lambda *_: None).call([])
+    assert str(caught.value).startswith(message)
 
 
 def test_table_is_sound() -> None:
     assert len(isa.OPCODES) == len(isa.OPS)
     for op in isa.OPS:
         assert all(operand.kind in isa.OPERAND_KINDS for operand in op.operands)
+        names = [operand.name for operand in op.operands]
+        for operand in op.operands:
+            like = op.operand(operand.like) if operand.like else None
+            assert like is None or (like.kind == "s" and (operand.is_written or like.tags)), op.name
+            assert operand.name != "sizes" or operand.tags == ("int",)  # tensor.c reads all of them alike
+        assert len(set(names)) == len(names)
         assert op.flags <= set(generate.FLAGS)
         kinds = [operand.kind for operand in op.operands]
         assert not any(k in isa.LIST_KINDS for k in kinds[: kinds.index("L")]) if "L" in kinds else True
