@@ -40,6 +40,7 @@ from ..matmul.microkernel import (
     PANEL,
     SCHEDULES,
     VECTOR,
+    Into,
     MicroKernels,
     Schedule,
     Strides,
@@ -206,7 +207,8 @@ class _Attention:
         group, count = self.most * width, self.f.i64(keys.count)
         ldb = self.f.i64(self.v.stride(self.key_loop) if self.in_place else self.panel)
         strides = Strides(width, ldb, self.ldc, count, group, a_width=width)
-        return MicroKernels(self.f, "weigh_more" if adds else "weigh", strides, self.vectors, adds)
+        into, name = (Into.ADDED, "weigh_more") if adds else (Into.CHAIN, "weigh")
+        return MicroKernels(self.f, name, strides, self.vectors, into)
 
     def _place_scratch(self) -> None:
         """Lay out scratch: results of a row tile (of all, where there are several blocks of keys); factors,

@@ -23,7 +23,7 @@ from ...loops.bodies import LANES, tail_mask
 from ...spec import Conv, Size, Terms
 from ..matmul.matmul import _check, _Matmul, choose_schedule, fitting_schedules, pack_panels
 from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
-from ..matmul.row_tiles import RowTiles
+from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
 from .depthwise import is_depthwise
 from .indirection import InImage, is_in_image
@@ -84,6 +84,12 @@ def _check_window(spec: Conv) -> None:
         raise ValueError(f"conv kernel: {spec.n} output channels do not divide into {groups} groups")
 
 
+def piece_of(spec: Conv) -> int:
+    """Return the steps under each tap where the spec knows them, else 0: its sums are cut between taps."""
+    channels = spec.buffers[spec.a].shape[-1]
+    return channels // spec.window.groups if isinstance(channels, int) else 0
+
+
 def _group_columns(spec: Conv) -> Size:
     """Return the columns of one group."""
     return spec.n // spec.window.groups if isinstance(spec.n, int) else spec.n
@@ -93,10 +99,12 @@ class _Conv(_Matmul):
     """The state of one emission: a group's tiles are those of a matmul, and groups are the outer loop."""
 
     left: Patches | InImage  # type: ignore[assignment]
+    together: int = 0
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.conv = spec
         self.taps = prod(spec.window.kernel) if is_in_image(f, spec) else 0
+        self.pieces = Pieces(piece_of(spec), self.taps, self.together)
         super().__init__(f, spec, sizes, schedule)
         self.group: Int = 0
         self.n = resolve(_group_columns(spec), sizes)
@@ -169,8 +177,8 @@ class _ByTaps(_Conv):
         self.is_alone = is_alone
         super().__init__(f, spec, sizes, schedule)
         if not is_alone:  # shares have any number of rows
-            pieces = (self.dtype, self.taps, self.together)
-            self.rows = RowTiles(f, f.i64(self.m), self.block, self.k, self.width, schedule, *pieces)
+            given = (self.block, self.k, self.width, schedule, self.dtype, self.pieces)
+            self.rows = RowTiles(f, f.i64(self.m), *given)
         self.strides = self.rows.all_taps(self.strides, self.left.width, 0)
 
     @property

@@ -27,7 +27,17 @@ from ...loops.bodies import LANES, splat
 from ...spec import Conv, Size
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import choose_schedule, pack_panels
-from ..matmul.microkernel import PANEL, SCHEDULES, UNROLL, VECTOR, MicroKernels, Schedule, Strides, each_tile
+from ..matmul.microkernel import (
+    PANEL,
+    SCHEDULES,
+    UNROLL,
+    VECTOR,
+    Into,
+    MicroKernels,
+    Schedule,
+    Strides,
+    each_tile,
+)
 from ..matmul.row_tiles import RowTiles
 from .pixels import OverPixels
 from .winograd_points import SIDE, TAPS, TILE, transforms
@@ -274,8 +284,8 @@ class AtPoints(OverPixels):
         sharing = POINTS * PANEL // self.width  # points to a panel
         part = self.chunk * TAPS * TAPS * PANEL // sharing
         strides = Strides(self.channels, self.width, self.width, self.chunk)
-        adds = self.chunk < self.channels
-        kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), adds=adds)
+        into = Into.GOES_ON if self.chunk < self.channels else Into.CHAIN
+        kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), into)
         with f.loop(0, SIDE) as place:
             point = f.add(f.mul(line, SIDE), place.index)
             weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))

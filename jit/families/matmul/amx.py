@@ -11,7 +11,9 @@ A block of 32 rows by 32 columns is four tiles of 16 x 16 sums, four tiles more 
 scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for all
 panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows of
 the
-block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there.
+block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there. Those of more
+than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM), whose totals are added up in
+f32.
 
 Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
 not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
@@ -23,9 +25,12 @@ from __future__ import annotations
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
-from ...loops.bodies import LANES
-from ...spec import Matmul, Terms
+from ...loops.bodies import LANES, splat
+from ...spec import Matmul, Size, Terms
 from .microkernel import PANEL, VECTOR, load, tail
+from .row_tiles import add_to, copy_to
+from .sums import BLOCK as BLOCK_STEPS
+from .sums import LONG
 
 MIN_ROWS = 96  # fewer rows are left to the FMA kernels,
 MIN_K = 64  # and shorter sums, which rounding does not blur
@@ -35,6 +40,8 @@ PLANE = 2 * GROUP * STEP  # bytes of one plane of one step, of A or B
 BLOCK = 3 * PLANE  # bytes of a step: x1, x2, x3
 TILE = PLANE // 2
 CHUNK = 3 * STEP  # values of k of a panel that are split, then used
+SUM, LARGE_SUM = 4 * CHUNK, 16 * CHUNK  # values of k of a block of a sum; blocks are added up in f32
+MANY = 1 << 15  # values of k of which blocks are large: their number counts more than their length
 PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 MAX_ROWS = 256
 
@@ -80,8 +87,20 @@ def block_rows(m: Int, k: Int) -> int:
 
 def scratch_of(spec: Matmul, block: int) -> Terms:
     """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
-    fixed = block * PANEL * 4 + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
+    fixed = sums_bytes(spec.k, block) + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
     return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.k,)))
+
+
+def block_of(f: Function, k: Int) -> Int:
+    """Return the values of k of a block of a sum of `k`."""
+    if isinstance(k, int):
+        return SUM if k < MANY else LARGE_SUM
+    return f.select(f.less(k, MANY), SUM, LARGE_SUM)
+
+
+def sums_bytes(k: Size | Int, block: int) -> int:
+    """Return the bytes of the sums of a block of rows, and of their totals where there are several blocks."""
+    return block * PANEL * 4 * (1 if isinstance(k, int) and k <= SUM else 2)
 
 
 def configure(f: Function) -> None:
@@ -209,6 +228,29 @@ def multiply(f: Function, a: Value, b: Value, done: Int, k: Int, sums: Value, ah
     f.call_part("multiply_tiles", _define_multiply, *arguments)
 
 
+def add_block(f: Function, k: Int, done: Int, sums: Value, totals: Value) -> None:
+    """Where a chunk that begins at step `done` of `k` ends a block of a group's sums, add them to `totals`;
+    where it ends the last block of several, leave the whole sums in `sums`."""
+    if isinstance(k, int) and k <= SUM:
+        return
+    end, size, count = f.add(done, CHUNK), block_of(f, k), GROUP * PANEL
+    is_last = f.less(f.sub(k, 1), end)
+    with f.when(_both(f, f.less(size, end), is_last)):
+        add_to(f, sums, totals, count)
+    is_inner = f.op("i1", f"xor i1 {is_last.name}, true")
+    ends = f.less(f.i64(f.urem(end, size)), 1)
+    with f.when(_both(f, ends, is_inner)):
+        f.either(
+            f.less(end, f.add(size, 1)),
+            lambda: copy_to(f, totals, sums, count),
+            lambda: add_to(f, totals, sums, count),
+        )
+
+
+def _both(f: Function, a: Value, b: Value) -> Value:
+    return f.op("i1", f"and i1 {a.name}, {b.name}")
+
+
 def _tile(number: int) -> Value:
     return Value("i8", str(number))
 
@@ -253,7 +295,7 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
 
 
 def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:
-    """Compute again by FMAs, k ascending from 0, those of `rows` rows of sums that are not all finite.
+    """Compute again by FMAs, in blocks of BLOCK steps, those of `rows` rows of sums that are not all finite.
 
     Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
     """
@@ -265,13 +307,18 @@ def _define_exactly(g: Function) -> None:
     rows, a, stride, b, k, sums = g.params
     with g.loop(0, rows) as row, g.when(_is_not_finite(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
         line = g.at(a, "float", g.mul(row.index, stride))
-        with g.loop(0, k, carried=[Value(VECTOR, "zeroinitializer")] * 2) as step:
-            left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
-            right = g.at(b, "float", g.mul(step.index, PANEL))
-            vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
-            pairs = zip(vectors, step.carried, strict=True)
-            step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, total) for v, total in pairs])
-        for i, total in enumerate(step.results):
+        size, nothing = g.select(g.less(k, LONG), k, BLOCK_STEPS), Value(VECTOR, "zeroinitializer")
+        with g.loop(0, k, size, [splat(g, "f32", -0.0)] * 2, nonempty=True) as block:
+            behind = g.minimum(g.add(block.index, size), k)
+            with g.loop(block.index, behind, carried=[nothing] * 2) as step:
+                left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
+                right = g.at(b, "float", g.mul(step.index, PANEL))
+                vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
+                pairs = zip(vectors, step.carried, strict=True)
+                step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, x) for v, x in pairs])
+            pairs = zip(block.carried, step.results, strict=True)
+            block.next(*[g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}") for x, y in pairs])
+        for i, total in enumerate(block.results):
             g.store(total, g.at(sums, "float", g.add(g.mul(row.index, PANEL), LANES * i)), align=4)
 
 

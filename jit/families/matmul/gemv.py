@@ -1,9 +1,9 @@
 """Few rows against a weight in panels, read from memory: several panels at once.
 
 A core asks for a stream's lines only so far ahead, whatever the code prefetches, so one panel after the other
-leaves memory half idle. Here STREAMS panels are read side by side, STEPS steps of k of each in turn, as many
-of them in registers at once as there are accumulators for. k still ascends in every sum, so the bits are
-those of any other tile.
+leaves memory half idle. Here STREAMS panels are read side by side, STEP_BYTES of each in turn, as many of
+them in registers at once as there are accumulators for. The order of every sum is that of `sums`, so the bits
+are those of any other tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import replace
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value, least, most
 from ...loops.bodies import LANES
-from .microkernel import PANEL, VECTOR, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
+from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
+from .row_tiles import add_to, copy_to, fill
+from .sums import BLOCK, GROUP, LONG
 
 STREAMS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
@@ -39,8 +41,9 @@ class Streams:
         return few if least(self.m) <= few else 0
 
     def sums_bytes(self) -> int:
-        """Return the bytes of scratch for sums."""
-        return 4 * self.limit * STREAMS * PANEL
+        """Return the bytes of scratch for sums, those of groups before and those of a block."""
+        is_long = isinstance(self.k, int) and self.k >= LONG
+        return 4 * self.limit * STREAMS * PANEL * (3 if is_long else 1)
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
@@ -58,22 +61,60 @@ class Streams:
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
         f, k = self.f, self.k
         assert isinstance(k, int)
+        if k < LONG:
+            self._chain(strides, a, b, 0, k, rows, sums)
+            return
+        floats, whole = rows * STREAMS * PANEL, k // BLOCK * BLOCK
+        groups, chain = (f.at(sums, "float", n * floats) for n in (1, 2))
+
+        def block(begin: Int, steps: int) -> None:
+            if self._has_groups():
+                with f.when(f.less(f.i64(f.urem(begin, GROUP * BLOCK)), 1)):
+                    add_to(f, groups, sums, floats)
+                    fill(f, sums, floats, -0.0)
+            self._chain(strides, a, b, begin, steps, rows, chain, sums)
+
+        for totals in (sums, groups) if self._has_groups() else (sums,):
+            fill(f, totals, floats, -0.0)
+        with f.loop(0, whole, BLOCK) as at:
+            block(at.index, BLOCK)
+        if whole < k:
+            block(whole, k - whole)
+        if self._has_groups():
+            add_to(f, groups, sums, floats)
+            copy_to(f, sums, groups, floats)
+
+    def _has_groups(self) -> bool:
+        """Whether a sum has several groups of blocks."""
+        return isinstance(self.k, int) and self.k > GROUP * BLOCK
+
+    def _chain(
+        self, strides: Strides, a: Value, b: Value, first: Int, count: int, rows: int, sums: Value,
+        totals: Value | None = None,
+    ) -> None:  # fmt: skip
+        """Leave the chains of `count` steps from `first` on in `sums`, or add them to `totals`."""
+        f, dtype = self.f, self.dtype
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
         if vectors * LANES == STREAMS * PANEL:
-            self._panels(MicroKernels(f, "streams", strides, vectors, dtype=self.dtype), a, b, rows, sums)
+            into, to = (Into.CHAIN, sums) if totals is None else (Into.ADDED, totals)
+            name = f"streams{count}" if totals is not None else "streams"
+            kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, dtype)
+            here = f.at(b, kernels.element, f.mul(first, PANEL))
+            self._panels(kernels, f.at(a, "float", first), here, rows, to)
             return
-        with f.loop(0, rows * STREAMS * PANEL, LANES) as place:
-            f.store(Value(VECTOR, "zeroinitializer"), f.at(sums, "float", place.index), align=4)
-        in_turn = STEP_BYTES // self.row_bytes
-        whole = k // in_turn * in_turn
-        for begin, end, steps in ((0, whole, in_turn), (whole, k, k - whole)):
+        floats, in_turn = rows * STREAMS * PANEL, STEP_BYTES // self.row_bytes
+        fill(f, sums, floats, 0.0)
+        whole = count // in_turn * in_turn
+        for begin, end, steps in ((0, whole, in_turn), (whole, count, count - whole)):
             if begin == end:
                 continue
             part = replace(strides, k=steps)
-            kernels = MicroKernels(f, f"streams{steps}", part, vectors, adds=True, dtype=self.dtype)
-            with f.loop(begin, end, steps) as chunk:
-                here = f.at(b, kernels.element, f.mul(chunk.index, PANEL))
-                self._panels(kernels, f.at(a, "float", chunk.index), here, rows, sums)
+            kernels = MicroKernels(f, f"streams{steps}", part, vectors, Into.GOES_ON, dtype)
+            with f.loop(f.add(first, begin), f.add(first, end), steps) as turn:
+                here = f.at(b, kernels.element, f.mul(turn.index, PANEL))
+                self._panels(kernels, f.at(a, "float", turn.index), here, rows, sums)
+        if totals is not None:
+            add_to(f, totals, sums, floats)
 
     def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
         """Multiply `kernels`' steps of all panels."""

@@ -28,7 +28,7 @@ from .gemv import STREAMS, Streams
 from .lhs import Computed, InPlace, scratch_of
 from .microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, default_schedule, load, tail
 from .register_resident import Shallow, is_shallow
-from .row_tiles import Finish, RowTiles
+from .row_tiles import WHOLE, Finish, Pieces, RowTiles
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
@@ -106,10 +106,9 @@ def widest_schedule(f: Function, spec: Matmul) -> str:
 
 
 class _Matmul:
-    """The state of one emission; constructed in the entry block. `taps`, `together`: see `RowTiles`."""
+    """The state of one emission; constructed in the entry block. `pieces`: how the steps come."""
 
-    taps: int = 0
-    together: int = 0
+    pieces: Pieces = WHOLE
 
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.f = f
@@ -136,8 +135,7 @@ class _Matmul:
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
-        pieces = (self.taps, self.together)
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, *pieces)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.pieces)
         self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
         self.has_streams = (
             type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
@@ -173,7 +171,8 @@ class _Matmul:
         """Lay out the scratch of the tiles: sums, planes of a panel, planes of a block of rows."""
         f = self.f
         row_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
-        self.panel_planes = f.at(self.sums, "i8", self.block * PANEL * 4)
+        self.totals = f.at(self.sums, "i8", self.block * PANEL * 4)
+        self.panel_planes = f.at(self.sums, "i8", amx.sums_bytes(self.k, self.block))
         self.row_planes = f.at(self.panel_planes, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
         self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
 
@@ -271,7 +270,7 @@ class _Matmul:
         """
         f = self.f
         b = self._panels(panel)
-        group_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
+        group_bytes, block = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK), amx.block_of(f, self.k)
         with f.loop(0, self.k, amx.CHUNK) as chunk:
             done = chunk.index
             k = f.minimum(amx.CHUNK, f.sub(self.k, done))
@@ -284,7 +283,9 @@ class _Matmul:
                 planes = f.at(chunk_planes, "i8", f.mul(group.index, group_bytes))
                 half = f.mul(group.index, amx.CHUNK * PANEL // 2)
                 ahead = self._first_two(group.index, unread(f, source, f.add(amx.CHUNK * PANEL, half)))
-                amx.multiply(f, planes, self.panel_planes, done, k, sums, ahead)
+                amx.multiply(f, planes, self.panel_planes, f.urem(done, block), k, sums, ahead)
+                totals = f.at(self.totals, "float", f.mul(group.index, amx.GROUP * PANEL))
+                amx.add_block(f, self.k, done, sums, totals)
                 with f.when(is_last):
                     begin = f.mul(group.index, amx.GROUP)
                     count = f.minimum(amx.GROUP, f.sub(rows, begin))

@@ -1,8 +1,8 @@
 """The register-tiled inner kernel of matmul and attention: C[r, :] = sum over k of A[r, k] * B[k, :].
 
 `rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B
-and broadcasts `rows` elements of A in place. k ascends, one fused multiply-add per step from 0, so a
-sum's bits depend neither on the tile nor on who calls. A micro-kernel is an internal function of the
+and broadcasts `rows` elements of A in place. The order of a sum is that of `sums`, so its bits depend neither
+on the tile nor on who calls. A micro-kernel is an internal function of the
 kernel's module: one for each number of rows, called from everywhere; what is an int is compiled in, what
 is a Value is passed.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from enum import Enum
 
 from ...llvm.conversion import from_memory
 from ...llvm.dtypes import DTYPES, vector
-from ...llvm.function import Function, Int, Value, least, most
+from ...llvm.function import Function, Int, Loop, Value, least, most
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
@@ -52,6 +53,7 @@ class Strides:
     `taps`: if not 0, A's rows lie in pieces of `k` steps, one for each of so many taps: `a` is a table of
     addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin `offset` elements
     behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
+    `block`: steps of a block of the sums (0: they are one chain).
     """
 
     lda: Int
@@ -66,10 +68,11 @@ class Strides:
     apart: Int = 0
     offset: Int = 0
     b_skip: Int = 0
+    block: Int = 0
 
     def _all(self) -> tuple[Int, ...]:
-        places = (self.taps, self.apart, self.offset, self.b_skip) if self.has_taps else ()
-        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places)
+        places = (self.taps, self.apart, self.offset, self.b_skip) if self.has_taps else (0, 0, 0, 0)
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places, self.block)
 
     @property
     def has_taps(self) -> bool:
@@ -140,19 +143,33 @@ class Ending:
     key: Hashable = None
 
 
+class Into(Enum):
+    """What becomes of a micro-kernel's steps."""
+
+    CHAIN = "c is one chain from 0, or where strides have a block, a sum of such chains"
+    ADDED = "one chain from 0 is added to c"
+    GOES_ON = "the chain that c holds goes on"
+
+
 class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
-    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `adds`:
-    sums begin with what c holds, not at 0. `dtype`: that of B in memory: f32, or f16 or bf16, which are
-    widened when they are read. `ending`: None: sums are stored in c.
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
+    what they do with c. `dtype`: that of B in memory: f32, or f16 or bf16, which are widened when they are
+    read. `ending`: None: sums are stored in c.
     """
 
     def __init__(
-        self, f: Function, name: str, strides: Strides, vectors: int, adds: bool = False, dtype: str = "f32"
+        self,
+        f: Function,
+        name: str,
+        strides: Strides,
+        vectors: int,
+        into: Into = Into.CHAIN,
+        dtype: str = "f32",
     ) -> None:
         self.f = f
-        self.adds = adds
+        self.into = into
         self.name = name if dtype == "f32" else f"{name}_{dtype}"
         self.dtype = dtype
         self.element, self.line = DTYPES[dtype].memory, line(dtype)
@@ -164,6 +181,12 @@ class MicroKernels:
         """Return the same micro-kernels with another end, one for all their calls in the module."""
         made = copy(self)
         made.name, made.ending = f"{self.name}_ended", ending
+        return made
+
+    def at(self, strides: Strides) -> MicroKernels:
+        """Return the same micro-kernels for strides of which other values are known at run time only."""
+        made = copy(self)
+        made.strides = strides
         return made
 
     def call(
@@ -186,7 +209,7 @@ class MicroKernels:
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
         ending, strides = self.ending, self.strides
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
-        key = (strides.known(), self.adds, self.dtype, rows, self.vectors, lines, near, factors is None)
+        key = (strides.known(), self.into, self.dtype, rows, self.vectors, lines, near, factors is None)
         n = len(arguments)
 
         def define(part: Function) -> None:
@@ -214,29 +237,90 @@ class MicroKernels:
             for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
             for v in range(self.vectors)
         ]
-        zero = Value(VECTOR, "zeroinitializer")
-        sums = [g.load(VECTOR, place, align=4) if self.adds else zero for place in places]
-        moving = [] if near else [b, ahead]
-        if strides.has_taps:
-            with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
-                pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
-                if near:
-                    apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.b_skip))
-                    here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
-                found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
-                if not near:
-                    found[len(sums)] = self.unread(g, found[len(sums)], strides.b_skip)
-                tap.next(*found)
-            state = tap.results
+        if strides.block != 0:
+            sums = self._blocks(g, strides, [a], b, ahead, places, rows, lines, near)
         else:
-            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
-        sums = state[: len(sums)]
+            sums = self._whole(g, strides, a, b, ahead, places, rows, lines, near)
         if factors is not None:
             sums = self._scaled(g, sums, factors)
         if self.ending is not None:
             row_starts = range(0, len(sums), self.vectors)
             self.ending.emit(g, of_ending, [sums[i : i + self.vectors] for i in row_starts])
             return
+        if strides.block == 0 or factors is not None:
+            self._store(g, sums, places)
+
+    def _whole(
+        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, places: Sequence[Value],
+        rows: int, lines: int, near: bool,
+    ) -> list[Value]:  # fmt: skip
+        """Return the sums after all steps, with what `places` of c hold if they are not the first."""
+        zero = Value(VECTOR, "zeroinitializer")
+        goes_on = self.into is Into.GOES_ON
+        sums = [g.load(VECTOR, place, align=4) if goes_on else zero for place in places]
+        moving = [] if near else [b, ahead]
+        if strides.has_taps:
+            with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
+                tap.next(*self._tap(g, strides, a, b, ahead, tap, rows, lines))
+            state = tap.results
+        else:
+            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
+        sums = state[: len(places)]
+        return self._added(g, sums, places) if self.into is Into.ADDED else sums
+
+    def _tap(
+        self,
+        g: Function,
+        strides: Strides,
+        a: Value,
+        b: Value,
+        ahead: Value,
+        tap: Loop,
+        rows: int,
+        lines: int,
+    ) -> list[Value]:
+        """Return the state after the steps under one tap."""
+        n = rows * self.vectors
+        is_near = len(tap.carried) == n
+        pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
+        if is_near:
+            apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.b_skip))
+            here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
+        found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
+        if not is_near:
+            found[n] = self.unread(g, found[n], strides.b_skip)
+        return found
+
+    def _blocks(
+        self, g: Function, strides: Strides, a: Sequence[Value], b: Value, ahead: Value,
+        places: Sequence[Value], rows: int, lines: int, near: bool,
+    ) -> list[Value]:  # fmt: skip
+        """Leave the sums of any number of steps in c, and return them. Their blocks are added there, since
+        the registers are full."""
+        zero, k, size = Value(VECTOR, "zeroinitializer"), strides.k, strides.block
+        moving = [] if near else [b, ahead]
+        with g.loop(0, k, size, moving, nonempty=True) as block:
+            is_even = isinstance(k, int) and isinstance(size, int) and k % size == 0
+            steps = size if is_even else g.minimum(size, g.sub(k, block.index))
+            state = [*[zero] * len(places), *block.carried]
+            found = self._steps(g, strides, a, b, ahead, state, rows, lines, block.index, steps)
+            sums = found[: len(places)]
+            g.either(
+                g.less(block.index, 1),
+                lambda: self._store(g, sums, places),
+                lambda: self._store(g, self._added(g, sums, places), places),
+            )
+            block.next(*found[len(places) :])
+        return [g.load(VECTOR, place, align=4) for place in places]
+
+    @staticmethod
+    def _added(g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:
+        """Return c's sums plus those of one more chain."""
+        pairs = [(g.load(VECTOR, place, align=4), x) for x, place in zip(sums, places, strict=True)]
+        return [g.op(VECTOR, f"fadd {VECTOR} {before.name}, {x.name}") for before, x in pairs]
+
+    @staticmethod
+    def _store(g: Function, sums: Sequence[Value], places: Sequence[Value]) -> None:
         for value, place in zip(sums, places, strict=True):
             g.store(value, place, align=4)
 
@@ -250,8 +334,10 @@ class MicroKernels:
         state: Sequence[Value],
         rows: int,
         lines: int,
+        first: Int = 0,
+        count: Int | None = None,
     ) -> list[Value]:
-        """Return `state`, that is the sums, after `strides.k` steps.
+        """Return `state`, that is the sums, after `count` steps (None: all) from step `first` on.
 
         The state may hold two addresses that move along: where B's next row lies, and what is prefetched
         next. Computing them from k takes more instructions a trip, which cost time beside another thread of
@@ -260,8 +346,9 @@ class MicroKernels:
         """
         n = rows * self.vectors
         is_near = len(state) == n
-        whole = g.mul(g.udiv(strides.k, UNROLL), UNROLL)
-        for begin, end, steps in ((0, whole, UNROLL), (whole, strides.k, 1)):
+        count = strides.k if count is None else count
+        whole, behind = g.add(first, g.mul(g.udiv(count, UNROLL), UNROLL)), g.add(first, count)
+        for begin, end, steps in ((first, whole, UNROLL), (whole, behind, 1)):
             if begin == end:
                 continue
             with g.loop(begin, end, steps, state) as k:

@@ -3,9 +3,9 @@ prefetch.
 
 The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, the panels
 that come next follow in memory, and each row tile prefetches its share of them; where it is the first of many
-to read its rows of A, it prefetches the next row tile's instead. Rows of many steps are computed in chunks of
-CHUNK steps, each for all row tiles: the first-level cache holds a chunk of B, the second A's block and the
-next chunk. Sums wait in scratch between chunks, so k still ascends.
+to read its rows of A, it prefetches the next row tile's instead. Sums of many steps are computed by chunks,
+the blocks of `sums`, each for all row tiles: the first-level cache holds a chunk of B, the second A's block
+and the next chunk. Totals wait in scratch between chunks.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
-from ...loops.bodies import LANES
+from ...loops.bodies import LANES, splat
 from .microkernel import (
     PANEL,
     SCHEDULES,
     UNROLL,
     VECTOR,
     Ending,
+    Into,
     MicroKernels,
     Schedule,
     Strides,
@@ -32,9 +34,8 @@ from .microkernel import (
     line,
     row_counts,
 )
+from .sums import BLOCK, GROUP, LONG, block_of_pieces
 
-CHUNK = 128  # steps of k, of two panels 32 KB: the first-level cache holds them for all row tiles
-LONG = 384  # steps of k of sums that are split into chunks; at 256 that takes 1.04 to 1.15 times as long
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
@@ -69,39 +70,77 @@ def is_chunked(k: Int) -> bool:
     return isinstance(k, int) and k >= LONG
 
 
-def _chunk_of_pieces(piece: int) -> int:
-    """Return the steps of a chunk of rows that lie in pieces: some pieces or an even share of one."""
-    if piece <= CHUNK:
-        return CHUNK // piece * piece
-    share = -(-piece // -(-piece // CHUNK))
-    return -(-share // LANES) * LANES
+def fill(f: Function, place: Value, count: Int, number: float) -> None:
+    """Emit the filling of `count` f32, whole vectors."""
+    with f.loop(0, count, LANES) as at:
+        f.store(splat(f, "f32", number), f.at(place, "float", at.index), align=4)
+
+
+def copy_to(f: Function, to: Value, place: Value, count: Int) -> None:
+    """Emit the copy of `count` f32, whole vectors."""
+    with f.loop(0, count, LANES) as at:
+        f.store(f.load(VECTOR, f.at(place, "float", at.index), align=4), f.at(to, "float", at.index), align=4)
+
+
+def add_to(f: Function, totals: Value, sums: Value, count: Int) -> None:
+    """Emit the addition of `count` f32, whole vectors, to `totals`."""
+    with f.loop(0, count, LANES) as at:
+        to = f.at(totals, "float", at.index)
+        pair = [f.load(VECTOR, place, align=4) for place in (to, f.at(sums, "float", at.index))]
+        f.store(f.op(VECTOR, f"fadd {VECTOR} {pair[0].name}, {pair[1].name}"), to, align=4)
+
+
+class Pieces(NamedTuple):
+    """How the steps of a sum come: in pieces of `piece` steps, 0: there are none.
+
+    `taps`: of rows whose pieces lie at addresses (`Strides.taps`), else 0. `together`: steps under each tap
+    that make a chunk; all taps of a step lie side by side in B then (0: taps follow one another).
+    """
+
+    piece: int = 0
+    taps: int = 0
+    together: int = 0
+
+
+WHOLE = Pieces()
 
 
 class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only. `taps`: of
-    rows that lie in pieces (`Strides.taps`), else 0. `together`: steps under each tap that make a chunk; all
-    taps of a step lie side by side in B then (0: taps follow one another).
+    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only. `pieces`:
+    how the steps come, see there.
     """
 
     def __init__(
-        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str, taps: int = 0,
-        together: int = 0,
+        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str,
+        pieces: Pieces = WHOLE,
     ) -> None:  # fmt: skip
-        self.f, self.dtype, self.taps, self.together = f, dtype, taps, together
+        self.f, self.dtype = f, dtype
+        self.piece, self.taps, self.together = pieces
         self.m, self.block, self.k, self.width = m, block, k, width
-        self.chunk = _chunk_of_pieces(k // taps) if taps and isinstance(k, int) else CHUNK
-        if together:
-            self.chunk = together * taps
+        self.chunk = block_of_pieces(self.piece) if self.piece else BLOCK
+        if self.together:
+            self.chunk = self.together * self.taps
         self.most, self.vectors = tile.rows, tile.vectors
         self.is_tall = tile == SCHEDULES["14x32"]  # fills the registers: one more address and it is spilled
 
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
+        return self._sums_bytes(in_panels) * (2 if self._may_have_groups() else 1)
+
+    def _sums_bytes(self, in_panels: bool) -> int:
+        """Return the bytes of sums without those of groups before."""
         is_kept = in_panels and is_chunked(self.k)
         tall = self._tall_counts() if in_panels else []
         return 4 * self.width * max([self.most, *tall, self.block if is_kept else 0])
+
+    def _may_have_groups(self) -> bool:
+        """Whether sums may have several groups of blocks, whose totals are kept beside."""
+        if self.piece and is_chunked(self.k):
+            return self._n_chunks() > GROUP
+        top = most(self.k)
+        return top is None or top > GROUP * BLOCK
 
     def counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
@@ -129,61 +168,83 @@ class RowTiles:
             ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new)
             self._each(kernels, a, b, rows, sums, ahead, finish)
             return
-        self._clear(rows, sums)
-        n_chunks = self._n_chunks()
-        with f.loop(0, n_chunks) as number:
-            is_last = f.less(n_chunks - 2, number.index)
-            begin, left_rows, chunk_strides = self._chunk(strides, a, number.index)
-            here = f.at(b, kernels.element, f.mul(begin, PANEL))
-            steps = f.mul(chunk_strides.k, chunk_strides.taps if self.taps else 1)
-            first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
-            ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
-            adding = MicroKernels(f, "chunk", chunk_strides, kernels.vectors, adds=True, dtype=self.dtype)
+        n_chunks, floats = self._n_chunks(), f.mul(rows, self.width)
+        if n_chunks <= GROUP:
+            fill(f, sums, floats, -0.0)
+            with f.loop(0, n_chunks) as number:
+                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, finish)
+            return
+        totals = f.at(sums, "i8", self._sums_bytes(in_panels=True))
+        fill(f, totals, floats, -0.0)
 
-            def done(begin: Int, count: Int, at: Value) -> None:
-                with f.when(is_last):
-                    finish.done(begin, count, at)
+        def whole(begin: Int, count: Int, at: Value) -> None:
+            place = f.at(totals, "float", f.mul(begin, self.width))
+            add_to(f, place, at, f.mul(count, self.width))
+            finish.done(begin, count, place)
 
-            def soon(begin: Int, count: Int) -> None:
-                with f.when(is_last):
-                    finish.soon(begin, count)
+        with f.loop(0, n_chunks, GROUP) as group:
+            fill(f, sums, floats, -0.0)
+            with f.loop(group.index, f.minimum(f.add(group.index, GROUP), n_chunks), nonempty=True) as number:
+                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, replace(finish, done=whole))
+            with f.when(f.less(f.add(group.index, GROUP), n_chunks)):
+                add_to(f, totals, sums, floats)
 
-            self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
+    def _panel_chunk(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, after: Value, number: Value,
+        finish: Finish,
+    ) -> None:  # fmt: skip
+        """Add chunk `number` of a weight in panels to the sums of all row tiles; the last one finishes them.
+        `after`: what comes behind the panels."""
+        f = self.f
+        is_last = f.less(self._n_chunks() - 2, number)
+        begin, left_rows, strides = self._chunk(kernels.strides, a, number)
+        here = f.at(b, kernels.element, f.mul(begin, PANEL))
+        steps = f.mul(strides.k, strides.taps if self.taps else 1)
+        first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
+        ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
+        adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.dtype)
+
+        def done(begin: Int, count: Int, at: Value) -> None:
+            with f.when(is_last):
+                finish.done(begin, count, at)
+
+        def soon(begin: Int, count: Int) -> None:
+            with f.when(is_last):
+                finish.soon(begin, count)
+
+        self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
 
     def _n_chunks(self) -> int:
         """Return the chunks of a row."""
         assert isinstance(self.k, int)
-        if not self.taps or self.together:
+        if not self.piece or self.together or self.chunk >= self.piece:
             return -(-self.k // self.chunk)
-        return -(-self.taps // self._taps_of_chunk()) * -(-(self.k // self.taps) // self.chunk)
-
-    def _taps_of_chunk(self) -> int:
-        """Return the taps of a chunk of rows that lie in pieces."""
-        assert isinstance(self.k, int)
-        return max(self.chunk * self.taps // self.k, 1)
+        return self.k // self.piece * -(-self.piece // self.chunk)
 
     def _chunk(self, strides: Strides, a: Value, number: Value) -> tuple[Int, Value, Strides]:
-        """Return (first step, A's rows there, strides) of chunk `number`: some steps, of pieces some taps or
-        a part of one."""
-        f, size = self.f, self.chunk
-        if not self.taps:
-            begin = f.mul(number, size)
-            steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
-            return begin, f.at(a, "float", begin), replace(strides, k=steps)
+        """Return (first step, A's rows there, strides) of chunk `number`: some steps, or taps, or a part of a
+        piece."""
+        f, size, piece = self.f, self.chunk, self.piece
         if self.together:
             chunk = self.all_taps(strides, self.together, f.mul(number, self.together))
             return f.mul(number, size), a, chunk
-        piece, taps = f.udiv(self.k, self.taps), self._taps_of_chunk()
-        parts = f.ceildiv(piece, size)
-        tap, offset = f.mul(f.udiv(number, parts), taps), f.mul(f.urem(number, parts), size)
-        there = f.at(a, "ptr", f.mul(tap, strides.apart))
-        if taps == 1:
-            steps = size if f.urem(piece, size) == 0 else f.minimum(size, f.sub(piece, offset))
-            chunk = replace(strides, k=steps, taps=1, offset=offset)
-        else:
-            left = f.sub(self.taps, tap)
-            chunk = replace(strides, taps=taps if self.taps % taps == 0 else f.minimum(taps, left))
-        return f.add(f.mul(tap, piece), offset), there, chunk
+        if piece and size < piece:
+            parts = -(-piece // size)
+            place, offset = f.udiv(number, parts), f.mul(f.urem(number, parts), size)
+            begin = f.add(f.mul(place, piece), offset)
+            steps: Int = size if piece % size == 0 else f.minimum(size, f.sub(piece, offset))
+            if self.taps:
+                there = f.at(a, "ptr", f.mul(place, strides.apart))
+                return begin, there, replace(strides, k=steps, taps=1, offset=offset)
+            return begin, f.at(a, "float", begin), replace(strides, k=steps)
+        begin = f.mul(number, size)
+        if self.taps:
+            taps = size // piece
+            tap = f.mul(number, taps)
+            count: Int = taps if self.taps % taps == 0 else f.minimum(taps, f.sub(self.taps, tap))
+            return begin, f.at(a, "ptr", f.mul(tap, strides.apart)), replace(strides, taps=count)
+        steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
+        return begin, f.at(a, "float", begin), replace(strides, k=steps)
 
     def all_taps(self, strides: Strides, steps: int, offset: Int) -> Strides:
         """Return the strides of `steps` steps under each tap, all taps of a step side by side in B."""
@@ -201,16 +262,16 @@ class RowTiles:
         finish: Finish,
     ) -> None:
         """The same for rows of B in scratch."""
-        kernels = MicroKernels(self.f, "rows", strides, self._used(columns))
+        kernels = MicroKernels(self.f, "rows", self._in_blocks(strides), self._used(columns))
         self._each(kernels, a, b, rows, sums, None, finish)
 
     def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
         """The same for at most `most` rows and B in place."""
-        kernels = MicroKernels(self.f, "in_place", strides, self.vectors)
+        kernels = MicroKernels(self.f, "in_place", self._in_blocks(strides), self.vectors)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             finish.soon(begin, count)
-            self._alone(kernels, count, a, b, sums)
+            self._multiply_rows(kernels, count, a, b, sums, near=True)
             finish.done(begin, count, sums)
 
         each_tile(self.f, rows, self.most, row_tile)
@@ -219,10 +280,15 @@ class RowTiles:
         """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be there."""
         return min(self.vectors, max(1, -(-columns // LANES))) if isinstance(columns, int) else self.vectors
 
-    def _clear(self, rows: Int, sums: Value) -> None:
-        f = self.f
-        with f.loop(0, f.mul(rows, self.width), LANES) as place:
-            f.store(Value(VECTOR, "zeroinitializer"), f.at(sums, "float", place.index), align=4)
+    def _in_blocks(self, strides: Strides) -> Strides:
+        """Return the strides of sums whose blocks a micro-kernel adds up. Where there may be groups of them,
+        it is told of the steps, for the last one has fewer."""
+        f, k = self.f, self.k
+        if isinstance(k, int) and (self.piece or k < LONG):
+            return strides
+        if isinstance(k, int):
+            return replace(strides, k=f.i64(k) if self._may_have_groups() else k, block=BLOCK)
+        return replace(strides, block=f.select(f.less(k, LONG), k, BLOCK))
 
     def _each(
         self,
@@ -236,12 +302,13 @@ class RowTiles:
     ) -> None:
         """Compute every row tile; sums of chunks (kernels that add) keep their places."""
         f = self.f
-        is_whole = LANES * kernels.vectors == self.width and not kernels.adds
+        is_added = kernels.into is Into.ADDED
+        is_whole = LANES * kernels.vectors == self.width and not is_added
         ending = finish.ending if is_whole else None
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = kernels.strides.row(f, a, begin)
-            place = f.at(sums, "float", f.mul(begin, self.width)) if kernels.adds else sums
+            place = f.at(sums, "float", f.mul(begin, self.width)) if is_added else sums
             finish.soon(begin, count)
             if ending is not None:
                 ended = kernels.ended_by(ending(begin, count))
@@ -282,7 +349,7 @@ class RowTiles:
         """Compute all rows by one row tile for each panel; their number is one of `_tall_counts`."""
         f = self.f
         strides = replace(kernels.strides, b_panel=0)
-        one = MicroKernels(f, kernels.name, strides, PANEL // LANES, adds=kernels.adds)
+        one = MicroKernels(f, kernels.name, strides, PANEL // LANES, kernels.into)
         finish.soon(0, rows)
         with f.loop(0, self.width, PANEL) as panel:
             there = f.at(b, one.element, f.mul(panel.index, self.k))
@@ -326,7 +393,7 @@ class RowTiles:
             self._call(kernels, count, a, b, sums, place, lines)
 
         if ahead is None:
-            self._call(kernels, count, a, b, sums, lambda _: b, 0)
+            self._multiply_rows(kernels, count, a, b, sums, near=False)
         elif self.dtype != "f32" or self.is_tall:
             alone()
         else:
@@ -395,3 +462,62 @@ class RowTiles:
                 kernels.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)
+
+    def _multiply_rows(
+        self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value, near: bool
+    ) -> None:
+        """Compute a row tile against rows of B, from however many parts its sums have."""
+        f = self.f
+        in_pieces = bool(self.piece) and is_chunked(self.k)
+
+        def part(begin: Int, left: Value, strides: Strides) -> None:
+            right = f.at(b, kernels.element, f.mul(begin, strides.ldb))
+            added = MicroKernels(f, f"{kernels.name}_added", strides, kernels.vectors, Into.ADDED)
+            ahead = kernels.unread(f, right, f.mul(NEAR, strides.ldb)) if near else right
+            self._call(
+                added if in_pieces else kernels.at(strides),
+                count,
+                left,
+                right,
+                sums,
+                lambda _: ahead,
+                0,
+                near,
+            )
+
+        def group(begin: Int, end: Int) -> None:
+            if not in_pieces:
+                block = BLOCK if isinstance(self.k, int) else f.i64(BLOCK)
+                strides = replace(kernels.strides, k=f.i64(f.sub(end, begin)), block=block)
+                part(begin, f.at(a, "float", begin), strides)
+                return
+            fill(f, sums, f.mul(count, self.width), -0.0)
+            with f.loop(begin, end, nonempty=True) as number:
+                part(*self._chunk(kernels.strides, a, number.index))
+
+        def whole() -> None:
+            if in_pieces:
+                group(0, self._n_chunks())
+            else:
+                part(0, a, kernels.strides)
+
+        total, size = (self._n_chunks(), GROUP) if in_pieces else (self.k, GROUP * BLOCK)
+        if not self._may_have_groups():
+            whole()
+        elif isinstance(total, int):
+            self._groups(total, size, sums, count, group)
+        else:
+            is_one = f.less(total, size + 1)
+            f.either(is_one, whole, lambda: self._groups(total, size, sums, count, group))
+
+    def _groups(
+        self, total: Int, size: int, sums: Value, count: Int, group: Callable[[Int, Int], None]
+    ) -> None:
+        """Emit `group(begin, end)`, which leaves sums, for each `size` of `total`; leave the sums of all."""
+        f, floats = self.f, self.f.mul(count, self.width)
+        totals = f.at(sums, "i8", self._sums_bytes(in_panels=False))
+        fill(f, totals, floats, -0.0)
+        with f.loop(0, total, size) as at:
+            group(at.index, f.minimum(f.add(at.index, size), total))
+            add_to(f, totals, sums, floats)
+        copy_to(f, sums, totals, floats)

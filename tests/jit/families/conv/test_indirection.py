@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import conv
+from shapevm.jit.families.conv.reference import group_columns, patches
+from shapevm.jit.families.matmul.sums import products
 
 from ...operations import HOST_TARGETS
 from ...tiers import all_equal, by_target, check_tiers, conv_arrays
@@ -85,3 +88,18 @@ def test_bits_are_those_of_patches(case: str, layout: str, monkeypatch: pytest.M
     patches = conv_arrays(spec, dims)
     Kernel(compile_kernel(spec, dims, HOST_TARGETS[-1])).run(patches, dims)
     assert all_equal([patches[3], *results])
+
+
+@pytest.mark.parametrize("layout", ["panels", "rows"])
+@pytest.mark.parametrize("case", CASES)
+def test_sums_have_the_order_of_the_definition(case: str, layout: str) -> None:
+    """Blocks are whole taps or even parts of one, whether rows are read in the image or copied."""
+    spec, dims = conv_spec(case, layout), dims_of(case, 1, 11, 8, 3)
+    buffers = conv_arrays(spec, dims)
+    groups, columns = spec.window.groups, spec.n // spec.window.groups
+    rows = patches(spec.window, [dims[size.index] for size in spec.window.out], buffers[0])
+    weights = group_columns(buffers[1], layout, groups, columns)
+    sums = np.moveaxis(products(rows, weights, conv.piece_of(spec)), 0, 1).reshape(buffers[2].shape)
+    for code in (compile_kernel(spec, None, HOST_TARGETS[-1]), compile_kernel(spec, dims, HOST_TARGETS[-1])):
+        Kernel(code).run(buffers, dims)
+        assert np.array_equal(buffers[3], sums + buffers[2])

@@ -10,13 +10,15 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import LANES, PANEL, SCHEDULES, SHORT, pack_panels
-from shapevm.jit.llvm.target import host_target
+from shapevm.jit.families.matmul.sums import products
+from shapevm.jit.llvm.target import host_target, runs_here
 from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 from shapevm.jit.tuning import schedules_of
 
 M = s.Dim(0)
+TARGETS = ("x86-64-v3", "x86-64-v4") if runs_here("x86-64-v4") else (None,)
 LOOPS = tuple(s.Index(loop=i) for i in range(5))
 
 
@@ -122,16 +124,41 @@ def test_an_epilogue_in_registers_has_the_bits_of_one_in_scratch(
     np.testing.assert_allclose(results[0], expected(buffers, b, epilogue), rtol=1e-5, atol=1e-4)
 
 
-def test_sum_is_fused_multiply_adds_in_ascending_order_of_k() -> None:
-    spec = dense(M, 40, 50)
-    buffers, b = arrays(spec, 9)
-    Kernel(compile_kernel(spec, None)).run(buffers, (9,))
-    sums = np.zeros((9, 40), np.float32)
-    for k in range(
-        50
-    ):  # a product of two f32 is exact in f64: rounding it with the sum is off in rare ties only
-        sums = (buffers[0][:, k, None].astype(np.float64) * b[k] + sums).astype(np.float32)
-    assert np.array_equal(sums, buffers[2])
+@pytest.mark.parametrize("layout", ["panels", "rows"])
+@pytest.mark.parametrize("n, k", [(40, 50), (70, 383), (33, 384), (100, 1000), (40, 8192), (70, 8321)])
+def test_sums_have_the_order_of_the_definition(n: int, k: int, layout: str) -> None:
+    """One chain, blocks, groups of blocks; rows of one tile, of a tall one, of several."""
+    spec = dense(M, n, k, layout=layout)
+    for target in TARGETS:
+        for m in (1, 5, 13, 14, 31):
+            buffers, b = arrays(spec, m)
+            wanted = products(buffers[0], b)
+            for dims in (None, (m,)):
+                buffers[2][...] = np.nan
+                Kernel(compile_kernel(spec, dims, target)).run(buffers, (m,))
+                assert np.array_equal(wanted, buffers[2]), (target, m, dims)
+
+
+@pytest.mark.parametrize("k", [0, 7, 383, 384, 600, 8193])
+def test_steps_known_at_run_time_have_the_order_of_the_definition(k: int) -> None:
+    sizes = (M, 70, s.Dim(1))
+    buffers = tuple(
+        s.Buffer("f32", (sizes[i], sizes[j]), is_output=at == 2)
+        for at, (i, j) in enumerate(((0, 2), (2, 1), (0, 1)))
+    )
+    body = dense(1, 1, 1, layout="rows").epilogue
+    spec = dataclasses.replace(
+        dense(M, 70, 1, layout="rows", n_dims=2), buffers=buffers, k=s.Dim(1), epilogue=body
+    )
+    for target in TARGETS:
+        generic = compile_kernel(spec, None, target)
+        for m in (1, 6, 20):
+            found, b = arrays(dense(m, 70, k, layout="rows"), m)
+            wanted = products(found[0], b)
+            for code in (generic, compile_kernel(spec, (m, k), target)):
+                found[2][...] = np.nan
+                Kernel(code).run(found, (m, k))
+                assert np.array_equal(wanted, found[2]), (target, m)
 
 
 @pytest.mark.parametrize("dims", [None, (300,)])
