@@ -47,6 +47,8 @@ def layouts(exe: shapevm.Executable, path: Path) -> set[str]:
 
 
 def test_accurate_turns_winograd_off(tmp_path):
+    """The root of the mean square of errors: the greatest of so many is one element's luck."""
+    torch.manual_seed(0)
     x, model = torch.randn(2, 64, 33, 33), Convolution().eval()
     exact = model.double()(x.double())
     model.float()
@@ -54,9 +56,8 @@ def test_accurate_turns_winograd_off(tmp_path):
         shapevm.compile(model, (x,), options=shapevm.Options(accurate=accurate)) for accurate in (False, True)
     )
     assert [layouts(exe, tmp_path / "m.svm") for exe in (fast, slow)] == [{LAYOUT}, {"panels"}]
-    errors = [(exe(x).double() - exact).abs().max().item() for exe in (fast, slow)]
-    eager = (model(x).double() - exact).abs().max().item()
-    assert errors[1] < errors[0] <= 4 * eager
+    *errors, eager = ((y.double() - exact).square().mean().sqrt() for y in (fast(x), slow(x), model(x)))
+    assert errors[1] < eager < errors[0] <= 4 * eager
 
 
 def test_torch_compile_takes_accurate():
