@@ -17,8 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .conditions import condition_symbols, joint_conditions
 from .state import RANDOM
-from .vm.errors import Error, ShapeError
+from .vm.artifact import read
+from .vm.errors import Error, GuardError, ShapeError
+from .vm.sizes import derived_sizes
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -43,8 +46,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong at a size. `is_refused`: the program says so itself at every call; `is_joint`: its
-    contract does, for this size beside the example's others; `is_lost`: the model works there."""
+    """What is wrong at a size. `is_refused`: the program says so itself at every call; `is_joint`: by a guard
+    on this size and others, which may hold beside other sizes; `is_lost`: the model works there."""
 
     text: str
     is_refused: bool = False
@@ -136,21 +139,24 @@ class _Trial:
         self.exe, self.reference, self.precision = exe, reference, precision
         self.model = reference.model
         self.sizes = exe.bind(*reference.args, **reference.kwargs)
+        self.program = read(exe.artifact)
+        self.joint = joint_conditions(self.program)
+        self.derived = derived_sizes(self.program, self.sizes)
 
     def problem(self, index: int, value: int) -> Problem | None:
         """Return what is wrong where the symbol at `index` is `value`; None where nothing is, the example is
         no larger, or nothing can be said: a log record says that.
 
-        Example data that is cut may become invalid, such as an index of a row that was cut away. So several
-        arguments are tried until the model takes some.
+        Example data that is cut may become invalid, such as an index of a row that was cut away, or a size
+        that must fit others. So several arguments are tried until the model and the program take some.
         """
         symbol = self.exe.machine.symbols[index]
-        if value >= self.sizes[symbol.name]:
+        if value >= self.sizes[symbol.name] or symbol.name in self.derived:
             return None
         is_unguarded = symbol.why and self.reference.unguarded is not None
         self.model = self.reference.unguarded if is_unguarded else self.reference.model
         failures: list[Exception] = []
-        tried = []
+        tried, joint = [], None
         for args, kwargs in self._arguments(index, value):
             tried.append((args, kwargs))
             try:
@@ -158,7 +164,12 @@ class _Trial:
             except Exception as error:  # anything that a model may raise
                 failures.append(error)
             else:
-                return self._difference(args, kwargs, expected)
+                problem = self._difference(args, kwargs, expected)
+                if problem is None or not problem.is_joint:
+                    return problem
+                joint = joint or problem
+        if joint is not None:
+            return joint
         reason = (str(failures[0]).splitlines() or [""])[0]
         reason = f"{type(failures[0]).__name__}: {reason}"
         if all(self._fails_at_shapes(*arguments) for arguments in tried):
@@ -177,6 +188,13 @@ class _Trial:
             symbols = self.exe.machine.symbols
             others = {a.symbol for row in self._integers() for a in row.axes if a.symbol is not None}
             yield self._cut({i: 0 for i in others if symbols[i].min <= 0} | {index: value}, zero=True)
+        if any(index in condition for condition in self.joint):
+            yield self._cut(dict.fromkeys(self._partners(index, value), value))
+
+    def _partners(self, index: int, value: int) -> set[int]:
+        """Return `index` and the symbols that stand in a guard with it and may be `value`."""
+        found = set().union(*(condition for condition in self.joint if index in condition))
+        return {i for i in found if value in _small_values(self.exe.machine.symbols[i])}
 
     def _integers(self) -> list[Any]:
         return [row for row in self.exe.machine.inputs if _is_integer(row)]
@@ -186,6 +204,7 @@ class _Trial:
         import torch
         from torch.utils._pytree import tree_map
 
+        values = self._with_derived(values)
         args, kwargs = self.reference.args, dict(self.reference.kwargs)
         leaves = self.exe.flat(args, kwargs)
         rows = self.exe.machine.inputs  # behind them comes the state
@@ -200,6 +219,14 @@ class _Trial:
             cut[id(leaf)] = torch.zeros_like(made) if zero and _is_integer(row) else made
         changed: Any = tree_map(lambda leaf: cut.get(id(leaf), leaf), (args, kwargs))
         return changed
+
+    def _with_derived(self, values: Mapping[int, int]) -> dict[int, int]:
+        """Return sizes by symbol with those that follow from them, as far as the example has so much."""
+        symbols = self.exe.machine.symbols
+        sizes = {s.name: values.get(i, self.sizes[s.name]) for i, s in enumerate(symbols)}
+        found = derived_sizes(self.program, sizes)
+        more = {i: found[s.name] for i, s in enumerate(symbols) if found.get(s.name, -1) >= 0}
+        return {**values, **{i: size for i, size in more.items() if size <= self.sizes[symbols[i].name]}}
 
     def _expected(self, args: Any, kwargs: Any) -> Any:
         with _as_before(self.exe, self.model):
@@ -244,7 +271,7 @@ class _Trial:
         except Error as error:
             reason = (str(error).splitlines() or [""])[0]
             text = f"the model works, the program does not ({reason})"
-            return Problem(text, is_refused=True, is_joint=reason.startswith("the model needs "))
+            return Problem(text, is_refused=True, is_joint=self._is_joint(error))
         theirs = tree_leaves(expected)
         if len(found) != len(theirs):
             return Problem("the model gives other results than at larger sizes")
@@ -253,6 +280,11 @@ class _Trial:
             if isinstance(b, torch.Tensor) and not agree(a, b, self.precision, is_random):
                 return Problem("the model takes another way than at larger sizes, and the results differ")
         return None
+
+    def _is_joint(self, error: Error) -> bool:
+        """Return True for a guard on several sizes."""
+        is_guard = isinstance(error, GuardError)
+        return is_guard and len(condition_symbols(self.program, error.function, error.pc)) > 1
 
 
 @contextmanager

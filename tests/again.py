@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from shapevm.compiler.ir.errors import UnsupportedOp
 from shapevm.vm.errors import Error
@@ -25,6 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 import shapevm
 from shapevm.boundary import agree
 from shapevm.build import needs_examples
+from shapevm.state import RANDOM
 
 #: Names of parameters that mean something in generated code, in graphs, in artifacts or on command lines.
 NAMES = (
@@ -227,7 +229,8 @@ def _long(x: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     made = x.index_select(axis, torch.arange(size) % x.shape[axis])
     if not x.dtype.is_floating_point:
         return made
-    factor = 1 + torch.rand(made.shape, generator=torch.Generator().manual_seed(size)) / 8
+    random = np.random.default_rng(size).uniform(1, 1.125, tuple(made.shape))
+    factor = torch.from_numpy(np.asarray(random))
     factor.narrow(axis, 0, x.shape[axis]).fill_(1)
     return made * factor.to(made.dtype)
 
@@ -279,9 +282,10 @@ def _differences(exe: Any, call: Call, args: Any, kwargs: Any, where: str) -> It
     if len(found) != len(wanted):
         yield f"{where} there are {len(found)} results, not {len(wanted)}"
         return
+    is_random = RANDOM in exe.state()
     precision = torch.finfo(PRECISION[call.options.weights]).eps
     for i, (a, b, c) in enumerate(zip(found, wanted, again, strict=True)):
-        text = _difference(a, b, c, precision)
+        text = _difference(a, b, c, precision, is_random)
         yield text and f"{where}, result {i}: {text}"
 
 
@@ -292,13 +296,13 @@ def _eager(call: Call, args: Any, kwargs: Any, seed: int) -> list[Any]:
         return tree_leaves(model(*args, **kwargs))
 
 
-def _difference(ours: Any, theirs: Any, again: Any, precision: float) -> str:
-    """Return how two results differ. `again`: eager's for another seed; what differs there is random."""
+def _difference(ours: Any, theirs: Any, again: Any, precision: float, is_random: bool) -> str:
+    """Return how two results differ. `again`: eager's for another seed; what differs there is random, too."""
     if not isinstance(theirs, torch.Tensor):
         return "" if ours == theirs or theirs != again else f"{ours!r} is not {theirs!r}"
     if theirs.shape != again.shape:
         return ""
-    is_random = not torch.equal(theirs.nan_to_num(), again.nan_to_num())
+    is_random |= not torch.equal(theirs.nan_to_num(), again.nan_to_num())
     if agree(ours, theirs, precision, is_random):
         return ""
     return f"{ours.dtype}{list(ours.shape)} is not {theirs.dtype}{list(theirs.shape)}: {_worst(ours, theirs)}"

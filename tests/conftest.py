@@ -93,11 +93,13 @@ def recorder(request):
 def compiled_again(request, recorder):
     """With `--again`, compile what the test compiled in other forms and compare these with eager."""
     yield
-    if recorder is None or request.node.get_closest_marker("as_given"):
+    if recorder is None:
         return
     from .again import forms_of, problems
 
     calls, recorder.calls[:] = list(recorder.calls), []
+    if request.node.get_closest_marker("as_given"):
+        return
     forms = forms_of(request.config.option.again)
     found = [text for call in calls for form in forms for text in problems(call, form, recorder.compared)]
     if found:

@@ -126,6 +126,9 @@ class _Walk:
         for i, span in enumerate(self.symbols):
             self.registers[len(program.inputs) + i] = span
         self.launches: list[tuple[int, tuple[Span, ...]]] = []
+        self.equal: list[tuple[Span, Span]] = []  # what guards before the first branch compare
+        self._sides: dict[int, tuple[Span | None, ...]] = {}
+        self._has_branched = False
 
     def _axis(self, axis: Axis) -> Span:
         if axis.symbol is None:
@@ -150,8 +153,19 @@ class _Walk:
             if None not in dims:
                 self.launches.append((i["kernel"], tuple(d for d in dims if d is not None)))
             return
+        self._compare(i)
         for register in i.of_kind("dD"):
             self.registers[register] = self._result(i)
+
+    def _compare(self, i: Instruction) -> None:
+        """Note what every call's guards say is equal."""
+        self._has_branched |= i.op.name == "branch"
+        if i.op.name == "eq":
+            self._sides[i["d"]] = self.spans((i["a"], i["b"]))
+        elif i.op.name == "guard" and not self._has_branched:
+            a, b = self._sides.get(i["cond"], (None, None))
+            if a is not None and b is not None:
+                self.equal.append((a, b))
 
     def _result(self, i: Instruction) -> Known:
         name = i.op.name
@@ -190,6 +204,17 @@ def launches(program: Program, sizes: Mapping[str, int]) -> list[tuple[int, tupl
     found = _walked(program, sizes).launches
     rows = [(kernel, tuple(d.size for d in dims)) for kernel, dims in found]
     return [(kernel, dims) for kernel, dims in rows if all(isinstance(d, int) for d in dims)]  # type: ignore[misc]
+
+
+def derived_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the symbols that guards compare with what other symbols say, at `sizes` (values of all symbols):
+    what each of them must be there."""
+    walk, found = _walked(program, sizes), {}
+    for a, b in walk.equal:
+        for i, symbol in enumerate(walk.symbols):
+            if a is symbol and i not in b.symbols and b.low is not None and b.low == b.high:
+                found[program.symbols[i].name] = b.low
+    return found
 
 
 def dim_symbols(program: Program) -> dict[int, list[tuple[frozenset[str], bool]]]:

@@ -214,3 +214,30 @@ def test_what_cannot_be_checked_is_said(caplog):
     with shapevm.compile(Same(), (x, x), dynamic_shapes=({0: AUTO}, {0: AUTO})) as exe:
         found = boundary.check_boundaries(exe, boundary.Reference(Picky(), (x, x), {}))
     assert found == {} and "size s0 = 1 is not checked: the model fails on the example" in caplog.text
+
+
+# Sizes that must fit others -----------------------------------------------------------------------
+
+
+def test_a_size_that_must_fit_others_is_cut_together_with_them():
+    class Flattens(torch.nn.Module):
+        def forward(self, x, y):
+            return x.reshape(-1) + y
+
+    x, y = torch.randn(2, 3), torch.randn(6)
+    exe = shapevm.compile(Flattens(), (x, y), dynamic_shapes=({0: AUTO, 1: AUTO}, {0: AUTO}))
+    assert [symbol.min for symbol in exe.machine.symbols] == [0, 0, 0]
+    for n, m in ((0, 0), (1, 1), (1, 3), (2, 1), (3, 2)):
+        x, y = torch.randn(n, m), torch.randn(n * m)
+        torch.testing.assert_close(exe(x, y), x.reshape(-1) + y)
+
+
+def test_a_guard_on_two_sizes_narrows_neither():
+    class Stacks(torch.nn.Module):
+        def forward(self, x, y, z):
+            return torch.cat([x, y]) * z
+
+    exe = shapevm.compile(exported(Stacks(), torch.randn(4, 3), torch.randn(5, 3), torch.randn(9, 3)))
+    for n, m in ((0, 1), (1, 0), (1, 1), (5, 4)):
+        x, y, z = torch.randn(n, 3), torch.randn(m, 3), torch.randn(n + m, 3)
+        torch.testing.assert_close(exe(x, y, z), torch.cat([x, y]) * z)

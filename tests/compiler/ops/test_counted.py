@@ -157,6 +157,7 @@ def _compiled(forward: Any, *args: torch.Tensor) -> shapevm.Executable:
     return shapevm.compile(type("Model", (torch.nn.Module,), {"forward": forward})(), args)
 
 
+@pytest.mark.as_given
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_all_results_of_bags(mode: int) -> None:
     def run(self: Any, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor) -> Any:
