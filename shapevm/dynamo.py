@@ -32,6 +32,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from .build import build_program, run_passes
+from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
@@ -89,7 +90,8 @@ def backend(
         inference_compiler=partial(_compile, options=made, is_inference=True),
         decompositions=dict(decomposition_table().items()),
     )
-    return compiler(module, inputs)
+    with instead_of_torch_own():
+        return compiler(module, inputs)
 
 
 def _options(given: Mapping[str, Any], mode: str | None = None) -> BackendOptions:

@@ -10,13 +10,12 @@ from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ir.promotion import is_float
 from . import build as B
+from .bags import MAX, SUM, bag_of_each, kept_for_gradient
 from .declare import Composite
 from .gather import gather
 from .pool import lowest
 from .reduce import vector_norm
 from .scatter import scatter
-
-_SUM, _MEAN, _MAX = range(3)
 
 
 def embedding_bag(
@@ -25,35 +24,57 @@ def embedding_bag(
     indices: Value,
     offsets: Value,
     scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
+    mode: int = SUM,
     sparse: bool = False,
     per_sample_weights: Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[Value, None, None, None]:
-    """The sum, mean or maximum of the weight's rows in every bag. The other results only serve the backward
-    pass."""
+) -> tuple[Value, ...]:
+    """The sum, mean or maximum of the weight's rows in every bag, and what its gradient needs."""
+    settings = (mode, per_sample_weights, include_last_offset, padding_idx)
+    found = _bags(b, weight, indices, offsets, *settings)
+    return found, *kept_for_gradient(b, weight, indices, offsets, found, mode, padding_idx)
+
+
+def embedding_bag_forward_only(
+    b: Builder, weight: Value, indices: Value, offsets: Value, *settings: Any
+) -> tuple[Value | None, ...]:
+    """The same where there is no gradient: the other results have no meaning."""
+    _, mode, _, per_sample_weights, include_last_offset, padding_idx = settings
+    how = (mode, per_sample_weights, include_last_offset, padding_idx)
+    return _bags(b, weight, indices, offsets, *how), None, None, None
+
+
+def _bags(
+    b: Builder,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    mode: int,
+    per_sample_weights: Value | None,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> Value:
     size = _bag_size(indices, offsets, include_last_offset)
     if size is None:
-        found = _ragged_bags(
+        return _ragged_bags(
             b, weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx
         )
-        return found, None, None, None
     bags = [B.shape_of(offsets)[0], size]
     indices = B.reshape(b, indices, bags)
     rows = gather(b, weight, indices, 0)
     kept = None if padding_idx < 0 else B.add_axis(b, B.pointwise(b, "ne", indices, padding_idx), 2)
-    if mode == _MAX:
-        return _largest(b, rows, kept), None, None, None
+    if mode == MAX:
+        return _largest(b, rows, kept)
     factors = None if per_sample_weights is None else B.reshape(b, per_sample_weights, [*bags, 1])
 
     def compute(rows: Value, factors: Value | None) -> Value:
         rows = rows if factors is None else B.pointwise(b, "mul", rows, factors)
         rows = rows if kept is None else B.where(b, kept, rows, B.full(b, 0, B.dtype_of(rows)))
         total = B.reduce(b, "reduce_sum", rows, [1], False)
-        return total if mode == _SUM else B.pointwise(b, "div", total, _n_kept(b, kept, size, total))
+        return total if mode == SUM else B.pointwise(b, "div", total, _n_kept(b, kept, size, total))
 
-    return B.in_f32(b, compute, rows, factors), None, None, None
+    return B.in_f32(b, compute, rows, factors)
 
 
 def _bag_size(indices: Value, offsets: Value, include_last_offset: bool) -> DimExpr | None:
@@ -80,9 +101,7 @@ def _ragged_bags(
     """Bags whose sizes depend on data: the rows are scattered to their bags."""
     (n,), (n_offsets,) = B.shape_of(indices), B.shape_of(offsets)
     n_bags = simplify(n_offsets - 1) if include_last_offset else n_offsets
-    starts = B.reshape(b, B.cast_to(b, offsets, "i64"), [1, n_offsets])
-    line = B.reshape(b, b.one("iota", start=0, step=1, length=n, dtype="i64"), [1, n])
-    bag = B.pointwise(b, "sub", B.reshape(b, b.one("search", starts, line, right=True), [n, 1]), 1)
+    bag = B.add_axis(b, bag_of_each(b, indices, offsets), 1)
     if padding_idx >= 0:
         kept = B.pointwise(b, "ne", B.reshape(b, indices, [n, 1]), padding_idx)
         bag = B.where(b, kept, bag, B.full(b, n_bags, "i64"))
@@ -199,7 +218,8 @@ def _largest(b: Builder, rows: Value, kept: Value | None) -> Value:
 
 OPS: tuple[Any, ...] = ()
 COMPOSITES: tuple[Composite, ...] = (
-    Composite(("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"), embedding_bag),
+    Composite(("aten._embedding_bag.default",), embedding_bag),
+    Composite(("aten._embedding_bag_forward_only.default",), embedding_bag_forward_only),
     Composite(("aten.segment_reduce.default",), segment_reduce),
     Composite(("aten.embedding_renorm.default",), embedding_renorm),
 )

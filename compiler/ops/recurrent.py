@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
+from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite, Op
@@ -124,7 +126,23 @@ _STEPS: dict[str, Step] = {
     "aten.rnn_tanh.input": _rnn("tanh"),
     "aten.rnn_relu.input": _rnn("relu"),
 }
+LSTM = 2  # torch's number of that mode
+
+
+def mkldnn_rnn_layer(b: Builder, x: Value, *rest: Any) -> tuple[Value | None, ...]:
+    """One layer of an LSTM in one direction, as torch.compile has it without gradients."""
+    (hidden, cell), (reverse, _, mode, _, _, has_biases, _, batch_first, _) = rest[4:6], rest[6:]
+    if mode != LSTM or batch_first:
+        raise UnsupportedOp("mkldnn_rnn_layer: only an LSTM whose times come first has a lowering")
+    state = [B.reshape(b, each, B.shape_of(each)[-2:]) for each in (hidden, cell)]
+    weights = list(rest[: 4 if has_biases else 2])  # without biases come tensors that nobody reads
+    made, last = _one("aten.lstm.input", _lstm, b, x, state, weights, has_biases, reverse)
+    last = [B.reshape(b, new, B.shape_of(old)) for new, old in zip(last, (hidden, cell), strict=True)]
+    return made, *last, None
+
+
 OPS: tuple[Op, ...] = ()
-COMPOSITES: tuple[Composite, ...] = tuple(
-    Composite((name,), partial(_layers, name, step)) for name, step in _STEPS.items()
+COMPOSITES: tuple[Composite, ...] = (
+    *(Composite((name,), partial(_layers, name, step)) for name, step in _STEPS.items()),
+    Composite(("aten.mkldnn_rnn_layer.default",), mkldnn_rnn_layer),
 )

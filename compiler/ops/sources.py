@@ -10,12 +10,13 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ..ir.dims import DimExpr
+from ..ir.dims import DimExpr, equal, format_dim
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ir.promotion import DEFAULT_FLOAT, is_float, scalar_dtype
 from ..ir.types import TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .rules import COMPUTE, Attrs, Types, check_dtype, tensors
 
@@ -230,11 +231,21 @@ def _n_float_steps(b: Builder, start: B.Number, end: DimExpr, step: B.Number) ->
 def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr:
     """Return how many integers start, start + step, ... lie before `end`."""
     if not isinstance(step, int | sympy.Integer):
-        raise UnsupportedOp(f"arange: the step is {step}, which depends on the input; it must be constant")
+        return _n_symbolic_steps(b, B.simplify(end - start), step)
     distance = B.simplify(end - start if step > 0 else start - end)
     length = B.divide(distance + abs(int(step)) - 1, abs(int(step)))
     low, _ = B.bounds_of(b, length)
     return length if low is not None and low >= 0 else B.simplify(sympy.Max(0, length))
+
+
+def _n_symbolic_steps(b: Builder, distance: DimExpr, step: DimExpr) -> DimExpr:
+    """Return how many steps of a size that calls tell lie before `distance`."""
+    add_guard(b, sympy.Ge(sympy.sympify(step), 1), f"arange: the step, {format_dim(step)}, must be above 0")
+    whole = B.divide(distance, step)
+    if not equal(distance, whole * step):
+        whole = B.divide(B.simplify(distance + step - 1), step)
+    low, _ = B.bounds_of(b, whole)
+    return whole if low is not None and low >= 0 else B.simplify(sympy.Max(0, whole))
 
 
 def linspace(

@@ -169,11 +169,25 @@ def _by_dynamo(op: str, case: Case, mode: str, expected: Any, again: Any) -> Ver
     }
     if any(version.executable is None for version in versions):
         called.add("a whole graph")
-    if torch._dynamo.utils.counters["graph_break"] or not torch._dynamo.utils.counters["stats"]:
-        called.add("what Dynamo has no graph of")
+    called.update(_graph_breaks())
     return Verdict("fallback", ", ".join(sorted(called))) if called else Verdict("native")
 
 
+def _graph_breaks() -> set[str]:
+    """Return why Dynamo left parts of the module to Python."""
+    counters = torch._dynamo.utils.counters
+    reasons = {reason.splitlines()[0] for reason in counters["graph_break"]}
+    if not counters["stats"] and not reasons:
+        reasons = {"it left the whole frame"}
+    return {f"what Dynamo has no graph of ({reason})" for reason in reasons}
+
+
+#: What is off by default in Dynamo and leaves modules to Python: recurrent layers, sizes and numbers that
+#: data give.
+CAPTURED = {"allow_rnn": True, "capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+
+
+@torch._dynamo.config.patch(**CAPTURED)
 def _compiled(case: Case, mode: str, backend: str) -> Any:
     """Return the outcome of torch.compile."""
     torch._dynamo.reset()

@@ -102,18 +102,19 @@ def test_training_of_a_small_conv_net(made: list[Any]) -> None:
         nn.Linear(4, 2),
     )
     train(model, lambda n: torch.randn(n, 3, 12, 12), (5, 3))
-    assert len(made) == 2
+    assert [exe.machine.externs for exe in made] == [(), ()]
 
 
 def test_training_of_a_transformer_layer(made: list[Any]) -> None:
     model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
     train(model, lambda n: torch.randn(3, n, 16), (6, 5))
     assert len(made) == 2
+    assert made[1].machine.externs == ()  # dropout's random numbers are PyTorch's
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 2}, {"include_last_offset": True}])
-def test_training_of_bags(mode: str, options: dict[str, Any]) -> None:
+def test_training_of_bags(mode: str, options: dict[str, Any], made: list[Any]) -> None:
     model = nn.EmbeddingBag(10, 3, mode=mode, **options)
     compiled, eager = torch.compile(model, backend=BACKEND), copy.deepcopy(model)
     indices, offsets = torch.randint(0, 10, (7,)), torch.tensor([0, 3, 3, 7])
@@ -122,6 +123,34 @@ def test_training_of_bags(mode: str, options: dict[str, Any]) -> None:
         if not options.get("include_last_offset"):
             run(indices[:6].view(2, 3)).square().sum().backward()
     torch.testing.assert_close(model.weight.grad, eager.weight.grad)
+    assert {exe.machine.externs for exe in made} == {()}
+
+
+def test_training_of_weighted_bags(made: list[Any]) -> None:
+    def function(table: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+        indices, offsets = torch.tensor([1, 2, 3, 2, 5, 1, 7]), torch.tensor([0, 3, 3])
+        how = {"mode": "sum", "per_sample_weights": factors, "padding_idx": 5}
+        return nn.functional.embedding_bag(indices, table, offsets, **how)
+
+    table, factors, found = torch.randn(10, 3), torch.rand(7), []
+    for run in (torch.compile(function, backend=BACKEND), function):
+        leaves = [x.clone().requires_grad_() for x in (table, factors)]
+        run(*leaves).square().sum().backward()
+        found.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(*found)
+    assert {exe.machine.externs for exe in made} == {()}
+
+
+@torch._dynamo.config.patch(allow_rnn=True)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+def test_an_lstm_of_any_length(options: dict[str, Any], made: list[Any]) -> None:
+    """Without gradients torch.compile has it as one operator of oneDNN's."""
+    model = nn.LSTM(3, 4, **options).requires_grad_(False)
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True)
+    for length in (5, 7, 2):
+        x = torch.randn(length, 2, 3)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert [exe.machine.externs for exe in made] == [()]
 
 
 @pytest.mark.parametrize(

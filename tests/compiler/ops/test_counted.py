@@ -290,3 +290,13 @@ def test_a_place_below_zero_of_an_empty_axis() -> None:
     exe = _of_any_sizes(lambda x: torch.cat([torch.arange(x.shape[0]).flip(0)] * 2), torch.rand(3, 2))
     for n in (4, 1, 0):
         assert torch.equal(exe(torch.rand(n, 2)), torch.cat([torch.arange(n).flip(0)] * 2))
+
+
+def test_arange_by_a_size() -> None:
+    """Counted in steps of a size that calls tell, which must not be 0."""
+    model = Function(lambda x: (torch.arange(0, x.numel(), x.shape[0]), torch.arange(1, 20, x.shape[0]) * 2))
+    rows = ({0: torch.export.Dim("rows", min=1, max=64)},)
+    exe = shapevm.compile(model, (torch.ones(4, 3),), dynamic_shapes=(rows,), strategy="generic")
+    for n in (1, 4, 7, 30):
+        torch.testing.assert_close(exe(torch.ones(n, 3)), model(torch.ones(n, 3)), rtol=0, atol=0)
+    assert exe.machine.externs == ()
