@@ -3,11 +3,12 @@
 `python -m cffi.gen_src exec-python cffi_build.py _runtime.c` writes its C source.
 """
 
+import re
 from pathlib import Path
 
 from cffi import FFI
 
-HEADER = Path(__file__).parent / "include" / "svm.h"
+INCLUDE = Path(__file__).parent / "include"
 BEGIN, END = "/* --- cffi begin --- */", "/* --- cffi end --- */"
 
 # A call whose outputs' sizes are known from an earlier one: everything is filled in except addresses.
@@ -96,8 +97,10 @@ int32_t svm_frame_call(svm_frame *frame) {
 
 
 def declarations() -> str:
-    """Return svm.h's part for cffi, without preprocessor lines."""
-    text = HEADER.read_text().split(BEGIN)[1].split(END)[0]
+    """Return svm.h's part for cffi, without preprocessor lines, with the limits' numbers."""
+    limits = dict(re.findall(r"#define (SVM_LIMIT_\w+) (\d+)", (INCLUDE / "isa.gen.h").read_text()))
+    text = (INCLUDE / "svm.h").read_text().split(BEGIN)[1].split(END)[0]
+    text = re.sub(r"SVM_LIMIT_\w+", lambda found: limits[found[0]], text)
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 

@@ -21,6 +21,7 @@ from .settings import STRATEGIES, settings
 from .state import RANDOM, state_of
 from .trust import Trust
 from .vm.arrays import torch_library
+from .vm.codes import COMPILING, LIMITS
 from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
 from .vm.files import HeldFile, replacing
 from .vm.fork_lock import ForkLock
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from .vm.program import Program, Symbol
 
 _LOG = logging.getLogger("shapevm")
-COMPILING = ("auto", "jit")  # strategies under which missing exact code is compiled
-MAX_TIMEOUT = 1e9  # seconds
+MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
 
 
 @dataclass(frozen=True)

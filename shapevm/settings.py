@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .vm.codes import CODES, DEFAULTS, LIMITS
 from .vm.errors import ArgumentError
 
 _LOG = logging.getLogger("shapevm")
@@ -62,27 +63,35 @@ class Setting:
 
 NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 MAX_SHOWN = 60  # characters of a wrong value in a message
-STRATEGIES = ("auto", "jit", "bucket", "generic")
+STRATEGIES = tuple(CODES["strategy"])
 #: Those of `jit.llvm.target`, which needs a compiler's packages.
 TARGETS = ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "aarch64")
+
+
+
+def _default(name: str) -> int:
+    return DEFAULTS[name][0]
+
 
 TABLE: tuple[Setting, ...] = (
     Setting(
         "strategy", "auto",
-        "auto: generic kernels at once, exact ones in the background; jit: exact before the first run; "
-        "bucket: those of the artifact, nothing is compiled; generic: generic ones only", STRATEGIES,
+        "; ".join(f"{name}: {meaning}" for name, (_, meaning) in CODES["strategy"].items()), STRATEGIES,
     ),
     Setting(
-        "threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU", greatest=256
+        "threads", 0, "threads that run kernels, set when a program is loaded; 0: one per CPU",
+        greatest=LIMITS["THREADS"][0],
     ),
-    Setting("hot_calls", 2, "under auto: runs of a kernel at a shape before it is considered for exact code"),
+    Setting("hot_calls", _default("HOT_CALLS"),
+            "under auto: runs of a kernel at a shape before it is considered for exact code"),
     Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second, for "
             "what its gain pays for; 0: for all"),
-    Setting("code_mib", 64, "MiB of exact code kept mapped; beyond that the least used is evicted"),
+    Setting("code_mib", _default("CODE_BYTES") >> 20,
+            "MiB of exact code kept mapped; beyond that the least used is evicted"),
     Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),
     Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
     Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),
-    Setting("plans", 256, "whole-call plans kept per program, one per shape"),
+    Setting("plans", _default("PLANS"), "whole-call plans kept per program, one per shape"),
     Setting("cache", True, "keep compiled kernels on disk between processes"),
     Setting("cache_dir", "", "where; empty: the user's cache directory"),
     Setting("cache_mib", 256, "MiB of compiled kernels kept on disk"),

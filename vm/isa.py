@@ -220,11 +220,11 @@ def isa_hash() -> int:
 def main(arguments: list[str]) -> int:
     """Write the generated files; with `--check` compare instead, print the stale ones, return 1 if there are any."""
     prefix = f"{__package__}." if __package__ else ""
-    names = ("generate", "errors", "layout")
-    generate, errors, layout = (importlib.import_module(prefix + name) for name in names)
+    generate, *others = (importlib.import_module(prefix + name) for name in ("generate", "errors", "layout", "codes"))
+    tables = generate.Tables(sys.modules[__name__], *others)
     root = Path(__file__).resolve().parent.parent
     stale = 0
-    for name, text in generate.files(sys.modules[__name__], errors, layout).items():
+    for name, text in generate.files(tables).items():
         path = root / name
         if path.is_file() and path.read_text() == text:
             continue

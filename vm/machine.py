@@ -19,6 +19,7 @@ from typing import Any
 from . import hot_call
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array, library_of
+from .codes import codes, names
 from .errors import OK, ArgumentError, ArtifactError, ExternError, KernelError
 from .fork_lock import ForkLock
 from .isa import TAGS
@@ -39,13 +40,10 @@ from .values import (
     to_python,
 )
 
-STRATEGIES = {"auto": 0, "jit": 1, "generic": 2, "bucket": 3}
-VERIFY = {"auto": 0, "full": 1, "lazy": 2, "none": 3}
-COPY = {None: 0, True: 1, False: 2}
+STRATEGIES, VERIFY = codes("strategy"), codes("verify")
+COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
-SITE_STATES = ("uninitialised", "monomorphic", "polymorphic", "megamorphic")
-TIERS = ("none", "generic", "exact", "bucket")
-ENTRY_STATES = ("idle", "queued", "compiling", "compiled", "failed", "declined")
+SITE_STATES, TIERS, ENTRY_STATES = names("site"), names("tier"), names("entry")
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,10 @@ class Options:
         """
         made = ffi.new("svm_options *")
         lib.svm_options_init(made)
-        codes = {"strategy": strategy_code(self.strategy), "verify": verify_code(self.verify)}
-        codes["copy"] = COPY[self.copy]
+        coded = {"strategy": strategy_code(self.strategy), "verify": verify_code(self.verify)}
+        coded["copy"] = COPY[self.copy]
         for field in fields(self):
-            value = codes.get(field.name, getattr(self, field.name))
+            value = coded.get(field.name, getattr(self, field.name))
             if field.name == "sha256":
                 made.sha256 = _digest(value, keep)
             elif value is not None:

@@ -8,12 +8,14 @@ import hashlib
 import struct
 from typing import Any
 
+from .codes import codes
 from .errors import ArtifactError
 from .isa import DTYPES
 from .layout import BY_NAME, LIMITS, NO_MAX, PAGE, SECTION_ALIGN
 from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange, Terms
 
-GENERIC, EXACT, BUCKET = 0, 1, 2  # values of the field guard
+_GUARDS = codes("guard")
+GENERIC, EXACT, BUCKET = _GUARDS["generic"], _GUARDS["exact"], _GUARDS["bucket"]  # of the field guard
 HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, then the code
 _I64 = struct.Struct("<q")
 

@@ -22,7 +22,6 @@
 
 enum {
   CACHE_LINE = 64,
-  MAX_THREADS = 256,
   BLOCKS_PER_THREAD = 4,
   SPIN_NS = 50000,
   SPINS_PER_LOOK = 64,
@@ -49,7 +48,7 @@ static struct pool {
   svm_rt error;             /* the first that a worker reported, under `lock` */
   _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
   int32_t n_running;        /* workers, changed while `busy` is held */
-  pthread_t workers[MAX_THREADS];
+  pthread_t workers[SVM_LIMIT_THREADS];
   pthread_mutex_t lock;
   pthread_cond_t wake;
 } pool = {.busy = ATOMIC_FLAG_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
@@ -160,7 +159,7 @@ static int32_t n_cpus(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
   int32_t n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+  return n < 1 ? 1 : n > SVM_LIMIT_THREADS ? SVM_LIMIT_THREADS : n;
 }
 
 int32_t threads_count(void) {
@@ -207,9 +206,9 @@ static void start_workers(void) {
 int32_t svm_get_threads(void) { return threads_count(); }
 
 int32_t svm_set_threads(int32_t n, svm_error *error) {
-  if (n < 0 || n > MAX_THREADS) {
+  if (n < 0 || n > SVM_LIMIT_THREADS) {
     return status_fail(error, SVM_ERROR_ARGUMENT,
-                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n, MAX_THREADS);
+                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n, SVM_LIMIT_THREADS);
   }
   n = n ? n : n_cpus();
   while (atomic_flag_test_and_set(&pool.busy)) sched_yield();

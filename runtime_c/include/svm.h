@@ -22,7 +22,12 @@ extern "C" {
 /* --- cffi begin --- */
 
 /* Limits of the format; the loader refuses a program that is over one of them. */
-enum { SVM_MAX_RANK = 16, SVM_MAX_DIMS = 32, SVM_MAX_BUFFERS = 64, SVM_MESSAGE_BYTES = 1024 };
+enum {
+  SVM_MAX_RANK = SVM_LIMIT_RANK,
+  SVM_MAX_DIMS = SVM_LIMIT_DIMS,
+  SVM_MAX_BUFFERS = SVM_LIMIT_BUFFERS,
+  SVM_MESSAGE_BYTES = 1024
+};
 
 /* Errors --------------------------------------------------------------------------------------- */
 
@@ -102,29 +107,17 @@ void svm_value_release(svm_value *value);
 
 typedef struct svm_program svm_program;
 
-/* All give the same bits. auto: exact code is compiled once a shape is hot; jit: before its first run;
- * bucket: what there is of exact code, else a bucket's, else generic code, nothing is compiled; generic:
- * generic code only. auto and jit also run a bucket's code before generic code where exact code is missing. */
-enum { SVM_STRATEGY_AUTO = 0, SVM_STRATEGY_JIT = 1, SVM_STRATEGY_GENERIC = 2, SVM_STRATEGY_BUCKET = 3 };
-
-/* When the weights' hashes are checked. auto: full up to 64 MiB of weights, else lazy. lazy: by a thread of the
- * lowest priority; a mismatch fails every call from then on. All else of an artifact is always checked. */
-enum { SVM_VERIFY_AUTO = 0, SVM_VERIFY_FULL = 1, SVM_VERIFY_LAZY = 2, SVM_VERIFY_NONE = 3 };
-
-/* Whether a file is copied into memory. auto: up to 16 MiB, or where a digest is asked for. Weights that are not
- * copied are mapped: a call fails whose file was changed since it was opened. */
-enum { SVM_COPY_AUTO = 0, SVM_COPY_ALWAYS = 1, SVM_COPY_NEVER = 2 };
-
-/* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. */
+/* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. What the codes
+ * mean, and the defaults SVM_DEFAULT_...: isa.gen.h. */
 typedef struct svm_options {
   int32_t strategy;     /* SVM_STRATEGY_... (default auto) */
-  int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default 2) */
+  int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default HOT_CALLS) */
   int32_t native_code;  /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
   int32_t has_compiler; /* 1: one will be attached: a kernel without code is no error (default 0) */
   int32_t perf_map;     /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
-  int64_t code_bytes_max; /* exact code kept mapped, beyond that evicted (default 64 MiB) */
-  int64_t plans_max;      /* plans kept (default 256) */
-  int64_t plan_bytes_max; /* bytes of plans kept, without arenas (default 64 MiB) */
+  int64_t code_bytes_max; /* exact code kept mapped, beyond that evicted (default CODE_BYTES) */
+  int64_t plans_max;      /* plans kept (default PLANS) */
+  int64_t plan_bytes_max; /* bytes of plans kept, without arenas (default PLAN_BYTES) */
   /* Instructions that one call may run; what an instruction or the return of results copies or compares
    * beyond a few values counts too (default 0). */
   int64_t fuel;
@@ -295,7 +288,7 @@ int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_
 /* A wish for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */
 typedef struct svm_request {
   int32_t kernel, n_dims;
-  int64_t dims[32];
+  int64_t dims[SVM_MAX_DIMS];
   int64_t runs;
   int32_t is_awaited;
 } svm_request;
@@ -347,39 +340,23 @@ int32_t svm_is_awaited(svm_program *program, int32_t kernel, const int64_t *dims
 
 /* Statistics ----------------------------------------------------------------------------------- */
 
-enum {
-  SVM_SITE_UNINITIALISED = 0,
-  SVM_SITE_MONOMORPHIC = 1,
-  SVM_SITE_POLYMORPHIC = 2,
-  SVM_SITE_MEGAMORPHIC = 3
-};
-enum { SVM_TIER_NONE = 0, SVM_TIER_GENERIC = 1, SVM_TIER_EXACT = 2, SVM_TIER_BUCKET = 3 };
-enum {
-  SVM_ENTRY_IDLE = 0,
-  SVM_ENTRY_QUEUED = 1,
-  SVM_ENTRY_COMPILING = 2,
-  SVM_ENTRY_COMPILED = 3,
-  SVM_ENTRY_FAILED = 4,
-  SVM_ENTRY_DECLINED = 5
-};
-
 typedef struct svm_site_stats {
-  int32_t state;
+  int32_t state; /* SVM_SITE_... */
   int32_t n_entries;
   int64_t hits;   /* launches that found their entry, replayed ones included */
   int64_t misses; /* launches that made an entry */
   int64_t outside; /* misses that no exact code and no bucket was for, of a kernel that has buckets */
-  int64_t by_dim[32];     /* misses for which dims[i] had a size that no entry of the site had; some count twice */
+  int64_t by_dim[SVM_MAX_DIMS];     /* misses for which dims[i] had a size that no entry of the site had; some count twice */
   int64_t by_combination; /* the others: every size had been there, but not together */
 } svm_site_stats;
 
 /* `new_dims`: bit i is set if the miss that made the entry was the first to see this value of dims[i]. */
 typedef struct svm_entry_stats {
   int32_t n_dims;
-  int32_t tier;
-  int32_t state;
+  int32_t tier;  /* SVM_TIER_... */
+  int32_t state; /* SVM_ENTRY_... */
   uint32_t new_dims;
-  int64_t dims[32];
+  int64_t dims[SVM_MAX_DIMS];
   int64_t hits;
   int64_t n_tiles;
   int64_t code_bytes;

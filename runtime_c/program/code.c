@@ -119,7 +119,7 @@ static int32_t check_record(reader *r, const code_signature *kernel, const svm_f
     return bad(r, "it has other dims or buffers than the kernel");
   if (memcmp(o->spec_hash, kernel->spec_hash, sizeof o->spec_hash))
     return bad(r, "it was compiled from another kernel spec");
-  if (o->guard > GUARD_BUCKET) return bad(r, "its guard");
+  if (o->guard > SVM_GUARD_BUCKET) return bad(r, "its guard");
   if (o->code_size < 1 || o->entry >= o->code_size)
     return bad(r, "its code size or entry");
   if (o->alignment < SVM_FILE_ALIGN || o->alignment > SVM_FILE_PAGE || (o->alignment & (o->alignment - 1)))
@@ -136,8 +136,8 @@ int32_t code_parse(const char *label, const code_signature *kernel, const void *
   if (!o || check_record(&r, kernel, o, size)) return error->code;
   r.end = (const uint8_t *)bytes + o->record_size;
   *out = (code_object){.record = o};
-  if (o->guard == GUARD_EXACT && !(out->exact_dims = take_dims(&r, o->n_dims))) return error->code;
-  if (o->guard == GUARD_BUCKET && !(out->ranges = take_ranges(&r, o->n_dims))) return error->code;
+  if (o->guard == SVM_GUARD_EXACT && !(out->exact_dims = take_dims(&r, o->n_dims))) return error->code;
+  if (o->guard == SVM_GUARD_BUCKET && !(out->ranges = take_ranges(&r, o->n_dims))) return error->code;
   const void *buffers = take(&r, kernel->buffers_size, 1);
   if (!buffers) return error->code;
   if (memcmp(buffers, kernel->buffers, kernel->buffers_size))

@@ -31,7 +31,6 @@ typedef struct code_object {
   svm_kernel_code *run;
 } code_object;
 
-enum { GUARD_GENERIC = 0, GUARD_EXACT = 1, GUARD_BUCKET = 2 }; /* svm_file_object.guard */
 enum { NO_MAX = -1 }; /* svm_file_range.max: unbounded */
 
 /* Whether the object is for these dims. */

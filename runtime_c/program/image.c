@@ -18,8 +18,7 @@ _Static_assert(sizeof NAMES / sizeof *NAMES == SVM_FILE_N_SECTIONS + 1, "every s
 
 enum {
   TABLE_BYTES = SVM_FILE_N_SECTIONS * sizeof(svm_file_section),
-  HEAD_BYTES = sizeof(svm_file_header) + TABLE_BYTES,
-  COPY_BYTES = 16 << 20 /* SVM_COPY_AUTO: files up to this size are copied */
+  HEAD_BYTES = sizeof(svm_file_header) + TABLE_BYTES
 };
 
 const char *section_name(int32_t id) { return NAMES[id]; }
@@ -201,7 +200,7 @@ int32_t image_open_memory(image *out, const void *data, size_t size, const svm_o
 
 static int is_copied(const svm_options *options, uint64_t size) {
   if (options->copy != SVM_COPY_AUTO) return options->copy == SVM_COPY_ALWAYS;
-  return options->sha256 || size <= COPY_BYTES;
+  return options->sha256 || size <= SVM_DEFAULT_COPY_BYTES;
 }
 
 /* Check header and table as they are in the file, which tells how much to read. */

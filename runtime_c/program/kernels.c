@@ -73,7 +73,7 @@ static int32_t load_signatures(svm_program *p, svm_error *error) {
  * object. */
 static int32_t rank_of(const code_object *o) {
   int32_t rank = code_target_rank(o->record->target);
-  return rank && o->record->guard == GUARD_GENERIC ? rank + 1000 : rank;
+  return rank && o->record->guard == SVM_GUARD_GENERIC ? rank + 1000 : rank;
 }
 
 /* Keep the kernel's objects of its best target, in place. */
@@ -116,9 +116,9 @@ static int32_t load_objects(svm_program *p, kernel *k, cursor *c, uint64_t *tota
   }
   choose_target(p, k, n);
   uint32_t n_dims = k->signature.n_dims;
-  k->exact = code_index_make(k->objects, k->n_objects, n_dims, GUARD_EXACT, spans);
+  k->exact = code_index_make(k->objects, k->n_objects, n_dims, SVM_GUARD_EXACT, spans);
   spans += k->exact.n_spans;
-  k->buckets = code_index_make(k->objects, k->n_objects, n_dims, GUARD_BUCKET, spans);
+  k->buckets = code_index_make(k->objects, k->n_objects, n_dims, SVM_GUARD_BUCKET, spans);
   return SVM_OK;
 }
 
@@ -189,8 +189,8 @@ static int32_t map_code(svm_program *p, kernel **owners, code_piece *pieces, voi
     j = i && owners[i] == owners[i - 1] ? j + 1 : 0;
     code_object *o = &owners[i]->objects[j];
     o->run = (svm_kernel_code *)(uintptr_t)((char *)starts[i] + o->record->entry);
-    if (o->record->guard == GUARD_GENERIC && !owners[i]->generic) owners[i]->generic = o;
-    owners[i]->has_buckets |= o->record->guard == GUARD_BUCKET;
+    if (o->record->guard == SVM_GUARD_GENERIC && !owners[i]->generic) owners[i]->generic = o;
+    owners[i]->has_buckets |= o->record->guard == SVM_GUARD_BUCKET;
   }
   return SVM_OK;
 }

@@ -15,7 +15,6 @@
 
 enum { STATE_SOUND, STATE_WAITING, STATE_CHECKING, STATE_DAMAGED }; /* WAITING: for a thread */
 
-enum { LIMIT_FULL = 64 << 20 }; /* SVM_VERIFY_AUTO: bytes of WEIGHTS that are checked at once */
 
 static uint64_t n_chunks(const svm_program *p) { return image_n_chunks(&p->image, SVM_SECTION_WEIGHTS); }
 
@@ -101,7 +100,7 @@ int32_t weights_begin(svm_program *p, svm_error *error) {
   int32_t verify = p->options.verify;
   uint64_t size = p->image.sections[SVM_SECTION_WEIGHTS].size;
   if (verify == SVM_VERIFY_NONE || !size) return SVM_OK;
-  if (verify == SVM_VERIFY_AUTO) verify = size <= LIMIT_FULL ? SVM_VERIFY_FULL : SVM_VERIFY_LAZY;
+  if (verify == SVM_VERIFY_AUTO) verify = size <= SVM_DEFAULT_VERIFY_BYTES ? SVM_VERIFY_FULL : SVM_VERIFY_LAZY;
   atomic_store(&p->weights.state, verify == SVM_VERIFY_FULL ? STATE_CHECKING : STATE_WAITING);
   return verify == SVM_VERIFY_FULL ? weights_finish(p, error) : weights_status(p, error);
 }

@@ -1,5 +1,6 @@
 /* The rest of the API: opening and closing, the contract's queries, host functions, statistics. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,27 +12,29 @@
 #include "run/profile.h"
 #include "run/run.h"
 
-_Static_assert(SVM_MAX_RANK == SVM_LIMIT_RANK && SVM_MAX_DIMS == SVM_LIMIT_DIMS &&
-                   SVM_MAX_BUFFERS == SVM_LIMIT_BUFFERS,
-               "svm.h and the format agree");
 _Static_assert(SVM_MESSAGE_BYTES == sizeof((svm_error *)0)->message, "svm.h agrees with itself");
 
 /* Opening -------------------------------------------------------------------------------------- */
 
 void svm_options_init(svm_options *options) {
   *options = (svm_options){.strategy = SVM_STRATEGY_AUTO,
-                           .hot_calls = 2,
+                           .hot_calls = SVM_DEFAULT_HOT_CALLS,
                            .native_code = 1,
-                           .code_bytes_max = 64 << 20,
-                           .plans_max = 256,
-                           .plan_bytes_max = 64 << 20};
+                           .code_bytes_max = SVM_DEFAULT_CODE_BYTES,
+                           .plans_max = SVM_DEFAULT_PLANS,
+                           .plan_bytes_max = SVM_DEFAULT_PLAN_BYTES};
 }
 
 int32_t check_strategy(int32_t strategy, svm_error *error) {
-  if (strategy >= SVM_STRATEGY_AUTO && strategy <= SVM_STRATEGY_BUCKET) return SVM_OK;
-  return status_fail(error, SVM_ERROR_ARGUMENT,
-                     "options: strategy %d is unknown; it is 0 (auto), 1 (jit), 2 (generic) or 3 (bucket)",
-                     strategy);
+  static const char *const NAMES[] = SVM_STRATEGY_NAMES;
+  enum { N = sizeof NAMES / sizeof *NAMES };
+  char known[N * 24] = "";
+  if (strategy >= 0 && strategy < N) return SVM_OK;
+  for (int i = 0; i < N; i++) {
+    size_t at = strlen(known);
+    snprintf(known + at, sizeof known - at, "%s%d (%s)", i ? ", " : "", i, NAMES[i]);
+  }
+  return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; known are %s", strategy, known);
 }
 
 static int32_t check_options(const svm_options *o, svm_error *error) {

@@ -66,7 +66,7 @@ void queue_restore(svm_program *p) {
 
 /* Strategies under which missing exact code is compiled. */
 static int may_compile(int32_t strategy) {
-  return strategy == SVM_STRATEGY_AUTO || strategy == SVM_STRATEGY_JIT;
+  return SVM_COMPILING >> strategy & 1;
 }
 
 /* Executions after which an entry asks: those that make it hot, and under auto, while nobody is in a hurry,

@@ -89,21 +89,34 @@ static int parse_number(const char *text, int64_t least, int64_t most, int64_t *
   return 1;
 }
 
+/* The place of a text among names, -1 where it is none of them. */
+static int32_t code_of(const char *text, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(text, names[i])) return (int32_t)i;
+  return -1;
+}
+
+static int parse_strategy(arguments *a, const char *text) {
+  static const char *const NAMES[] = SVM_STRATEGY_NAMES;
+  a->options.strategy = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.strategy >= 0 && a->options.strategy != SVM_STRATEGY_JIT
+             ? 0
+             : usage("the strategy is auto, bucket or generic (there is no compiler here)", text);
+}
+
 static int parse_timeout(arguments *a, const char *text) {
   char *end;
   double seconds = strtod(text, &end);
-  if (end == text || *end || !(seconds >= 0 && seconds <= 1e9))
+  if (end == text || *end || !(seconds >= 0 && seconds <= SVM_LIMIT_TIMEOUT_S))
     return usage("the timeout is not a number of seconds from 0 to 1e9", text);
   a->options.timeout_ms = (int64_t)ceil(seconds * 1000);
   return 0;
 }
 
 static int parse_verify(arguments *a, const char *text) {
-  if (!strcmp(text, "full")) a->options.verify = SVM_VERIFY_FULL;
-  else if (!strcmp(text, "lazy")) a->options.verify = SVM_VERIFY_LAZY;
-  else if (!strcmp(text, "none")) a->options.verify = SVM_VERIFY_NONE;
-  else return usage("the weights are verified full, lazy or none", text);
-  return 0;
+  static const char *const NAMES[] = SVM_VERIFY_NAMES;
+  a->options.verify = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.verify > SVM_VERIFY_AUTO ? 0 : usage("the weights are verified full, lazy or none", text);
 }
 
 static int parse_digest(arguments *a, const char *text) {
@@ -125,7 +138,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     const char *name;
     int64_t least, most;
   } NUMBERS[] = {{"--repeat", 1, INT32_MAX},
-                 {"--threads", 0, 256},
+                 {"--threads", 0, SVM_LIMIT_THREADS},
                  {"--fuel", 0, INT64_MAX},
                  {"--memory", 0, INT64_MAX}};
   for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
@@ -145,12 +158,8 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
   if (!strcmp(name, "--record")) return a->record = value, 0;
-  if (strcmp(name, "--strategy")) return usage("unknown option", name);
-  if (!strcmp(value, "auto")) a->options.strategy = SVM_STRATEGY_AUTO;
-  else if (!strcmp(value, "generic")) a->options.strategy = SVM_STRATEGY_GENERIC;
-  else if (!strcmp(value, "bucket")) a->options.strategy = SVM_STRATEGY_BUCKET;
-  else return usage("the strategy is auto, bucket or generic (there is no compiler here)", value);
-  return 0;
+  if (!strcmp(name, "--strategy")) return parse_strategy(a, value);
+  return usage("unknown option", name);
 }
 
 /* 0, an exit code, or -1 when all is done. */
@@ -227,8 +236,7 @@ static void print_contract(const svm_program *p) {
 }
 
 static void print_stats(svm_program *p) {
-  static const char *const STATES[] = {"uninitialised", "monomorphic", "polymorphic", "megamorphic"};
-  static const char *const TIERS[] = {"none", "generic", "exact", "bucket"};
+  static const char *const STATES[] = SVM_SITE_NAMES, *const TIERS[] = SVM_TIER_NAMES;
   svm_stats s;
   svm_get_stats(p, &s);
   printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from shapevm.vm import errors, generate, isa, layout
+from shapevm.vm import codes, errors, generate, isa, layout
+from shapevm.vm._runtime import ffi, lib
 from shapevm.vm.artifact import to_bytes
 from shapevm.vm.assembler import assemble
 from shapevm.vm.instruction import decode, encode
@@ -16,13 +17,15 @@ from shapevm.vm.machine import Machine
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import RULES
 
+from shapevm.settings import TABLE
+
 ROOT = Path(isa.__file__).resolve().parent.parent
 INTERPRETER = "runtime_c/run/interpreter.c"
-TABLES = ("isa", "generate", "errors", "layout")
+TABLES = ("isa", "generate", "errors", "layout", "codes")
 
 
 def test_generated_files_are_fresh() -> None:
-    for name, text in generate.files(isa, errors, layout).items():
+    for name, text in generate.files(generate.Tables(isa, errors, layout, codes)).items():
         assert (ROOT / name).read_text() == text, f"{name} is stale: run python -m shapevm.vm.isa"
 
 
@@ -187,3 +190,19 @@ def test_records_have_no_padding() -> None:
             assert field.length is not None or offset % size == 0, f"{record.name}.{field.name}"
             offset += size
         assert offset == record.size
+
+
+@pytest.mark.parametrize("table", codes.CODES)
+def test_codes_are_dense_and_explained(table: str) -> None:
+    assert sorted(codes.codes(table).values()) == list(range(len(codes.CODES[table])))
+    assert all(codes.codes(table)[name] == code for code, name in enumerate(codes.names(table)))
+    assert all(meaning and not meaning.endswith(".") for _, meaning in codes.CODES[table].values())
+
+
+def test_python_and_c_have_the_same_defaults() -> None:
+    made = ffi.new("svm_options *")
+    lib.svm_options_init(made)
+    c = (made.hot_calls, made.code_bytes_max >> 20, made.plans_max)
+    python = {setting.name: setting.default for setting in TABLE}
+    assert c == (python["hot_calls"], python["code_mib"], python["plans"])
+    assert codes.names("strategy")[made.strategy] == python["strategy"]

@@ -520,7 +520,7 @@ def test_kernel_without_code() -> None:
 
 
 def test_unknown_strategy(add: Machine) -> None:
-    with pytest.raises(ArgumentError, match="'fast' is unknown; known are auto, jit, generic"):
+    with pytest.raises(ArgumentError, match="'fast' is unknown; known are auto, jit, bucket, generic"):
         load(add_program(), Options(strategy="fast"))
     with pytest.raises(ArgumentError):
         add.set_strategy("fast")

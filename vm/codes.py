@@ -1,0 +1,93 @@
+"""Codes, limits and defaults that Python and C share, a table of each.
+
+`python -m shapevm.vm.isa` writes them into runtime_c/include/isa.gen.h: SVM_STRATEGY_AUTO is a code and
+SVM_STRATEGY_NAMES are the names by code, SVM_LIMIT_THREADS is a limit, SVM_DEFAULT_HOT_CALLS a default. Limits of
+the artifact's bytes are in vm/layout.py.
+"""
+
+# ruff: noqa: E501 (rows of tables)
+
+from __future__ import annotations
+
+from typing import Final
+
+#: table -> name -> (code, meaning). Codes are part of the C API, those of `guard` of the format: append only.
+CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
+    # When exact code is compiled; all give the same bits. auto and jit also run a bucket's code where exact code is missing.
+    "strategy": {
+        "auto": (0, "generic kernels at once, exact ones in the background"),
+        "jit": (1, "exact before the first run"),
+        "bucket": (3, "those of the artifact, nothing is compiled"),
+        "generic": (2, "generic ones only"),
+    },
+    # When the weights' hashes are checked; all else of an artifact is always checked.
+    "verify": {
+        "auto": (0, "full up to VERIFY_BYTES of weights, else lazy"),
+        "full": (1, "before the program is opened"),
+        "lazy": (2, "by a thread of the lowest priority; a mismatch fails every call from then on"),
+        "none": (3, "never"),
+    },
+    # Whether a file is copied into memory; weights that are not are mapped, and calls fail whose file was changed.
+    "copy": {
+        "auto": (0, "up to COPY_BYTES, or where a digest is asked for"),
+        "always": (1, "yes"),
+        "never": (2, "no"),
+    },
+    # What a call site has met.
+    "site": {
+        "uninitialised": (0, "no launch"),
+        "monomorphic": (1, "one tuple of sizes"),
+        "polymorphic": (2, "a few"),
+        "megamorphic": (3, "many: they are hashed"),
+    },
+    # The code that a launch runs.
+    "tier": {
+        "none": (0, "it has not run"),
+        "generic": (1, "for any sizes"),
+        "exact": (2, "for these sizes"),
+        "bucket": (3, "for a range of sizes"),
+    },
+    # How far the compilation of an entry's exact code is.
+    "entry": {
+        "idle": (0, "nobody has asked"),
+        "queued": (1, "it waits"),
+        "compiling": (2, "somebody is at it"),
+        "compiled": (3, "it is there"),
+        "failed": (4, "it could not be compiled"),
+        "declined": (5, "it does not pay"),
+    },
+    # `guard` of a code object: the sizes that it is for.
+    "guard": {
+        "generic": (0, "any"),
+        "exact": (1, "given ones"),
+        "bucket": (2, "ranges"),
+    },
+}  # fmt: skip
+
+#: Strategies under which missing exact code is compiled.
+COMPILING: Final = ("auto", "jit")
+
+LIMITS: Final[dict[str, tuple[int, str]]] = {
+    "THREADS": (256, "threads that run kernels"),
+    "TIMEOUT_S": (10**9, "seconds of a call's timeout"),
+}
+
+#: Defaults of `svm_options`, and what its `auto`s mean.
+DEFAULTS: Final[dict[str, tuple[int, str]]] = {
+    "HOT_CALLS": (2, "under auto: runs of an entry before it is considered for exact code"),
+    "CODE_BYTES": (64 << 20, "of exact code kept mapped"),
+    "PLANS": (256, "plans kept per program"),
+    "PLAN_BYTES": (64 << 20, "of plans kept, without arenas"),
+    "VERIFY_BYTES": (64 << 20, "verify auto: weights up to this size are checked at once"),
+    "COPY_BYTES": (16 << 20, "copy auto: files up to this size are copied"),
+}
+
+
+def codes(table: str) -> dict[str, int]:
+    """Return a table's codes by name."""
+    return {name: code for name, (code, _) in CODES[table].items()}
+
+
+def names(table: str) -> tuple[str, ...]:
+    """Return a table's names by code."""
+    return tuple(sorted(CODES[table], key=codes(table).__getitem__))
