@@ -178,7 +178,8 @@ class Walk:
             layout = Mixed.by(f"result {name}: the number of rows")
         verdict = Verdict(name, layout, known.sizes if isinstance(known, Tensor) else (), self.order)
         varying = [axis for axis, size in enumerate(verdict.sizes) if size.varies]
-        if verdict.causes or varying == [place[0] for place in (verdict.place,) if place]:
+        is_square = any(verdict.sizes[axis].value % BATCH**2 == 0 for axis in varying)  # n rows for each of n
+        if verdict.causes or (varying == [p[0] for p in (verdict.place,) if p] and not is_square):
             return verdict
         return replace(verdict, layout=Mixed.by(f"result {name}: its sizes are not so many for each row"))
 

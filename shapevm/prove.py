@@ -377,9 +377,6 @@ class Prover:
                 if v.causes:
                     continue
                 part = _rows_of(v, np.asarray(y), n, rows)
-                if np.shape(x) != part.shape:
-                    self.note(f"{v.name}: not compared along {name}, its sizes are not those of rows")
-                    continue
                 where = f"{case.where}, rows {rows}"
                 self._compare_one(f"{relation} along {name}", where, v.name, x, part)
 

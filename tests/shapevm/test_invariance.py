@@ -146,6 +146,12 @@ def test_what_forbids_it_is_named_with_its_line(name: str, forbidden: list[Verdi
     assert files <= {"test_invariance.py", "activation.py", "conv.py"}, causes
 
 
+def test_a_copy_for_each_row_is_no_row_of_its_own(tmp_path) -> None:
+    """A result has as many rows for each row as there are rows, so none of its axes is one of rows."""
+    every = found(lambda m, x: x[:, 0].expand(x.shape[0], -1, -1).reshape(-1, 16).cos(), "batch", tmp_path)
+    assert [v.causes for v in every] == [["result it: its sizes are not so many for each row"]]
+
+
 def test_results_are_judged_one_by_one(tmp_path) -> None:
     both = found(lambda m, x: (x * 2, x - x.mean(0), x.sum((0, 1))), "batch", tmp_path)
     assert [bool(v.causes) for v in both] == [False, True, True]
