@@ -24,7 +24,9 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import planes, winograd
 from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.depthwise import is_narrow
+from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
+from shapevm.jit.families.matmul.spec import Matmul
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [
@@ -60,7 +62,7 @@ GROUPED = [
 ]
 
 
-def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> s.Matmul:
+def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> Matmul:
     """relu(conv(x) + bias) as the compiler makes it: a 1x1 convolution of stride 1 is a matmul."""
     pad = kernel // 2
     out = (side + 2 * pad - kernel) // stride + 1
@@ -84,14 +86,14 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         s.Buffer("f32", (f,)),
     )
     if is_matmul:
-        return s.Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
+        return Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
     two = (1, 1)
-    window = s.Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
+    window = Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
     if reads_planes(c, kernel, stride, groups):
         buffers = (s.Buffer("f32", (batch, c, side, side)), *buffers[1:])
-        return s.Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window, planes=True)
+        return Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window, planes=True)
     b_index = (s.Index(loop=2), j) if layout == "rows" else ()
-    return s.Conv(0, buffers, (), m, f, k, 0, (), 1, b_index, layout, body, window=window)
+    return Conv(0, buffers, (), m, f, k, 0, (), 1, b_index, layout, body, window=window)
 
 
 def reads_planes(c: int, kernel: int, stride: int, groups: int) -> bool:
@@ -124,7 +126,7 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     columns = np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, f))
     x, bias = random(batch, side, side, c), random(f)
     y = aligned(np.zeros([int(size) for size in spec.buffers[2].shape], np.float32))  # type: ignore[arg-type]
-    image = x.transpose(0, 3, 1, 2) if isinstance(spec, s.Conv) and spec.planes else x
+    image = x.transpose(0, 3, 1, 2) if isinstance(spec, Conv) and spec.planes else x
     flat = aligned(image.reshape([int(size) for size in spec.buffers[0].shape]))  # type: ignore[arg-type]
     panels = aligned(packed(columns, spec.b_layout, groups))  # as in an artifact
     ours = prepare(Kernel(code), [flat, panels, y, bias], ())

@@ -27,12 +27,12 @@ from kernels import aligned, in_turn, linear_spec, medians, prepare, random
 from measure import Figure, interleaved, median, ratio
 from peers import export_onnx, is_installed, onnxruntime_session
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel, _map
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.llvm.target import find_target, host_target, target_machine
 from shapevm.jit.object.link import Object
-from shapevm.jit.reference import f32_to_bf16
 
 import shapevm
 

@@ -22,7 +22,9 @@ import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _map, _Rt, product_terms
+from shapevm.jit.families.attention.spec import Attention
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.function import Function
 from shapevm.jit.llvm.target import find_target, host_target, target_machine
 from shapevm.jit.object.link import Object
@@ -128,7 +130,7 @@ def in_turn(runs: Sequence[Run]) -> Run:
 # Matmul ---------------------------------------------------------------------------------------------------
 
 
-def linear_spec(k: int, n: int, epilogue: str) -> s.Matmul:
+def linear_spec(k: int, n: int, epilogue: str) -> Matmul:
     """x @ w, + bias, then gelu or + residual."""
     m, i, j, kk = s.Dim(0), *(s.Index(loop=loop) for loop in range(3))
     shapes: list[tuple[s.Size, ...]] = [(m, k), (-(-n // PANEL), k, PANEL), (m, n), (n,)]
@@ -144,7 +146,7 @@ def linear_spec(k: int, n: int, epilogue: str) -> s.Matmul:
         body += [s.Instr("load", "f32", buffer=4, index=(i, j)), s.Instr("add", "f32", (2, 3))]
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=(i, j)))
     buffers = tuple(s.Buffer("f32", shape, is_output=b == 2) for b, shape in enumerate(shapes))
-    return s.Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", tuple(body))
+    return Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", tuple(body))
 
 
 def matmul_rows(epilogue: str, n_weights: int) -> Iterable[tuple[str, float, list[Run], float]]:
@@ -178,7 +180,7 @@ def eager_linear(epilogue: str, x: np.ndarray, w: torch.Tensor, bias: np.ndarray
 # Attention ------------------------------------------------------------------------------------------------
 
 
-def attention_spec(heads: int, d: int) -> s.Attention:
+def attention_spec(heads: int, d: int) -> Attention:
     """Heads inside rows ([length, heads, d]) and a mask added to the keys, as encoders have them."""
     length, h, i, j, feature = s.Dim(0), *(s.Index(loop=loop) for loop in range(4))
     shape = (length, heads, d)
@@ -189,7 +191,7 @@ def attention_spec(heads: int, d: int) -> s.Attention:
         s.Instr("add", "f32", (0, 1)),
     )
     rows, keys = (i, h, feature), (j, h, feature)
-    return s.Attention(
+    return Attention(
         1, buffers, (heads,), length, length, d, d, 0, 1, 2, 3, rows, keys, keys, rows, d**-0.5, True, body
     )
 

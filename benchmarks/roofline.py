@@ -22,11 +22,14 @@ from rich.console import Console
 from rich.table import Table
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.conv.spec import Conv
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.abi import resolve
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.math.table import OPS
 from shapevm.jit.measure import made_up
-from shapevm.jit.spec import Attention, Body, Conv, KernelSpec, Matmul, Nest, Size
+from shapevm.jit.spec import Body, KernelSpec, Nest, Size
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from shapevm.vm.sizes import launches

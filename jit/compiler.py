@@ -8,57 +8,24 @@ global context would keep every constant of every kernel for ever.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import blake2b
 from time import perf_counter
 
 import llvmlite.binding as llvm
 
 from ..vm.program import KernelKey, SizeRange
-from .families.attention import attention
-from .families.conv import conv
-from .families.matmul import matmul
-from .families.moves import nonzero, scan, scatter, search, sort
-from .families.nest import concat, nest
-from .llvm.abi import PARAMS, CodeObject, Generated, Generator, Timings
+from .families.table import family_of
+from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
 from .llvm.function import NUMBERS, Bounded, Function, Int, module_text
 from .llvm.target import find_target, host_target, target_machine
 from .object.link import Blob, Object
-from .spec import (
-    Attention,
-    Body,
-    Concat,
-    Conv,
-    Dim,
-    Index,
-    KernelSpec,
-    Matmul,
-    Nest,
-    Places,
-    Scan,
-    Scatter,
-    Search,
-    Size,
-    Sort,
-    Terms,
-    spec_hash,
-)
+from .spec import Dim, KernelSpec, Size, Terms, spec_hash
 
 ENTRY = "kernel"
 MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
-FAMILIES: dict[str, Generator] = {
-    Nest.family: nest.emit,
-    Concat.family: concat.emit,
-    Matmul.family: matmul.emit,
-    Conv.family: conv.emit,
-    Attention.family: attention.emit,
-    Scatter.family: scatter.emit,
-    Sort.family: sort.emit,
-    Scan.family: scan.emit,
-    Places.family: nonzero.emit,
-    Search.family: search.emit,
-}
+
 
 
 def _generate(
@@ -68,7 +35,7 @@ def _generate(
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, bool(row.base))
     f.numbers = None if dims is None else {}
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
-    return f, FAMILIES[spec.family](f, spec, sizes, schedule)
+    return f, family_of(spec).emit(f, spec, sizes, schedule)
 
 
 def _module(text: str, target: str) -> str:
@@ -85,7 +52,7 @@ def _shown(f: Function, target: str) -> str:
 def target_for(spec: KernelSpec, target: str) -> str:
     """Return the target that `spec` is compiled for when `target` is asked for: its base if that does too."""
     base = find_target(target).base
-    return target if not base or (isinstance(spec, Matmul) and matmul.uses_tiles(spec)) else base
+    return target if not base or family_of(spec).uses_tiles(spec) else base
 
 
 def kernel_text(
@@ -291,54 +258,13 @@ def _check_range(spec: KernelSpec, i: int, r: SizeRange) -> None:
 # Which accesses may leave their buffer ------------------------------------------------------------------
 
 
-def _accesses(spec: KernelSpec) -> Iterator[tuple[int, tuple[Index, ...], tuple[Size, ...]]]:
-    """Yield (buffer, index, sizes of the loops) for every load and store of `spec`."""
-    if isinstance(spec, Nest):
-        yield from _body_accesses(spec.body, spec.domain)
-    elif isinstance(spec, Concat):
-        for piece in spec.pieces:
-            yield from _body_accesses(piece.body, piece.domain)
-    elif isinstance(spec, Matmul):
-        loops = (*spec.batch, spec.m, spec.n, spec.k)
-        if not spec.prologue and not isinstance(spec, Conv):
-            yield spec.a, spec.a_index, loops
-        yield from _body_accesses(spec.prologue, loops)
-        if spec.b_layout == "rows":
-            yield spec.b, spec.b_index, loops
-        yield from _body_accesses(spec.epilogue, loops[:-1])
-    elif isinstance(spec, Scatter):
-        yield from _body_accesses(scatter.body_of(spec), spec.updates)
-    elif isinstance(spec, Scan):
-        yield from _body_accesses(scan.body_of(spec), (spec.rows, spec.length, spec.columns))
-    elif isinstance(spec, Sort):
-        yield sort.X, (Index(loop=0), Index(loop=1)), (spec.rows, spec.keep)
-    elif isinstance(spec, Places | Search):
-        return  # their buffers have the shapes of the loops
-    else:
-        outer = (*spec.batch, spec.q_len, spec.k_len)
-        yield spec.q, spec.q_index, (*outer, spec.head_dim)
-        yield spec.k, spec.k_index, (*outer, spec.head_dim)
-        yield spec.v, spec.v_index, (*outer, spec.v_dim)
-        yield spec.out, spec.out_index, (*outer, spec.v_dim)
-        yield from _body_accesses(spec.body, outer)
-
-
-def _body_accesses(
-    body: Body, loops: tuple[Size, ...]
-) -> Iterator[tuple[int, tuple[Index, ...], tuple[Size, ...]]]:
-    for instr in body:
-        if instr.op in ("load", "store"):
-            assert instr.buffer is not None
-            yield instr.buffer, instr.index, loops
-
-
 def bounds(spec: KernelSpec, dims: KernelKey = None) -> tuple[tuple[Size, int, Size, Size], ...]:
     """Return the conditions (see `CodeObject.bounds`) that the shapes do not decide, each once.
 
     With `dims` all are decided. Raises ValueError for an access that leaves its buffer.
     """
     found: dict[tuple[Size, int, Size, Size], None] = {}
-    for buffer, index, loops in _accesses(spec):
+    for buffer, index, loops in family_of(spec).accesses(spec):
         shape = spec.buffers[buffer].shape
         if len(index) != len(shape):
             raise ValueError(

@@ -15,31 +15,13 @@ Everything errs towards Mixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import ClassVar
 
-from .spec import (
-    Attention,
-    Body,
-    Concat,
-    Conv,
-    Dim,
-    Index,
-    Instr,
-    KernelSpec,
-    Matmul,
-    Nest,
-    Places,
-    Scan,
-    Scatter,
-    Search,
-    Size,
-    Sort,
-)
+from .spec import Body, Dim, Index, Instr, KernelSpec, Size
 
 
 @dataclass(frozen=True)
@@ -128,7 +110,7 @@ def _within(part: Alike, whole: Alike) -> bool:
 
 
 @dataclass(frozen=True)
-class _Scalar:
+class Scalar:
     """What one value of a body depends on.
 
     `rows`: (loop, inner): the row is loop // inner % batch. `loops`: all that it may differ along.
@@ -147,12 +129,16 @@ class _Scalar:
     number: int | None = None
     plus: tuple[int, int] | None = None
 
-    def but(self, cause: str) -> _Scalar:
+    def but(self, cause: str) -> Scalar:
         """Return the value with one more cause."""
-        return _Scalar(self.rows, self.loops, self.causes | {cause})
+        return Scalar(self.rows, self.loops, self.causes | {cause})
+
+    def along(self, *loops: int) -> Scalar:
+        """Return the value, which may also differ along `loops`."""
+        return replace(self, loops=self.loops | set(loops))
 
 
-def _joined(values: Iterable[_Scalar]) -> _Scalar:
+def joined(values: Iterable[Scalar]) -> Scalar:
     """Return what depends on all of `values`, by an operation of no account."""
     values = list(values)
     rows, loops, causes = (
@@ -162,7 +148,7 @@ def _joined(values: Iterable[_Scalar]) -> _Scalar:
         causes |= {NUMBERED}
     if len(rows) > 1:
         causes |= {OTHER_ROWS}
-    return _Scalar(rows, loops, causes)
+    return Scalar(rows, loops, causes)
 
 
 @dataclass
@@ -188,7 +174,8 @@ class _Tensor:
 class Launch:
     """One launch of a kernel: the values of its `dims`, the layouts of its buffers.
 
-    `results()` gives those of its outputs. Raises KeyError for a spec of an unknown family.
+    A family's `follow` reads and writes through it; `written` holds the layouts of its outputs then, by the
+    positions of their buffers.
     """
 
     def __init__(
@@ -196,42 +183,37 @@ class Launch:
     ) -> None:
         self.spec, self.dims, self.batch = spec, dims, batch
         self.tensors = [
-            _Tensor(self._numbers(*buffer.shape), layout)
+            _Tensor(self.numbers(*buffer.shape), layout)
             for buffer, layout in zip(spec.buffers, layouts, strict=True)
         ]
         self.loops: list[Number] = []
         self.row_loop: int | None = None
         self.body: Body = ()
-        self.values: list[_Scalar] = []
+        self.values: list[Scalar] = []
         self.written: dict[int, Layout] = {}
 
     def number(self, size: Size) -> Number:
         """Return a size of the spec as a number."""
         return self.dims[size.index] if isinstance(size, Dim) else Number(size)
 
-    def _numbers(self, *sizes: Size) -> list[Number]:
+    def numbers(self, *sizes: Size) -> list[Number]:
         """Return the sizes of axes or loops. Of none there is nothing to tell: 0 stands for 1."""
         return [n if n.value else replace(n, value=1) for n in map(self.number, sizes)]
 
-    def results(self) -> dict[int, Layout]:
-        """Return the layout of each output, by the position of its buffer."""
-        self._FAMILIES[self.spec.family](self)
-        return self.written
-
-    def _is_odd(self, size: Number) -> bool:
+    def is_odd(self, size: Number) -> bool:
         """Whether a size hangs on how many rows there are, and not as so many for each."""
         return size.varies and size.value % self.batch != 0
 
     # Accesses
-    def read(self, buffer: int, index: Sequence[Index], values: Sequence[_Scalar] = ()) -> _Scalar:
+    def read(self, buffer: int, index: Sequence[Index], values: Sequence[Scalar] = ()) -> Scalar:
         """Return what an element at `index` depends on."""
         tensor = self.tensors[buffer]
         layout = tensor.layout
-        given = _joined(values[i.value] for i in index if i.value is not None)
+        given = joined(values[i.value] for i in index if i.value is not None)
         found = replace(given, loops=given.loops | {i.loop for i in index if i.loop is not None})
         if isinstance(layout, Mixed):
             return replace(found, causes=found.causes | layout.causes)
-        if any(map(self._is_odd, tensor.sizes)):
+        if any(map(self.is_odd, tensor.sizes)):
             return found.but(COUNTED)
         if isinstance(layout, Alike):
             alike = self._alike_axes(tensor, layout)
@@ -249,48 +231,49 @@ class Launch:
         whole = all(_within(Alike(tensor.strides[a], tensor.sizes[a].value), layout) for a in axes)
         return axes if whole else None
 
-    def _settled(self, found: _Scalar, index: Sequence[Index], alike: set[int]) -> _Scalar:
+    def _settled(self, found: Scalar, index: Sequence[Index], alike: set[int]) -> Scalar:
         """Return a value that was read where axes other than `alike` hold no rows."""
         if any(self.number(i.offset).varies for a, i in enumerate(index) if a not in alike):
             return found.but(COUNTED)
         here = {i.loop for a, i in enumerate(index) if a not in alike and i.loop is not None}
-        if any(self.loops[loop].value % self.batch == 0 or self._is_odd(self.loops[loop]) for loop in here):
+        if any(self.loops[loop].value % self.batch == 0 or self.is_odd(self.loops[loop]) for loop in here):
             return found.but(NUMBERED)
         given = {i.loop for a, i in enumerate(index) if a in alike} - here
         return replace(found, loops=found.loops - {loop for loop in given if loop is not None})
 
     def _read_rows(
-        self, tensor: _Tensor, layout: Rows | Positions, index: Sequence[Index], values: Sequence[_Scalar]
-    ) -> _Scalar:
+        self, tensor: _Tensor, layout: Rows | Positions, index: Sequence[Index], values: Sequence[Scalar]
+    ) -> Scalar:
         at = tensor.row_axis(layout.inner, self.batch)
         axis, inner = at or (-1, 1)
-        found = _joined(values[i.value] for a, i in enumerate(index) if i.value is not None and a != axis)
+        found = joined(values[i.value] for a, i in enumerate(index) if i.value is not None and a != axis)
         found = replace(found, loops=found.loops | {i.loop for i in index if i.loop is not None})
         if at is None:
             return found.but(REGROUPED)
         for a, i in enumerate(index):
-            if a != axis and i.loop is not None and self._holds_rows(i.loop):
+            if a != axis and i.loop is not None and self.holds_rows(i.loop):
                 return found.but(REGROUPED)
             if a != axis and self.number(i.offset).varies:
                 return found.but(COUNTED)
         row = self._row_of(index[axis], inner, tensor.sizes[axis], values)
         if isinstance(row, str):
             chooser = [values[v] for v in [index[axis].value] if v is not None]
-            return _joined([found, *(replace(c, position=None, within=None) for c in chooser)]).but(row)
-        own = _Scalar(frozenset({row}), frozenset({row[0]}))
+            return joined([found, *(replace(c, position=None, within=None) for c in chooser)]).but(row)
+        own = Scalar(frozenset({row}), frozenset({row[0]}))
         if isinstance(layout, Positions):
             if found.rows or found.causes:
-                return _joined([found, own]).but(NUMBERED)
+                return joined([found, own]).but(NUMBERED)
             return replace(own, loops=own.loops | found.loops, position=layout.scale)
         at_value = index[axis].value
         chosen = [] if at_value is None else [replace(values[at_value], position=None, within=None)]
-        return _joined([found, own, *chosen])
+        return joined([found, own, *chosen])
 
-    def _holds_rows(self, loop: int) -> bool:
-        return self.loops[loop].value % self.batch == 0 or self._is_odd(self.loops[loop])
+    def holds_rows(self, loop: int) -> bool:
+        """Whether a loop runs over rows."""
+        return self.loops[loop].value % self.batch == 0 or self.is_odd(self.loops[loop])
 
     def _row_of(
-        self, i: Index, inner: int, size: Number, values: Sequence[_Scalar]
+        self, i: Index, inner: int, size: Number, values: Sequence[Scalar]
     ) -> tuple[int, int] | str:
         """Return the row at `i` along an axis, as (loop, inner), or why it is not one."""
         offset = self.number(i.offset).value
@@ -308,15 +291,15 @@ class Launch:
         starts = offset % (self.batch * inner) < i.scale
         return (i.loop, within) if starts and loop.value % (self.batch * within) == 0 else PART
 
-    def write(self, buffer: int, index: Sequence[Index], value: _Scalar) -> None:
+    def write(self, buffer: int, index: Sequence[Index], value: Scalar) -> None:
         """Note what a store of `value` makes of an output."""
         made = self._stored(self.tensors[buffer], index, value)
         old = self.written.get(buffer)
         self.written[buffer] = made if old is None else merged(old, made, self.batch)
 
-    def _stored(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
+    def _stored(self, tensor: _Tensor, index: Sequence[Index], value: Scalar) -> Layout:
         causes = value.causes | (frozenset() if value.within is None else {NUMBERED})
-        if any(map(self._is_odd, tensor.sizes)) or any(self._is_odd(self.number(i.offset)) for i in index):
+        if any(map(self.is_odd, tensor.sizes)) or any(self.is_odd(self.number(i.offset)) for i in index):
             causes |= {COUNTED}
         if len(value.rows) > 1:
             causes |= {OTHER_ROWS}
@@ -338,7 +321,7 @@ class Launch:
             return Rows(at) if value.position is None else Positions(at, value.position)
         return Mixed.by(OTHER_ROWS)
 
-    def _stored_alike(self, tensor: _Tensor, index: Sequence[Index], value: _Scalar) -> Layout:
+    def _stored_alike(self, tensor: _Tensor, index: Sequence[Index], value: Scalar) -> Layout:
         axes = [a for a, size in enumerate(tensor.sizes) if size.value % self.batch == 0]
         if not axes:
             return Shared()
@@ -360,14 +343,14 @@ class Launch:
         return Alike(tensor.strides[last], prod(s.value for s in tensor.sizes[first : last + 1]))
 
     # Bodies
-    def run(self, body: Body, acc: _Scalar | None = None) -> list[_Scalar]:
+    def run(self, body: Body, acc: Scalar | None = None) -> list[Scalar]:
         """Follow a body over `loops`; note what it stores."""
         self.body, self.values = body, []
         for instr in body:
             self.values.append(self._step(instr, self.values, acc))
         return self.values
 
-    def _step(self, instr: Instr, values: list[_Scalar], acc: _Scalar | None) -> _Scalar:
+    def _step(self, instr: Instr, values: list[Scalar], acc: Scalar | None) -> Scalar:
         args = [values[a] for a in instr.args]
         if instr.op == "load":
             assert instr.buffer is not None
@@ -375,29 +358,29 @@ class Launch:
         if instr.op == "store":
             assert instr.buffer is not None
             self.write(instr.buffer, instr.index, args[0])
-            return _Scalar()
+            return Scalar()
         if instr.op == "iota":
             assert instr.loop is not None
             return self._iota(instr.loop)
         if instr.op == "dim":
             assert instr.size is not None
             size = self.number(instr.size)
-            return _Scalar().but(COUNTED) if size.varies else _Scalar(number=size.value)
+            return Scalar().but(COUNTED) if size.varies else Scalar(number=size.value)
         if instr.op == "acc":
             assert acc is not None
             return acc
         if instr.op == "const":
-            return _Scalar(number=instr.value if type(instr.value) is int else None)
+            return Scalar(number=instr.value if type(instr.value) is int else None)
         if instr.op == "cast":  # to these no place in memory is rounded
-            return args[0] if instr.dtype in ("i64", "i32") else replace(_joined(args), number=None)
+            return args[0] if instr.dtype in ("i64", "i32") else replace(joined(args), number=None)
         known = self._numbered(instr, args)
         if known is not None:
             return known
         if instr.op.startswith("reduce."):
-            return self._reduced(instr.op.removeprefix("reduce."), args[0], self.row_loop)
-        return _joined(args)
+            return self.reduced(instr.op.removeprefix("reduce."), args[0], self.row_loop)
+        return joined(args)
 
-    def _numbered(self, instr: Instr, args: Sequence[_Scalar]) -> _Scalar | None:
+    def _numbered(self, instr: Instr, args: Sequence[Scalar]) -> Scalar | None:
         """Return what an operation on a row's number gives where it still tells of no other row: a place
         inside of the row, as gathers from merged axes make it."""
         if instr.op == "mul":
@@ -410,19 +393,19 @@ class Launch:
             x, y = args
             for a, b, other in ((x, y, instr.args[1]), (y, x, instr.args[0])):
                 if a.position is not None and b.position is None and not b.causes and b.rows <= a.rows:
-                    found = _joined([replace(a, position=None), b])
+                    found = joined([replace(a, position=None), b])
                     return replace(found.but(NUMBERED), plus=(a.position, other))
                 if a.within is not None and b.below is not None and b.below <= a.step and not b.rows:
                     return replace(a, loops=a.loops | b.loops, step=1)
         if instr.op == "lt" and args[0].position is not None and args[1].number == 0:
-            return _Scalar(number=0)  # no row's number is below 0
+            return Scalar(number=0)  # no row's number is below 0
         if instr.op == "select":
             if args[0].number == 0:
                 return args[2]
             plus = args[1].plus
             if plus is not None and args[2].number is not None and self._bounds(instr.args[0], *plus):
                 rest = args[1].causes - {NUMBERED}  # out of bounds the launch fails
-                return _Scalar(args[1].rows, args[1].loops, rest, within=plus[0])
+                return Scalar(args[1].rows, args[1].loops, rest, within=plus[0])
         return None
 
     def _bounds(self, test: int, width: int, value: int) -> bool:
@@ -434,149 +417,55 @@ class Launch:
                  for a in both.args if len(self.body[a].args) == 2}  # fmt: skip
         return found == {("ge", value, 0), ("lt", value, width)}
 
-    def _iota(self, loop: int) -> _Scalar:
+    def _iota(self, loop: int) -> Scalar:
         size = self.loops[loop].value
         if size == self.batch:
-            return _Scalar(frozenset({(loop, 1)}), frozenset({loop}), position=1)
-        found = _Scalar(loops=frozenset({loop}), below=size)
-        return found.but(NUMBERED) if self._holds_rows(loop) else found
+            return Scalar(frozenset({(loop, 1)}), frozenset({loop}), position=1)
+        found = Scalar(loops=frozenset({loop}), below=size)
+        return found.but(NUMBERED) if self.holds_rows(loop) else found
 
-    def _reduced(self, what: str, value: _Scalar, loop: int | None) -> _Scalar:
+    def reduced(self, what: str, value: Scalar, loop: int | None) -> Scalar:
         """Return a value reduced over `loop`, along which all of its rows would meet."""
         assert loop is not None
-        value = _joined([value])
+        value = joined([value])
         rows = frozenset(row for row in value.rows if row[0] != loop)
         rest = replace(value, rows=rows, loops=value.loops - {loop})
-        counts = what in ("sum", "prod") and self._holds_rows(loop)
+        counts = what in ("sum", "prod") and self.holds_rows(loop)
         return rest.but(f"{what} over rows") if counts or rest.rows != value.rows else rest
 
-    # Families
-    def _nest(self) -> None:
-        assert isinstance(self.spec, Nest)
-        self._nested(self.spec.domain, self.spec.body)
-
-    def _concat(self) -> None:
-        assert isinstance(self.spec, Concat)
-        for piece in self.spec.pieces:
-            self._nested(piece.domain, piece.body)
-
-    def _nested(self, domain: Sequence[Size], body: Body) -> None:
-        self.loops, self.row_loop = self._numbers(*domain), len(domain) - 1
+    # What families follow
+    def nest(self, domain: Sequence[Size], body: Body) -> None:
+        """Follow a body over the loops `domain`, of which the last is the row loop."""
+        self.loops, self.row_loop = self.numbers(*domain), len(domain) - 1
         self.run(body)
 
-    def _matmul(self) -> None:
-        spec = self.spec
-        assert isinstance(spec, Matmul)
-        self.loops = self._numbers(*spec.batch, spec.m, spec.n, spec.k)
-        if isinstance(spec, Conv):
-            a = self._patches(spec)
-        else:
-            a = self.run(spec.prologue)[-1] if spec.prologue else self.read(spec.a, spec.a_index)
-        b = self.read(spec.b, spec.b_index) if spec.b_layout == "rows" else self._constant(spec.b, "weights")
-        sums = self._reduced("sum", _joined([a, b]), len(self.loops) - 1)
-        self.loops = self.loops[:-1]
-        self.run(spec.epilogue, replace(sums, loops=sums.loops | {len(self.loops) - 1}))
-
-    def _constant(self, buffer: int, what: str) -> _Scalar:
+    def constant(self, buffer: int, what: str) -> Scalar:
+        """Return what the elements of a buffer depend on that no loop reads: `what`, such as weights."""
         layout = self.tensors[buffer].layout
         if isinstance(layout, Mixed):
-            return _Scalar(causes=layout.causes)
-        return _Scalar() if isinstance(layout, Shared) else _Scalar().but(f"takes rows as {what}")
+            return Scalar(causes=layout.causes)
+        return Scalar() if isinstance(layout, Shared) else Scalar().but(f"takes rows as {what}")
 
-    def _patches(self, spec: Conv) -> _Scalar:
-        """Return what an element of A depends on: its image."""
-        tensor, n_rows = self.tensors[spec.a], len(spec.batch) + 1
-        layout = tensor.layout
-        if not isinstance(layout, (Rows, Alike)):
-            return self._constant(spec.a, "an image")
-        inner = layout.inner * (layout.count // self.batch) if isinstance(layout, Alike) else layout.inner
-        at = tensor.row_axis(inner, self.batch)
-        pixels = prod(self.number(s).value for s in spec.window.out)
-        if at is None or at[0] != 0 or any(map(self._is_odd, tensor.sizes)):
-            return _Scalar().but("slides a window over rows")
-        step = 1
-        for loop in reversed(range(n_rows)):
-            size, along = self.loops[loop].value, at[1] * pixels
-            if along % step == 0 and size % (self.batch * (along // step)) == 0:
-                return _Scalar(frozenset({(loop, along // step)}), frozenset(range(n_rows)))
-            step *= size
-        return _Scalar().but(REGROUPED)
-
-    def _attention(self) -> None:
-        spec = self.spec
-        assert isinstance(spec, Attention)
-        self.loops = self._numbers(*spec.batch, spec.q_len, spec.k_len, spec.head_dim)
-        i, j, d = range(len(spec.batch), len(spec.batch) + 3)
-        q, k = self.read(spec.q, spec.q_index), self.read(spec.k, spec.k_index)
-        score = self._reduced("sum", _joined([q, k]), d)
-        weight = (self.run(spec.body, score) or [score])[-1]
-        self.loops[d] = self._numbers(spec.v_dim)[0]
-        value = self.read(spec.v, spec.v_index)
-        out = self._reduced("softmax", self._reduced("sum", _joined([weight, value]), j), j)
-        self.write(spec.out, spec.out_index, replace(out, loops=out.loops | {i, d}))
-
-    def _scatter(self) -> None:
-        spec = self.spec
-        assert isinstance(spec, Scatter)
-        base, at, source, out = range(4)
-        self.loops = self._numbers(*spec.buffers[out].shape)
-        every = tuple(Index(loop=a) for a in range(len(self.loops)))
-        self.write(out, every, self.read(base, self._spread(base)))
-        self.loops = self._numbers(*spec.updates)
-        values = [self.read(at, self._spread(at)), self.read(source, self._spread(source))]
-        row = self.tensors[out].sizes[spec.axis]
-        if self._holds_rows(spec.axis) or row.varies:
-            values.append(_Scalar().but(CHOSEN))
-        updated = _joined(values)
-        updated = replace(updated, loops=updated.loops | {spec.axis})
-        self.write(out, every, updated)
-
-    def _spread(self, buffer: int) -> tuple[Index, ...]:
-        """Return the access of a scatter's buffer, whose axes are its loops' or 1."""
+    def spread(self, buffer: int) -> tuple[Index, ...]:
+        """Return the access of a buffer whose axes are the loops' or 1."""
         shape = self.spec.buffers[buffer].shape
         return tuple(Index() if s == 1 else Index(loop=a) for a, s in enumerate(shape))
 
-    def _along(
-        self, spec: Sort | Scan | Search | Places, loops: Sequence[Size], across: int, what: str
-    ) -> None:
+    def along(self, loops: Sequence[Size], across: int, what: str) -> None:
         """Follow a family that works along loop `across` of contiguous buffers over `loops`."""
-        self.loops = self._numbers(*loops)
+        self.loops = self.numbers(*loops)
         values = []
-        for number, buffer in enumerate(spec.buffers):
+        for number, buffer in enumerate(self.spec.buffers):
             if not buffer.is_output:
-                index = tuple(Index() if s == 1 else Index(loop=a) for a, s in enumerate(buffer.shape))
                 self.loops[across] = self.tensors[number].sizes[across]
-                if self._holds_rows(across):
-                    values.append(_Scalar().but(what))
-                values.append(self.read(number, index))
-        total = _joined(values)
+                if self.holds_rows(across):
+                    values.append(Scalar().but(what))
+                values.append(self.read(number, self.spread(number)))
+        total = joined(values)
         if any(row[0] == across for row in total.rows):
             total = total.but(what)
-        for number, buffer in enumerate(spec.buffers):
+        for number, buffer in enumerate(self.spec.buffers):
             if buffer.is_output:
                 self.loops[across] = self.tensors[number].sizes[across]
                 index = tuple(Index(loop=a) for a in range(len(buffer.shape)))
-                self.write(number, index, replace(total, loops=total.loops | {across}))
-
-    def _sort(self) -> None:
-        assert isinstance(self.spec, Sort)
-        self._along(self.spec, (self.spec.rows, self.spec.length), 1, "sorts rows")
-
-    def _scan(self) -> None:
-        spec = self.spec
-        assert isinstance(spec, Scan)
-        self._along(spec, (spec.rows, spec.length, spec.columns), 1, f"running {spec.op} over rows")
-
-    def _places(self) -> None:
-        assert isinstance(self.spec, Places)
-        self._along(self.spec, (self.spec.length,), 0, "numbers the rows where a mask holds")
-
-    def _search(self) -> None:
-        spec = self.spec
-        assert isinstance(spec, Search)
-        self._along(spec, (spec.rows, spec.length), 1, "searches among rows")
-
-    _FAMILIES: ClassVar[Mapping[str, Callable[[Launch], None]]] = {
-        "nest": _nest, "concat": _concat, "matmul": _matmul, "conv": _matmul, "attention": _attention,
-        "scatter": _scatter, "sort": _sort, "scan": _scan, "places": _places, "search": _search,
-    }  # fmt: skip
+                self.write(number, index, total.along(across))

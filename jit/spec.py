@@ -5,9 +5,8 @@ and content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters
 An *exact* kernel is the same spec with values given for the `Dim`s; both come from the same generator
 and give the same bits.
 
-Families: `Nest` (pointwise chains, row reductions, gathers), `Concat` (several nests that fill one output),
-`Matmul`, `Conv`, `Attention`, `Scan` (running sums and the like); those that move elements to places which
-depend on data: `Scatter`, `Sort`, `Places` (where a mask holds), `Search` (in sorted rows).
+The plain family is `Nest` (pointwise chains, gathers, row reductions); the specs of the others stand in the
+folders of their families (`jit.families`).
 All share `Buffer` (what the kernel reads and writes) and `Instr` (the scalar body, in SSA form).
 """
 
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 SPEC_VERSION = 1
@@ -100,7 +99,16 @@ Body = tuple[Instr, ...]
 
 
 @dataclass(frozen=True)
-class Nest:
+class KernelSpec:
+    """What the specs of all families have: `n_dims` run-time sizes, and the buffers."""
+
+    family: ClassVar[str]
+    n_dims: int
+    buffers: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True)
+class Nest(KernelSpec):
     """Loops `domain` (outermost first) around `body`.
 
     Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
@@ -112,233 +120,8 @@ class Nest:
     """
 
     family: ClassVar[str] = "nest"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
     domain: tuple[Size, ...]
     body: Body
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
-
-    domain: tuple[Size, ...]
-    body: Body
-
-
-@dataclass(frozen=True)
-class Concat:
-    """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
-
-    Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
-    """
-
-    family: ClassVar[str] = "concat"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True)
-class Matmul:
-    """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
-
-    Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
-    `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
-    batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
-    `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
-    "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
-    PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
-    A's k axis must be last (stride 1).
-    `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
-    nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
-    rows at a time. Then `a` is -1 and `a_index` ().
-    a is f32; b is f32 or, in panels, bf16 or f16 that is widened when read; accumulation in f32.
-    """
-
-    family: ClassVar[str] = "matmul"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    batch: tuple[Size, ...]
-    m: Size
-    n: Size
-    k: Size
-    a: int
-    a_index: tuple[Index, ...]
-    b: int
-    b_index: tuple[Index, ...]
-    b_layout: str
-    epilogue: Body
-    prologue: Body = ()
-
-
-@dataclass(frozen=True)
-class Window:
-    """How a convolution's rows lie in its image [N, X.., C], one entry per spatial axis.
-
-    Row r of A belongs to image r // product(out) and, row-major, to position o of the axes `out`. Its k runs
-    over the taps t of `kernel`, row-major, and the channels of a group within each: the element at position
-    o * stride + t * dilation - low, or 0 outside. With `expansion` e > 1 the image's elements lie e apart,
-    with zeros between (a transposed convolution). Columns n are of group n // (N / groups).
-    """
-
-    out: tuple[Size, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    expansion: tuple[int, ...]
-    low: tuple[int, ...]
-    groups: int = 1
-
-
-@dataclass(frozen=True)
-class Conv(Matmul):
-    """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
-
-    The loops batch.., m together are the images and output positions, row-major; n the output channels, k
-    taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
-    packed by `jit.families.conv.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are
-    another algorithm's, unless images are small.
-    `planes`: the image is [N, C, X..] instead, for few channels (`jit.families.conv.planes`).
-    """
-
-    family: ClassVar[str] = "conv"
-    window: Window = field(kw_only=True)
-    planes: bool = field(default=False, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Attention:
-    """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
-
-    `batch`: the loops that head and batch make, e.g. (B, H).
-    Loops: batch.., i (len(batch)), j (len(batch)+1).
-    `q_index`, `k_index`, `v_index`, `out_index`: one Index per axis of that buffer; the head dimension is
-    loop len(batch)+2 and must be the last axis (stride 1) of each buffer. Any axis order otherwise
-    ([B, L, H, D] in place).
-    `body`: domain (batch.., i, j), `acc` (f32) is the scaled score; its last instruction's value is the
-    masked score (add a bias, select -inf ...); no stores. An empty body is the identity.
-    A row whose scores are all -inf gives NaN where PyTorch's softmax does (safe_softmax=True: 0, as SDPA).
-    """
-
-    family: ClassVar[str] = "attention"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    batch: tuple[Size, ...]
-    q_len: Size
-    k_len: Size
-    head_dim: Size
-    v_dim: Size
-    q: int
-    k: int
-    v: int
-    out: int
-    q_index: tuple[Index, ...]
-    k_index: tuple[Index, ...]
-    v_index: tuple[Index, ...]
-    out_index: tuple[Index, ...]
-    scale: float
-    safe_softmax: bool
-    body: Body
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each place of `updates`.
-
-    Buffers: base, index (i64 or i32), source, out; all of out's rank. `updates`: the loops, one for each axis
-    of out; each axis of index and source has its loop's size, or 1: it is the same all along. Loop a is the
-    place along axis a of out, but for `axis`, where index says the place (checked at run time). Each axis of
-    base has out's size or 1. `mode`: a key of `SCATTER_MODES`. Updates of one place come in the order of the
-    loop `axis`, each rounded to the dtype.
-    """
-
-    family: ClassVar[str] = "scatter"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    updates: tuple[Size, ...]
-    axis: int
-    mode: str
-
-
-#: How an update changes its place -> the operation on (old, new) of `jit.math.table.OPS`; "": new replaces
-#: old.
-SCATTER_MODES: dict[str, str] = {
-    "set": "", "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or", "all": "and",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Sort:
-    """The first `keep` elements of every row in a stable order, a NaN above all others and -0 equal to 0.
-
-    Buffers: x [rows, length]; values [rows, keep] of x's dtype and their places in the row, indices [rows,
-    keep] (i64), both outputs. `keep` is at most `length`. `descending`: greatest first.
-    """
-
-    family: ClassVar[str] = "sort"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    rows: Size
-    length: Size
-    keep: Size
-    descending: bool
-
-
-@dataclass(frozen=True)
-class Places:
-    """The places where a mask holds, in order: the first `count`; where there are fewer, the rest are -1.
-
-    Buffers: the mask [length] (bool), the places [count] (i64).
-    """
-
-    family: ClassVar[str] = "places"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    length: Size
-    count: Size
-
-
-@dataclass(frozen=True)
-class Search:
-    """How many elements of a row that goes up come before each value; with `right`, or are equal to it.
-
-    Buffers: rows [rows, length], or [1, length], the same for all; values [rows, count] of the same dtype;
-    places [rows, count] (i64). A NaN comes after every element.
-    """
-
-    family: ClassVar[str] = "search"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    rows: Size
-    length: Size
-    count: Size
-    right: bool
-
-
-@dataclass(frozen=True)
-class Scan:
-    """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
-
-    Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
-    `op`: a key of `jit.families.moves.scan.RULES` (sum, prod, max, min, logsumexp). A row is scanned by
-    vectors where `columns` is the int 1, else position by position (see `jit.families.moves.scan`).
-    """
-
-    family: ClassVar[str] = "scan"
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    rows: Size
-    length: Size
-    columns: Size
-    op: str
-
-
-KernelSpec = Nest | Concat | Scan | Matmul | Attention | Scatter | Sort | Places | Search
-FAMILIES: dict[str, type] = {
-    family.family: family
-    for family in (Nest, Concat, Scan, Matmul, Conv, Attention, Scatter, Sort, Places, Search)
-}
 
 
 # Serialisation ------------------------------------------------------------------------------------

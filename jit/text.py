@@ -5,8 +5,9 @@
       b1 f32[24,384,16]
       b2 f32[n0,384] output
       v0 = acc f32
-      v1 = relu f32 v0
-      v2 = store f32 v1 b2[i0,i1]
+      v1 = const f32 value=0.0
+      v2 = maximum f32 v0 v1
+      v3 = store f32 v2 b2[i0,i1]
 
 n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value; a prologue's
 values are p0, p1 ...
@@ -22,7 +23,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from .spec import FAMILIES, Body, Buffer, Concat, Dim, Index, Instr, KernelSpec, Piece, Size, Window
+from .families.concat.spec import Concat, Piece
+from .families.conv.spec import Window
+from .families.table import FAMILIES
+from .spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Size
 
 
 def format_spec(spec: KernelSpec) -> str:
@@ -48,12 +52,13 @@ def parse_spec(text: str) -> KernelSpec:
     family, *pairs = lines[0].split()
     if family not in FAMILIES:
         raise ValueError(f"kernel spec: family {family!r} is not one of {', '.join(FAMILIES)}")
+    kind = FAMILIES[family].spec
     given = dict(pair.split("=", 1) for pair in pairs)
     buffers = tuple(_parse_buffer(line) for line in lines[1:] if line.startswith("b"))
     values: dict[str, Any] = {}
-    for letter, name in _bodies(FAMILIES[family]):
+    for letter, name in _bodies(kind):
         values[name] = tuple(_parse_instr(line, letter) for line in lines[1:] if line.startswith(letter))
-    for f in fields(FAMILIES[family]):
+    for f in fields(kind):
         if f.name == "buffers":
             values[f.name] = buffers
         elif f.name == "pieces":
@@ -64,7 +69,8 @@ def parse_spec(text: str) -> KernelSpec:
             raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")
         else:
             values[f.name] = _FIELDS[str(f.type)][1](given[f.name])
-    return FAMILIES[family](**values)
+    spec: KernelSpec = kind(**values)
+    return spec
 
 
 def _parse_pieces(lines: list[str]) -> tuple[Piece, ...]:

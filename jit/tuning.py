@@ -16,12 +16,9 @@ import llvmlite.binding as llvm
 
 from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
-from .families.conv.depthwise import is_depthwise
-from .families.matmul.matmul import fitting_schedules
-from .families.matmul.microkernel import LANES, PANEL, SCHEDULES
-from .llvm.target import find_target
+from .families.table import family_of
 from .object.cache import report_unusable
-from .spec import Attention, Conv, KernelSpec, Matmul, spec_hash
+from .spec import KernelSpec, spec_hash
 
 FILE = "tuning.json"
 FORMAT = "shapevm-tuning-1"
@@ -29,13 +26,7 @@ FORMAT = "shapevm-tuning-1"
 
 def schedules_of(spec: KernelSpec, target: str) -> tuple[str, ...]:
     """Return the schedules that a kernel can be compiled with, () where it has one only."""
-    if isinstance(spec, Attention):
-        return tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
-    if isinstance(spec, Conv) and is_depthwise(spec):
-        return ()
-    if isinstance(spec, Matmul):
-        return tuple(fitting_schedules(spec, bool(find_target(target).base)))
-    return ()
+    return family_of(spec).schedules(spec, target)
 
 
 @functools.cache

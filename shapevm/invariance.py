@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .jit.dependence import Alike, Launch, Layout, Mixed, Number, Positions, Rows, Shared, merged
-from .jit.spec import Body, Index, KernelSpec, Matmul
+from .jit.families.matmul.spec import Matmul
+from .jit.families.table import family_of
+from .jit.spec import Body, Index, KernelSpec
 from .jit.spec_reader import from_json
 from .vm.instruction import Instruction, decode, decode_all
 from .vm.program import Function, Program
@@ -517,7 +519,10 @@ class _Flow:
             for buffer, tensor in zip(kernel.buffers, tensors, strict=True)
         ]
         before = frozenset().union(*(x.causes for x in inputs if isinstance(x, Mixed)))
-        made = Launch(self.walk.spec(i["kernel"]), dims, inputs, BATCH).results()
+        spec = self.walk.spec(i["kernel"])
+        launch = Launch(spec, dims, inputs, BATCH)
+        family_of(spec).follow(launch, spec)
+        made = launch.written
         source = self._where(i) or kernel.source
         for buffer, layout in made.items():
             tensor = tensors[buffer]
@@ -589,13 +594,12 @@ def along_text(causes_of: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str
 def exceptions(program: Program) -> list[str]:
     """Return what code of `program` has bits that hang on the number of rows: products on AMX tiles."""
     from .jit.families.matmul.amx import MIN_ROWS
-    from .jit.families.matmul.matmul import uses_tiles
 
     found = []
     for number, kernel in enumerate(program.kernels):
         if any(o.target == AMX for o in kernel.objects):
             spec = from_json(kernel.spec)
-            if isinstance(spec, Matmul) and uses_tiles(spec):
+            if family_of(spec).uses_tiles(spec):
                 found.append(
                     f"k{number} {kernel.label} on {AMX}: with {MIN_ROWS} rows and more its products are sums "
                     "of bf16 products; compile for x86-64-v4 to have the same bits in any batch"

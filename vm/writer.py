@@ -129,7 +129,7 @@ def _kernel(k: Kernel, string: Strings) -> bytes:
 
 
 class _Weights:
-    """Places of tensors in WEIGHTS; the same array given twice is stored once."""
+    """Nonzero of tensors in WEIGHTS; the same array given twice is stored once."""
 
     def __init__(self) -> None:
         self.placed: list[tuple[int, Array]] = []

@@ -125,7 +125,7 @@ def _attributes(graph: Graph) -> Iterator[Any]:
 
 
 def _is_spec(value: Any) -> bool:
-    return isinstance(value, get_args(KernelSpec))
+    return isinstance(value, KernelSpec)
 
 
 def _format_attr(value: Any) -> str:

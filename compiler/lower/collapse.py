@@ -13,7 +13,9 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any, cast
 
-from ...jit.spec import Buffer, Conv, Index, Instr, KernelSpec, Matmul, Nest
+from ...jit.families.conv.spec import Conv
+from ...jit.families.matmul.spec import Matmul
+from ...jit.spec import Buffer, Index, Instr, KernelSpec, Nest
 from ..ir.dims import equal, product
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import always_at_most

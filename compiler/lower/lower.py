@@ -16,21 +16,11 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ...jit.spec import (
-    Attention,
-    Body,
-    Buffer,
-    Concat,
-    Conv,
-    Dim,
-    Index,
-    Instr,
-    KernelSpec,
-    Matmul,
-    Nest,
-    Piece,
-    Window,
-)
+from ...jit.families.attention.spec import Attention
+from ...jit.families.concat.spec import Concat, Piece
+from ...jit.families.conv.spec import Conv, Window
+from ...jit.families.matmul.spec import Matmul
+from ...jit.spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Nest
 from ...vm.layout import LIMITS
 from ..ir.dims import DimExpr, simplify
 from ..ir.graph import Block, Builder, Graph, Node, Value

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ...jit.spec import Buffer, KernelSpec, Places, Scan, Scatter, Search, Sort
+from ...jit.families.nonzero.spec import Nonzero
+from ...jit.families.scan.spec import Scan
+from ...jit.families.scatter.spec import Scatter
+from ...jit.families.search.spec import Search
+from ...jit.families.sort.spec import Sort
+from ...jit.spec import Buffer, KernelSpec
 from ..ir.graph import Node, Value
 from ..ir.types import TensorType
 from .access import shape_of
@@ -40,9 +45,9 @@ def _sort(node: Node) -> Sort:
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
-def _places(node: Node) -> Places:
+def _places(node: Node) -> Nonzero:
     (length,) = cast(Any, shape_of(cast(Value, node.args[0])))
-    return Places(0, buffers_of(node), length, node.attrs["count"])
+    return Nonzero(0, buffers_of(node), length, node.attrs["count"])
 
 
 def _search(node: Node) -> Search:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...jit.reference import bf16_to_f32, f32_to_bf16
+from ...jit.evaluation import bf16_to_f32, f32_to_bf16
 
 Conversion = Callable[[np.ndarray], np.ndarray]
 

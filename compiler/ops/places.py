@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...jit.families.moves import reference
+from ...jit.families.nonzero.reference import nonzero as indices_where
+from ...jit.families.search.reference import search
 from ..ir.dims import DimExpr, equal, symbol
 from ..ir.errors import ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value
@@ -53,7 +54,7 @@ OPS: tuple[Op, ...] = (
         "The places where a mask of one axis holds, in order (i64): the first `count`; where there are "
         "fewer, the rest are -1.",
         _infer_places,
-        lambda args, attrs: reference.places(args[0], attrs["count"]),
+        lambda args, attrs: indices_where(args[0], attrs["count"]),
         samples=(
             Sample(("bool[s0]",), {"count": _N}),
             Sample(("bool[50]",), {"count": 7}),
@@ -70,7 +71,7 @@ OPS: tuple[Op, ...] = (
         "How many elements of each row (going up) come before each of its values, or with `right` are equal "
         "to it (i64). One row may serve all.",
         _infer_search,
-        lambda args, attrs: reference.search(args[0], args[1], attrs["right"]),
+        lambda args, attrs: search(args[0], args[1], attrs["right"]),
         samples=(
             Sample(("f32[1, s0]", "f32[3, 4]"), {"right": False}),
             Sample(("i64[2, 5]", "i64[2, s0]"), {"right": True}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...jit.families.moves import reference_scan
+from ...jit.families.scan import reference
 from ..ir.errors import ShapeError
 from ..ir.graph import Builder, Value
 from ..ir.promotion import to_sum
@@ -30,7 +30,7 @@ def _infer(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 
 def _reference(args: Sequence[Any], attrs: Attrs) -> Any:
-    results = reference_scan.scan(args[0], attrs["function"])
+    results = reference.scan(args[0], attrs["function"])
     return results if len(results) > 1 else results[0]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ...jit.families.moves import reference
-from ...jit.spec import SCATTER_MODES
+from ...jit.families.scatter import reference
+from ...jit.families.scatter.spec import SCATTER_MODES
 from ..ir.dims import DimExpr, equal, symbol
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value

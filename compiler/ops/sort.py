@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...jit.families.moves import reference
+from ...jit.families.sort import reference
 from ..ir.dims import DimExpr, simplify
 from ..ir.errors import ShapeError
 from ..ir.graph import Builder, Value

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from ...jit.reference import from_memory
+from ...jit.evaluation import from_memory
 from ...vm.program import NUMPY_DTYPES
 from ..ir.dims import symbols_of
 from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses

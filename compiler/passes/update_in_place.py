@@ -6,7 +6,7 @@ What the loop starts with is copied once, unless the loop is all that uses it.
 
 from __future__ import annotations
 
-from ...jit.spec import Scatter
+from ...jit.families.scatter.spec import Scatter
 from ..ir.graph import Block, Builder, Graph, Node, Value
 from .copy_results import copy
 

@@ -1,1 +1,1 @@
-"""Kernel families, one folder each: how a kind of loop nest becomes LLVM IR."""
+"""Kernel families, one folder each: what a kernel computes, its definition, and how it becomes LLVM IR."""

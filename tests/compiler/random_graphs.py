@@ -23,7 +23,7 @@ from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.ops import OPS
 from shapevm.compiler.ops import build as B
 from shapevm.compiler.reference import decode, encode, round_to
-from shapevm.jit.families.moves import reference
+from shapevm.jit.families.scatter import reference
 from shapevm.jit.llvm.target import host_target
 
 from .random_rules import EXACT, FLOATS, INTS, POLYNOMIALS, RULES, STEPS, Rule, S, Step, T

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from shapevm.jit.evaluation import bf16_to_f32, convert, f32_to_bf16, from_memory, to_memory
+from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.dtypes import DTYPES
-from shapevm.jit.reference import bf16_to_f32, convert, evaluate, f32_to_bf16, from_memory, to_memory
-from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul
+from shapevm.jit.reference import evaluate
+from shapevm.jit.spec import Buffer, Dim, Index, Instr
 
 from . import nests
 from .nests import Body, M, N, at

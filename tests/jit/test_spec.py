@@ -5,19 +5,10 @@ import json
 
 import pytest
 from shapevm.jit.decode import SpecError
-from shapevm.jit.spec import (
-    Attention,
-    Buffer,
-    Conv,
-    Dim,
-    Index,
-    Instr,
-    Matmul,
-    Nest,
-    Window,
-    spec_hash,
-    to_json,
-)
+from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, spec_hash, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.errors import ArtifactError
 

@@ -3,7 +3,9 @@
 import dataclasses
 
 import pytest
-from shapevm.jit.spec import Attention, Buffer, Dim, Index, Instr, Matmul, Nest
+from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
 from shapevm.jit.text import format_spec, parse_spec
 
 N = Dim(0)

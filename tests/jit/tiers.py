@@ -8,8 +8,9 @@ import numpy as np
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv.conv import pack_groups
+from shapevm.jit.families.conv.spec import Conv
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import Conv, Dim, KernelSpec
+from shapevm.jit.spec import Dim, KernelSpec
 from shapevm.jit.tuning import schedules_of
 
 from .operations import HOST_TARGETS

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from shapevm.jit.families.conv.spec import Conv
 from shapevm.jit.families.conv.winograd_points import LAYOUT
-from shapevm.jit.spec import Conv
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 

@@ -35,7 +35,7 @@ from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES, BodyEmitter, Position, splat
 from ...loops.strip_mining import State
 from ...loops.tiling import Range
-from ...spec import Attention, Size, Term, Terms
+from ...spec import Size, Term, Terms
 from ..matmul.microkernel import (
     PANEL,
     SCHEDULES,
@@ -65,6 +65,7 @@ from .parts import (
     weights_of_sums,
     write_constants,
 )
+from .spec import Attention
 
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it

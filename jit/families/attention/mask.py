@@ -12,7 +12,8 @@ from math import e, inf, log2
 from ...llvm.function import Function, Value
 from ...llvm.vector import Vec, at_least, at_most, fma, select
 from ...loops.bodies import BodyEmitter, Position, splat
-from ...spec import Attention, Body
+from ...spec import Body
+from .spec import Attention
 
 GREATEST = 2.0**128 - 2.0**104  # number of f32
 LOG2E = log2(e)

@@ -20,13 +20,14 @@ import numpy as np
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, tail_mask
-from ...spec import Conv, Size, Terms
+from ...spec import Size, Terms
 from ..matmul.matmul import _check, _Matmul, choose_schedule, fitting_schedules, pack_panels
 from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
 from .depthwise import is_depthwise
 from .indirection import InImage, is_in_image
+from .spec import Conv
 from .winograd_points import LAYOUT
 
 UNROLL = 4  # vectors in one trip of a copy

@@ -19,10 +19,10 @@ import numpy as np
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
-from ...spec import Conv
 from ..matmul.microkernel import SCHEDULES, VECTOR, default_schedule, load
 from ..nest.rows import is_dear
 from .pixels import AXES, OverPixels, flat, two
+from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
 MOST_PIXELS = 8  # at a time; half as many where vector registers are short of room

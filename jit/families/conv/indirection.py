@@ -15,9 +15,10 @@ from math import prod
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
-from ...spec import Conv, Terms
+from ...spec import Terms
 from ..matmul.matmul import uses_tiles
 from ..matmul.microkernel import VECTOR, Strides
+from .spec import Conv
 
 MOST_TAPS = 64  # of a table
 ADDRESSES = 8  # in one store of the table

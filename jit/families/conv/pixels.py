@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from ...llvm.function import Function, Int
-from ...spec import Conv, Window
 from ..matmul.matmul import _Matmul
 from ..matmul.microkernel import Schedule
+from .spec import Conv, Window
 
 AXES = 2  # of an image, at most
 

@@ -15,12 +15,12 @@ from math import prod
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
-from ...spec import Conv
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import _check, widest_schedule
 from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, Strides, load
 from ..matmul.row_tiles import Finish, RowTiles
 from .pixels import AXES, OverPixels, flat, two
+from .spec import Conv
 
 LINES = 8  # of outputs in a block
 STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves

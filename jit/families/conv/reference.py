@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...spec import Window
+from .spec import Window
 from .winograd_points import LAYOUT, TAPS
 
 

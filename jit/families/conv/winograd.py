@@ -24,7 +24,7 @@ from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES, splat
-from ...spec import Conv, Size
+from ...spec import Size
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import choose_schedule, pack_panels
 from ..matmul.microkernel import (
@@ -40,6 +40,7 @@ from ..matmul.microkernel import (
 )
 from ..matmul.row_tiles import RowTiles
 from .pixels import OverPixels
+from .spec import Conv
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points

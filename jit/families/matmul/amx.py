@@ -26,9 +26,10 @@ from __future__ import annotations
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES, splat
-from ...spec import Matmul, Size, Terms
+from ...spec import Size, Terms
 from .microkernel import PANEL, VECTOR, load, tail
 from .row_tiles import add_to, copy_to
+from .spec import Matmul
 from .sums import BLOCK as BLOCK_STEPS
 from .sums import LONG
 

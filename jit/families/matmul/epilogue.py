@@ -13,9 +13,10 @@ from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
-from ...spec import Instr, Matmul
+from ...spec import Instr
 from ..nest.rows import is_dear
 from .microkernel import PANEL, VECTOR, Ending
+from .spec import Matmul
 
 
 class RowTile(NamedTuple):

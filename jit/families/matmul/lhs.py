@@ -16,7 +16,8 @@ from ...loops.affine import affine
 from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from ...spec import Matmul, Terms
+from ...spec import Terms
+from .spec import Matmul
 
 
 class InPlace:

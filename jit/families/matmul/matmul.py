@@ -21,7 +21,7 @@ from ...llvm.prefetch import unread
 from ...llvm.vector import Vec
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES, BodyEmitter
-from ...spec import Conv, Matmul, Size, Term
+from ...spec import Size, Term
 from . import amx
 from .epilogue import Epilogue, RowTile
 from .gemv import STREAMS, Streams
@@ -29,6 +29,7 @@ from .lhs import Computed, InPlace, scratch_of
 from .microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, default_schedule, load, tail
 from .register_resident import Shallow, is_shallow
 from .row_tiles import WHOLE, Finish, Pieces, RowTiles
+from .spec import Matmul
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
@@ -77,8 +78,7 @@ def _check(spec: Matmul) -> None:
 
 def uses_tiles(spec: Matmul) -> bool:
     """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
-    is_planes = isinstance(spec, Conv) and spec.planes
-    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32" and not is_planes
+    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
 
 
 def fitting_schedules(spec: Matmul, has_tiles: bool) -> list[str]:

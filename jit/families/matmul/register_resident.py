@@ -18,9 +18,9 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.vector import AVX512_BYTES
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...math.table import OPS
-from ...spec import Matmul
 from .epilogue import RowTile
 from .microkernel import PANEL, VECTOR
+from .spec import Matmul
 
 HELD = 16  # registers of the weight at most
 ROWS = 8  # of a row tile: the next one's sums overlap with its own

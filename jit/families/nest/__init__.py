@@ -1,1 +1,1 @@
-"""Pointwise chains, gathers, row and column reductions, and concatenations."""
+"""Pointwise chains, gathers, row and column reductions."""

@@ -7,8 +7,9 @@ import pytest
 from shapevm.compiler.ir.dims import symbol
 from shapevm.compiler.ir.graph import SymbolInfo
 from shapevm.compiler.lower.collapse import collapse, exchange
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import Buffer, Index, Instr, Matmul
+from shapevm.jit.spec import Buffer, Index, Instr
 
 B, L = symbol("b"), symbol("l")
 K, N = 5, 7

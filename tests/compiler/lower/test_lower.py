@@ -10,7 +10,7 @@ from shapevm.compiler.lower.fuse import MAX_NODES
 from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.ops import OPS, build
 from shapevm.compiler.passes.pipeline import run
-from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
+from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.reference import evaluate as evaluate_spec
 from shapevm.vm.layout import LIMITS
 from shapevm.vm.program import NUMPY_DTYPES

@@ -9,9 +9,9 @@ from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.lower.weights import held
+from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.reference import bf16_to_f32, f32_to_bf16
-from shapevm.jit.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.spec_reader import from_json
 
 import shapevm

@@ -10,7 +10,7 @@ from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import parse_type
 from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.ops import build as B
-from shapevm.jit.spec import Concat
+from shapevm.jit.families.concat.spec import Concat
 
 from .compiled import check
 

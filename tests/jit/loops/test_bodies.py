@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.evaluation import from_memory, to_memory
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.abi import PARAMS
 from shapevm.jit.llvm.constants import rounded
@@ -12,7 +13,7 @@ from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.loops.bodies import LANES, BodyEmitter, Position, splat, tail_mask
 from shapevm.jit.math.table import OPS, result_dtype
-from shapevm.jit.reference import evaluate, from_memory, to_memory
+from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Buffer, Index, Instr, Nest, Size
 
 from ..nests import Body, M, N, at

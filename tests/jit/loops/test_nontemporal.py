@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import assembly, compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.loops import nontemporal
-from shapevm.jit.spec import Concat, Nest, Piece
+from shapevm.jit.spec import Nest
 
 from .. import nests
 from ..families.nest.test_nest import HOST_TARGETS, random, resolved

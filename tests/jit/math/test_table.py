@@ -6,12 +6,12 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from shapevm.jit.evaluation import from_memory, to_memory
 from shapevm.jit.llvm.abi import PARAMS
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.math import reference
 from shapevm.jit.math.table import BESSEL, INTS, OPS, POLYNOMIALS, apply
-from shapevm.jit.reference import from_memory, to_memory
 
 from ..operations import HOST_TARGETS, SPECIAL, float_operands, floats, identical, run_op, run_op_on, ulps
 

@@ -9,6 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.attention.spec import Attention
 from shapevm.jit.llvm.target import host_target
 
 B, H, Q, K = (s.Dim(i) for i in range(4))
@@ -23,7 +24,7 @@ def attention(
     safe: bool = True,
     scale: float = 0.3,
     sizes: tuple[s.Size, ...] = (B, H, Q, K),
-) -> s.Attention:
+) -> Attention:
     """Heads inside rows ([B, L, H, D]); `mask`: "" none, "padding" bool [B, K], "bias" [H, Q, K] ..."""
     b, h, q_len, k_len = sizes
     buffers = [
@@ -46,7 +47,7 @@ def attention(
         body = (ACC, i, j, s.Instr("le", "bool", (2, 1)), low, s.Instr("select", "f32", (3, 0, 4)))
     rows, keys = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4]), (LOOPS[0], LOOPS[3], LOOPS[1], LOOPS[4])
     indices = (rows, keys, keys, rows)
-    return s.Attention(
+    return Attention(
         4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body
     )
 

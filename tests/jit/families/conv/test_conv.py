@@ -9,6 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.spec import to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
@@ -32,7 +33,7 @@ CASES = {
 }
 
 
-def conv(case: str, layout: str) -> s.Conv:
+def conv(case: str, layout: str) -> Conv:
     """relu(conv(x) + bias) of images [N, H, width, C]; rows are joined, H and N are run-time sizes."""
     width, c, f, kernel, stride, dilation, expansion, low, high, groups = CASES[case]
     k = kernel * kernel * c // groups
@@ -51,7 +52,7 @@ def conv(case: str, layout: str) -> s.Conv:
         s.Instr("maximum", "f32", (2, 3)),
         s.Instr("store", "f32", (4,), buffer=3, index=LOOPS),
     )
-    window = s.Window(
+    window = Window(
         (OUT, out_size(case, width)),
         (kernel, kernel),
         (stride, stride),
@@ -61,7 +62,7 @@ def conv(case: str, layout: str) -> s.Conv:
         groups,
     )
     b_index = () if layout == "panels" else (s.Index(loop=2), LOOPS[1])
-    return s.Conv(4, buffers, (), ROWS, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
+    return Conv(4, buffers, (), ROWS, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
 
 
 def out_size(case: str, size: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.tuning import schedules_of
 
 from ...operations import HOST_TARGETS
@@ -32,7 +33,7 @@ CASES = {
 GROUPS = {"groups of 2": 2, "groups of 8": 8, "groups of 4": 4}  # channels of a group, else 1
 
 
-def conv(case: str, joined: bool = True) -> s.Conv:
+def conv(case: str, joined: bool = True) -> Conv:
     """conv(x) + residual of images [N, H, W, C]; `joined`: rows are one loop, else one for each axis."""
     channels, kernel, stride, dilation, low, _ = CASES[case]
     image, out = ((H, W), (OUT_H, OUT_W)) if len(kernel) == 2 else ((W,), (OUT_W,))
@@ -52,9 +53,9 @@ def conv(case: str, joined: bool = True) -> s.Conv:
         s.Instr("add", "f32", (0, 1)),
         s.Instr("store", "f32", (2,), buffer=3, index=loops),
     )
-    window = s.Window(out, kernel, stride, dilation, (1,) * len(kernel), low, channels // group)
+    window = Window(out, kernel, stride, dilation, (1,) * len(kernel), low, channels // group)
     b_index = (s.Index(loop=len(rows) + 1), loops[-1])
-    return s.Conv(
+    return Conv(
         6, buffers, rows[:-1], rows[-1], channels, k, 0, (), 1, b_index, "rows", epilogue, window=window
     )
 
@@ -71,7 +72,7 @@ def dims_of(case: str, n: int, h: int, w: int) -> tuple[int, ...] | None:
     return (n, h, w, down, along, n * down * along) if min(out) > 0 else None
 
 
-def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
+def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]

@@ -11,6 +11,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import conv
 from shapevm.jit.families.conv.reference import group_columns, patches
+from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.matmul.sums import products
 
 from ...operations import HOST_TARGETS
@@ -35,7 +36,7 @@ CASES = {
 IN_PLACE = [case for case in CASES if case != "too many taps"]
 
 
-def conv_spec(case: str, layout: str = "panels") -> s.Conv:
+def conv_spec(case: str, layout: str = "panels") -> Conv:
     """conv(x) + residual of images [N, sides.., C] with all sizes but channels at run time; N is a loop of
     its own."""
     axes, c, f, kernel, stride, dilation, low, groups = CASES[case]
@@ -55,9 +56,9 @@ def conv_spec(case: str, layout: str = "panels") -> s.Conv:
         s.Instr("store", "f32", (2,), buffer=3, index=at),
     )
     out = tuple(s.Dim(5 + i) for i in range(axes))
-    window = s.Window(out, kernel, stride, dilation, (1,) * axes, low, groups)
+    window = Window(out, kernel, stride, dilation, (1,) * axes, low, groups)
     b_index = () if layout == "panels" else (s.Index(loop=3), at[2])
-    return s.Conv(8, buffers, (N,), OUT, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
+    return Conv(8, buffers, (N,), OUT, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
 
 
 def dims_of(case: str, n: int, *sides: int) -> tuple[int, ...]:

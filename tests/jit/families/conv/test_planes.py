@@ -11,6 +11,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv.conv import pack_groups
+from shapevm.jit.families.conv.spec import Conv, Window
 
 from ...tiers import all_equal, by_target, check_padding, check_tiers
 
@@ -29,7 +30,7 @@ CASES = {
 SIZES = ((2, 9, 37), (1, 1, 1), (0, 8, 8), (1, 41, 12), (3, 6, 100))
 
 
-def conv(case: str, joined: bool = True, planes: bool = True, layout: str = "panels") -> s.Conv:
+def conv(case: str, joined: bool = True, planes: bool = True, layout: str = "panels") -> Conv:
     """conv(x) + residual of images [N, C, X..]; `joined`: rows are one loop, else one for each axis."""
     channels, columns, kernel, stride, dilation, low = CASES[case]
     image, out = ((H, W), (OUT_H, OUT_W)) if len(kernel) == 2 else ((W,), (OUT_W,))
@@ -48,10 +49,10 @@ def conv(case: str, joined: bool = True, planes: bool = True, layout: str = "pan
         s.Instr("add", "f32", (0, 1)),
         s.Instr("store", "f32", (2,), buffer=3, index=loops),
     )
-    window = s.Window(out, kernel, stride, dilation, (1,) * len(kernel), low)
+    window = Window(out, kernel, stride, dilation, (1,) * len(kernel), low)
     batch, m = rows[:-1], rows[-1]
     b_index = () if layout == "panels" else (s.Index(loop=len(rows) + 1), loops[-1])
-    return s.Conv(
+    return Conv(
         6, buffers, batch, m, columns, k, 0, (), 1, b_index, layout, epilogue, window=window, planes=planes
     )
 
@@ -68,7 +69,7 @@ def dims_of(case: str, n: int, h: int, w: int) -> tuple[int, ...] | None:
 
 def arrays(spec: s.KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
     """The same pixels, channels first or last."""
-    assert isinstance(spec, s.Conv) and isinstance(spec.k, int) and isinstance(spec.n, int)
+    assert isinstance(spec, Conv) and isinstance(spec.k, int) and isinstance(spec.n, int)
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     n, *rest = shapes[0]

@@ -9,6 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd import is_small, pack
 from shapevm.jit.families.conv.winograd_points import LAYOUT, TAPS, TILE, transforms
 from shapevm.jit.llvm.function import Function
@@ -24,7 +25,7 @@ SIZES = (
 )  # fmt: skip
 
 
-def conv(c: int, f: int, low: int = 1, joined: bool = True) -> s.Conv:
+def conv(c: int, f: int, low: int = 1, joined: bool = True) -> Conv:
     """relu(conv(x) + bias) of images [N, H, W, C]; `joined`: rows are one loop, not three."""
     rows: tuple[s.Size, ...] = (ROWS,) if joined else (N, OUT_H, OUT_W)
     loops = tuple(s.Index(loop=i) for i in range(len(rows) + 1))
@@ -43,9 +44,9 @@ def conv(c: int, f: int, low: int = 1, joined: bool = True) -> s.Conv:
         s.Instr("store", "f32", (4,), buffer=3, index=loops),
     )
     ones = (1, 1)
-    window = s.Window((OUT_H, OUT_W), (3, 3), ones, ones, ones, (low, low))
+    window = Window((OUT_H, OUT_W), (3, 3), ones, ones, ones, (low, low))
     batch, m = rows[:-1], rows[-1]
-    return s.Conv(6, buffers, batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue, window=window)
+    return Conv(6, buffers, batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue, window=window)
 
 
 def dims_of(n: int, h: int, w: int, low: int) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ def dims_of(n: int, h: int, w: int, low: int) -> tuple[int, ...]:
     return (n, h, w, down, along, n * down * along)
 
 
-def arrays(spec: s.Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
+def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -116,7 +117,7 @@ def test_any_number_of_images_of_known_size(side: int, counts: tuple[int, ...]) 
     check_tiers(spec, [(n,) for n in counts], arrays, 3, rtol=5e-5, atol=4e-4)
 
 
-def static(n: int, side: int, c: int = 16, f: int = 32) -> s.Conv:
+def static(n: int, side: int, c: int = 16, f: int = 32) -> Conv:
     """The convolution of `n` images of a fixed side."""
     spec, area = conv(c, f), side * side
     shapes = [(n, side, side, c), *(b.shape for b in spec.buffers[1:3]), (n * area, f)]

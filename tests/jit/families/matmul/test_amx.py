@@ -9,6 +9,7 @@ from shapevm.jit.compiler import compile_kernel, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul import amx
 from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.target import find_target, runs_here
 
 AMX, FMA = "x86-64-v4-amx", "x86-64-v4"
@@ -19,7 +20,7 @@ M = s.Dim(0)
 LOOPS = tuple(s.Index(loop=i) for i in range(3))
 
 
-def product(k: int, n: int, bias: bool = False) -> s.Matmul:
+def product(k: int, n: int, bias: bool = False) -> Matmul:
     """out[m, n] = a[m, k] @ b (+ bias[n], then the absolute value)."""
     shape = pack_panels(np.zeros((k, n), np.float32)).shape
     buffers = [s.Buffer("f32", (M, k)), s.Buffer("f32", shape), s.Buffer("f32", (M, n), is_output=True)]
@@ -30,7 +31,7 @@ def product(k: int, n: int, bias: bool = False) -> s.Matmul:
         body += [s.Instr("add", "f32", (0, 1)), s.Instr("abs", "f32", (2,))]
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=LOOPS[:2]))
     index = (LOOPS[0], LOOPS[2])
-    return s.Matmul(1, tuple(buffers), (), M, n, k, 0, index, 1, (), "panels", tuple(body))
+    return Matmul(1, tuple(buffers), (), M, n, k, 0, index, 1, (), "panels", tuple(body))
 
 
 def run(spec, a, b, dims=None, target=AMX, ranges=None, rest=()):
@@ -151,7 +152,7 @@ def test_the_epilogue_follows():
 
 
 def test_only_matmuls_of_panels_are_compiled_for_tiles():
-    rows = s.Matmul(
+    rows = Matmul(
         1,
         (s.Buffer("f32", (M, 64)), s.Buffer("f32", (64, 32)), s.Buffer("f32", (M, 32), is_output=True)), (),
         M, 32, 64, 0, (LOOPS[0], LOOPS[2]), 1, (LOOPS[2], LOOPS[1]), "rows",

@@ -11,6 +11,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.gemv import MOST_ROWS, STREAMS
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target
 
@@ -18,7 +19,7 @@ TARGETS = ("x86-64-v3", None) if host_target().startswith("x86") else (None,)
 ROWS, WIDE = s.Dim(0), STREAMS * PANEL
 
 
-def linear(n: int, k: int, is_computed: bool) -> s.Matmul:
+def linear(n: int, k: int, is_computed: bool) -> Matmul:
     """out = (a + 1 where computed) @ panels + bias."""
     m, i, j, kk = ROWS, *(s.Index(loop=loop) for loop in range(3))
     shapes: list[tuple[s.Size, ...]] = [(m, k), (-(-n // PANEL), k, PANEL), (m, n), (n,)]
@@ -29,7 +30,7 @@ def linear(n: int, k: int, is_computed: bool) -> s.Matmul:
         s.Instr("add", "f32", (0, 1)),
         s.Instr("store", "f32", (2,), buffer=2, index=(i, j)),
     )
-    spec = s.Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", body)
+    spec = Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", body)
     if not is_computed:
         return spec
     prologue = (

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
+from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import LANES, PANEL, SCHEDULES, SHORT, pack_panels
+from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target, runs_here
-from shapevm.jit.reference import bf16_to_f32, evaluate, f32_to_bf16
+from shapevm.jit.reference import evaluate
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 from shapevm.jit.tuning import schedules_of
@@ -22,7 +24,7 @@ TARGETS = ("x86-64-v3", "x86-64-v4") if runs_here("x86-64-v4") else (None,)
 LOOPS = tuple(s.Index(loop=i) for i in range(5))
 
 
-def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels", n_dims: int = 1) -> s.Matmul:
+def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels", n_dims: int = 1) -> Matmul:
     """out[m, n] = a[m, k] @ b (+ bias[n], relu or tanh, + residual[m, n] as `epilogue` says)."""
     shape = (-(-n // PANEL), k, PANEL) if layout == "panels" else (k, n)
     buffers = [s.Buffer("f32", (m, k)), s.Buffer("f32", shape), s.Buffer("f32", (m, n), is_output=True)]
@@ -43,12 +45,12 @@ def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels",
         body.append(s.Instr("add", "f32", (len(body) - 2, len(body) - 1)))
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=at))
     b_index = () if layout == "panels" else (LOOPS[2], LOOPS[1])
-    return s.Matmul(
+    return Matmul(
         n_dims, tuple(buffers), (), m, n, k, 0, (LOOPS[0], LOOPS[2]), 1, b_index, layout, tuple(body)
     )
 
 
-def arrays(spec: s.Matmul, m: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+def arrays(spec: Matmul, m: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the buffers of a `dense` spec with random contents, and b as [K, N]."""
     rng = np.random.default_rng(seed)
     buffers = [
@@ -198,7 +200,7 @@ def test_schedules_and_targets_give_the_same_bits(schedule: str, n: int) -> None
         assert np.array_equal(wanted, buffers[2])
 
 
-def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> s.Matmul:
+def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> Matmul:
     """out[b, h, i, j] = sum over k of q[b, i, h, k] * kt[b, h, k, j]: A with its batch axes out of order."""
     b, h, m, n, k = sizes
     buffers = (
@@ -209,7 +211,7 @@ def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> s.Matmul:
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:4]))
     a_index = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4])
     b_index = (LOOPS[0], LOOPS[1], LOOPS[4], LOOPS[3])
-    return s.Matmul(n_dims, buffers, (b, h), m, n, k, 0, a_index, 1, b_index, "rows", body)
+    return Matmul(n_dims, buffers, (b, h), m, n, k, 0, a_index, 1, b_index, "rows", body)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_batched_rows_of_any_sizes(dims: tuple[int, ...]) -> None:
     assert np.array_equal(out, again)
 
 
-def with_prologue(layout: str = "panels", n: int = 71) -> s.Matmul:
+def with_prologue(layout: str = "panels", n: int = 71) -> Matmul:
     """out[h, i, j] = sum over k of ((f32(q[h, i, k]) - zero[i]) * scale[k] + 2) * b[k, j]; q is u8."""
     heads, m, k = s.Dim(0), s.Dim(1), s.Dim(2)
     shape = (-(-n // PANEL), k, PANEL) if layout == "panels" else (heads, k, n)
@@ -254,10 +256,10 @@ def with_prologue(layout: str = "panels", n: int = 71) -> s.Matmul:
     )
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:3]))
     b_index = () if layout == "panels" else (LOOPS[0], LOOPS[3], LOOPS[2])
-    return s.Matmul(3, buffers, (heads,), m, n, k, -1, (), 1, b_index, layout, body, prologue)
+    return Matmul(3, buffers, (heads,), m, n, k, -1, (), 1, b_index, layout, body, prologue)
 
 
-def prologue_arrays(spec: s.Matmul, dims: tuple[int, int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+def prologue_arrays(spec: Matmul, dims: tuple[int, int, int]) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the buffers of a `with_prologue` spec, and A as the unfused chain gives it in f32."""
     heads, m, k = dims
     rng = np.random.default_rng(2)
@@ -329,7 +331,7 @@ def test_a_gather_in_a_prologue_is_checked() -> None:
         s.Instr("cast", "f32", (1,)),
     )
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2]))
-    spec = s.Matmul(1, buffers, (), M, 8, 20, -1, (), 1, (), "panels", body, prologue)
+    spec = Matmul(1, buffers, (), M, 8, 20, -1, (), 1, (), "panels", body, prologue)
     assert parse_spec(format_spec(spec)) == spec and from_json(s.to_json(spec)) == spec
     rng = np.random.default_rng(0)
     table = f32_to_bf16(rng.standard_normal((7, 20)).astype(np.float32))
@@ -370,7 +372,7 @@ def test_refusals_name_the_fix() -> None:
     with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 6x64, 14x32, 6x16"):
         compile_kernel(dense(M, 4, 4), None, "x86-64-v4", schedule="1x1")
     wrong = dense(M, 4, 4)
-    wrong = s.Matmul(
+    wrong = Matmul(
         1,
         (s.Buffer("f64", (M, 4)), *wrong.buffers[1:]),
         (),

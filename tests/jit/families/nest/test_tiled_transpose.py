@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.llvm.dtypes import DTYPES
-from shapevm.jit.spec import Concat, Index, Nest, Piece
+from shapevm.jit.spec import Index, Nest
 
 from ... import nests
 from ...nests import Body, K, M, N, at

@@ -17,7 +17,8 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from ...spec import SCATTER_MODES, Body, Buffer, Index, Instr, Scatter, Size, Terms
+from ...spec import Body, Buffer, Index, Instr, Size, Terms
+from .spec import SCATTER_MODES, Scatter
 
 BLOCK = 512  # positions of the last axis in a tile
 BASE, INDEX, SOURCE, OUT = range(4)

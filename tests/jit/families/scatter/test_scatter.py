@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.scatter.spec import SCATTER_MODES, Scatter
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import SCATTER_MODES, Buffer, Dim, Scatter
+from shapevm.jit.spec import Buffer, Dim
 
 from ..nest.test_nest import random, resolved, run
 

@@ -1,4 +1,4 @@
-"""The Places family: the places where a mask holds, in order.
+"""The Nonzero family: the places where a mask holds, in order.
 
 One tile: where an element goes hangs on all before it. LANES elements of the mask become the bits of a
 number; the places of those that are set are stored side by side (`llvm.masked.compressstore`).
@@ -17,14 +17,14 @@ from ...llvm.vector import Vec
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from ...spec import Places
+from .spec import Nonzero
 
 MASK, OUT = range(2)
 
 
-def emit(f: Function, spec: Places, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Places; see `abi.Generator`. The one schedule is "chunks"."""
-    check_schedule("places", schedule, ["chunks"])
+def emit(f: Function, spec: Nonzero, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Nonzero; see `abi.Generator`. The one schedule is "chunks"."""
+    check_schedule("nonzero", schedule, ["chunks"])
     length, count = (resolve(size, sizes) for size in (spec.length, spec.count))
     mask, out = (f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in (MASK, OUT))
 

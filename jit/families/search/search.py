@@ -16,7 +16,7 @@ from ...llvm.vector import Vec, select
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from ...spec import Search
+from .spec import Search
 
 BLOCK = 1024  # values in a tile
 SORTED, VALUES, OUT = range(3)

@@ -5,11 +5,11 @@ from shapevm.jit.spec import KernelSpec, spec_hash, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 
-from .families.moves.test_nonzero import Buffer, Places, search
-from .families.moves.test_scatter import SHAPES, scatter
-from .families.moves.test_sort import M, N, sort
+from .nonzero.test_nonzero import Buffer, Nonzero, search
+from .scatter.test_scatter import SHAPES, scatter
+from .sort.test_sort import M, N, sort
 
-PLACES = Places(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
+PLACES = Nonzero(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
 SPECS = [
     scatter(SHAPES["middle"]),
     scatter(SHAPES["rows"], "any", "bool"),

@@ -21,8 +21,9 @@ from ...loops.bodies import LANES, BodyEmitter, Position, splat
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...math.table import apply
-from ...spec import Body, Index, Instr, Scan
+from ...spec import Body, Index, Instr
 from ..nest.reduce import Reduction
+from .spec import Scan
 
 BLOCK = 128  # columns in a tile
 ROWS = 4  # rows in a tile, along rows

@@ -1,10 +1,12 @@
-"""Places and Search: numpy's answers, by every tier, tile split and target."""
+"""Nonzero and Search: numpy's answers, by every tier, tile split and target."""
 
 import numpy as np
 import pytest
+from shapevm.jit.families.nonzero.spec import Nonzero
+from shapevm.jit.families.search.spec import Search
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import Buffer, Dim, Places, Search
+from shapevm.jit.spec import Buffer, Dim
 
 from ..nest.test_nest import random, run
 
@@ -24,7 +26,7 @@ def check(spec, dims, inputs):
 def test_places(n, share):
     mask = np.random.default_rng(n).random(n) < share
     total = int(mask.sum())
-    spec = Places(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
+    spec = Nonzero(2, (Buffer("bool", (N,)), Buffer("i64", (M,), True)), N, M)
     np.testing.assert_array_equal(check(spec, (n, total), [mask]), np.flatnonzero(mask))
     for count in {max(total - 3, 0), total + 5}:
         check(spec, (n, count), [mask])

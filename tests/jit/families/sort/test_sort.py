@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.evaluation import f32_to_bf16
+from shapevm.jit.families.sort.spec import Sort
 from shapevm.jit.llvm.dtypes import DTYPES
-from shapevm.jit.reference import evaluate, f32_to_bf16
-from shapevm.jit.spec import Buffer, Dim, Size, Sort
+from shapevm.jit.reference import evaluate
+from shapevm.jit.spec import Buffer, Dim, Size
 
 from ..nest.test_nest import random, run
 

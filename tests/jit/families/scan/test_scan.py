@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.families.moves.scan import RULES
+from shapevm.jit.families.scan.scan import RULES
+from shapevm.jit.families.scan.spec import Scan
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import Buffer, Dim, Scan, Size, to_json
+from shapevm.jit.spec import Buffer, Dim, Size, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 

@@ -15,8 +15,9 @@ from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int
 from ...loops.bodies import load_addresses
 from ...loops.tiling import TILE_BYTES, count_tiles, tile_cost, tiles_of
-from ...spec import Buffer, Concat, Index, Instr, Nest, Piece
-from .nest import Emitter
+from ...spec import Buffer, Index, Instr, Nest
+from ..nest.nest import Emitter
+from .spec import Concat, Piece
 
 
 def emit(f: Function, spec: Concat, sizes: Sequence[Int], schedule: str | None) -> Generated:

@@ -20,7 +20,7 @@ from ...llvm.vector import Vec, select
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from ...spec import Sort
+from .spec import Sort
 
 SHORT = 64  # elements of a row that are ranked one against all
 FEW = 64  # elements kept sorted while a long row goes by, at most ...

@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.reference import evaluate
-from shapevm.jit.spec import Buffer, Concat, Dim, Index, Piece, Size, to_json
+from shapevm.jit.spec import Buffer, Dim, Index, Size, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
 
 from ...nests import Body, at
-from .test_nest import random, run
+from ..nest.test_nest import random, run
 
 N, M, K = Dim(0), Dim(1), Dim(2)
 TOTAL = Dim(3)

@@ -1,0 +1,1 @@
+"""Several nests that fill one output."""

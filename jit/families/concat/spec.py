@@ -1,0 +1,27 @@
+"""What a Concat computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...spec import Body, KernelSpec, Size
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
+
+    domain: tuple[Size, ...]
+    body: Body
+
+
+@dataclass(frozen=True)
+class Concat(KernelSpec):
+    """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
+
+    Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
+    """
+
+    family: ClassVar[str] = "concat"
+    pieces: tuple[Piece, ...]

@@ -1,0 +1,105 @@
+"""The row of Conv: a product whose rows are patches of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from ...decode import refuse
+from ...dependence import REGROUPED, Alike, Launch, Rows, Scalar
+from ...evaluation import Evaluation, convert, from_memory
+from ..family import BufferAccess, Example, Family
+from ..matmul import family as product
+from ..matmul.matmul import uses_tiles
+from ..matmul.microkernel import SCHEDULES
+from .conv import emit
+from .depthwise import is_depthwise
+from .reference import group_columns, patches
+from .spec import Conv
+
+
+def _accesses(spec: Conv) -> Iterable[BufferAccess]:
+    return product.accesses(spec, reads_a=False)
+
+
+def _evaluate(run: Evaluation, spec: Conv) -> None:
+    groups, n = spec.window.groups, run.size(spec.n)
+    image, weights = (from_memory(run.arrays[i], spec.buffers[i].dtype) for i in (spec.a, spec.b))
+    image = np.moveaxis(image, 1, -1) if spec.planes else image
+    columns = group_columns(weights, spec.b_layout, groups, n // groups)
+    rows = patches(spec.window, [run.size(size) for size in spec.window.out], image)
+    acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
+    acc = acc.reshape([*(run.size(size) for size in (*spec.batch, spec.m)), n])
+    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", "f32"))
+
+
+def _check(spec: Conv) -> None:
+    product.check(spec, is_patch=True)
+    window, n_axes = spec.window, len(spec.window.out)
+    for name in ("kernel", "stride", "dilation", "expansion", "low"):
+        found = getattr(window, name)
+        is_signed = name in ("low", "dilation")  # a transposed convolution goes backwards
+        if len(found) != n_axes or any(abs(x) >= 1 << 31 or (x < 1 and not is_signed) for x in found):
+            raise refuse(f"window.{name}", list(found), f"{n_axes} numbers, positive and below 2**31")
+    if window.groups < 1 or not n_axes:
+        raise refuse("window.groups", window.groups, "at least 1")
+
+
+def _follow(launch: Launch, spec: Conv) -> None:
+    launch.loops = launch.numbers(*spec.batch, spec.m, spec.n, spec.k)
+    product.follow_product(launch, spec, _patches(launch, spec))
+
+
+def _patches(launch: Launch, spec: Conv) -> Scalar:
+    """Return what an element of A depends on: its image."""
+    tensor, n_rows = launch.tensors[spec.a], len(spec.batch) + 1
+    layout = tensor.layout
+    if not isinstance(layout, (Rows, Alike)):
+        return launch.constant(spec.a, "an image")
+    inner = layout.inner * (layout.count // launch.batch) if isinstance(layout, Alike) else layout.inner
+    at = tensor.row_axis(inner, launch.batch)
+    pixels = prod(launch.number(s).value for s in spec.window.out)
+    if at is None or at[0] != 0 or any(map(launch.is_odd, tensor.sizes)):
+        return Scalar().but("slides a window over rows")
+    step = 1
+    for loop in reversed(range(n_rows)):
+        size, along = launch.loops[loop].value, at[1] * pixels
+        if along % step == 0 and size % (launch.batch * (along // step)) == 0:
+            return Scalar(frozenset({(loop, along // step)}), frozenset(range(n_rows)))
+        step *= size
+    return Scalar().but(REGROUPED)
+
+
+def _schedules(spec: Conv, target: str) -> tuple[str, ...]:
+    if is_depthwise(spec):
+        return ()
+    return tuple(SCHEDULES) if spec.planes else product.schedules(spec, target)
+
+
+def _uses_tiles(spec: Conv) -> bool:
+    return not spec.planes and uses_tiles(spec)
+
+
+EXAMPLES = (
+    Example(
+        """conv n_dims=4 batch=[] m=n3 n=37 k=144 a=0 a_index=[] b=1 b_index=[] b_layout="panels" \
+window=[n2,7];[3,3];[1,1];[1,1];[1,1];[1,1];1 planes=false
+  b0 f32[n0,n1,7,16]
+  b1 f32[2,144,32]
+  b2 f32[37]
+  b3 f32[n3,37] output
+  v0 = acc f32
+  v1 = load f32 b2[i1]
+  v2 = add f32 v0 v1
+  v3 = const f32 value=0.0
+  v4 = maximum f32 v2 v3
+  v5 = store f32 v4 b3[i0,i1]""",
+        (2, 9, 9, 126),
+    ),
+)
+
+FAMILY = Family(
+    Conv, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, uses_tiles=_uses_tiles
+)

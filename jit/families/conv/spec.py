@@ -1,0 +1,44 @@
+"""What a Conv computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ...spec import Size
+from ..matmul.spec import Matmul
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a convolution's rows lie in its image [N, X.., C], one entry per spatial axis.
+
+    Row r of A belongs to image r // product(out) and, row-major, to position o of the axes `out`. Its k runs
+    over the taps t of `kernel`, row-major, and the channels of a group within each: the element at position
+    o * stride + t * dilation - low, or 0 outside. With `expansion` e > 1 the image's elements lie e apart,
+    with zeros between (a transposed convolution). Columns n are of group n // (N / groups).
+    """
+
+    out: tuple[Size, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    expansion: tuple[int, ...]
+    low: tuple[int, ...]
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Conv(Matmul):
+    """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
+
+    The loops batch.., m together are the images and output positions, row-major; n the output channels, k
+    taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
+    packed by `jit.families.conv.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are
+    another algorithm's, unless images are small.
+    `planes`: the image is [N, C, X..] instead, for few channels (`jit.families.conv.planes`).
+    """
+
+    family: ClassVar[str] = "conv"
+    window: Window = field(kw_only=True)
+    planes: bool = field(default=False, kw_only=True)

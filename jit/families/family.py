@@ -1,0 +1,68 @@
+"""What a kernel family is: one row, which says all that the rest of the JIT asks of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..dependence import Launch
+from ..evaluation import Evaluation
+from ..llvm.abi import Generator
+from ..spec import Body, Index, KernelSpec, Size
+
+S = TypeVar("S", bound=KernelSpec)
+#: (buffer, index, sizes of the loops) of a load or store.
+BufferAccess = tuple[int, tuple[Index, ...], tuple[Size, ...]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A spec in its text form (`jit.text`) and sizes for it: tests compile and compare it on every target."""
+
+    text: str
+    dims: tuple[int, ...]
+
+
+def one_schedule(spec: KernelSpec, target: str) -> tuple[str, ...]:
+    """Return nothing: there is one schedule, and nothing to tune."""
+    return ()
+
+
+def no_tiles(spec: KernelSpec) -> bool:
+    """Return False: no kernel of the family has code of its own for AMX tiles."""
+    return False
+
+
+@dataclass(frozen=True)
+class Family(Generic[S]):
+    """A kernel family.
+
+    `spec`: the dataclass of what a kernel computes; its `family` is the name.
+    `emit`: the generator of LLVM IR.
+    `accesses(spec)`: every load and store that might leave its buffer.
+    `evaluate(run, spec)`: the definition, in numpy.
+    `check(spec)`: raises SpecError for what no generator could take.
+    `follow(launch, spec)`: which rows of a batch the results depend on.
+    `examples`: small specs, one of each kind.
+    `schedules(spec, target)`: those to tune among.
+    `uses_tiles(spec)`: whether code for AMX differs from plain AVX-512 code.
+    """
+
+    spec: type[S]
+    emit: Generator
+    accesses: Callable[[S], Iterable[BufferAccess]]
+    evaluate: Callable[[Evaluation, S], None]
+    check: Callable[[S], None]
+    follow: Callable[[Launch, S], None]
+    examples: tuple[Example, ...]
+    schedules: Callable[[S, str], tuple[str, ...]] = one_schedule
+    uses_tiles: Callable[[S], bool] = no_tiles
+
+
+def body_accesses(body: Body, loops: tuple[Size, ...]) -> Iterable[BufferAccess]:
+    """Yield the loads and stores of a body over `loops`."""
+    for instr in body:
+        if instr.op in ("load", "store"):
+            assert instr.buffer is not None
+            yield instr.buffer, instr.index, loops

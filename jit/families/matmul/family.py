@@ -1,0 +1,116 @@
+"""The row of Matmul: a product of matrices with a prologue and an epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ...decode import refuse
+from ...dependence import Launch, Scalar, joined
+from ...evaluation import Array, Evaluation, convert, from_memory
+from ...llvm.target import find_target
+from ...spec_check import BodyCheck, check_buffer
+from ..family import BufferAccess, Example, Family, body_accesses
+from .matmul import emit, fitting_schedules, uses_tiles
+from .spec import Matmul
+
+B_LAYOUTS = ("rows", "panels", "winograd")
+
+
+def accesses(spec: Matmul, reads_a: bool = True) -> Iterable[BufferAccess]:
+    """Yield the loads and stores of a product; `reads_a`: A is read by its index."""
+    loops = (*spec.batch, spec.m, spec.n, spec.k)
+    if reads_a and not spec.prologue:
+        yield spec.a, spec.a_index, loops
+    yield from body_accesses(spec.prologue, loops)
+    if spec.b_layout == "rows":
+        yield spec.b, spec.b_index, loops
+    yield from body_accesses(spec.epilogue, loops[:-1])
+
+
+def _evaluate(run: Evaluation, spec: Matmul) -> None:
+    loops = run.loops((*spec.batch, spec.m, spec.n, spec.k))
+    a = np.squeeze(_lhs(run, spec, loops), -2)  # [batch.., m, k]
+    if spec.b_layout == "panels":
+        panels = run.arrays[spec.b]  # [ceil(n / panel), k, panel]
+        rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(spec.n)]
+        b = from_memory(rows, spec.buffers[spec.b].dtype).T
+    else:
+        b = np.squeeze(run.load(spec.b, spec.b_index, loops, {}), -3)  # [batch.., n, k]
+    acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
+    dtype = "f64" if spec.buffers[spec.b].dtype == "f64" else "f32"
+    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+
+
+def _lhs(run: Evaluation, spec: Matmul, loops: list[Array]) -> Array:
+    """Return A [batch.., m, 1, k], read or computed by the prologue."""
+    if not spec.prologue:
+        return run.load(spec.a, spec.a_index, loops, {})
+    a = run.body(spec.prologue, loops)[len(spec.prologue) - 1]
+    return np.broadcast_to(a, (*a.shape[:-1], run.size(spec.k)))
+
+
+def check(spec: Matmul, is_patch: bool = False) -> None:
+    """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
+    n_loops = len(spec.batch) + 3
+    if spec.b_layout not in B_LAYOUTS:
+        raise refuse("b_layout", spec.b_layout, f"one of {', '.join(B_LAYOUTS)}")
+    BodyCheck(spec, "epilogue", n_loops - 1).check(spec.epilogue, has_acc=True)
+    loops = BodyCheck(spec, "prologue", n_loops)
+    loops.check(spec.prologue, has_stores=False)
+    if spec.prologue and (spec.a, spec.a_index) != (-1, ()):
+        raise refuse("a", spec.a, "-1 beside a prologue")
+    if not spec.prologue:
+        rank = check_buffer(spec, "a")
+        loops.check_index(spec.a_index, 0 if is_patch else rank, "a_index")
+    rank = check_buffer(spec, "b")
+    loops.check_index(spec.b_index, rank if spec.b_layout == "rows" else 0, "b_index")
+
+
+def _follow(launch: Launch, spec: Matmul) -> None:
+    launch.loops = launch.numbers(*spec.batch, spec.m, spec.n, spec.k)
+    a = launch.run(spec.prologue)[-1] if spec.prologue else launch.read(spec.a, spec.a_index)
+    follow_product(launch, spec, a)
+
+
+def follow_product(launch: Launch, spec: Matmul, a: Scalar) -> None:
+    """Follow B, the sums and the epilogue of a product, given what an element of A depends on."""
+    b = launch.read(spec.b, spec.b_index) if spec.b_layout == "rows" else launch.constant(spec.b, "weights")
+    sums = launch.reduced("sum", joined([a, b]), len(launch.loops) - 1)
+    launch.loops = launch.loops[:-1]
+    launch.run(spec.epilogue, sums.along(len(launch.loops) - 1))
+
+
+def schedules(spec: Matmul, target: str) -> tuple[str, ...]:
+    """Return the schedules to tune among."""
+    return tuple(fitting_schedules(spec, bool(find_target(target).base)))
+
+
+EXAMPLES = (
+    Example(
+        """matmul n_dims=1 batch=[] m=n0 n=40 k=24 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"
+  b0 f32[n0,24]
+  b1 f32[2,24,32]
+  b2 f32[n0,40] output
+  v0 = acc f32
+  v1 = const f32 value=0.0
+  v2 = maximum f32 v0 v1
+  v3 = store f32 v2 b2[i0,i1]""",
+        (17,),
+    ),
+    Example(
+        """matmul n_dims=3 batch=[n0] m=n1 n=n2 k=20 a=0 a_index=[i0,i1,i3] b=1 b_index=[i0,i3,i2] \
+b_layout="rows"
+  b0 f32[n0,n1,20]
+  b1 f32[n0,20,n2]
+  b2 f32[n0,n1,n2] output
+  v0 = acc f32
+  v1 = store f32 v0 b2[i0,i1,i2]""",
+        (2, 7, 33),
+    ),
+)
+
+FAMILY = Family(
+    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, uses_tiles=uses_tiles
+)

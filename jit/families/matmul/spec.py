@@ -1,0 +1,39 @@
+"""What a Matmul computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...spec import Body, Index, KernelSpec, Size
+
+
+@dataclass(frozen=True)
+class Matmul(KernelSpec):
+    """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
+
+    Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
+    `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
+    batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
+    `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
+    "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
+    PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
+    A's k axis must be last (stride 1).
+    `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
+    nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
+    rows at a time. Then `a` is -1 and `a_index` ().
+    a is f32; b is f32 or, in panels, bf16 or f16 that is widened when read; accumulation in f32.
+    """
+
+    family: ClassVar[str] = "matmul"
+    batch: tuple[Size, ...]
+    m: Size
+    n: Size
+    k: Size
+    a: int
+    a_index: tuple[Index, ...]
+    b: int
+    b_index: tuple[Index, ...]
+    b_layout: str
+    epilogue: Body
+    prologue: Body = ()

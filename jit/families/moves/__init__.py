@@ -1,1 +1,0 @@
-"""Families that move elements to positions which depend on data, and scans."""

@@ -1,0 +1,64 @@
+"""The row of Nest: loops around a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...dependence import Launch
+from ...evaluation import Evaluation
+from ...spec import Nest
+from ...spec_check import BodyCheck
+from ..family import BufferAccess, Example, Family, body_accesses
+from .nest import emit
+
+
+def _accesses(spec: Nest) -> Iterable[BufferAccess]:
+    return body_accesses(spec.body, spec.domain)
+
+
+def _evaluate(run: Evaluation, spec: Nest) -> None:
+    run.body(spec.body, run.loops(spec.domain))
+
+
+def _check(spec: Nest) -> None:
+    BodyCheck(spec, "body", len(spec.domain)).check(spec.body)
+
+
+def _follow(launch: Launch, spec: Nest) -> None:
+    launch.nest(spec.domain, spec.body)
+
+
+EXAMPLES = (
+    Example(
+        """nest n_dims=2 domain=[n0,n1]
+  b0 f32[n0,n1]
+  b1 f32[n1]
+  b2 f32[n0,n1] output
+  v0 = load f32 b0[i0,i1]
+  v1 = load f32 b1[i1]
+  v2 = add f32 v0 v1
+  v3 = store f32 v2 b2[i0,i1]""",
+        (3, 37),
+    ),
+    Example(
+        """nest n_dims=2 domain=[n0,n1]
+  b0 f32[n0,n1]
+  b1 f32[n0] output
+  v0 = load f32 b0[i0,i1]
+  v1 = reduce.sum f32 v0
+  v2 = store f32 v1 b1[i0]""",
+        (5, 131),
+    ),
+    Example(
+        """nest n_dims=3 domain=[n0,n1]
+  b0 i64[n0]
+  b1 f32[n2,n1]
+  b2 f32[n0,n1] output
+  v0 = load i64 b0[i0]
+  v1 = load f32 b1[v0,i1]
+  v2 = store f32 v1 b2[i0,i1]""",
+        (4, 19, 7),
+    ),
+)
+
+FAMILY = Family(Nest, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)

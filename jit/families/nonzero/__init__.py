@@ -1,0 +1,1 @@
+"""The indices where a mask holds."""

@@ -1,0 +1,15 @@
+"""The indices where a mask holds, defined with numpy: slow and obvious. f16 and bf16 come as float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any  # np.ndarray, of any dtype
+
+
+def nonzero(mask: Array, count: int) -> Array:
+    """Return the first `count` places where `mask` holds, in order, then -1."""
+    found = np.flatnonzero(mask)[:count]
+    return np.concatenate([found, np.full(count - len(found), -1)]).astype(np.int64)

@@ -1,0 +1,24 @@
+"""What a Scan computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...spec import KernelSpec, Size
+
+
+@dataclass(frozen=True)
+class Scan(KernelSpec):
+    """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
+
+    Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
+    `op`: a key of `jit.families.scan.scan.RULES` (sum, prod, max, min, logsumexp). A row is scanned by
+    vectors where `columns` is the int 1, else position by position (see `jit.families.scan.scan`).
+    """
+
+    family: ClassVar[str] = "scan"
+    rows: Size
+    length: Size
+    columns: Size
+    op: str

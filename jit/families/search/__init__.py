@@ -1,0 +1,1 @@
+"""Where values would go in sorted rows."""

@@ -1,0 +1,1 @@
+"""The first elements of every row, in order."""
