@@ -21,10 +21,11 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .compiler.ir.errors import UnsupportedOp
-    from .executable import Executable, Stats
+    from .executable import Executable
     from .options import Options
     from .profiles import record
     from .runner import runner_path
+    from .statistics import Stats
     from .vm.errors import (
         ArgumentError,
         ArtifactError,
@@ -42,7 +43,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
-    "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".executable",
+    "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "runner_path": ".runner",
     "set_threads": ".vm.machine",
@@ -98,7 +99,8 @@ def compile(
     check_compiler()
     from .boundary import check_boundaries
     from .build import build_program, lower, open_source
-    from .executable import check_strategy, executable_of
+    from .limits import check_strategy
+    from .opening import executable_of
     from .options import check_options
 
     strategy, options = check_strategy(strategy), check_options(options)
@@ -149,7 +151,8 @@ def load(
     TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
     strategy, verify or digest and for a limit that cannot be.
     """
-    from .executable import Limits, check_strategy, open_executable
+    from .limits import Limits, check_strategy
+    from .opening import open_executable
     from .trust import Trust
 
     limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)

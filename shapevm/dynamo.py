@@ -36,8 +36,9 @@ from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
-from .executable import check_strategy, executable_of
 from .graph_results import plan_results
+from .limits import check_strategy
+from .opening import executable_of
 from .options import BackendOptions
 from .settings import unknown_name
 from .specialise import check_compiler, open_store

@@ -2,155 +2,36 @@
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import math
 import os
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import profiles, pytree
-from .settings import STRATEGIES, settings
-from .state import RANDOM, state_of
-from .trust import Trust
-from .vm.arrays import torch_library
-from .vm.codes import COMPILING, LIMITS
-from .vm.errors import ArgumentError, ArtifactError, ExternError, FileError, GuardError
+from . import profiles
+from .call_form import CallForm
+from .limits import check_strategy, milliseconds
+from .settings import settings
+from .state import RANDOM
+from .statistics import Stats
+from .vm.codes import COMPILING
+from .vm.errors import ArgumentError, FileError, GuardError
 from .vm.files import HeldFile, replacing
 from .vm.fork_lock import ForkLock
-from .vm.machine import EntryStats, Machine, Options, set_threads
+from .vm.machine import Machine
 
 if TYPE_CHECKING:
-    from .boundary import Least
     from .explain import Explanation
     from .jit.store import KernelStore
     from .specialise import Specialiser
-    from .vm.program import Program, Symbol
+    from .vm.program import Symbol
 
-_LOG = logging.getLogger("shapevm")
-MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What an Executable has done so far. `entries`: (kernel index, entry) of every kernel at every shape it
-    met.
-
-    `calls`: all calls; `replays`: those that replayed a plan; `torch_calls`: calls of PyTorch's kernels and
-    other host functions; `plans`: shapes with a plan now. `compiled`, `from_cache`: kernels compiled, and
-    found in the disk cache: the exact ones since loading, and those of `shapevm.compile`. `compile_failures`:
-    kernels that could not be compiled; `cache_failures`: reads and writes of the kernel cache that failed.
-    `code_bytes`: exact code mapped since loading; `arena_bytes`: memory between kernels that is kept for the
-    next call.
-    """
-
-    calls: int
-    replays: int
-    torch_calls: int
-    plans: int
-    compiled: int
-    from_cache: int
-    compile_failures: int
-    cache_failures: int
-    code_bytes: int
-    arena_bytes: int
-    entries: tuple[tuple[int, EntryStats], ...]
-
-    def since(self, before: Stats) -> Stats:
-        """Return what happened after `before`: counters subtracted, entries that ran since."""
-        hits = {
-            (kernel, entry.dims): entry.hits for kernel, entry in before.entries
-        }  # an entry's first run is no hit
-        ran = tuple((k, entry) for k, entry in self.entries if entry.hits > hits.get((k, entry.dims), -1))
-        counters = {name: getattr(self, name) - getattr(before, name) for name in _COUNTERS}
-        return replace(self, entries=ran, **counters)
-
-    def tier(self) -> str:
-        """Return which code the entries run: "exact", "bucket", "generic", or how many of each ("exact 3,
-        generic 2"), or "none" where no kernel has run.
-        Kernels whose sizes are all fixed do not count: their only code is exact."""
-        if not self.entries:
-            return "none"
-        tiers = [entry.tier for _, entry in self.entries if entry.dims]
-        counts = {tier: tiers.count(tier) for tier in ("exact", "bucket", "generic")}
-        found = [tier for tier, n in counts.items() if n]
-        if len(found) < 2:
-            return found[0] if found else "exact"
-        return ", ".join(f"{tier} {counts[tier]}" for tier in found)
-
-
-_COUNTERS = (
-    "calls", "replays", "torch_calls", "compiled", "from_cache", "compile_failures", "cache_failures",
-)  # fmt: skip
 
 #: All executables that exist.
 OPEN: weakref.WeakSet[Executable] = weakref.WeakSet()
-
-
-class CallForm:
-    """How the model's nested arguments and results map to the flat ones of the program."""
-
-    def __init__(self, machine: Machine) -> None:
-        """Raise ArtifactError where the artifact describes other inputs or outputs than the program has."""
-        structure = machine.meta.get("structure", {})
-        n_state, n_changed = len(structure.get("state", [])), len(structure.get("changed", []))
-        names = [row.name for row in machine.inputs][: len(machine.inputs) - n_state]
-        n_results = len(machine.outputs) - n_state - n_changed
-        self._signature: Mapping[str, Any] = {
-            "positional": names,
-            "parameters": dict.fromkeys(names, pytree.LEAF),
-        }
-        self._results: pytree.Structure = {"tuple": [pytree.LEAF] * n_results}
-        try:
-            self._signature = (
-                pytree.from_json(structure["inputs"]) if "inputs" in structure else self._signature
-            )
-            self._results = (
-                pytree.from_json(structure["outputs"]) if "outputs" in structure else self._results
-            )
-            n_inputs, n_outputs = len(pytree.call_paths(self._signature)), pytree.n_leaves(self._results)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArtifactError(f"the structure of inputs and outputs cannot be read: {error}") from None
-        if (n_inputs, n_outputs) != (len(names), n_results):
-            raise ArtifactError(
-                f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} "
-                f"and {n_results}"
-            )
-        self.state = state_of(machine, structure)
-        machine.n_state = n_state
-        self.names = names
-        parameters = self._signature["parameters"]
-        self._is_flat = list(parameters) == names and all(
-            inner == pytree.LEAF for inner in parameters.values()
-        )
-        self._by_position = self._is_flat and self._signature["positional"] == names
-        self.is_one = self._results == pytree.LEAF
-        #: Positional arguments that are the program's inputs as they are, -1 where that is not all of them.
-        self.n_plain = len(names) if self._by_position and self.state is None else -1
-
-    def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
-        if not kwargs and self._by_position and len(args) == len(self.names):
-            return args
-        if (
-            not args
-            and self._is_flat
-            and len(kwargs) == len(self.names)
-            and all(n in kwargs for n in self.names)
-        ):
-            return [kwargs[name] for name in self.names]
-        return pytree.flatten_call(args, kwargs, self._signature)
-
-    def nested(self, results: Sequence[Any]) -> Any:
-        """Return the results as the model would."""
-        return results[0] if self.is_one else pytree.unflatten(results, self._results)
 
 
 class Executable:
@@ -185,8 +66,10 @@ class Executable:
         """Return an independent executable of the same artifact, with the state as it is now: it has a
         strategy, a file and code of its own. Raises FileError where the file was changed since it was loaded.
         """
+        from .opening import open_held
+
         self._file.check()
-        made = _executable(self._file, self._machine.options, self._store)
+        made = open_held(self._file, self._machine.options, self._store)
         if self._form.state is not None and made._form.state is not None:
             made._form.state.take(self._form.state)
         return made
@@ -266,6 +149,7 @@ class Executable:
 
     def ensure_compiler(self) -> None:
         """Start specialising if nothing does yet and a compiler is installed."""
+        from .opening import own_target
         from .specialise import has_compiler, open_store
 
         with self._closing:
@@ -487,185 +371,6 @@ def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
     return f"{n_kernels} kernel{'' if n_kernels == 1 else 's'} for {', '.join(ranges) or 'fixed sizes'}"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one call may use; None: what the setting of that name says, 0: without a limit.
-
-    `fuel`: instructions of the virtual machine. `memory`: bytes that the call holds at once: between kernels,
-    results, copies of inputs. `timeout`: seconds.
-    """
-
-    fuel: int | None = None
-    memory: int | None = None
-    timeout: float | None = None
-
-    def of(self, options: Options) -> Options:
-        """Return the runtime's options with these limits. Raises ArgumentError for one that cannot be."""
-        fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
-        memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
-        timeout = settings.timeout_ms if self.timeout is None else milliseconds(self.timeout or None)
-        return replace(options, fuel=fuel, memory_max=memory, timeout_ms=timeout)
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ArgumentError(f"{name}={value!r} must be a whole number from 0 (no limit) to 2**63 - 1")
-    return value
-
-
-def milliseconds(timeout: float | None) -> int:
-    """Return seconds as whole milliseconds, at least 1; None as 0. Raises ArgumentError for what is no
-    positive number."""
-    if timeout is None:
-        return 0
-    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not is_number or not 0 < timeout <= MAX_TIMEOUT:
-        raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, at most {MAX_TIMEOUT}")
-    return math.ceil(timeout * 1000)
-
-
-def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> Options:
-    """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy and for a
-    limit that cannot be."""
-    settings.check()
-    options = Options(
-        strategy=check_strategy(strategy),
-        hot_calls=settings.hot_calls,
-        has_compiler=has_compiler,
-        perf_map=settings.perf_map,
-        code_bytes_max=settings.code_mib << 20,
-        plans_max=settings.plans,
-    )
-    return (limits or Limits()).of(options)
-
-
-def check_strategy(strategy: str | None) -> str:
-    """Return the strategy, the setting's for None. Raises ArgumentError for an unknown one."""
-    if strategy is not None and strategy not in STRATEGIES:
-        raise ArgumentError(f"strategy {strategy!r} is unknown; known are {', '.join(STRATEGIES)}")
-    return strategy or settings.strategy
-
-
-def _set_threads() -> None:
-    """Set the number of threads that the settings want, where that is not what they wanted before."""
-    global _threads
-    wanted = settings.threads
-    if wanted != _threads:
-        set_threads(wanted)
-        _threads = wanted
-
-
-_threads = 0  # what the settings wanted last; the runtime starts with one per CPU
-
-
-def open_executable(
-    path: Path,
-    strategy: str | None,
-    store: KernelStore | None = None,
-    limits: Limits | None = None,
-    trust: Trust | None = None,
-) -> Executable:
-    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
-    specialising. `store`: what compiles for it, if that is there already."""
-    from .specialise import has_compiler
-
-    options = machine_options(strategy, has_compiler(), limits)
-    options = (trust or Trust()).of(options, path)
-    return _executable(HeldFile.open(path), options, store)
-
-
-def _executable(
-    file: HeldFile, options: Options, store: KernelStore | None = None, is_trial: bool = False
-) -> Executable:
-    """Load an artifact. `store`: what compiled it just now, if anything did. `is_trial`: the program is
-    opened again for its user, so nothing is logged of it."""
-    from .specialise import add_generic, open_store
-
-    _set_threads()
-    machine = Machine.open_file(file.descriptor, file.name, options)
-    if "torch" in sys.modules:
-        machine.default_library = torch_library()
-    attach_torch(machine)
-    if not is_trial:
-        _log_torch(machine)
-    foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
-    wanted = options.has_compiler and options.strategy in COMPILING
-    if foreign or (wanted and store is None):
-        store = open_store(own_target(machine), is_host=True)
-        add_generic(machine, store, foreign)
-    made = Executable(machine, file, store)
-    if wanted:
-        limited = options.strategy == "auto" and settings.compile_budget > 0
-        made.specialise(settings.compile_budget / 1e3 if limited else None)
-    return made
-
-
 def torch_operators(machine: Machine) -> dict[str, str]:
     """Return the operators that a program calls in PyTorch, with the model's line that first calls each."""
     return {name: source for name, source in machine.extern_sources.items() if "::" in name}
-
-
-def _log_torch(machine: Machine) -> None:
-    """Log which of PyTorch's kernels a program calls, if any."""
-    called = torch_operators(machine)
-    if called:
-        named = ", ".join(f"{name} ({source})" if source else name for name, source in called.items())
-        _LOG.warning("a program calls PyTorch's kernels for %d of its operators: %s", len(called), named)
-
-
-def attach_torch(machine: Machine) -> None:
-    """Offer PyTorch's operators to a program that calls some.
-
-    Raises ExternError naming an operator and the model's line where torch is not installed or lacks it.
-    """
-    called = torch_operators(machine)
-    if not called:
-        return
-    if importlib.util.find_spec("torch") is None:
-        name, source = next(iter(called.items()))
-        raise ExternError(f"{name} has no kernel, it is PyTorch's: install torch to run this", source=source)
-    from .torch_host import attach
-
-    attach(machine)
-
-
-def own_target(machine: Machine) -> str | None:
-    """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled
-    for the same: other targets may give other bits."""
-    from .jit.llvm.target import TARGETS
-
-    found = {kernel.target for kernel in machine.kernels if kernel.n_objects}
-    return next((name for name in TARGETS if name in found), None)
-
-
-def executable_of(
-    program: Program,
-    strategy: str | None,
-    store: KernelStore,
-    check: Callable[[Executable], Mapping[str, Least]] | None = None,
-) -> Executable:
-    """Return the executable of a freshly compiled program, whose artifact has no name. `check` tries it out
-    first, in an executable of its own, and says which sizes are too small."""
-    from .specialise import has_compiler
-    from .vm.artifact import write_to
-
-    file = HeldFile.temporary(partial(write_to, program), "the compiled program")
-    options = machine_options(strategy, has_compiler())
-    if check is not None:
-        with _executable(file, replace(options, strategy="generic"), store, is_trial=True) as tried:
-            least = check(tried)
-        if least:
-            file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
-    return _executable(file, options, store)
-
-
-def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:
-    """Return `program` for sizes that are not too small."""
-    symbols = tuple(
-        replace(s, min=least[s.name].value, why=least[s.name].why) if s.name in least else s
-        for s in program.symbols
-    )
-    return replace(program, symbols=symbols)
-
-
-__all__: Sequence[str] = ["Executable", "Stats"]

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from .executable import Executable, open_executable
+from .executable import Executable
 from .invariance import Verdict, along, along_text, exceptions, row_symbols
+from .opening import open_executable
 from .runner import runner_path
 from .samples import sample_inputs
 from .vm.arrays import is_array

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from . import executable
+from . import opening
 from .samples import sample_inputs
 from .settings import settings
 from .vm.errors import Error
@@ -154,12 +154,12 @@ def failing_compilations(share: float, seed: int = 0) -> Iterator[None]:
 @contextmanager
 def code_cap(n_bytes: int) -> Iterator[None]:
     """Load programs with this cap on exact code within the block."""
-    options = executable.machine_options
-    executable.machine_options = lambda *a: replace(options(*a), code_bytes_max=n_bytes)
+    options = opening.machine_options
+    opening.machine_options = lambda *a: replace(options(*a), code_bytes_max=n_bytes)
     try:
         yield
     finally:
-        executable.machine_options = options
+        opening.machine_options = options
 
 
 class Run:
@@ -167,8 +167,8 @@ class Run:
 
     def __init__(self, path: Path, code_bytes: int) -> None:
         with code_cap(code_bytes):
-            self.exe = executable.open_executable(path, "auto")
-        self.plain = executable.open_executable(path, "generic")
+            self.exe = opening.open_executable(path, "auto")
+        self.plain = opening.open_executable(path, "generic")
         self.report = Report()
         self._seen: set[tuple[int, ...]] = set()
         self._lock = threading.Lock()
@@ -356,8 +356,8 @@ def many_shapes(path: Path, n_shapes: int, code_bytes: int) -> Flat:
     with (
         settings.scope(compile_budget=0, hot_calls=n_shapes + 1),
         code_cap(code_bytes),
-        executable.open_executable(path, "auto") as exe,
-        executable.open_executable(path, "generic") as steady,
+        opening.open_executable(path, "auto") as exe,
+        opening.open_executable(path, "generic") as steady,
     ):
         machine = exe.machine
         first = next(distinct(machine.symbols, 1))

@@ -24,7 +24,7 @@ from shapevm.jit.object.cache import DiskCache
 from shapevm.jit.store import KernelStore
 
 from shapevm.build import build_program, run_passes
-from shapevm.executable import executable_of
+from shapevm.opening import executable_of
 from shapevm.prove import Prover
 
 from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored

@@ -12,7 +12,7 @@ from shapevm.vm.program import Symbol
 from shapevm.vm.sizes import kernel_keys
 
 import shapevm
-from shapevm import executable
+from shapevm import opening
 from shapevm.buckets import cells, format_buckets, keys_of_buckets, parse_buckets, shown_keys
 
 ROWS, WIDTH = Symbol("rows", 1, 512), Symbol("width", 8, None, 8)
@@ -188,10 +188,8 @@ def test_a_call_under_jit_compiles_for_itself(bucketed):
 
 
 def test_evicted_code_leaves_the_bucket(bucketed, monkeypatch):
-    options = executable.machine_options
-    monkeypatch.setattr(
-        executable, "machine_options", lambda *a: replace(options(*a), code_bytes_max=1 << 16)
-    )
+    options = opening.machine_options
+    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), code_bytes_max=1 << 16))
     with shapevm.load(bucketed, strategy="jit") as exe, shapevm.load(bucketed, strategy="generic") as plain:
         for n in range(8, 64):
             assert bits(exe(rows(n))) == bits(plain(rows(n)))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import shapevm
-from shapevm.executable import open_executable
+from shapevm.opening import open_executable
 from shapevm.prove import Padding, Prover
 
 #: This machine's, but without AMX tiles: docs/design.md states their exception.

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import shapevm
-from shapevm import executable
+from shapevm import opening
 from shapevm.specialise import Budget, open_store
 
 LIMIT = 1 << 16
@@ -100,8 +100,8 @@ def test_strategies_of_programs_functions_and_calls(artifact):
 
 
 def test_the_code_limit_evicts(artifact, monkeypatch):
-    options = executable.machine_options
-    monkeypatch.setattr(executable, "machine_options", lambda *a: replace(options(*a), code_bytes_max=LIMIT))
+    options = opening.machine_options
+    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), code_bytes_max=LIMIT))
     with shapevm.load(artifact, strategy="jit") as exe:
         for n in range(1, 101):
             exe(rows(n))

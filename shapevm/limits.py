@@ -1,0 +1,73 @@
+"""Under which strategy and within which limits calls run: what the runtime is told of the settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .settings import STRATEGIES, settings
+from .vm.codes import LIMITS
+from .vm.errors import ArgumentError
+from .vm.machine import Options
+
+MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one call may use; None: what the setting of that name says, 0: without a limit.
+
+    `fuel`: instructions of the virtual machine. `memory`: bytes that the call holds at once: between kernels,
+    results, copies of inputs. `timeout`: seconds.
+    """
+
+    fuel: int | None = None
+    memory: int | None = None
+    timeout: float | None = None
+
+    def of(self, options: Options) -> Options:
+        """Return the runtime's options with these limits. Raises ArgumentError for one that cannot be."""
+        fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
+        memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
+        timeout = settings.timeout_ms if self.timeout is None else milliseconds(self.timeout or None)
+        return replace(options, fuel=fuel, memory_max=memory, timeout_ms=timeout)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ArgumentError(f"{name}={value!r} must be a whole number from 0 (no limit) to 2**63 - 1")
+    return value
+
+
+def milliseconds(timeout: float | None) -> int:
+    """Return seconds as whole milliseconds, at least 1; None as 0. Raises ArgumentError for what is no
+    positive number."""
+    if timeout is None:
+        return 0
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout <= MAX_TIMEOUT:
+        raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, at most {MAX_TIMEOUT}")
+    return math.ceil(timeout * 1000)
+
+
+def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> Options:
+    """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy and for a
+    limit that cannot be."""
+    settings.check()
+    options = Options(
+        strategy=check_strategy(strategy),
+        hot_calls=settings.hot_calls,
+        has_compiler=has_compiler,
+        perf_map=settings.perf_map,
+        code_bytes_max=settings.code_mib << 20,
+        plans_max=settings.plans,
+    )
+    return (limits or Limits()).of(options)
+
+
+def check_strategy(strategy: str | None) -> str:
+    """Return the strategy, the setting's for None. Raises ArgumentError for an unknown one."""
+    if strategy is not None and strategy not in STRATEGIES:
+        raise ArgumentError(f"strategy {strategy!r} is unknown; known are {', '.join(STRATEGIES)}")
+    return strategy or settings.strategy

@@ -1,0 +1,146 @@
+"""From an artifact, or a program compiled just now, to an Executable."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .executable import Executable, torch_operators
+from .limits import Limits, machine_options
+from .settings import settings
+from .trust import Trust
+from .vm.arrays import torch_library
+from .vm.codes import COMPILING
+from .vm.errors import ExternError
+from .vm.files import HeldFile
+from .vm.machine import Machine, Options, set_threads
+
+if TYPE_CHECKING:
+    from .boundary import Least
+    from .jit.store import KernelStore
+    from .vm.program import Program
+
+_LOG = logging.getLogger("shapevm")
+
+
+def _set_threads() -> None:
+    """Set the number of threads that the settings want, where that is not what they wanted before."""
+    global _threads
+    wanted = settings.threads
+    if wanted != _threads:
+        set_threads(wanted)
+        _threads = wanted
+
+
+_threads = 0  # what the settings wanted last; the runtime starts with one per CPU
+
+
+def open_executable(
+    path: Path,
+    strategy: str | None,
+    store: KernelStore | None = None,
+    limits: Limits | None = None,
+    trust: Trust | None = None,
+) -> Executable:
+    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
+    specialising. `store`: what compiles for it, if that is there already."""
+    from .specialise import has_compiler
+
+    options = machine_options(strategy, has_compiler(), limits)
+    options = (trust or Trust()).of(options, path)
+    return open_held(HeldFile.open(path), options, store)
+
+
+def open_held(
+    file: HeldFile, options: Options, store: KernelStore | None = None, is_trial: bool = False
+) -> Executable:
+    """Load an artifact. `store`: what compiled it just now, if anything did. `is_trial`: the program is
+    opened again for its user, so nothing is logged of it."""
+    from .specialise import add_generic, open_store
+
+    _set_threads()
+    machine = Machine.open_file(file.descriptor, file.name, options)
+    if "torch" in sys.modules:
+        machine.default_library = torch_library()
+    attach_torch(machine)
+    if not is_trial:
+        _log_torch(machine)
+    foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
+    wanted = options.has_compiler and options.strategy in COMPILING
+    if foreign or (wanted and store is None):
+        store = open_store(own_target(machine), is_host=True)
+        add_generic(machine, store, foreign)
+    made = Executable(machine, file, store)
+    if wanted:
+        limited = options.strategy == "auto" and settings.compile_budget > 0
+        made.specialise(settings.compile_budget / 1e3 if limited else None)
+    return made
+
+
+def _log_torch(machine: Machine) -> None:
+    """Log which of PyTorch's kernels a program calls, if any."""
+    called = torch_operators(machine)
+    if called:
+        named = ", ".join(f"{name} ({source})" if source else name for name, source in called.items())
+        _LOG.warning("a program calls PyTorch's kernels for %d of its operators: %s", len(called), named)
+
+
+def attach_torch(machine: Machine) -> None:
+    """Offer PyTorch's operators to a program that calls some.
+
+    Raises ExternError naming an operator and the model's line where torch is not installed or lacks it.
+    """
+    called = torch_operators(machine)
+    if not called:
+        return
+    if importlib.util.find_spec("torch") is None:
+        name, source = next(iter(called.items()))
+        raise ExternError(f"{name} has no kernel, it is PyTorch's: install torch to run this", source=source)
+    from .torch_host import attach
+
+    attach(machine)
+
+
+def own_target(machine: Machine) -> str | None:
+    """Return the best target of the artifact's code that runs here, None without any. Exact code is compiled
+    for the same: other targets may give other bits."""
+    from .jit.llvm.target import TARGETS
+
+    found = {kernel.target for kernel in machine.kernels if kernel.n_objects}
+    return next((name for name in TARGETS if name in found), None)
+
+
+def executable_of(
+    program: Program,
+    strategy: str | None,
+    store: KernelStore,
+    check: Callable[[Executable], Mapping[str, Least]] | None = None,
+) -> Executable:
+    """Return the executable of a freshly compiled program, whose artifact has no name. `check` tries it out
+    first, in an executable of its own, and says which sizes are too small."""
+    from .specialise import has_compiler
+    from .vm.artifact import write_to
+
+    file = HeldFile.temporary(partial(write_to, program), "the compiled program")
+    options = machine_options(strategy, has_compiler())
+    if check is not None:
+        with open_held(file, replace(options, strategy="generic"), store, is_trial=True) as tried:
+            least = check(tried)
+        if least:
+            file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
+    return open_held(file, options, store)
+
+
+def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:
+    """Return `program` for sizes that are not too small."""
+    symbols = tuple(
+        replace(s, min=least[s.name].value, why=least[s.name].why) if s.name in least else s
+        for s in program.symbols
+    )
+    return replace(program, symbols=symbols)
