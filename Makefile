@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo models modules operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
+.PHONY: help dev demo models modules operator operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -65,6 +65,9 @@ bench: $(BUILT) ## the benchmarks
 
 operators: $(BUILT) ## every operator of PyTorch's test database against eager: docs/operators.md (hours; ARGS='--ops ^add')
 	$(PY) -m tests.opinfo.coverage --page docs/operators.md $(ARGS)
+
+operator: $(BUILT) ## judge OP, a name of PyTorch's test database such as OP=atanh, against eager: exit 1 unless all is native
+	$(PY) -m tests.opinfo.coverage --ops '^$(OP)$$' --again all --verbose --native $(ARGS)
 
 modules: $(BUILT) ## every module of PyTorch's test database against eager: docs/modules.md (hours; ARGS='--ops Conv --limit 2')
 	$(PY) -m tests.modules.coverage --page docs/modules.md $(ARGS)

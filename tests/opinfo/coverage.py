@@ -56,7 +56,9 @@ def main() -> None:
     found, totals = read(KEPT)
     if options.again != "none":
         _judge(options, found, totals)
-    _show(found, options)
+    counts = _show(found, options)
+    if options.native:
+        sys.exit(not counts["native"] or bool(counts.keys() - {"native", "skipped"}))
     if options.page:
         from .cases import database
         from .page import page
@@ -78,6 +80,7 @@ def _options() -> Any:
     parser.add_argument("--again", default="bad", choices=AGAIN)
     parser.add_argument("--page", default="", help="write the page here")
     parser.add_argument("--verbose", action="store_true", help="show every case that is not right")
+    parser.add_argument("--native", action="store_true", help="exit 1 unless all is right and native")
     return parser.parse_args()
 
 
@@ -142,7 +145,8 @@ def _is_due(options: Any, found: Found, totals: Totals, mode: str, cell: Any) ->
     return is_more or is_called or (options.again in ("bad", "fallback") and is_bad(rows))
 
 
-def _show(found: Found, options: Any) -> None:
+def _show(found: Found, options: Any) -> Counter[str]:
+    """Print the verdicts on the operators asked for; return how many there are of each."""
     counts: Counter[str] = Counter()
     for (op, dtype, mode), rows in sorted(found.items()):
         if not re.search(options.ops, op) or (options.dtypes and dtype not in options.dtypes.split(",")):
@@ -150,9 +154,10 @@ def _show(found: Found, options: Any) -> None:
         counts.update(verdict for verdict, _ in rows)
         if options.verbose:
             for i, (verdict, detail) in enumerate(rows):
-                if verdict in ("refused", "differs", "crash"):
-                    print(f"{op} {dtype} {mode} {i}: {verdict}: {detail}")
+                if verdict in ("refused", "differs", "crash") or (options.native and verdict == "fallback"):
+                    print(f"{op} {dtype} {mode} {i}: {verdict}{detail and f': {detail}'}")
     print(", ".join(f"{verdict} {n}" for verdict, n in counts.most_common()))
+    return counts
 
 
 if __name__ == "__main__":

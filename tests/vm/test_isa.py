@@ -8,16 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from shapevm.vm import codes, errors, generate, isa, layout
+from shapevm.vm import codes, errors, generate, isa, layout, reference
 from shapevm.vm._runtime import ffi, lib
 from shapevm.vm.artifact import to_bytes
 from shapevm.vm.assembler import assemble
-from shapevm.vm.instruction import decode, encode
+from shapevm.vm.instruction import Instruction, decode, encode
 from shapevm.vm.machine import Machine
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import RULES
 
 from shapevm.settings import TABLE
+
+from ..packaging.pages import blocks
 
 ROOT = Path(isa.__file__).resolve().parent.parent
 INTERPRETER = "runtime_c/run/interpreter.c"
@@ -67,27 +69,32 @@ def test_every_opcode_has_a_label() -> None:
 
 
 def test_a_new_opcode_needs_a_label_and_nothing_else_in_c(tmp_path: Path) -> None:
-    """The row makes all the rest of the C; the compiler names the label that is missing."""
+    """As docs/add-an-opcode.md says: the row makes the rest of the C, the compiler names a missing label."""
     copy_tables(tmp_path)
     shutil.copytree(ROOT / "runtime_c", tmp_path / "runtime_c")
     table, interpreter = tmp_path / "vm/isa.py", tmp_path / INTERPRETER
-    row = '    _op("twice", "d=int a:int", "R[d] = 2 R[a] (overflow fails)", "may_fail"),\n'
+    places = dict(blocks("add-an-opcode.md"))
+    row, label = places["vm/isa.py"], places[INTERPRETER]
     table.write_text(table.read_text().replace(")\n# fmt: on\n", row + ")\n# fmt: on\n"))
     assert subprocess.run([sys.executable, str(table)], capture_output=True).returncode == 0
-    assert "op_TWICE" in compiled(interpreter)
-    label = """op_TWICE:
-  {
-    CHECK(TWICE);
-    int64_t made = 0;
-    TRY(int_operation(SVM_OP_ADD, "twice", R(2).integer, R(2).integer, &made, c->error));
-    SET(1, (value){SVM_TAG_INT, {made}});
-    NEXT_OF(TWICE);
-  }
-
-end_of_slice:"""
-    interpreter.write_text(interpreter.read_text().replace("end_of_slice:", label))
+    assert "op_NEG" in compiled(interpreter)
+    interpreter.write_text(interpreter.read_text().replace("\nend_of_slice:", f"\n{label}\nend_of_slice:"))
     assert compiled(interpreter) == ""
     assert compiled(tmp_path / "runtime_c/program/verify.c") == ""
+
+
+def test_the_page_on_opcodes_has_the_method() -> None:
+    """It defines neg: the class made of it negates, and an int that has no opposite is an error."""
+    text = "class Own(Reference):\n" + dict(blocks("add-an-opcode.md"))["vm/reference.py"]
+    scope = vars(reference) | {}
+    exec(text, scope)
+    operands = tuple(isa._operand(operand, "d=int a:int") for operand in ("d=int", "a:int"))
+    neg = Instruction(0, isa.Op("neg", operands, ""), (1, 0), 3)
+    own, registers = scope["Own"].__new__(scope["Own"]), [5, None]
+    own.op_neg(registers, neg, None)
+    assert registers == [5, -5]
+    with pytest.raises(errors.IntegerOverflow):
+        own.op_neg([-(1 << 63), None], neg, None)
 
 
 def compiled(source: Path) -> str:
