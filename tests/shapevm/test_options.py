@@ -18,7 +18,7 @@ from shapevm.__main__ import main
 from shapevm.cli.flags import with_flags
 from shapevm.options import FIXED_IN_GRAPHS, BackendOptions, Options, default_of, row_of
 
-README = Path(__file__).parents[2] / "README.md"
+USAGE = Path(__file__).parents[2] / "docs" / "usage.md"
 NAMES = [known.name for known in fields(Options)]
 
 
@@ -46,8 +46,8 @@ def test_the_docstring_has_every_option_with_type_default_and_meaning(kind):
         assert f"{known.name}: {known.type} = {default_of(known)!r} {row_of(known).meaning}." in text
 
 
-def test_the_readme_has_a_row_for_every_option():
-    table = README.read_text().partition("| field of `shapevm.Options` |")[2].partition("\n\n")[0]
+def test_the_usage_page_has_a_row_for_every_option():
+    table = USAGE.read_text().partition("| field of `shapevm.Options` |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == NAMES
 
 
