@@ -15,7 +15,7 @@ from .vm.sizes import dim_symbols
 
 if TYPE_CHECKING:
     from .executable import Executable
-    from .vm.machine import EntryStats, SiteStats
+    from .vm.reports import EntryStats, SiteStats
 
 STORM_SIZES = 12  # distinct sizes of a dimension from which it may be a storm,
 STORM_SHARE = 0.2  # when this share of its kernels' launches are misses

@@ -9,7 +9,7 @@ from typing import Any
 from .settings import STRATEGIES, settings
 from .vm.codes import LIMITS
 from .vm.errors import ArgumentError
-from .vm.machine import Options
+from .vm.load_options import LoadOptions
 
 MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
 
@@ -26,7 +26,7 @@ class Limits:
     memory: int | None = None
     timeout: float | None = None
 
-    def of(self, options: Options) -> Options:
+    def of(self, options: LoadOptions) -> LoadOptions:
         """Return the runtime's options with these limits. Raises ArgumentError for one that cannot be."""
         fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
         memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
@@ -51,11 +51,11 @@ def milliseconds(timeout: float | None) -> int:
     return math.ceil(timeout * 1000)
 
 
-def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> Options:
+def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | None = None) -> LoadOptions:
     """Return the runtime's options from the settings. Raises ArgumentError for an unknown strategy and for a
     limit that cannot be."""
     settings.check()
-    options = Options(
+    options = LoadOptions(
         strategy=check_strategy(strategy),
         hot_calls=settings.hot_calls,
         has_compiler=has_compiler,

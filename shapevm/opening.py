@@ -19,7 +19,8 @@ from .vm.arrays import torch_library
 from .vm.codes import COMPILING
 from .vm.errors import ExternError
 from .vm.files import HeldFile
-from .vm.machine import Machine, Options, set_threads
+from .vm.load_options import LoadOptions
+from .vm.machine import Machine, set_threads
 
 if TYPE_CHECKING:
     from .boundary import Least
@@ -58,7 +59,7 @@ def open_executable(
 
 
 def open_held(
-    file: HeldFile, options: Options, store: KernelStore | None = None, is_trial: bool = False
+    file: HeldFile, options: LoadOptions, store: KernelStore | None = None, is_trial: bool = False
 ) -> Executable:
     """Load an artifact. `store`: what compiled it just now, if anything did. `is_trial`: the program is
     opened again for its user, so nothing is logged of it."""

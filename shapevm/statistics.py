@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .vm.machine import EntryStats
+from .vm.reports import EntryStats
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from .settings import settings
 from .vm.errors import ArgumentError, ArtifactError, FileError
 from .vm.files import HeldFile, replacing
-from .vm.machine import Options, verify_code
+from .vm.load_options import LoadOptions, verify_code
 
 _SIGNED = b"shapevm artifact, SHA-256 "  # before the digest in hexadecimal: what is signed
 KeyFile = str | os.PathLike[str] | bytes
@@ -32,7 +32,7 @@ class Trust:
     trust: KeyFile | None = None
     native_code: bool | None = None
 
-    def of(self, options: Options, path: Path) -> Options:
+    def of(self, options: LoadOptions, path: Path) -> LoadOptions:
         """Return the runtime's options for the artifact at `path`. Raises ArgumentError for a way to verify
         or a digest that cannot be, ArtifactError and FileError as `signed_digest` does.
         """

@@ -19,9 +19,12 @@ import numpy as np
 
 from ._runtime import ffi, lib
 from .arrays import TORCH_DTYPES
+from .fork_lock import ForkLock
 from .isa import DTYPES, TAGS
 from .program import NUMPY_DTYPES, Input
 from .values import check, fill_tensor, n_bytes
+
+MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
 
 Form = tuple[tuple[int, ...], str]  # shape, dtype
 
@@ -178,3 +181,41 @@ def make(
     exec(_code(tuple(str(kind) for kind in kinds), "torch" if is_torch else "numpy", len(outputs)), names)
     run: Callable[..., list[Any] | None] = names["run"]
     return run
+
+
+class QuickCalls:
+    """The quick functions of one machine, by the key of their calls."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.key = key_function(inputs)
+        self.functions: dict[Any, Callable[..., list[Any] | None]] = {}
+        self._met: dict[Any, None] = {}  # keys of one call so far
+        self._lock = ForkLock()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.functions.clear()
+        self._met.clear()
+
+    def add(self, xs: Sequence[Any], run: Callable[..., list[Any] | None]) -> None:
+        """Call `run` from now on for inputs like these."""
+        with self._lock:
+            if len(self.functions) >= MAX_KEYS:
+                del self.functions[next(iter(self.functions))]
+            self.functions[self.key(*xs)] = run
+
+    def is_second(self, xs: Sequence[Any]) -> bool:
+        """Return whether a call like this one was made before; shapes that come once cost no quick
+        function."""
+        try:
+            key = self.key(*xs)
+        except (AttributeError, TypeError):
+            return False
+        with self._lock:
+            if key in self._met:
+                del self._met[key]
+                return True
+            if len(self._met) >= MAX_KEYS:
+                del self._met[next(iter(self._met))]
+            self._met[key] = None
+        return False

@@ -9,80 +9,45 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from . import hot_call
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array, library_of
-from .codes import codes, names
-from .errors import OK, ArgumentError, ArtifactError, ExternError, KernelError
+from .errors import ArgumentError, ArtifactError
 from .fork_lock import ForkLock
+from .host_functions import register
+from .hot_call import QuickCalls
 from .isa import TAGS
 from .layout import PAGE
+from .load_options import LoadOptions, strategy_code
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
+from .reports import (
+    FunctionInfo,
+    KernelInfo,
+    SiteStats,
+    read_counters,
+    read_functions,
+    read_kernels,
+    read_profile,
+    read_site,
+    read_text,
+)
 from .values import (
     TAG_NAMES,
     Allocation,
-    Lent,
     check,
     fill,
-    fill_error,
-    give,
     keep_raised,
     raise_kept,
     shape_of,
+    text_of,
     to_python,
 )
-
-STRATEGIES, VERIFY = codes("strategy"), codes("verify")
-COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
-MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
-SITE_STATES, TIERS, ENTRY_STATES = names("site"), names("tier"), names("entry")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default. `sha256`: the
-    digest that the file must have.
-    """
-
-    strategy: str = "auto"
-    hot_calls: int | None = None
-    native_code: bool = True
-    has_compiler: bool = False
-    perf_map: bool = False
-    code_bytes_max: int | None = None
-    plans_max: int | None = None
-    plan_bytes_max: int | None = None
-    fuel: int | None = None
-    memory_max: int | None = None
-    timeout_ms: int | None = None
-    verify: str = "auto"
-    copy: bool | None = None
-    sha256: bytes | None = None
-
-    def c(self, keep: list[Any]) -> Any:
-        """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
-        strategy or way to verify, and for a digest that is none.
-        """
-        made = ffi.new("svm_options *")
-        lib.svm_options_init(made)
-        coded = {"strategy": strategy_code(self.strategy), "verify": verify_code(self.verify)}
-        coded["copy"] = COPY[self.copy]
-        for field in fields(self):
-            value = coded.get(field.name, getattr(self, field.name))
-            if field.name == "sha256":
-                made.sha256 = _digest(value, keep)
-            elif value is not None:
-                setattr(made, field.name, int(value))
-        made.damaged = lib.svm_py_damaged
-        return made
 
 
 @dataclass(frozen=True)
@@ -104,92 +69,6 @@ class Price:
     declined_from: int = 0
 
 
-@dataclass(frozen=True)
-class KernelInfo:
-    """An entry of the kernel table: `spec` is JSON, `n_objects` counts code objects that this CPU runs, all
-    of one `target`.
-    """
-
-    label: str
-    source: str
-    spec: str
-    n_dims: int
-    n_buffers: int
-    n_objects: int
-    code_bytes: int
-    target: str
-
-
-@dataclass(frozen=True)
-class FunctionInfo:
-    """A function; `is_static_flow`: its calls are planned once per shape and replayed."""
-
-    name: str
-    n_params: int
-    n_results: int
-    n_registers: int
-    is_static_flow: bool
-
-
-@dataclass(frozen=True)
-class EntryStats:
-    """An entry of a call site. `new_dims`: positions whose value no earlier entry had."""
-
-    dims: tuple[int, ...]
-    tier: str
-    state: str
-    hits: int
-    n_tiles: int
-    code_bytes: int
-    new_dims: tuple[int, ...]
-    schedule: str
-    failure: str
-
-
-@dataclass(frozen=True)
-class SiteStats:
-    """A call site: one per kernel-table entry. `outside`: misses at sizes that no exact code and no bucket
-    was for, of a kernel that has buckets. `by_dim`: misses for which a dim had a size that was new, by
-    position (a miss may count for several); `by_combination`: those for which none had.
-    """
-
-    state: str
-    hits: int
-    misses: int
-    outside: int
-    by_dim: tuple[int, ...]
-    by_combination: int
-    entries: tuple[EntryStats, ...]
-
-
-def strategy_code(name: str) -> int:
-    """Return a strategy's code in C. Raises ArgumentError for an unknown one."""
-    if name not in STRATEGIES:
-        raise ArgumentError(f"strategy {name!r} is unknown; known are {', '.join(STRATEGIES)}")
-    return STRATEGIES[name]
-
-
-def verify_code(name: str) -> int:
-    """Return the code in C of a way to verify weights. Raises ArgumentError for an unknown one."""
-    if name not in VERIFY:
-        raise ArgumentError(f"verify {name!r} is unknown; known are {', '.join(VERIFY)}")
-    return VERIFY[name]
-
-
-def _digest(sha256: bytes | None, keep: list[Any]) -> Any:
-    if sha256 is None:
-        return ffi.NULL
-    if len(sha256) != 32:
-        raise ArgumentError(f"a SHA-256 has 32 bytes, the digest given has {len(sha256)}")
-    keep.append(ffi.new("uint8_t[]", sha256))
-    return keep[-1]
-
-
-@ffi.def_extern(name="svm_py_damaged")
-def _damaged(_context: Any, message: Any) -> None:
-    logging.getLogger("shapevm").error("%s", _text(message))
-
-
 def set_threads(n: int) -> None:
     """Set the number of threads that run kernels in this process, the caller included; 0: one per available
     CPU.
@@ -205,11 +84,7 @@ def get_threads() -> int:
 
 def host_target() -> str:
     """Return the name of the best target that this CPU runs, "" if none."""
-    return _text(lib.svm_host_target())
-
-
-def _text(pointer: Any) -> str:
-    return "" if pointer == ffi.NULL else ffi.string(pointer).decode(errors="replace")
+    return text_of(lib.svm_host_target())
 
 
 class Machine:
@@ -218,56 +93,54 @@ class Machine:
     `inputs`, `outputs`, `symbols`: the contract, which every call checks.
     """
 
-    def __init__(self, program: Any, options: Options, keep: Any = None) -> None:
+    def __init__(self, program: Any, options: LoadOptions, keep: Any = None) -> None:
         """Take over an `svm_program *`, loaded with `options`; `open` and `from_bytes` make machines."""
-        self._program, self._keep = program, keep
+        self._program = program
+        self._keep: dict[str, Any] = {"": keep}  # as long as the program: its bytes, host functions by name
         self.options = options
         self._main = lib.svm_main_function(program)
-        self._externs: dict[str, Any] = {}
         self._meta: Mapping[str, Any] | None = None
         self._lock = ForkLock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
         self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
         self.outputs = tuple(
-            Output(_text(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program))
+            Output(text_of(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program))
         )
         self.default_library: Library = NUMPY  # of the results of a call without arrays
         self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
-        self._key = hot_call.key_function(self.inputs)
-        self._hot: dict[Any, Callable[..., list[Any] | None]] = {}
-        self._met: dict[Any, None] = {}  # keys of one call so far
+        self._quick = QuickCalls(self.inputs)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], options: Options | None = None) -> Machine:
+    def open(cls, path: str | os.PathLike[str], options: LoadOptions | None = None) -> Machine:
         """Load an artifact; the weights of a large one are mapped. Raises ArtifactError, VerifyError,
         TargetError, FileError.
         """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        options = options or Options()
+        options = options or LoadOptions()
         check(lib.svm_open_path(os.fsencode(path), options.c(keep), program, error), error)
         return cls(program[0], options)
 
     @classmethod
-    def open_file(cls, file: int, path: str, options: Options | None = None) -> Machine:
+    def open_file(cls, file: int, path: str, options: LoadOptions | None = None) -> Machine:
         """Load an artifact from an open descriptor, which stays the caller's; `path` is for messages. Raises
         as `open` does.
         """
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        options = options or Options()
+        options = options or LoadOptions()
         check(lib.svm_open_file(file, os.fsencode(path), options.c(keep), program, error), error)
         return cls(program[0], options)
 
     @classmethod
-    def from_bytes(cls, data: bytes, options: Options | None = None) -> Machine:
+    def from_bytes(cls, data: bytes, options: LoadOptions | None = None) -> Machine:
         """Load an artifact that is in memory. Raises as `open` does."""
         copy = ffi.new("char[]", len(data) + PAGE)
         start = -int(ffi.cast("uintptr_t", copy)) % PAGE
         ffi.memmove(copy + start, data, len(data))
         program, error = ffi.new("svm_program **"), ffi.new("svm_error *")
         keep: list[Any] = []
-        options = options or Options()
+        options = options or LoadOptions()
         check(lib.svm_open_memory(copy + start, len(data), options.c(keep), program, error), error)
         return cls(program[0], options, copy)
 
@@ -275,8 +148,7 @@ class Machine:
         """Free the program. Nothing else of the machine may be used afterwards; closing twice is fine."""
         with self._lock:
             program, self._program = self._program, None
-            self._hot.clear()
-            self._met.clear()
+            self._quick.clear()
         if program is not None:
             lib.svm_close(program)
 
@@ -295,16 +167,16 @@ class Machine:
     def _symbol(self, index: int) -> Symbol:
         row = lib.svm_symbol(self._program, index)
         top = None if row.max < 0 else row.max
-        return Symbol(_text(row.name), row.min, top, row.multiple_of, _text(row.why))
+        return Symbol(text_of(row.name), row.min, top, row.multiple_of, text_of(row.why))
 
     def _input(self, index: int) -> Input:
         row = lib.svm_input(self._program, index)
         kind = TAG_NAMES[row.kind]
         if kind != "tensor":
-            return Input(_text(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
+            return Input(text_of(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
         rows = [row.axes[i] for i in range(row.rank)]
         axes = tuple(Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset) for a in rows)
-        return Input(_text(row.name), kind, DTYPE_NAMES[row.dtype], axes)
+        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], axes)
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -322,35 +194,18 @@ class Machine:
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """The kernel table."""
-        rows = [lib.svm_kernel(self._program, i) for i in range(lib.svm_n_kernels(self._program))]
-        return tuple(
-            KernelInfo(
-                _text(r.label),
-                _text(r.source),
-                _text(r.spec),
-                r.n_dims,
-                r.n_buffers,
-                r.n_objects,
-                r.code_bytes,
-                _text(r.target),
-            )
-            for r in rows
-        )
+        return read_kernels(self._program)
 
     @property
     def functions(self) -> tuple[FunctionInfo, ...]:
         """The functions; the first is main."""
-        rows = [lib.svm_function(self._program, i) for i in range(lib.svm_n_functions(self._program))]
-        return tuple(
-            FunctionInfo(_text(r.name), r.n_params, r.n_results, r.n_registers, bool(r.is_static_flow))
-            for r in rows
-        )
+        return read_functions(self._program)
 
     @property
     def externs(self) -> tuple[str, ...]:
         """Names of the host functions that the program calls."""
         return tuple(
-            _text(lib.svm_extern_name(self._program, i)) for i in range(lib.svm_n_externs(self._program))
+            text_of(lib.svm_extern_name(self._program, i)) for i in range(lib.svm_n_externs(self._program))
         )
 
     # Calls ------------------------------------------------------------------------------------------
@@ -363,7 +218,7 @@ class Machine:
         before anything has run, when the inputs break the contract.
         """
         try:
-            run = self._hot.get(self._key(*inputs))
+            run = self._quick.functions.get(self._quick.key(*inputs))
         except (AttributeError, TypeError):
             run = None  # a wrong number, or values without shapes: the general call says what is wrong
         if run is not None:
@@ -417,9 +272,7 @@ class Machine:
             fill(values[index], x, keep, what)
         return values
 
-    def _call(
-        self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0
-    ) -> list[Any]:
+    def _call(self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0) -> list[Any]:
         self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
@@ -454,7 +307,7 @@ class Machine:
 
     def _remember(self, xs: Sequence[Any], values: Any, outputs: Any, n_outputs: int) -> None:
         """Make the quick function for calls like this one, if there can be one and this is the second."""
-        if not self._is_second(xs):
+        if not self._quick.is_second(xs):
             return
         copy = ffi.new("svm_value[]", max(len(xs), 1))
         ffi.memmove(copy, values, ffi.sizeof("svm_value") * len(xs))
@@ -463,28 +316,8 @@ class Machine:
         ]
         is_torch = self._library(xs, True) is not NUMPY
         run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms, is_torch)
-        if run is None:
-            return
-        with self._lock:
-            if len(self._hot) >= MAX_KEYS:
-                del self._hot[next(iter(self._hot))]
-            self._hot[self._key(*xs)] = run
-
-    def _is_second(self, xs: Sequence[Any]) -> bool:
-        """Return whether a call like this one was made before; shapes that come once cost no quick
-        function."""
-        try:
-            key = self._key(*xs)
-        except (AttributeError, TypeError):
-            return False
-        with self._lock:
-            if key in self._met:
-                del self._met[key]
-                return True
-            if len(self._met) >= MAX_KEYS:
-                del self._met[next(iter(self._met))]
-            self._met[key] = None
-        return False
+        if run is not None:
+            self._quick.add(xs, run)
 
     def check_weights(self) -> None:
         """Wait until all weights are verified. Raises ArtifactError naming what is damaged, FileError where
@@ -511,7 +344,7 @@ class Machine:
     def extern_sources(self) -> dict[str, str]:
         """The model's line that first calls each host function, "" where unknown."""
         n = lib.svm_n_externs(self._program)
-        sources = [_text(lib.svm_extern_source(self._program, i)) for i in range(n)]
+        sources = [text_of(lib.svm_extern_source(self._program, i)) for i in range(n)]
         return dict(zip(self.externs, sources, strict=True))
 
     def register_extern(
@@ -523,9 +356,7 @@ class Machine:
         over the program's memory, to be read during the call only, and the results' memory is the program's
         from then on. Raises ArgumentError if the program calls no `name`.
         """
-        handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")
-        check(lib.svm_register_extern(self._program, name.encode(), lib.svm_py_extern, handle, error), error)
-        self._externs[name] = handle
+        self._keep[name] = register(self._program, name, function, library)
 
     # Compilation ------------------------------------------------------------------------------------
 
@@ -641,7 +472,7 @@ class Machine:
 
     def metrics(self) -> str:
         """Return all counters as OpenMetrics text."""
-        return _read_text(lib.svm_metrics, self._program)
+        return read_text(lib.svm_metrics, self._program)
 
     def record(self, is_recording: bool = True) -> None:
         """Record from now on which sizes main is called with, or no longer."""
@@ -650,86 +481,19 @@ class Machine:
 
     def profile(self) -> dict[str, Any]:
         """Return what was recorded (docs/profile.md)."""
-        return dict(json.loads(_read_text(lib.svm_profile, self._program)))
+        return read_profile(self._program)
 
     def stats(self) -> dict[str, int]:
         """Return the counters of `svm_stats` by name."""
-        stats = ffi.new("svm_stats *")
-        lib.svm_get_stats(self._program, stats)
-        return {name: getattr(stats, name) for name, _ in ffi.typeof("svm_stats").fields}
+        return read_counters(self._program)
 
     def site(self, kernel: int) -> SiteStats:
         """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
-        stats = ffi.new("svm_site_stats *")
-        if lib.svm_get_site(self._program, kernel, stats) != OK:
-            raise KernelError(
-                f"kernel {kernel} does not exist; the program has {lib.svm_n_kernels(self._program)}"
-            )
-        entries, row = [], ffi.new("svm_entry_stats *")
-        for index in range(stats.n_entries):
-            if lib.svm_get_entry(self._program, kernel, index, row) == OK:
-                entries.append(_entry(row))
-        causes = tuple(stats.by_dim[0 : self.kernels[kernel].n_dims]), stats.by_combination
-        numbers = (stats.hits, stats.misses, stats.outside, *causes)
-        return SiteStats(SITE_STATES[stats.state], *numbers, tuple(entries))
-
-
-def _read_text(make: Callable[..., int], program: Any) -> str:
-    """Return the text of a C function that gives one for svm_text_free."""
-    text, error = ffi.new("char **"), ffi.new("svm_error *")
-    check(make(program, text, error), error)
-    try:
-        return ffi.string(text[0]).decode(errors="replace")
-    finally:
-        lib.svm_text_free(text[0])
-
-
-def _entry(row: Any) -> EntryStats:
-    new = tuple(i for i in range(row.n_dims) if row.new_dims >> i & 1)
-    return EntryStats(
-        tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles,
-        row.code_bytes, new, _text(row.schedule), _text(row.failure),
-    )  # fmt: skip
+        return read_site(self._program, kernel)
 
 
 def _is_new(value: Any) -> bool:
     return bool(value.tag == TAGS["tensor"] and value.origin == lib.SVM_ORIGIN_NEW)
-
-
-@dataclass(frozen=True)
-class _HostFunction:
-    """See `Machine.register_extern`."""
-
-    function: Callable[..., Sequence[Any]]
-    library: Library | None
-
-
-#: What a host function's results point to: the runtime copies them after the callback has returned.
-_extern_results = threading.local()
-
-
-@ffi.def_extern(name="svm_py_extern", onerror=keep_raised, error=ExternError.code)
-def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, error: Any) -> int:
-    """Call a registered Python function; its exceptions become errors of the program."""
-    keep: list[Any] = []
-    try:
-        host: _HostFunction = ffi.from_handle(context)
-        taker = Allocation(NUMPY) if host.library is None else Lent(host.library)
-        made = list(host.function(*(to_python(args[i], taker) for i in range(n_args))))
-        if len(made) != n_results:
-            raise ArgumentError(f"a host function gave {len(made)} results; the program takes {n_results}")
-        for i, value in enumerate(made):
-            what = f"result {i} of a host function"
-            if host.library is not None and is_array(value):
-                give(results[i], value, host.library, what)
-            else:
-                fill(results[i], value, keep, what)
-        _extern_results.keep = keep
-        return OK
-    except BaseException as raised:  # cannot pass through C
-        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
-            keep_raised(type(raised), raised, raised.__traceback__)
-        return fill_error(error, raised)
 
 
 @ffi.def_extern(name="svm_py_poll", onerror=keep_raised, error=1)

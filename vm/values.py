@@ -54,6 +54,11 @@ def _was_interrupted(code: int, message: str) -> bool:
     )
 
 
+def text_of(pointer: Any) -> str:
+    """Return the text at a `const char *`, "" for NULL."""
+    return "" if pointer == ffi.NULL else ffi.string(pointer).decode(errors="replace")
+
+
 def check(code: int, error: Any) -> None:
     """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place; or what a
     callback raised."""

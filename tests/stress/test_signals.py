@@ -13,7 +13,8 @@ import torch
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.fork_lock import ForkLock
-from shapevm.vm.machine import Machine, Options
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 
 import shapevm
 
@@ -52,7 +53,7 @@ def test_children_of_a_busy_process_run() -> None:
 
 def test_a_long_call_is_interrupted() -> None:
     program = artifact.to_bytes(assemble(FOREVER))
-    with Machine.from_bytes(program, Options(strategy="generic", timeout_ms=60_000)) as m:
+    with Machine.from_bytes(program, LoadOptions(strategy="generic", timeout_ms=60_000)) as m:
         start = time.monotonic()
         timer = after(0.2, interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -85,7 +86,7 @@ def test_a_long_kernel_is_interrupted() -> None:
 
 
 def test_an_interrupted_host_function_is_interrupted() -> None:
-    with Machine.from_bytes(artifact.to_bytes(assemble(HOST)), Options(strategy="generic")) as m:
+    with Machine.from_bytes(artifact.to_bytes(assemble(HOST)), LoadOptions(strategy="generic")) as m:
 
         def wait(x: object) -> list[object]:
             time.sleep(30)
@@ -110,7 +111,7 @@ def test_a_handler_that_raises_nothing_does_not_stop_a_call() -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
     try:
         with Machine.from_bytes(
-            artifact.to_bytes(assemble(FOREVER)), Options(strategy="generic", timeout_ms=600)
+            artifact.to_bytes(assemble(FOREVER)), LoadOptions(strategy="generic", timeout_ms=600)
         ) as m:
             timer = after(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
             with pytest.raises(shapevm.DeadlineExceeded):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArtifactError, Error, TargetError, VerifyError
-from shapevm.vm.machine import Machine, Options
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 from shapevm.vm.program import Program
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import static_flow, verify
@@ -27,7 +28,7 @@ from .test_artifact import HEADER, covered, rehash
 MUTANTS = 600  # per seed
 #: Other seeds at every run; hypothesis says which one fails.
 seeds = lambda test: settings(max_examples=5, deadline=None)(given(seed=st.integers(0, 1 << 32))(test))  # noqa: E731
-OPTIONS = Options(strategy="generic", fuel=100_000)
+OPTIONS = LoadOptions(strategy="generic", fuel=100_000)
 
 
 def same(a: Any, b: Any) -> bool:

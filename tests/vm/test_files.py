@@ -21,12 +21,13 @@ from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArgumentError, ArtifactError, FileError
 from shapevm.vm.layout import CHUNK, PAGE
-from shapevm.vm.machine import Machine, Options
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 from shapevm.vm.program import Constant, Program
 
 from .kernels import ADD_ROW, with_code
 
-MAPPED = Options(strategy="generic", copy=False)
+MAPPED = LoadOptions(strategy="generic", copy=False)
 CHANGED = "the file was changed while its program was loaded"
 
 
@@ -87,8 +88,8 @@ def place_of(path: Path, array: np.ndarray[Any, Any]) -> int:
     return path.read_bytes().index(array.tobytes())
 
 
-@pytest.mark.parametrize("options", [Options(strategy="generic"), MAPPED], ids=["copied", "mapped"])
-def test_a_flipped_bit_of_a_weight_is_refused(big: Program, path: Path, options: Options) -> None:
+@pytest.mark.parametrize("options", [LoadOptions(strategy="generic"), MAPPED], ids=["copied", "mapped"])
+def test_a_flipped_bit_of_a_weight_is_refused(big: Program, path: Path, options: LoadOptions) -> None:
     with Machine.open(path, options) as machine:
         assert_right(machine, big)
     flip(path, place_of(path, big.constants[0].value) + 5)
@@ -132,8 +133,9 @@ def test_lazy_verification_goes_on_in_a_forked_child(big: Program, path: Path) -
     flip(path, place_of(path, big.constants[0].value))
     code = f"""
     import os, time
-    from shapevm.vm.machine import Machine, Options
-    machine = Machine.open({str(path)!r}, Options(strategy="generic", copy=False, verify="lazy"))
+    from shapevm.vm.load_options import LoadOptions
+    from shapevm.vm.machine import Machine
+    machine = Machine.open({str(path)!r}, LoadOptions(strategy="generic", copy=False, verify="lazy"))
     if os.fork():
         raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
     try:
@@ -147,14 +149,14 @@ def test_lazy_verification_goes_on_in_a_forked_child(big: Program, path: Path) -
 
 def test_unknown_ways_to_verify_are_refused(path: Path) -> None:
     with pytest.raises(ArgumentError, match="verify 'often' is unknown; known are auto, full, lazy, none"):
-        Machine.open(path, Options(verify="often"))
+        Machine.open(path, LoadOptions(verify="often"))
 
 
 # Files that change ----------------------------------------------------------------------------------
 
 
 def test_a_copy_does_not_change_with_its_file(big: Program, path: Path) -> None:
-    with Machine.open(path, Options(strategy="generic")) as machine:
+    with Machine.open(path, LoadOptions(strategy="generic")) as machine:
         flip(path, place_of(path, big.constants[0].value))
         assert_right(machine, big)
         os.truncate(path, 100)
@@ -197,7 +199,7 @@ def test_replacing_a_mapped_file_by_renaming_changes_nothing(big: Program, path:
 def test_calls_while_the_file_is_cut_short(big: Program, path: Path) -> None:
     """SIGBUS in any thread: the calls end with an error, other programs go on."""
     data, n_refused = path.read_bytes(), 0
-    with Machine.from_bytes(data, Options(strategy="generic")) as other:
+    with Machine.from_bytes(data, LoadOptions(strategy="generic")) as other:
         for round_ in range(5):
             path.unlink()
             path.write_bytes(data)
@@ -220,8 +222,9 @@ def test_calls_while_the_file_is_cut_short(big: Program, path: Path) -> None:
 def test_a_bus_error_of_others_still_ends_the_process(path: Path, tmp_path: Path) -> None:
     code = f"""
     import mmap, os
-    from shapevm.vm.machine import Machine, Options
-    machine = Machine.open({str(path)!r}, Options(copy=False))
+    from shapevm.vm.load_options import LoadOptions
+    from shapevm.vm.machine import Machine
+    machine = Machine.open({str(path)!r}, LoadOptions(copy=False))
     file = open({str(tmp_path / "own")!r}, "w+b")
     file.truncate(8192)
     own = mmap.mmap(file.fileno(), 8192)
@@ -245,7 +248,7 @@ def test_a_program_that_was_read_outlives_its_file(big: Program, path: Path) -> 
 @pytest.mark.parametrize("copy", [None, True, False])
 def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: bool | None) -> None:
     digest = hashlib.sha256(path.read_bytes()).digest()
-    options = Options(strategy="generic", copy=copy, sha256=digest)
+    options = LoadOptions(strategy="generic", copy=copy, sha256=digest)
     with Machine.open(path, options) as machine:
         assert_right(machine, big)
     Machine.from_bytes(path.read_bytes(), options).close()
@@ -255,7 +258,7 @@ def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: boo
     with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):
         Machine.from_bytes(path.read_bytes(), options)
     with pytest.raises(ArgumentError, match="has 32 bytes, the digest given has 5"):
-        Machine.open(path, Options(sha256=b"short"))
+        Machine.open(path, LoadOptions(sha256=b"short"))
 
 
 def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from shapevm.jit.spec import to_json
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import DeadlineExceeded, Error, LimitExceeded
-from shapevm.vm.machine import Machine, Options
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
 
@@ -29,7 +30,7 @@ NUMBERS = MAIN + "  int r0 {n}\n  alloc r1 f32 (r0)\n  return (r1)\n"
 
 
 def load(text: str, **limits: int) -> Machine:
-    return Machine.from_bytes(artifact.to_bytes(assemble(text)), Options(strategy="generic", **limits))
+    return Machine.from_bytes(artifact.to_bytes(assemble(text)), LoadOptions(strategy="generic", **limits))
 
 
 def dict_of(n: int) -> str:
@@ -97,7 +98,7 @@ def test_results_count_as_memory(planned: bool) -> None:
 
 
 def test_copies_of_inputs_count_as_memory() -> None:
-    options = Options(strategy="generic", memory_max=50_000)
+    options = LoadOptions(strategy="generic", memory_max=50_000)
     with Machine.from_bytes(artifact.to_bytes(add_program()), options) as m:
         x = np.ones(1000, "f4")
         np.testing.assert_array_equal(m.call([x, x])[0], 3 * x)
@@ -131,7 +132,7 @@ def test_what_is_read_first_is_zeros(native_code: bool) -> None:
     text = ADD_TEXT.replace("  kernel k0 (r2) (r0, r1, r3)\n", "")
     program = assemble(text)
     assert to_json(ADD) in program.kernels[0].spec
-    options = Options(strategy="generic", native_code=native_code, has_compiler=not native_code)
+    options = LoadOptions(strategy="generic", native_code=native_code, has_compiler=not native_code)
     with Machine.from_bytes(artifact.to_bytes(with_code(program)), options) as m:
         if not native_code:
             m.install(0, code(ADD))

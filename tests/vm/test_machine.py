@@ -38,16 +38,17 @@ from shapevm.vm.errors import (
     VerifyError,
 )
 from shapevm.vm.layout import BY_NAME
-from shapevm.vm.machine import Machine, Options, Price, Request
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine, Price, Request
 from shapevm.vm.program import KernelBuffer, KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
 
-GENERIC = Options(strategy="generic")
+GENERIC = LoadOptions(strategy="generic")
 
 
-def load(program: Program, options: Options = GENERIC) -> Machine:
+def load(program: Program, options: LoadOptions = GENERIC) -> Machine:
     return Machine.from_bytes(artifact.to_bytes(program), options)
 
 
@@ -521,7 +522,7 @@ def test_kernel_without_code() -> None:
 
 def test_unknown_strategy(add: Machine) -> None:
     with pytest.raises(ArgumentError, match="'fast' is unknown; known are auto, jit, bucket, generic"):
-        load(add_program(), Options(strategy="fast"))
+        load(add_program(), LoadOptions(strategy="fast"))
     with pytest.raises(ArgumentError):
         add.set_strategy("fast")
 
@@ -536,7 +537,7 @@ def test_a_function_has_a_strategy_of_its_own() -> None:
         np.testing.assert_array_equal(found[0], x + z + z)
         return {e.dims: e.tier for e in m.site(0).entries}[n,]
 
-    with load(add_program(), Options(strategy="bucket")) as m:
+    with load(add_program(), LoadOptions(strategy="bucket")) as m:
         compiler = Compiler(m)
         try:
             assert tier(5) == "generic"
@@ -582,7 +583,7 @@ class Compiler(threading.Thread):
 
 
 def test_jit_compiles_before_the_first_run() -> None:
-    with load(add_program(), Options(strategy="jit")) as m:
+    with load(add_program(), LoadOptions(strategy="jit")) as m:
         compiler = Compiler(m)
         try:
             for n in (5, 9, 5, 9):
@@ -596,7 +597,7 @@ def test_jit_compiles_before_the_first_run() -> None:
 
 
 def test_auto_compiles_what_is_hot() -> None:
-    with load(add_program(), Options(strategy="auto", hot_calls=3)) as m:
+    with load(add_program(), LoadOptions(strategy="auto", hot_calls=3)) as m:
         x, z = pair(6)
         compiler = Compiler(m)
         try:
@@ -615,14 +616,14 @@ def test_auto_compiles_what_is_hot() -> None:
 @pytest.mark.failing_kernels
 def test_failed_compilation() -> None:
     x, z = pair(6)
-    with load(add_program(), Options(strategy="jit")) as m:
+    with load(add_program(), LoadOptions(strategy="jit")) as m:
         compiler = Compiler(m, "no registers left")
         try:
             with pytest.raises(CompileError, match="no registers left"):
                 m.call([x, z])
         finally:
             compiler.stop()
-    with load(add_program(), Options(strategy="auto", hot_calls=1)) as m:
+    with load(add_program(), LoadOptions(strategy="auto", hot_calls=1)) as m:
         compiler = Compiler(m, "no registers left")
         try:
             for _ in range(5):
@@ -662,7 +663,7 @@ def test_code_lies_at_multiples_of_its_alignment() -> None:
         replace(k, objects=(located(k.spec, alignment),))
         for k, alignment in zip(program.kernels, alignments, strict=True)
     )
-    with load(replace(program, kernels=kernels), Options(strategy="bucket")) as m:
+    with load(replace(program, kernels=kernels), LoadOptions(strategy="bucket")) as m:
         places = [int(x[0]) for x in m.call([5])]
         assert len(set(places)) == len(alignments)
         assert all(place % alignment == 0 for place, alignment in zip(places, alignments, strict=True))
@@ -707,7 +708,7 @@ def wide_program() -> Program:
 
 def test_entries_ask_once_they_have_done_the_work_that_pays() -> None:
     work = work_of(code(ADD))
-    with load(wide_program(), Options(strategy="auto")) as m:
+    with load(wide_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         m.set_price(0, Price(20 * work((100,)), 0, 0))
         run(m, 100, 19)
@@ -725,7 +726,7 @@ def test_entries_ask_once_they_have_done_the_work_that_pays() -> None:
 
 
 def test_a_declined_request_comes_again_when_it_was_said_to() -> None:
-    with load(add_program(), Options(strategy="auto")) as m:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         run(m, 7, 2)
         assert asked(m) == [((7,), 2)]
@@ -742,7 +743,7 @@ def test_a_declined_request_comes_again_when_it_was_said_to() -> None:
 
 def test_launches_from_some_work_on_are_declined_before_they_ask() -> None:
     work = work_of(code(ADD))
-    with load(wide_program(), Options(strategy="auto")) as m:
+    with load(wide_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         run(m, 90, 1)
         run(m, 30_000, 1)
@@ -760,7 +761,7 @@ def test_launches_from_some_work_on_are_declined_before_they_ask() -> None:
 
 
 def test_a_hurry_asks_for_what_is_hot_whatever_its_price() -> None:
-    with load(add_program(), Options(strategy="auto")) as m:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         m.set_price(0, Price(2**60, 0, 0))
         run(m, 5, 3)
@@ -781,7 +782,7 @@ def test_a_hurry_asks_for_what_is_hot_whatever_its_price() -> None:
 
 
 def test_a_hurry_between_a_request_and_its_answer_asks_again() -> None:
-    with load(add_program(), Options(strategy="auto")) as m:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         run(m, 5, 2)
         assert asked(m) == [((5,), 2)]
@@ -794,7 +795,7 @@ def test_a_hurry_between_a_request_and_its_answer_asks_again() -> None:
 
 
 def test_a_hurry_wakes_a_compiler_that_waits() -> None:
-    with load(add_program(), Options(strategy="auto")) as m:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         timer = threading.Timer(0.05, m.hurry)
         timer.start()
@@ -808,7 +809,7 @@ def test_generic_code_is_what_the_artifact_carries(add: Machine) -> None:
 
 
 def test_a_call_that_waits_for_a_request_in_work_is_told_of() -> None:
-    with load(add_program(), Options(strategy="auto")) as m:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
         run(m, 7, 2)
         assert asked(m) == [((7,), 2)] and not m.is_awaited(0, (7,))
@@ -921,7 +922,7 @@ def test_the_first_that_fits_is_found(seed: int) -> None:
             objects.append(replace(generic, schedule=f"object {i}", **own))  # type: ignore[arg-type]
         rng.shuffle(objects)
         kernel = replace(program.kernels[0], objects=tuple(objects))
-        with load(replace(program, kernels=(kernel,)), Options(strategy="bucket")) as m:
+        with load(replace(program, kernels=(kernel,)), LoadOptions(strategy="bucket")) as m:
             for _ in range(150):
                 dims = rng.randrange(41), rng.randrange(41)
                 (y,) = m.call([np.ones(dims, "f")])

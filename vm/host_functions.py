@@ -1,0 +1,57 @@
+"""Host functions: Python functions that a program calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._runtime import ffi, lib
+from .arrays import NUMPY, Library, is_array
+from .errors import OK, ArgumentError, ExternError
+from .values import Allocation, Lent, check, fill, fill_error, give, keep_raised, to_python
+
+
+@dataclass(frozen=True)
+class _HostFunction:
+    """See `register`."""
+
+    function: Callable[..., Sequence[Any]]
+    library: Library | None
+
+
+def register(program: Any, name: str, function: Callable[..., Sequence[Any]], library: Library | None) -> Any:
+    """Register the host function `name` of an `svm_program *`, see `Machine.register_extern`; return what
+    must live as long as the program."""
+    handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")
+    check(lib.svm_register_extern(program, name.encode(), lib.svm_py_extern, handle, error), error)
+    return handle
+
+
+#: What a host function's results point to: the runtime copies them after the callback has returned.
+_extern_results = threading.local()
+
+
+@ffi.def_extern(name="svm_py_extern", onerror=keep_raised, error=ExternError.code)
+def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, error: Any) -> int:
+    """Call a registered Python function; its exceptions become errors of the program."""
+    keep: list[Any] = []
+    try:
+        host: _HostFunction = ffi.from_handle(context)
+        taker = Allocation(NUMPY) if host.library is None else Lent(host.library)
+        made = list(host.function(*(to_python(args[i], taker) for i in range(n_args))))
+        if len(made) != n_results:
+            raise ArgumentError(f"a host function gave {len(made)} results; the program takes {n_results}")
+        for i, value in enumerate(made):
+            what = f"result {i} of a host function"
+            if host.library is not None and is_array(value):
+                give(results[i], value, host.library, what)
+            else:
+                fill(results[i], value, keep, what)
+        _extern_results.keep = keep
+        return OK
+    except BaseException as raised:  # cannot pass through C
+        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
+            keep_raised(type(raised), raised, raised.__traceback__)
+        return fill_error(error, raised)
