@@ -50,7 +50,12 @@ def is_proved(b: Builder, condition: Any) -> bool:
     """Return True where the contract proves `condition`."""
     if condition is True or condition == sympy.true:
         return True
-    sides = [simplify(arg) for arg in getattr(condition, "args", ())]
+    if isinstance(condition, sympy.And | sympy.Or):
+        decide = all if isinstance(condition, sympy.And) else any
+        return decide(is_proved(b, part) for part in condition.args)
+    if not isinstance(condition, sympy.Rel):
+        return False
+    sides = [simplify(arg) for arg in condition.args]
     if isinstance(condition, sympy.Le | sympy.Lt | sympy.Ge | sympy.Gt) and _is_far(condition, sides):
         return True
     if isinstance(condition, sympy.Le | sympy.Ge):
