@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from shapevm.jit.families.conv import winograd
+from shapevm.jit.llvm.target import host_target
 from torch.export import Dim
 
 import shapevm
@@ -32,7 +33,11 @@ def saved(build, tmp_path):
 
 
 def prove(*arguments: object, code: int = 0) -> str:
-    result = click.testing.CliRunner().invoke(main, ["prove", *map(str, arguments)], catch_exceptions=False)
+    return run("prove", *arguments, code=code)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = click.testing.CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result.output
 
@@ -169,3 +174,17 @@ def test_difference_is_of_bits() -> None:
     assert difference(zero, zero[:2]) == "float32[3] is not float32[2]"
     assert difference(np.float32(1), np.float32(2)).startswith("1 of 1 elements, first at []")
     assert difference(3, 3) == "" and difference(True, False) != ""
+
+
+@pytest.mark.skipif(host_target() != "x86-64-v4-amx", reason="this machine has no AMX tiles")
+def test_rows_are_compared_on_code_without_amx_tiles(build, tmp_path) -> None:
+    """The bits of tiles hang on the number of rows: an exception that the report states."""
+    torch.manual_seed(0)
+    length = Dim("length", min=90, max=99)
+    model = torch.nn.Linear(64, 64).eval()
+    build(model, torch.randn(3, 96, 64), dynamic_shapes=({0: N, 1: length},)).save(tmp_path / "model.svm")
+    found = json.loads(prove(tmp_path / "model.svm", "--sizes", "n=3,length=95", "--json"))
+    assert len(found["exceptions"]) == 1 and "96 rows" in found["exceptions"][0]
+    assert found["is_proved"] and any("AMX" in note for note in found["notes"])
+    assert found["relations"]["a row alone along n"]["compared"] == 3
+    assert "exception: k0" in run("inspect", tmp_path / "model.svm")
