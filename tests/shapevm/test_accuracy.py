@@ -18,9 +18,15 @@ from accuracy import OPERATORS, measured
 LENGTHS = (65, 5_000)
 
 
-@pytest.mark.parametrize("name", ["mean", "var", "std", "norm", "layer_norm", "softmax", "logsumexp"])
+MEASURED = (
+    "mean", "var", "std", "norm", "layer_norm", "softmax", "logsumexp", "product of two inputs",
+    "product with a weight", "product of many rows", "convolution of channels", "convolution of two inputs",
+    "avg_pool", "index_add", "logcumsumexp", "cumsum, bfloat16", "sum, float16", "layer_norm, bfloat16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEASURED)
 def test_errors_are_eagers_or_small(name):
-    torch.manual_seed(0)
     cases = list(measured(name, LENGTHS))
     assert len(cases) > len(LENGTHS)
     assert [case for case in cases if not case.holds] == []

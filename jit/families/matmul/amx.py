@@ -18,13 +18,15 @@ f32.
 Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
 not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
 to FMAs as well. These choices depend on M, K, the row and the panel alone: all tiers and partitions agree.
-Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0.
+Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0. So a row of
+a panel whose sums are all less than TINY is computed again as well, unless its row of A is 0.
 """
 
 from __future__ import annotations
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
+from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
 from ...spec import Size, Terms
 from .microkernel import PANEL, VECTOR, load, tail
@@ -45,6 +47,8 @@ SUM, LARGE_SUM = 4 * CHUNK, 16 * CHUNK  # values of k of a block of a sum; block
 MANY = 1 << 15  # values of k of which blocks are large: their number counts more than their length
 PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 MAX_ROWS = 256
+
+TINY = 2.0**-96
 
 _BITS = f"<{LANES} x i32>"
 _HALVES = f"<{2 * LANES} x i16>"
@@ -296,7 +300,7 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
 
 
 def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:
-    """Compute again by FMAs, in blocks of BLOCK steps, those of `rows` rows of sums that are not all finite.
+    """Compute again by FMAs, in blocks of BLOCK steps, those of `rows` rows of sums that are doubtful.
 
     Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
     """
@@ -306,30 +310,47 @@ def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k:
 
 def _define_exactly(g: Function) -> None:
     rows, a, stride, b, k, sums = g.params
-    with g.loop(0, rows) as row, g.when(_is_not_finite(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
+    with g.loop(0, rows) as row, g.when(_is_doubtful(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
         line = g.at(a, "float", g.mul(row.index, stride))
-        size, nothing = g.select(g.less(k, LONG), k, BLOCK_STEPS), Value(VECTOR, "zeroinitializer")
-        with g.loop(0, k, size, [splat(g, "f32", -0.0)] * 2, nonempty=True) as block:
-            behind = g.minimum(g.add(block.index, size), k)
-            with g.loop(block.index, behind, carried=[nothing] * 2) as step:
-                left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
-                right = g.at(b, "float", g.mul(step.index, PANEL))
-                vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
-                pairs = zip(vectors, step.carried, strict=True)
-                step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, x) for v, x in pairs])
-            pairs = zip(block.carried, step.results, strict=True)
-            block.next(*[g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}") for x, y in pairs])
-        for i, total in enumerate(block.results):
-            g.store(total, g.at(sums, "float", g.add(g.mul(row.index, PANEL), LANES * i)), align=4)
+        # Of a row of zeros the sums are right: 0, or NaN where B is not finite.
+        with g.when(_has_more_than_zeros(g, line, k)):
+            _add_exactly(g, line, b, k, g.at(sums, "float", g.mul(row.index, PANEL)))
 
 
-def _is_not_finite(g: Function, sums: Value) -> Value:
-    """Return whether some of a row's PANEL sums is infinite or NaN: x - x is 0 only for finite x."""
-    total = Value(VECTOR, "zeroinitializer")
+def _add_exactly(g: Function, line: Value, b: Value, k: Value, sums: Value) -> None:
+    """Leave the products of a row at `line` with a panel in `sums`."""
+    size, nothing = g.select(g.less(k, LONG), k, BLOCK_STEPS), Value(VECTOR, "zeroinitializer")
+    with g.loop(0, k, size, [splat(g, "f32", -0.0)] * 2, nonempty=True) as block:
+        behind = g.minimum(g.add(block.index, size), k)
+        with g.loop(block.index, behind, carried=[nothing] * 2) as step:
+            left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
+            right = g.at(b, "float", g.mul(step.index, PANEL))
+            vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
+            pairs = zip(vectors, step.carried, strict=True)
+            step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, x) for v, x in pairs])
+        pairs = zip(block.carried, step.results, strict=True)
+        block.next(*[g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}") for x, y in pairs])
+    for i, total in enumerate(block.results):
+        g.store(total, g.at(sums, "float", LANES * i), align=4)
+
+
+def _is_doubtful(g: Function, sums: Value) -> Value:
+    """Return whether some of a row's PANEL sums is infinite or NaN (x - x is 0 only for finite x), or all are
+    less than TINY."""
+    total, is_large = Value(VECTOR, "zeroinitializer"), Vec(g, g.splat(Value("i1", "false"), LANES))
     for i in range(2):
-        x = g.load(VECTOR, g.at(sums, "float", LANES * i), align=4)
-        rest = g.op(VECTOR, f"fsub {VECTOR} {x.name}, {x.name}")
-        total = g.op(VECTOR, f"fadd {VECTOR} {total.name}, {rest.name}")
+        x = Vec(g, g.load(VECTOR, g.at(sums, "float", LANES * i), align=4))
+        total = (Vec(g, total) + (x - x)).value
+        is_large = is_large | ~x.abs().lt(TINY)
     lanes = g.op(f"<{LANES} x i1>", f"fcmp uno {VECTOR} {total.name}, zeroinitializer")
-    mask = g.op(f"i{LANES}", f"bitcast <{LANES} x i1> {lanes.name} to i{LANES}")
-    return g.op("i1", f"icmp ne i{LANES} {mask.name}, 0")
+    is_tiny = g.op("i1", f"xor i1 {is_large.any().name}, true")
+    return g.op("i1", f"or i1 {Vec(g, lanes).any().name}, {is_tiny.name}")
+
+
+def _has_more_than_zeros(g: Function, line: Value, k: Value) -> Value:
+    """Return whether one of `k` numbers is not 0."""
+    with g.loop(0, k, LANES, [Value(_BITS, "zeroinitializer")]) as at:
+        x = _bits(g, load(g, g.at(line, "float", at.index), tail(g, g.sub(k, at.index))))
+        at.next(g.op(_BITS, f"or {_BITS} {at.carried[0].name}, {x.name}"))
+    twice = g.op(_BITS, f"shl {_BITS} {at.results[0].name}, splat (i32 1)")  # without the signs
+    return Vec(g, g.op(f"<{LANES} x i1>", f"icmp ne {_BITS} {twice.name}, zeroinitializer")).any()

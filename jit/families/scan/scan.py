@@ -3,7 +3,8 @@
 With columns, lanes are columns and every step takes the next position, in order. Along a row (`columns` is 1)
 lanes are positions: a vector is scanned by combining it with itself moved by 1, 2, 4 and 8 lanes, then with
 what came before it. Which of both it is stands in the spec, so it is the same for every tier. Sums and
-products of f32 are kept in f64, those of f16 and bf16 in f32, and rounded at every position.
+products of f32 and bf16 are kept in f64, where sums of a few lanes do not overflow if those of all do not, those
+of f16 in f32, and rounded at every position.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class _Scan:
         self.outputs = [buffer.dtype for buffer in spec.buffers[OUT:]]
         source = spec.buffers[X].dtype
         self.source = source
-        wide = {"f32": "f64", "f16": "f32", "bf16": "f32"}
+        wide = {"f32": "f64", "f16": "f32", "bf16": "f64"}
         self.dtype = wide.get(source, source) if self.rule.is_wide else source
         self.dtype = "f32" if self.dtype in ("f16", "bf16") else self.dtype
         self.bodies = BodyEmitter(f, body_of(spec), spec.buffers, sizes, 1 if spec.columns == 1 else 2)

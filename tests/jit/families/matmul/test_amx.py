@@ -122,6 +122,20 @@ def test_an_infinite_row_changes_no_other_row_in_any_tier(row):
 
 
 @needs_amx
+@pytest.mark.parametrize("k", [100, 1000])
+def test_tiny_values_keep_their_digits(k):
+    """Tiles count denormals, and what is left of numbers near them, as 0."""
+    for scale in (1e-30, 1e-33, 1e-36, 1e-38):
+        a, b = matrices(128, k, 70)
+        a *= np.float32(scale)
+        a[5] = 0
+        found = run(product(k, 70), a, b)
+        exact = a.astype(np.float64) @ b
+        assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max() and not found[5].any()
+        assert np.array_equal(found, run(product(k, 70), a, b, (128,)))
+
+
+@needs_amx
 def test_huge_values_do_not_overflow_on_the_way():
     a, b = matrices(128, 64, 32)
     a, b = (a * np.float32(1e30)).astype(np.float32), (b * np.float32(1e7)).astype(np.float32)
