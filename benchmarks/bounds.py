@@ -4,7 +4,7 @@
     python benchmarks/bounds.py 64x4096x4096 ...      # products (rows x K x N), by runs of tiles
 
 Every time is the least of many short ones, so that others on the same machine stay out of it; a product's is
-the sum over runs of its tiles of each one's least. `docs/limits.md` says what follows from these figures.
+the sum over runs of its tiles of each one's least. `benchmarks/log/products.md` says what follows from these figures.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_commands_of_the_readme_run_on_the_real_model(tmp_path):
 
 
 def test_commands_of_the_usage_page_run(tmp_path):
-    """On a small model of the encoder's inputs. AMX's bits depend on the batch, which `prove` reports."""
+    """On a small model of the encoder's inputs, for one target on every machine."""
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "encoder.py").write_text(SMALL_ENCODER)
     run_commands(ROOT / "docs" / "usage.md", tmp_path, SHAPEVM_TARGET="x86-64-v3")
