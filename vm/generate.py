@@ -73,12 +73,12 @@ def _places(isa: ModuleType, op: Any) -> tuple[dict[str, str], str]:
     return places, at
 
 
-def _set_of(isa: ModuleType, tags: tuple[str, ...]) -> str:
+def _set_of(tags: tuple[str, ...]) -> str:
     """Return tags as C's set of bits."""
     return " | ".join(f"1u << SVM_TAG_{tag.upper()}" for tag in tags) or "0"
 
 
-def _fits(isa: ModuleType, op: Any, places: dict[str, str]) -> str:
+def _fits(op: Any, places: dict[str, str]) -> str:
     """Return the C condition that the registers which an instruction reads hold what its row says."""
     conditions = []
     for o in op.operands:
@@ -90,28 +90,36 @@ def _fits(isa: ModuleType, op: Any, places: dict[str, str]) -> str:
         elif len(o.tags) == 1:
             conditions.append(f"{tag} == SVM_TAG_{o.tags[0].upper()}")
         else:
-            conditions.append(f"(({_set_of(isa, o.tags)}) >> {tag} & 1)")
+            conditions.append(f"(({_set_of(o.tags)}) >> {tag} & 1)")
     return " && ".join(conditions) or "1"
+
+
+def _instruction_macros(isa: ModuleType, op: Any) -> str:
+    """Return the macros about one instruction."""
+    name, (places, words) = op.name.upper(), _places(isa, op)
+    lines = [f"#define SVM_WORDS_{name}(pc) ({words})"]
+    lines += [f"#define SVM_AT_{name}_{operand.upper()}(pc) ({at})" for operand, at in places.items()]
+    lines.append(f"#define SVM_FITS_{name}(r, pc) ({_fits(op, places)})")
+    for o in op.operands:
+        if o.kind == "S" and o.tags:
+            condition = " || ".join(f"(tag) == SVM_TAG_{tag.upper()}" for tag in o.tags)
+            lines.append(f"#define SVM_FITS_{name}_{o.name.upper()}(tag) ({condition})")
+    return "\n".join(lines) + "\n"
+
+
+def _operand_rows(isa: ModuleType, op: Any) -> list[str]:
+    """Return the rows of SVM_OPERANDS of one instruction."""
+    places, _ = _places(isa, op)
+    rows = []
+    for o in op.operands:
+        tags, takes = (_set_of(o.tags), o.takes) if o.is_read and o.tags else ("0", "")
+        like = places[o.like] if o.is_read and o.like else "0"
+        rows.append(f"{op.name.upper()}, '{o.kind}', {_quote(o.name)}, {tags}, {like}, {_quote(takes)}")
+    return rows
 
 
 def instructions_header(isa: ModuleType) -> str:
     """Return the text of runtime_c/run/instructions.gen.h."""
-    lines, rows = [], []
-    for op in isa.OPS:
-        name, (places, words) = op.name.upper(), _places(isa, op)
-        lines.append(f"#define SVM_WORDS_{name}(pc) ({words})\n")
-        lines += [f"#define SVM_AT_{name}_{o.upper()}(pc) ({at})\n" for o, at in places.items()]
-        lines.append(f"#define SVM_FITS_{name}(r, pc) ({_fits(isa, op, places)})\n")
-        for o in op.operands:
-            if o.kind == "S" and o.tags:
-                condition = " || ".join(f"(tag) == SVM_TAG_{tag.upper()}" for tag in o.tags)
-                lines.append(f"#define SVM_FITS_{name}_{o.name.upper()}(tag) ({condition})\n")
-        lines.append("\n")
-        for o in op.operands:
-            like = places[o.like] if o.is_read and o.like else "0"
-            takes = _quote(o.takes if o.is_read and o.tags else "")
-            set_ = _set_of(isa, o.tags) if o.is_read else "0"
-            rows.append(f"{name}, '{o.kind}', {_quote(o.name)}, {set_}, {like}, {takes}")
     what = (
         'NAME of the opcode, kind, "operand", tags that it may hold (0: any), '
         'word of the operand whose tag it has (0: none), "an int"'
@@ -126,8 +134,8 @@ def instructions_header(isa: ModuleType) -> str:
         "#define SVM_TAG_AT(r, pc, i) ((r)[(pc)[i]].tag)\n",
         "/* Of an instruction at pc: number of words, index of each operand's word (a list: of its count),\n"
         " * and whether the registers that it reads hold what they must; of a list: whether a tag fits. */\n"
-        + "".join(lines).rstrip("\n") + "\n",
-        _macro("SVM_OPERANDS", what, rows),
+        + "\n".join(_instruction_macros(isa, op) for op in isa.OPS),
+        _macro("SVM_OPERANDS", what, [row for op in isa.OPS for row in _operand_rows(isa, op)]),
         "#endif\n",
     ]  # fmt: skip
     return "\n".join(parts)

@@ -217,8 +217,9 @@ class Machine:
         Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors),
         before anything has run, when the inputs break the contract.
         """
+        quick = self._quick
         try:
-            run = self._quick.functions.get(self._quick.key(*inputs))
+            run = quick.functions.get(quick.key(*inputs))
         except (AttributeError, TypeError):
             run = None  # a wrong number, or values without shapes: the general call says what is wrong
         if run is not None:
