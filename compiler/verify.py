@@ -8,11 +8,12 @@ plain values and control flow: what `emit` takes).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import sympy
 
 from ..jit.spec import Dim, KernelSpec
 from .ir.aliases import fresh_results
@@ -185,23 +186,43 @@ def _unknown(node: Node | None, what: str, names: Iterable[str], known: set[str]
 def check_control(graph: Graph) -> Found:
     """Regions take and give what their node carries."""
     for node in graph.nodes():
-        results = [result.type for result in node.results]
+        results = types_of(node.results)
         if node.op == "if":
             yield from _check_condition(node, node.args[0].type if node.args and node.args[0] else None)
             for region in node.regions:
-                yield from _same_types(
-                    node, "of a region has type", types_of(region.results), "the result is", results
-                )
+                given = types_of(region.results)
+                wanted = renamed(results, given)
+                yield from _same_types(node, "of a region has type", given, "the result is", wanted)
         elif node.op == "while":
             cond, body = node.regions
             yield from _check_condition(node, cond.results[0].type if len(cond.results) == 1 else None)
             args = types_of(cast(list[Value], node.args))
             for what, types in (("argument", args), ("yielded", types_of(body.results))):
-                yield from _same_types(node, f"({what}) has type", types, "the result is", results)
+                wanted = renamed(results, types)
+                yield from _same_types(node, f"({what}) has type", types, "the result is", wanted)
             for region in node.regions:
-                yield from _same_types(
-                    node, "(parameter) has type", types_of(region.params), "the result is", results
-                )
+                params = types_of(region.params)
+                wanted = renamed(results, params)
+                yield from _same_types(node, "(parameter) has type", params, "the result is", wanted)
+
+
+def renamed(types: Sequence[Type], others: Sequence[Type]) -> list[Type]:
+    """Return `types` for the sizes that `others` hand on: where an int names a size, it is the other int's
+    there."""
+    sizes = {
+        one.expr: other.expr
+        for one, other in zip(types, others, strict=False)
+        if isinstance(one, ScalarType) and isinstance(other, ScalarType) and isinstance(one.expr, sympy.Symbol)
+    }
+    known = {name: size for name, size in sizes.items() if size is not None}
+    return [_with_sizes(type, known) for type in types] if known else list(types)
+
+
+def _with_sizes(type: Type, sizes: Mapping[sympy.Symbol, DimExpr]) -> Type:
+    if not isinstance(type, TensorType):
+        return type
+    shape = (simplify(sympy.sympify(dim).subs(sizes, simultaneous=True)) for dim in type.shape)
+    return TensorType(type.dtype, tuple(shape))
 
 
 def check_known_ints(graph: Graph) -> Found:

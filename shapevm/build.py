@@ -35,10 +35,14 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
+#: Of files that `torch.jit.save` writes.
+SCRIPT_SUFFIXES = (".pt", ".pth", ".jit", ".ts")
+
+
 @dataclass(frozen=True)
 class Source:
-    """A model that was opened: `program`, an ExportedProgram or a GraphModule of ATen calls; what is said of
-    its sizes and inputs; and what it is compared with at sizes 0 and 1 (None: nothing)."""
+    """A model that was opened: `program`, an ExportedProgram, a GraphModule of ATen calls or a TorchScript
+    program; what is said of its sizes and inputs; and what it is compared with at sizes 0 and 1 (None: nothing)."""
 
     program: Any
     dynamic_shapes: Any
@@ -55,12 +59,12 @@ def open_source(
     inputs: Any = None,
     progress: Progress = _silent,
 ) -> Source:
-    """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path or a torch.fx.GraphModule.
-    `inputs`: see `shapevm.inputs`.
+    """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, or a
+    TorchScript module, function or .pt file. `inputs`: see `shapevm.inputs`.
 
     Raises ArgumentError for `inputs` that are no specification, and what torch.export raises.
     """
-    from .compiler.frontends import exported_program
+    from .compiler.frontends import exported_program, torchscript
     from .compiler.frontends.tree import forward_of
 
     specs = None if inputs is None else read_inputs(inputs)
@@ -69,6 +73,11 @@ def open_source(
     if specs is not None and not args and not kwargs and needs_examples(model):
         args = example_inputs(specs)
     progress("export", 0, 1)
+    if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
+        model = torchscript.load_script(model)
+    if torchscript.is_script(model):
+        script = torchscript.open_script(model, args, kwargs)
+        return Source(script, dynamic_shapes, specs, None)
     if isinstance(model, str | Path):
         model = exported_program.load_program(model)
     if hasattr(model, "graph_signature"):
@@ -107,11 +116,13 @@ def import_source(
 
     Raises ArgumentError for inputs, sizes and buckets that do not fit.
     """
-    from .compiler.frontends import exported_program, fx
+    from .compiler.frontends import exported_program, fx, torchscript
 
     progress("import", 0, 1)
     shapes = source.dynamic_shapes
-    if hasattr(source.program, "graph_signature"):
+    if isinstance(source.program, torchscript.Script):
+        graph = torchscript.import_script(source.program, shapes, least)
+    elif hasattr(source.program, "graph_signature"):
         graph = exported_program.import_program(
             source.program,
             dynamic_shapes=shapes,
@@ -153,7 +164,10 @@ def lower(source: Source, options: Options, progress: Progress = _silent) -> Gra
     Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
     smaller ones. Raises ArgumentError for options that the contract has no room for.
     """
-    trials = (None,) if source.reference is None else (0, 1, 2)
+    from .compiler.frontends.torchscript import Script
+
+    has_trials = source.reference is not None or isinstance(source.program, Script)
+    trials = (0, 1, 2) if has_trials else (None,)
     for least in trials:
         try:
             graph = import_source(source, options, least, progress)
@@ -167,6 +181,10 @@ def lower(source: Source, options: Options, progress: Progress = _silent) -> Gra
 
 def needs_examples(model: Any) -> bool:
     """Return True for a module that must be run or traced on example inputs: one that is no traced graph."""
+    from .compiler.frontends.torchscript import is_script
+
+    if is_script(model):
+        return True
     if not hasattr(model, "forward") or hasattr(model, "graph_signature"):
         return False
     from .compiler.frontends.fx import is_aten, is_graph_module

@@ -352,6 +352,10 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
         f"int_{name}": (name, "a b")
         for name in ["add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "lt", "le"]
     },
+    **{f"float_{name}": (f"f{name}", "a b") for name in ["add", "sub", "mul", "div"]},
+    **{f"float_{name}": (name, "a b") for name in ["eq", "ne", "lt", "le"]},
+    "to_float": ("to_float", "a"),
+    "to_int": ("to_int", "a"),
     "bool_and": ("and", "a b"),
     "bool_or": ("or", "a b"),
     "bool_not": ("not", "a"),

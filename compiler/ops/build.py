@@ -330,6 +330,7 @@ def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -
     """Return `args` with one expression for each size that must be the same; with `or_one` sizes that only
     calls tell may be 1 there, and are repeated."""
     made, rank = list(args), max((len(shape_of(x)) for x in args), default=0)
+    or_one = or_one or b.assume is not None
     for back in range(1, rank + 1):
         made = _without_small(b, op, made, back)
         sizes = [shape_of(x)[-back] if len(shape_of(x)) >= back else 1 for x in made]

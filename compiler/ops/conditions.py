@@ -34,6 +34,8 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
         raise ShapeError(f"a condition on sizes never holds: {message}", source=b.source)
     for part in condition.args if isinstance(condition, sympy.And) else (condition,):
         if not is_proved(b, part):
+            if b.assume is not None:
+                b.assume(part)
             b.apply("guard", truth(b, part), message=message)
 
 

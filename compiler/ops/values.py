@@ -87,6 +87,9 @@ _INT_OPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], DimExp
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
 }  # fmt: skip
+_FLOAT_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": np.divide,
+}  # fmt: skip
 _LOGICAL: dict[str, Callable[[Any, Any], bool]] = {"and": lambda a, b: a and b, "or": lambda a, b: a or b}
 
 
@@ -128,6 +131,24 @@ def _binary(
         lambda args, attrs: function(*args),
         samples=(Sample((types, types), {}, "positive"),),
     )
+
+
+def _infer_float(op: str, result: Type) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        _two(op, "float", types)
+        return (result,)
+
+    return infer
+
+
+def _infer_to(kind: str) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        found = types[0] if len(types) == 1 else None
+        if not isinstance(found, ScalarType) or found.kind not in _SCALAR_KINDS:
+            raise DtypeError(f"to_{kind}: the argument is {found or 'absent'}; it must be a bool, int or float")
+        return (ScalarType(kind),)
+
+    return infer
 
 
 # Containers ---------------------------------------------------------------------------------------
@@ -266,6 +287,32 @@ OPS: tuple[Op, ...] = (
     *(
         _binary(f"int_{n}", f"a {n} b.", _infer_bool(f"int_{n}", "int"), f, "int", "bool")
         for n, f in _COMPARISONS.items()
+    ),
+    *(
+        _binary(f"float_{n}", f"a {n} b.", _infer_float(f"float_{n}", FLOAT), f, "float", "float")
+        for n, f in _FLOAT_OPS.items()
+    ),
+    *(
+        _binary(f"float_{n}", f"a {n} b.", _infer_float(f"float_{n}", BOOL), f, "float", "bool")
+        for n, f in _COMPARISONS.items()
+    ),
+    _value_op(
+        "to_float",
+        "to_float(Scalar a) -> float",
+        "a as a float.",
+        _infer_to("float"),
+        lambda args, attrs: float(args[0]),
+        Sample(("int",), {}, "positive"),
+        Sample(("float",), {}),
+    ),
+    _value_op(
+        "to_int",
+        "to_int(Scalar a) -> int",
+        "a as an int, rounded towards 0.",
+        _infer_to("int"),
+        lambda args, attrs: int(args[0]),
+        Sample(("float",), {}, "positive"),
+        Sample(("bool",), {}),
     ),
     *(
         _binary(f"bool_{n}", f"a {n} b.", _infer_bool(f"bool_{n}", "bool"), f, "bool", "bool")

@@ -1,0 +1,131 @@
+"""Operators that only TorchScript programs have, in terms of others: torch.export takes them apart before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.errors import UnsupportedOp
+from ...ir.graph import Block, Builder, Node, Value
+from ...ir.types import INT, ListType
+from ...ops import COMPOSITES as SHARED
+from ...ops import build as B
+from ...ops.loops import block, for_each, with_row
+
+
+def _convert(b: Builder, overload: str, *args: Any, **kwargs: Any) -> Any:
+    return SHARED[overload].expand(b, *args, **kwargs)
+
+
+def choose(b: Builder, condition: Value, one: Value, other: Value) -> Value:
+    """Return one of two ints."""
+    regions: list[Block] = [block(b, [], lambda value=value: [value]) for value in (one, other)]  # type: ignore[misc]
+    return b.insert(Node("if", [condition], regions=regions), [INT])[0]
+
+
+def pad(b: Builder, x: Value, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> Value:
+    """torch.nn.functional.pad."""
+    if mode == "constant":
+        return _convert(b, "aten.constant_pad_nd.default", x, pad, 0 if value is None else value)
+    kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
+    overload = f"aten.{kind}_pad{len(pad) // 2}d.default"
+    if overload not in SHARED:
+        raise UnsupportedOp(f"pad: mode {mode!r} of {len(pad) // 2} axes cannot be compiled")
+    return _convert(b, overload, x, pad)
+
+
+def lstm_cell(
+    b: Builder, x: Value, state: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Any = None, b_hh: Any = None
+) -> tuple[Value, Value]:
+    """One step of an LSTM: input, forget, cell and output gates, in this order."""
+    h, c = state
+    gates = _sum(b, b.one("linear", x, w_ih, b_ih), b.one("linear", h, w_hh, b_hh))
+    n = B.shape_of(w_hh)[1]
+    i, f, g, o = (B.take(b, gates, 1, k * n, n) for k in range(4))
+    i, f, o = (b.one("sigmoid", gate) for gate in (i, f, o))
+    new_c = _sum(b, B.pointwise(b, "mul", f, c), B.pointwise(b, "mul", i, b.one("tanh", g)))
+    return B.pointwise(b, "mul", o, b.one("tanh", new_c)), new_c
+
+
+def _sum(b: Builder, x: Value, y: Value) -> Value:
+    return B.pointwise(b, "add", x, y)
+
+
+def stack(b: Builder, xs: Any, dim: int = 0) -> Value:
+    """torch.stack, also of a list whose length only a call tells."""
+    if not isinstance(xs, Value):
+        return _convert(b, "aten.stack.default", xs, dim)
+    made = _stacked(b, xs)
+    rank = len(B.shape_of(made))
+    axis = B.axis_of("stack", dim, rank)
+    return B.permute(b, made, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
+
+
+def cat(b: Builder, xs: Any, dim: int = 0) -> Value:
+    """torch.cat, also of a list whose length only a call tells."""
+    if not isinstance(xs, Value):
+        return _convert(b, "aten.cat.default", xs, dim)
+    made = stack(b, xs, dim)
+    shape = B.shape_of(made)
+    axis = B.axis_of("cat", dim, len(shape) - 1)
+    return B.reshape(b, made, [*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]])
+
+
+def _stacked(b: Builder, xs: Value) -> Value:
+    """Return the tensors of a list as the rows of one."""
+    assert isinstance(xs.type, ListType)
+    element: Any = xs.type.element
+    import sympy
+
+    from ...ir.types import ScalarType
+
+    name = sympy.Symbol(b.graph.new_name("n"), integer=True, nonnegative=True)
+    zero = b.size(0)
+    (length,) = b.insert(Node("int_max", [b.one("len", xs), zero]), [ScalarType("int", name)])
+    start = B.full(b, 0, element.dtype, (name, *element.shape))
+
+    def step(row: Value, made: list[Value]) -> list[Value]:
+        return [with_row(b, made[0], b.one("get", xs, b.one("item", row)), row)]
+
+    del length
+    return for_each(b, name, [start], step, "stack")[0]
+
+
+def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
+    """Return a new value of `old` in its dtype and shape; sizes that may be others are checked by calls."""
+    made, shape = B.cast_to(b, made, B.dtype_of(old)), B.shape_of(old)
+    before = len(shape) - len(B.shape_of(made))
+    for axis, size in enumerate(B.shape_of(made)):
+        if 0 <= axis + before and not B.is_one(size):
+            made = B.of_size(b, op, made, axis, shape[axis + before])
+    return B.expand(b, made, shape)
+
+
+def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    return fitted(b, "copy_", source, x)
+
+
+def _fill(b: Builder, x: Value, value: Any) -> Value:
+    return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
+
+
+#: By overload; they take what converters take.
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "aten.pad.default": pad,
+    "aten.lstm_cell.default": lstm_cell,
+    "aten.stack.default": stack,
+    "aten.cat.default": cat,
+    "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
+    "aten.clone.default": lambda b, x, memory_format=None: x,
+    "aten.add.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.add.Tensor", x, y, alpha=alpha),
+    "aten.sub.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.sub.Tensor", x, y, alpha=alpha),
+    "aten.mul.Scalar": lambda b, x, y: _convert(b, "aten.mul.Tensor", x, y),
+    "aten.div.Scalar": lambda b, x, y: _convert(b, "aten.div.Tensor", x, y),
+}
+#: In-place operators whose new value no operator of their name gives.
+IN_PLACE: dict[str, Callable[..., Any]] = {
+    "aten.copy_.default": _copy,
+    "aten.fill_.Scalar": _fill,
+    "aten.fill_.Tensor": _fill,
+    "aten.zero_.default": lambda b, x: _fill(b, x, 0),
+}

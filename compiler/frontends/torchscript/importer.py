@@ -1,0 +1,262 @@
+"""Walks the graph of a TorchScript program, node by node, as an interpreter does.
+
+What calls need not decide is decided here: loops over modules are gone, and so are branches on ranks, dtypes and
+attributes. Every axis of every input is a size of its own, until an operator needs two of them to be equal, or
+one to be a number: then that becomes part of the contract, and the walk begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from ...ir.dims import DimExpr, simplify, symbols_of
+from ...ir.errors import DtypeError, Error, ShapeError, UnsupportedOp
+from ...ir.graph import Graph, Node
+from ...ir.types import ScalarType
+from ..fx_nodes import array_of
+from ..importer import Importer
+from . import containers, control, operators
+from .inputs import Inputs, outputs_of
+from .source import Script, source_of
+from .tensors import Tensors
+from .values import Dict, List, Object, Tensor, is_run_time
+
+_LOG = logging.getLogger("shapevm")
+MAX_ASSUMPTIONS = 1000
+
+
+@dataclass
+class Assumptions:
+    """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
+    `state`: attributes that calls change; `frozen`: whether numbers among the arguments are constants."""
+
+    sizes: dict[str, DimExpr] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    frozen: bool = False
+
+    def size(self, name: DimExpr) -> DimExpr:
+        """Return a size with what is known of it in place of its name."""
+        while symbols_of(name) & set(self.sizes):
+            name = simplify(sympy.sympify(name).subs({_symbol(n, name): v for n, v in self.sizes.items()}))
+        return name
+
+
+def _symbol(name: str, expr: Any) -> Any:
+    return next((s for s in sympy.sympify(expr).free_symbols if str(s) == name), sympy.Symbol(name))
+
+
+class _Again(Exception):
+    """Something was found out that the walk should have known."""
+
+
+def import_script(script: Script, dynamic_shapes: Any = None, least: int | None = None) -> Graph:
+    """Return the graph of a program. `dynamic_shapes`: as torch.export takes it; None: every axis of every input
+    is of any size. `least`: of sizes that nobody gave a range.
+
+    Numbers among the arguments are given by calls where the program can be compiled so, else they are constants.
+    Raises UnsupportedOp naming what cannot be compiled, ShapeError or DtypeError, with the model's line.
+    """
+    try:
+        return _import(script, dynamic_shapes, least, Assumptions())
+    except (UnsupportedOp, ShapeError, DtypeError) as refused:
+        if not any(isinstance(x, bool | int | float) for x in script.arguments.values()):
+            raise
+        graph = _import(script, dynamic_shapes, least, Assumptions(frozen=True))
+        _LOG.warning("numbers among the arguments are constants of the program: %s", refused)
+        return graph
+
+
+def _import(script: Script, dynamic_shapes: Any, least: int | None, assumptions: Assumptions) -> Graph:
+    for _ in range(MAX_ASSUMPTIONS):
+        try:
+            return ScriptImporter(script, dynamic_shapes, least, assumptions).run()
+        except _Again:
+            continue
+    raise UnsupportedOp(f"more than {MAX_ASSUMPTIONS} sizes of the inputs depend on each other")
+
+
+class ScriptImporter(Importer):
+    """Imports one program once."""
+
+    def __init__(
+        self, script: Script, dynamic_shapes: Any, least: int | None, assumptions: Assumptions
+    ) -> None:
+        super().__init__("main")
+        self.script, self.assumptions = script, assumptions
+        self.regions = control.Regions(self)
+        self.tensors = Tensors(self.builder, self.call, self.regions.is_open, self._note)
+        self.inputs = Inputs(self, dynamic_shapes, least)
+        self.constant_nodes: set[Node] = set()
+        self._constants: dict[Any, Tensor] = {}
+        self._values: dict[Any, Any] = {}
+        self.builder.assume = self._assume
+
+    def run(self) -> Graph:
+        """Import everything."""
+        graph = self.script.graph
+        module, *names = list(graph.inputs()) if self.script.module is not None else [None, *graph.inputs()]
+        self.root = Object(self.script.module, "")
+        if module is not None:
+            self._values[module.unique()] = self.root
+        for value, found in zip(names, self.inputs.add(), strict=True):
+            self._values[value.unique()] = found
+        results = self.run_block(graph)
+        outputs_of(self, results[0] if len(results) == 1 else tuple(results))
+        return self.graph
+
+    # Nodes
+
+    def get(self, value: Any) -> Any:
+        """Return what a value of TorchScript's graph is."""
+        return self._values[value.unique()]
+
+    def run_block(self, block: Any, params: Sequence[Any] = ()) -> list[Any]:
+        """Import the nodes of a block; return its results."""
+        if params:
+            for value, found in zip(block.inputs(), params, strict=True):
+                self._values[value.unique()] = found
+        for node in block.nodes():
+            self.run_node(node)
+        return [self.get(value) for value in block.outputs()]
+
+    def run_node(self, node: Any) -> None:
+        """Import one node. Errors get the model's line."""
+        kind, line = node.kind(), self.line_of(node)
+        self.builder.source = line
+        handler = control.HANDLERS.get(kind) or containers.HANDLERS.get(kind)
+        try:
+            found = handler(self, node) if handler is not None else operators.import_operator(self, node)
+        except Error as error:
+            error.source = error.source or line
+            raise
+        for value, result in zip(node.outputs(), found, strict=True):
+            self._values[value.unique()] = result
+
+    def line_of(self, node: Any) -> str:
+        """Return the model's line of a node."""
+        return source_of(node)
+
+    def trial(self) -> Any:
+        """Return a context in which what is imported is taken back."""
+        return control.trial(self)
+
+    def message_of(self, node: Any) -> str:
+        """Return the message of prim::RaiseException."""
+        found = self.get(node.inputsAt(0))
+        return found if isinstance(found, str) and found else "the model raises an exception"
+
+    def call(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Import an operator of graph values."""
+        return self.convert(overload, args, kwargs, self.builder.source)
+
+    # Constants and state
+
+    def tensor_constant(self, tensor: torch.Tensor, name: str) -> Tensor:
+        """Return a tensor of the model, made once, before everything else."""
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else name
+        if key not in self._constants:
+            b = self.builder
+            outer, b.block = b.block, self.graph.body
+            n_nodes = len(b.block.nodes)
+            self._constants[key] = self.tensors.fresh(self.constant(*array_of(tensor), name), name)
+            self.constant_nodes.update(b.block.nodes[n_nodes:])
+            self._constants[key].memory.birth = 0
+            b.block = outer
+        return self._constants[key]
+
+    def _note(self, cell: Any) -> None:
+        name = getattr(cell, "name", "")
+        if name and cell.birth == 0 and name not in self.assumptions.state:
+            self.assumptions.state[name] = None
+            raise _Again
+        self.regions.note(cell)
+
+    def keep_state(self, path: str) -> None:
+        """Make an attribute a part of the program's state, which calls hand on."""
+        if path not in self.assumptions.state:
+            self.assumptions.state[path] = None
+            raise _Again
+
+    # What operators need of sizes
+
+    def _assume(self, condition: Any) -> None:
+        """Make it part of the contract that sizes of the inputs are equal, where the example says so."""
+        if len(self.regions.blocks) > 1:
+            return
+        for part in condition.args if isinstance(condition, sympy.Or) else (condition,):
+            found = self._solved(part)
+            if found is not None:
+                self.assumptions.sizes[found[0]] = found[1]
+                raise _Again
+
+    def _solved(self, condition: Any) -> tuple[str, DimExpr] | None:
+        """Return a size of the inputs and what it is, for an equation that the example fulfils."""
+        if not isinstance(condition, sympy.Eq) or not self.inputs.holds(condition):
+            return None
+        difference = sympy.expand(condition.lhs - condition.rhs)
+        candidates = sorted(difference.free_symbols, key=lambda s: (self.inputs.is_of_user(str(s)), -self.inputs.order(str(s))))
+        for candidate in candidates:
+            coefficient = difference.coeff(candidate)
+            rest = difference - coefficient * candidate
+            if coefficient in (1, -1) and not rest.has(candidate) and not self.inputs.is_of_user(str(candidate)):
+                return str(candidate), simplify(-rest * coefficient)
+        return None
+
+    def require_equal(self, one: DimExpr, other: DimExpr) -> None:
+        """Make sizes that an operator needs to be equal so, where they are sizes of the inputs."""
+        if simplify(sympy.sympify(one) - sympy.sympify(other)) != 0:
+            self._assume(sympy.Eq(sympy.sympify(one), sympy.sympify(other), evaluate=False))
+
+    # Attributes
+
+    def attribute(self, owner: Object, name: str) -> Any:
+        """Return the content of an attribute."""
+        return self.attribute_cell(owner, name).content
+
+    def attribute_cell(self, owner: Object, name: str) -> Any:
+        """Return the cell of an attribute."""
+        if name not in owner.attributes:
+            path = f"{owner.path}.{name}" if owner.path else name
+            found = self._state_or_constant(owner.script.getattr(name), path)
+            cell = containers.Attribute(found, 0, path)
+            owner.attributes[name] = cell
+        return owner.attributes[name]
+
+    def _state_or_constant(self, found: Any, path: str) -> Any:
+        if path in self.assumptions.state:
+            return self.inputs.add_state(path, found)
+        return self.abstract(found, path)
+
+    def abstract(self, found: Any, path: str) -> Any:
+        """Return what a value of the model's is here."""
+        if isinstance(found, torch.Tensor):
+            return self.tensor_constant(found, path)
+        if isinstance(found, tuple):
+            return tuple(self.abstract(x, f"{path}.{i}") for i, x in enumerate(found))
+        if isinstance(found, list):
+            return List([self.abstract(x, f"{path}.{i}") for i, x in enumerate(found)], 0)
+        if isinstance(found, dict):
+            return Dict({key: self.abstract(x, f"{path}.{key}") for key, x in found.items()}, 0)
+        if found is None or isinstance(found, bool | int | float | str | torch.dtype | torch.device):
+            return str(found) if isinstance(found, torch.device) else found
+        if hasattr(found, "getattr") or isinstance(found, torch._C.ScriptObject | torch._C.ScriptModule):
+            return Object(found, path)
+        raise UnsupportedOp(f"{path} is a {type(found).__name__}, which cannot be compiled")
+
+    def size_of(self, x: Any) -> DimExpr:
+        """Return an int as a size. One that only a call tells must be at least 0 there."""
+        if not is_run_time(x):
+            return x
+        b = self.builder
+        zero = b.size(0)
+        b.apply("guard", b.one("int_le", zero, x), message="an int that is used as a size must be at least 0")
+        name = sympy.Symbol(self.graph.new_name("n"), integer=True, nonnegative=True)
+        (named,) = b.insert(Node("int_max", [x, zero]), [ScalarType("int", name)])
+        return named.type.expr  # type: ignore[union-attr,return-value]
+

@@ -1,0 +1,258 @@
+"""The inputs, state and outputs of a TorchScript program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ....pytree import LEAF, Structure, distinct, paths, to_json
+from ...ir.dims import DimExpr, evaluate, symbol
+from ...ir.errors import UnsupportedOp
+from ...ir.graph import SymbolInfo, Value
+from ...ir.types import ScalarType, TensorType
+from ..dtypes import dtype_name
+from ..dynamic_shapes import axis_dim
+from ..fx_nodes import array_of
+from .scalars import value_of
+from .values import Dict, List, Memory, Tensor, is_run_time_list, kind_of
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+_NUMBERS = {bool: "bool", int: "int", float: "float"}
+_STATE_DTYPES = {"bool": "bool", "int": "i64", "float": "f64"}
+
+
+class Inputs:
+    """Adds inputs to a program's graph. `examples`: the sizes of the example, by symbol."""
+
+    def __init__(self, importer: ScriptImporter, dynamic_shapes: Any, least: int | None) -> None:
+        self.importer, self.dynamic_shapes, self.least = importer, dynamic_shapes, least or 0
+        self.examples: dict[str, int] = {}
+        self._of_user: dict[str, Any] = {}
+        self._memories: dict[str, Memory] = {}  # of inputs, by name
+        self._state: dict[str, Any] = {}  # path -> its cell's first content
+
+    # What is known of sizes
+
+    def is_of_user(self, name: str) -> bool:
+        """Return True for a size that has a `Dim` of the user's."""
+        return name in self._of_user
+
+    def order(self, name: str) -> int:
+        """Return when a size came."""
+        return list(self.examples).index(name) if name in self.examples else -1
+
+    def holds(self, condition: Any) -> bool:
+        """Return True for a condition on sizes of the inputs alone that the example fulfils."""
+        names = {str(s) for s in condition.free_symbols}
+        if not names or not names <= set(self.examples):
+            return False
+        return evaluate(condition.lhs, self.examples) == evaluate(condition.rhs, self.examples)
+
+    # Inputs
+
+    def add(self) -> list[Any]:
+        """Add all inputs; return the arguments of the program."""
+        script, given = self.importer.script, self.importer.script.arguments
+        parameters: dict[str, Structure] = {}
+        found = {}
+        for position, (name, x) in enumerate(given.items()):
+            parameters[name], found[name] = self._argument(name, x, self._shapes_of(name, position))
+        for name, x in script.defaults.items():
+            found[name] = self.importer.abstract(x, name)
+            if x is None or isinstance(x, bool | int | float | str):
+                parameters[name] = {"constant": x}
+        order = list(dict.fromkeys([*script.positional, *found]))
+        positional = []
+        for name in script.positional:
+            if name not in parameters:
+                break
+            positional.append(name)
+        signature = {"positional": positional, "parameters": {n: parameters[n] for n in order if n in parameters}}
+        self.importer.graph.structure["inputs"] = to_json(signature)
+        return [found[name] for name in order]
+
+    def _shapes_of(self, name: str, position: int) -> Any:
+        """Return what dynamic_shapes says of an argument; `ANY` where there is none."""
+        shapes = self.dynamic_shapes
+        if shapes is None:
+            return ANY
+        if isinstance(shapes, Mapping):
+            return shapes.get(name)
+        return shapes[position] if position < len(shapes) else None
+
+    def _argument(self, path: str, x: Any, shapes: Any) -> tuple[Structure, Any]:
+        """Return the structure of an argument and what it is in the program."""
+        if isinstance(x, torch.Tensor):
+            return LEAF, self._tensor(path, x, shapes)
+        if type(x) in _NUMBERS and not self.importer.assumptions.frozen:
+            value = self.importer.graph.input(path, ScalarType(_NUMBERS[type(x)]))
+            return LEAF, value
+        if x is None or isinstance(x, bool | int | float | str):
+            return {"constant": x}, x
+        if isinstance(x, list | tuple):
+            pairs = [self._argument(f"{path}.{i}", item, _inner(shapes, i)) for i, item in enumerate(x)]
+            inner, made = [s for s, _ in pairs], [v for _, v in pairs]
+            return ({"list": inner}, List(made)) if isinstance(x, list) else ({"tuple": inner}, tuple(made))
+        if isinstance(x, dict) and all(isinstance(key, str | int) for key in x):
+            items = {key: self._argument(f"{path}.{key}", item, _inner(shapes, key)) for key, item in x.items()}
+            structure: dict[str, Any] = {"dict": {str(key): s for key, (s, _) in items.items()}}
+            if x and all(isinstance(key, int) for key in x):
+                structure["int_keys"] = True
+            return structure, Dict({key: v for key, (_, v) in items.items()})
+        raise UnsupportedOp(f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts")
+
+    def _tensor(self, path: str, x: torch.Tensor, shapes: Any) -> Tensor:
+        dims = tuple(self._size(path, axis, size, shapes) for axis, size in enumerate(x.shape))
+        value = self.importer.graph.input(path, TensorType(dtype_name(x.dtype), dims))
+        made = self.importer.tensors.fresh(value)
+        self._memories[path] = made.memory
+        made.memory.birth = 0
+        return made
+
+    def _size(self, path: str, axis: int, example: int, shapes: Any) -> DimExpr:
+        dim = None if shapes is ANY else axis_dim(shapes, axis)
+        if shapes is not ANY and (dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC"):
+            return example
+        root = getattr(dim, "__name__", None)
+        name = str(root) if root is not None and str(root).isidentifier() else f"s{len(self.examples)}"
+        if name not in self.examples:
+            self.examples[name] = example
+            if name not in self.importer.assumptions.sizes:
+                self._declare(name, dim, root is not None)
+            if root is not None:
+                self._of_user[name] = dim
+        return self.importer.assumptions.size(symbol(name))
+
+    def _declare(self, name: str, dim: Any, is_of_user: bool) -> None:
+        low, high = getattr(dim, "min", None), getattr(dim, "max", None)
+        low = self.least if low is None else int(low)
+        high = None if high is None or high >= 2**62 else int(high)
+        why = f"dynamic_shapes: {name}" if is_of_user else ""
+        self.importer.graph.symbols[name] = SymbolInfo(name, low, high, 1, why)
+
+    # State
+
+    def add_state(self, path: str, found: Any) -> Any:
+        """Add an attribute that calls change as an input; return what it is at the start of a call."""
+        graph = self.importer.graph
+        kind = kind_of(found)
+        if isinstance(found, torch.Tensor):
+            array = array_of(found)
+            type = TensorType(array[1], tuple(found.shape))
+        elif kind in _STATE_DTYPES:
+            dtype = _STATE_DTYPES[kind]
+            array = np.array(found, {"bool": np.bool_, "i64": np.int64, "f64": np.float64}[dtype]), dtype
+            type = TensorType(dtype, ())
+        else:
+            raise UnsupportedOp(
+                f"attribute {path}, which calls change, is {'a ' + found.__class__.__name__}; "
+                "only tensors and numbers can be the program's state"
+            )
+        name = f"state.{path}"
+        graph.state[name] = array
+        graph.structure.setdefault("state", []).append(path)
+        value = graph.input(name, type)
+        if isinstance(found, torch.Tensor):
+            made: Any = self.importer.tensors.fresh(value)
+        else:
+            made = self._number(value)
+        self._state[path] = type
+        return made
+
+    def _number(self, value: Value) -> Value:
+        """Read a number of the state at the start of the program."""
+        b = self.importer.builder
+        outer, b.block, b.position = b.block, self.importer.graph.body, 0
+        made = b.one("item", value)
+        b.block, b.position = outer, None
+        return made
+
+    def state_results(self) -> Iterator[tuple[str, Value]]:
+        """Yield the new values of the state, in its order."""
+        b, script = self.importer.builder, self.importer.root
+        for path, type in self._state.items():
+            *owners, name = path.split(".")
+            owner = script
+            for each in owners:
+                owner = self.importer.attribute(owner, each)
+            found = self.importer.attribute(owner, name)
+            made = self.importer.tensors.read(found) if isinstance(found, Tensor) else None
+            if made is None:
+                made = b.one("scalar", value_of(b, found), dtype=type.dtype)
+            if made.type != type:
+                raise UnsupportedOp(
+                    f"attribute {path}, which calls change, is {type} before a call and {made.type} after it; "
+                    "its dtype and sizes must stay the same"
+                )
+            yield f"state.{path}", made
+
+    def changed(self) -> Iterator[tuple[str, Value]]:
+        """Yield the inputs that the program changes in place with their new values."""
+        for name, memory in self._memories.items():
+            if memory.version:
+                yield name, memory.content
+
+
+class _Any:
+    """Every axis is of any size."""
+
+
+ANY = _Any()
+
+
+def _inner(shapes: Any, key: Any) -> Any:
+    if shapes is ANY or shapes is None:
+        return shapes
+    if isinstance(shapes, Mapping):
+        return shapes.get(key)
+    return shapes[key] if isinstance(key, int) and key < len(shapes) else None
+
+
+# Outputs --------------------------------------------------------------------------------------------
+
+
+def outputs_of(importer: ScriptImporter, result: Any) -> None:
+    """Make the graph's outputs: the program's result, the inputs that it changes, its state."""
+    graph = importer.graph
+    values: list[Value] = []
+    structure = _structure(importer, result, values)
+    graph.structure["outputs"] = to_json(structure)
+    graph.outputs = [path or "output" for path in paths(structure)]
+    changed = list(importer.inputs.changed())
+    if changed:
+        graph.structure["changed"] = [name for name, _ in changed]
+    behind = [(f"changed.{name}", value) for name, value in changed] + list(importer.inputs.state_results())
+    names = [name for name, _ in behind]
+    graph.outputs = [*distinct(graph.outputs, names), *names]
+    graph.body.results = [*values, *(value for _, value in behind)]
+
+
+def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structure:
+    if isinstance(x, Tensor):
+        values.append(importer.tensors.read(x))
+        return LEAF
+    if kind_of(x) in ("none", "str") or isinstance(x, bool | float):
+        return {"constant": x}
+    if kind_of(x):
+        values.append(value_of(importer.builder, x))
+        return LEAF
+    if isinstance(x, List) and is_run_time_list(x.content):
+        values.append(x.content)
+        return LEAF
+    if isinstance(x, tuple | List):
+        items = [_structure(importer, item, values) for item in (x if isinstance(x, tuple) else x.content)]
+        return {"tuple" if isinstance(x, tuple) else "list": items}
+    if isinstance(x, Dict):
+        structure: dict[str, Any] = {
+            "dict": {str(key): _structure(importer, item, values) for key, item in x.content.items()}
+        }
+        if x.content and all(isinstance(key, int) for key in x.content):
+            structure["int_keys"] = True
+        return structure
+    raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")
+

@@ -1,0 +1,321 @@
+"""Plans: what of a value is the same whichever way a program goes, and what is handed on by branches and loops
+as values of the graph.
+
+`plan_of` a value and `widen` by the other one's, until nothing changes; then `leaves` gives the graph values that
+a block yields, and `made` the value again from those that the node gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.dims import DimExpr, equal, symbol
+from ...ir.errors import UnsupportedOp
+from ...ir.graph import Builder, Value
+from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type
+from ...ops import build as B
+from .scalars import value_of
+from .tensors import Tensors
+from .values import UNINITIALIZED, List, Maybe, Tensor, is_run_time_list, is_same, is_tensor_value, kind_of
+
+
+@dataclass(frozen=True)
+class Same:
+    """The same value, whichever way."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A bool, int, float or str. `is_size`: an int that is never below 0, whose value is a size's."""
+
+    kind: str
+    is_size: bool = False
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """A tensor; None: a size that a call tells. `is_raw`: the content of a memory."""
+
+    dtype: str
+    dims: tuple[DimExpr | None, ...]
+    is_raw: bool = False
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tuple (`kind` "tuple"), a list object ("list"), or the content of one ("items")."""
+
+    kind: str
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class RunTimeList:
+    """A list whose length a call tells. `is_raw`: the content of a list object."""
+
+    element: Type
+    is_raw: bool
+
+
+@dataclass(frozen=True)
+class Optional:
+    """A value that may be there."""
+
+    inner: Any
+
+
+Plan = Same | Scalar | TensorPlan | Parts | RunTimeList | Optional
+
+
+class Merger:
+    """Makes plans. `is_visible(size)`: whether a size is known outside; `is_outer(object)`: whether a tensor's
+    memory, or a list, was made outside."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        tensors: Tensors,
+        is_visible: Callable[[DimExpr], bool],
+        is_outer: Callable[[Any], bool],
+    ) -> None:
+        self.builder, self.tensors = builder, tensors
+        self._is_visible, self._is_outer = is_visible, is_outer
+
+    # Plans
+
+    def plan_of(self, x: Any, values: dict[int, Value]) -> Plan:
+        """Return the plan of a value that changes. `values`: those of tensors, by identity, where they were."""
+        if isinstance(x, Tensor):
+            return self._tensor_plan(values[id(x)], False)
+        if is_tensor_value(x):
+            return self._tensor_plan(x, True)
+        if kind_of(x) not in ("", "none"):
+            return Scalar(kind_of(x), kind_of(x) == "int" and self._is_size(x))
+        if isinstance(x, tuple):
+            return Parts("tuple", tuple(self.widen(Same(part), part, values) for part in x))
+        if isinstance(x, list):
+            return Parts("items", tuple(self.widen(Same(part), part, values) for part in x))
+        if isinstance(x, List):
+            inner = self.plan_of(x.content, values)
+            return Parts("list", inner.parts) if isinstance(inner, Parts) else RunTimeList(inner.element, False)
+        if is_run_time_list(x):
+            return RunTimeList(x.type.element, True)
+        if isinstance(x, Maybe):
+            return Optional(self.plan_of(x.value, values))
+        raise UnsupportedOp(
+            f"a {type(x).__name__} that depends on which way the program goes cannot be compiled"
+        )
+
+    def _is_size(self, x: Any) -> bool:
+        low = None if isinstance(x, Value) else B.bounds_of(self.builder, x)[0]
+        return low is not None and low >= 0
+
+    def _tensor_plan(self, x: Value, is_raw: bool) -> TensorPlan:
+        dims = tuple(dim if self._is_visible(dim) else None for dim in B.shape_of(x))
+        return TensorPlan(B.dtype_of(x), dims, is_raw)
+
+    def widen(self, plan: Plan, x: Any, values: dict[int, Value]) -> Plan:
+        """Return the plan that also `x` fits."""
+        if x is UNINITIALIZED:
+            return plan
+        if isinstance(plan, Same):
+            if plan.value is UNINITIALIZED:
+                return Same(x) if self._is_known_outside(x) else self.plan_of(x, values)
+            if is_same(plan.value, x) and self._is_known_outside(x):
+                return plan
+            if plan.value is None or x is None:
+                other = x if plan.value is None else plan.value
+                return Optional(self.plan_of(other, values))
+            return self.widen(self.plan_of(plan.value, values), x, values)
+        if isinstance(plan, Optional):
+            inner = x.value if isinstance(x, Maybe) else x
+            return plan if x is None else Optional(self.widen(plan.inner, inner, values))
+        if x is None or isinstance(x, Maybe):
+            return self.widen(Optional(plan), x, values)
+        return self._both(plan, self.plan_of(x, values), x, values)
+
+    def _both(self, plan: Plan, other: Plan, x: Any, values: dict[int, Value]) -> Plan:
+        if isinstance(plan, TensorPlan) and isinstance(other, TensorPlan):
+            return self._both_tensors(plan, other)
+        if isinstance(plan, Parts) and isinstance(other, Parts) and plan.kind == other.kind:
+            items = x if isinstance(x, tuple | list) else x.content
+            if len(items) == len(plan.parts):
+                parts = zip(plan.parts, items, strict=True)
+                return Parts(plan.kind, tuple(self.widen(p, item, values) for p, item in parts))
+        is_list = [isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind != "tuple") for p in (plan, other)]
+        if all(is_list):
+            return self._both_lists(plan, other)
+        if isinstance(plan, Scalar) and isinstance(other, Scalar) and plan.kind == other.kind:
+            return plan if other.is_size else other
+        if plan != other:
+            raise UnsupportedOp(f"a value is {_shown(plan)} or {_shown(other)}, depending on which way the program goes")
+        return plan
+
+    def _both_tensors(self, plan: TensorPlan, other: TensorPlan) -> TensorPlan:
+        if plan.dtype != other.dtype or len(plan.dims) != len(other.dims):
+            raise UnsupportedOp(
+                f"a tensor is {_shown(plan)} or {_shown(other)}, depending on which way the program goes; "
+                "its dtype and rank must be the same both ways"
+            )
+        dims = (
+            one if one is not None and two is not None and equal(one, two) else None
+            for one, two in zip(plan.dims, other.dims, strict=True)
+        )
+        return TensorPlan(plan.dtype, tuple(dims), plan.is_raw)
+
+    def _both_lists(self, plan: Plan, other: Plan) -> Plan:
+        """Lists of different lengths: of elements of one type."""
+        types = {t for p in (plan, other) for t in _element_types(p)}
+        if len({str(t) for t in types}) != 1:
+            raise UnsupportedOp(
+                "a list whose length depends on which way the program goes has elements of "
+                f"{' and '.join(sorted(map(str, types))) or 'an unknown type'}; they must be of one type"
+            )
+        is_raw = plan.kind == "items" if isinstance(plan, Parts) else getattr(plan, "is_raw", False)
+        return RunTimeList(types.pop(), is_raw)
+
+    def _is_known_outside(self, x: Any) -> bool:
+        if isinstance(x, tuple):
+            return all(map(self._is_known_outside, x))
+        if isinstance(x, Value):
+            return self._is_outer(x)
+        if isinstance(x, Tensor):
+            return self._is_outer(x.memory)
+        if isinstance(x, List):
+            return self._is_outer(x)
+        if kind_of(x) == "int" and not isinstance(x, int):
+            return self._is_visible(x)
+        return not isinstance(x, Maybe) or self._is_outer(x.is_there)
+
+    # Values
+
+    def leaves(self, plan: Plan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
+        """Yield the graph values that stand for `x`, in the block at hand; anything for one that is never read."""
+        b = self.builder
+        if isinstance(plan, Same):
+            return
+        if isinstance(plan, Scalar):
+            default: Any = {"bool": False, "int": 0, "float": 0.0, "str": ""}[plan.kind]
+            yield value_of(b, default if _is_absent(x) else x, plan.kind)
+        elif isinstance(plan, TensorPlan):
+            yield from self._tensor_leaves(plan, x, read)
+        elif isinstance(plan, Parts):
+            items = [UNINITIALIZED] * len(plan.parts) if _is_absent(x) else getattr(x, "content", x)
+            for part, item in zip(plan.parts, items, strict=True):
+                yield from self.leaves(part, item, read)
+        elif isinstance(plan, RunTimeList):
+            yield self._list_leaf(plan, x, read)
+        else:
+            is_there = x.is_there if isinstance(x, Maybe) else b.one("literal", value=not _is_absent(x))
+            yield is_there
+            yield from self.leaves(plan.inner, x.value if isinstance(x, Maybe) else x, read)
+
+    def _tensor_leaves(self, plan: TensorPlan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
+        b = self.builder
+        if _is_absent(x):
+            value = B.full(b, 0, plan.dtype, tuple(0 if dim is None else dim for dim in plan.dims))
+        else:
+            value = read(x) if isinstance(x, Tensor) else x
+        for dim, size in zip(plan.dims, B.shape_of(value), strict=True):
+            if dim is None:
+                yield b.size(size)
+        yield value
+
+    def _list_leaf(self, plan: RunTimeList, x: Any, read: Callable[[Tensor], Value]) -> Value:
+        content = [] if _is_absent(x) else getattr(x, "content", x)
+        if isinstance(content, Value):
+            return content
+        kind = plan.element.kind if isinstance(plan.element, ScalarType) else ""
+        items = [read(item) if isinstance(item, Tensor) else value_of(self.builder, item, kind) for item in content]
+        made = self.builder.one("list", element=plan.element)
+        for item in items:
+            made = self.builder.one("append", made, item)
+        return made
+
+    def types(self, plan: Plan) -> Iterator[Type]:
+        """Yield new types of the leaves: sizes that a call tells get new names."""
+        if isinstance(plan, Scalar):
+            name = symbol(self.builder.graph.new_name("n")) if plan.is_size else None
+            yield ScalarType(plan.kind, name)
+        elif isinstance(plan, TensorPlan):
+            names = [None if dim is not None else symbol(self.builder.graph.new_name("n")) for dim in plan.dims]
+            yield from (ScalarType("int", name) for name in names if name is not None)
+            dims = (name if dim is None else dim for dim, name in zip(plan.dims, names, strict=True))
+            yield TensorType(plan.dtype, tuple(dims))  # type: ignore[arg-type]
+        elif isinstance(plan, Parts):
+            for part in plan.parts:
+                yield from self.types(part)
+        elif isinstance(plan, RunTimeList):
+            yield ListType(plan.element)
+        elif isinstance(plan, Optional):
+            yield BOOL
+            yield from self.types(plan.inner)
+
+    def made(self, plan: Plan, values: Iterator[Value]) -> Any:
+        """Return the value whose leaves are the next of `values`."""
+        if isinstance(plan, Same):
+            return plan.value
+        if isinstance(plan, Scalar):
+            value = next(values)
+            return value.type.expr if plan.is_size else value  # type: ignore[union-attr]
+        if isinstance(plan, TensorPlan):
+            for dim in plan.dims:
+                if dim is None:
+                    next(values)
+            value = next(values)
+            return value if plan.is_raw else self.tensors.fresh(value)
+        if isinstance(plan, Parts):
+            items = [self.made(part, values) for part in plan.parts]
+            return tuple(items) if plan.kind == "tuple" else items if plan.kind == "items" else List(items)
+        if isinstance(plan, RunTimeList):
+            value = next(values)
+            return value if plan.is_raw else List(value)
+        is_there = next(values)
+        return Maybe(is_there, self.made(plan.inner, values))
+
+
+def _is_absent(x: Any) -> bool:
+    return x is UNINITIALIZED or x is None
+
+
+def _element_types(plan: Plan) -> Iterator[Type]:
+    if isinstance(plan, RunTimeList):
+        yield plan.element
+    elif isinstance(plan, Parts):
+        for part in plan.parts:
+            yield _element_type(part)
+
+
+def _element_type(plan: Plan) -> Type:
+    if isinstance(plan, Scalar):
+        return ScalarType(plan.kind)
+    if isinstance(plan, Same) and kind_of(plan.value) in ("bool", "int", "float", "str"):
+        return ScalarType(kind_of(plan.value))
+    if isinstance(plan, Same) and isinstance(plan.value, Tensor) and is_tensor_value(plan.value.memory.content):
+        plan = TensorPlan(*_type_of(plan.value))
+    if isinstance(plan, TensorPlan) and None not in plan.dims:
+        return TensorType(plan.dtype, plan.dims)  # type: ignore[arg-type]
+    raise UnsupportedOp(
+        f"a list whose length depends on which way the program goes holds {_shown(plan)}; its elements must be "
+        "numbers, or tensors of sizes that do not change"
+    )
+
+
+def _type_of(x: Tensor) -> tuple[str, tuple[DimExpr, ...]]:
+    value = x.known[2] if x.known is not None else x.memory.content
+    return B.dtype_of(value), B.shape_of(value)
+
+
+def _shown(plan: Plan) -> str:
+    if isinstance(plan, TensorPlan):
+        return f"{plan.dtype}[{', '.join('?' if dim is None else str(dim) for dim in plan.dims)}]"
+    if isinstance(plan, Scalar):
+        return f"of type {plan.kind}"
+    if isinstance(plan, Parts):
+        return f"a {'list' if plan.kind != 'tuple' else 'tuple'} of {len(plan.parts)}"
+    return {Same: "a constant", RunTimeList: "a list", Optional: "an optional"}[type(plan)]
+

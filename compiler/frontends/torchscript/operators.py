@@ -1,0 +1,358 @@
+"""aten:: operators: those of plain values and containers, then those of tensors through the tables of converters
+that all frontends share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...ir.dims import simplify
+from ...ir.errors import UnsupportedOp
+from ...ir.graph import Value
+from ...ir.types import TensorType
+from ...ops import build as B
+from ...ops.conditions import add_guard
+from ..importer import find_converter
+from . import composites, matching
+from .arguments import dtype_argument, is_layout, wants_size
+from .containers import container_op, content
+from .scalars import PYTHON, decided, scalar_op
+from .tensors import VIEWS
+from .values import Dict, List, Maybe, Tensor, View, is_run_time, is_run_time_list, is_size, kind_of
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+import sympy
+
+
+def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
+    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it cannot be
+    compiled."""
+    args = [importer.get(value) for value in node.inputs()]
+    kind = node.kind()
+    name = kind.removeprefix("aten::")
+    if kind.startswith("aten::"):
+        found = _own(importer, name, args)
+        if found is not NotImplemented:
+            return [found] if node.outputsSize() == 1 else []
+    if node.schema() == "(no schema)" or kind.startswith("prim::"):
+        raise UnsupportedOp(f"{kind} cannot be compiled")
+    return _tensor_operator(importer, node, args)
+
+
+def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
+    """Return what an operator of plain values or containers gives; NotImplemented for others."""
+    found = container_op(importer, name, args)
+    if found is not NotImplemented:
+        return found
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(importer, *args)
+    if name in PYTHON and args and all(map(kind_of, args)):
+        return scalar_op(importer.builder, name, args)
+    if name in ("eq", "ne") and len(args) == 2 and all(x is None or kind_of(x) or isinstance(x, tuple) for x in args):
+        return (args[0] == args[1]) is (name == "eq")
+    return NotImplemented
+
+
+# Operators of their own -------------------------------------------------------------------------------
+
+
+def _size(importer: ScriptImporter, x: Tensor, dim: int | None = None) -> Any:
+    shape = B.shape_of(importer.tensors.read(x))
+    return List(list(shape)) if dim is None else shape[B.axis_of("size", dim, len(shape))]
+
+
+def _length(importer: ScriptImporter, x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return B.shape_of(importer.tensors.read(x))[0]
+    return len(x) if isinstance(x, str | tuple) else NotImplemented
+
+
+def _item(importer: ScriptImporter, x: Any) -> Any:
+    """Return a tensor's only element; what is known of it stays known."""
+    if not isinstance(x, Tensor):
+        return x
+    value = importer.tensors.read(x)
+    known = B.uniform(value)
+    return known if known is not None else importer.builder.one("item", value)
+
+
+def _as_kind(kind: str) -> Callable[..., Any]:
+    def convert(importer: ScriptImporter, x: Any) -> Any:
+        if isinstance(x, str) and kind != "bool":
+            return {"int": int, "float": float}[kind](x)
+        return scalar_op(importer.builder, kind.capitalize(), (_item(importer, x),))
+
+    return convert
+
+
+def _is(importer: ScriptImporter, x: Any, y: Any) -> Any:
+    if isinstance(x, Maybe) and y is None:
+        return importer.builder.one("bool_not", x.is_there)
+    return x is y or (not isinstance(x, Tensor | List | Dict) and x is None and y is None)
+
+
+def _is_not(importer: ScriptImporter, x: Any, y: Any) -> Any:
+    found = _is(importer, x, y)
+    return (not found) if isinstance(found, bool) else importer.builder.one("bool_not", found)
+
+
+def _format(importer: ScriptImporter, text: str, *args: Any) -> str:
+    return text.format(*(_shown(importer, x) for x in args))
+
+
+def _shown(importer: ScriptImporter, x: Any) -> Any:
+    if isinstance(x, List):
+        return [_shown(importer, item) for item in x.content] if isinstance(x.content, list) else "?"
+    return "?" if isinstance(x, Value | Tensor) or is_size(x) else x
+
+
+def _to(importer: ScriptImporter, x: Tensor, *rest: Any) -> Tensor:
+    """aten::to: a cast, or the tensor itself."""
+    if not isinstance(x, Tensor):
+        return NotImplemented
+    value = importer.tensors.read(x)
+    numbers = [each for each in rest[:2] if type(each) is int]
+    dtype = dtype_argument(numbers[0]) if numbers else None
+    if isinstance(rest[0], Tensor):
+        dtype = B.dtype_of(importer.tensors.read(rest[0]))
+    is_copied = len(rest) >= 3 and rest[-2 if rest[-1] is None else -1] is True
+    if dtype in (None, B.dtype_of(value)) and not is_copied:
+        return x
+    return importer.tensors.fresh(B.cast_to(importer.builder, value, dtype or B.dtype_of(value)))
+
+
+def _cast_like(importer: ScriptImporter, x: Tensor, other: Tensor) -> Tensor:
+    return _to(importer, x, other)
+
+
+def _dropout(importer: ScriptImporter, x: Tensor, p: Any, train: Any) -> Any:
+    if train is False or p == 0:
+        return x
+    return NotImplemented
+
+
+def _get_position(importer: ScriptImporter, x: Any, index: Any) -> Any:
+    if isinstance(x, tuple):
+        return x[index]
+    return x[index] if isinstance(x, str) and isinstance(index, int) else NotImplemented
+
+
+def _tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *_: Any) -> Tensor:
+    """torch.tensor of numbers or nested lists of them."""
+    b = importer.builder
+    value, kind = _stacked(importer, data)
+    default = {"int": "i64", "float": "f32", "bool": "bool"}[kind]
+    return importer.tensors.fresh(B.cast_to(b, value, dtype_argument(dtype) or default))
+
+
+def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
+    b = importer.builder
+    if isinstance(data, List):
+        parts = [_stacked(importer, item) for item in content(importer, data)]
+        if not parts:
+            return B.full(b, 0.0, "f32", (0,)), "float"
+        return B.concat(b, [B.add_axis(b, value, 0) for value, _ in parts], 0), parts[0][1]
+    kind = kind_of(data)
+    dtype = {"int": "i64", "float": "f64", "bool": "bool"}[kind]
+    return (b.one("scalar", data, dtype=dtype) if is_run_time(data) else B.full(b, data, dtype)), kind
+
+
+def _dim(importer: ScriptImporter, x: Tensor) -> int:
+    return len(B.shape_of(importer.tensors.read(x)))
+
+
+def _numel(importer: ScriptImporter, x: Tensor) -> Any:
+    from ...ir.dims import product
+
+    return product(B.shape_of(importer.tensors.read(x)))
+
+
+def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
+    """x.select(dim, index), with a check of indices that may be outside of the axis."""
+    b, value = importer.builder, importer.tensors.read(x)
+    size = B.shape_of(value)[B.axis_of("select", dim, len(B.shape_of(value)))]
+    if is_run_time(index):
+        below, above = b.one("int_lt", index, b.size(size)), b.one("int_le", b.size(simplify(-size)), index)
+        message = "select: the index must be in the axis"
+        b.apply("guard", b.one("bool_and", below, above), message=message)
+        index = importer.size_of(b.one("int_mod", index, b.size(size)))
+    elif is_size(index) or not isinstance(size, int):
+        if is_size(index):
+            low, _ = B.bounds_of(b, index)
+            if low is None or low < 0:
+                is_low = decided(b, sympy.Lt(index, 0))
+                if not isinstance(is_low, bool):
+                    return _select(importer, x, dim, b.size(index) if False else _opaque(importer, index))
+        limit = sympy.sympify(index) + 1 if is_size(index) or index >= 0 else -index
+        add_guard(b, sympy.Ge(sympy.sympify(size), limit), f"select: index {index} must be in the axis of size {size}")
+    return _view(importer, "aten.select.int", x, (dim, index), {})
+
+
+def _opaque(importer: ScriptImporter, size: Any) -> Value:
+    """Return an int computed from sizes as one of which nothing is known."""
+    from ...ir.graph import Node
+    from ...ir.types import INT
+
+    b = importer.builder
+    return b.insert(Node("int_add", [b.size(size), b.size(0)]), [INT])[0]
+
+
+def _slice(importer: ScriptImporter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+    """x[start:end:step], with bounds that only a call tells brought into the axis."""
+    if not isinstance(x, Tensor):
+        return NotImplemented
+    value = importer.tensors.read(x)
+    size = B.shape_of(value)[B.axis_of("slice", dim, len(B.shape_of(value)))]
+    if isinstance(start, int) and start == 0:
+        start = None
+    start, end = (_bound(importer, bound, size) for bound in (start, end))
+    if not isinstance(step, int):
+        raise UnsupportedOp("slice: a step that only a call tells cannot be compiled")
+    return _view(importer, "aten.slice.Tensor", x, (dim, start, end, step), {})
+
+
+def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
+    b = importer.builder
+    if is_size(bound):
+        low, high = B.bounds_of(b, bound)
+        if (low is not None and low >= 0) or (high is not None and high < 0):
+            return bound
+        bound = b.size(bound)
+    if not is_run_time(bound):
+        return bound
+    whole = b.size(size)
+    from_end = b.one("int_max", b.size(0), b.one("int_add", bound, whole))
+    is_negative = b.one("int_lt", bound, b.size(0))
+    made = composites.choose(b, is_negative, from_end, b.one("int_min", bound, whole))
+    return importer.size_of(made)
+
+
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
+    "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
+    "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
+    "format": _format, "to": _to, "type_as": _cast_like, "dropout": _dropout, "dropout_": _dropout,
+    "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
+    "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
+    "is_floating_point": lambda importer, x: B.dtype_of(importer.tensors.read(x)).startswith(("f", "b")) and B.dtype_of(importer.tensors.read(x)) != "bool",
+    "detach": lambda importer, x: x, "detach_": lambda importer, x: x, "requires_grad_": lambda importer, x, *_: x,
+}  # fmt: skip
+
+
+# Operators of tensors -----------------------------------------------------------------------------------
+
+
+def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
+    schema = torch._C.parse_schema(node.schema())
+    space, _, name = schema.name.partition("::")
+    suffix = schema.overload_name or "default"
+    writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    if writes:
+        if writes != [0] or not name.endswith("_"):
+            raise UnsupportedOp(f"{space}.{name}.{suffix} writes into another argument than its first")
+        return [_in_place(importer, f"{space}.{name}.{suffix}", schema, args)]
+    overload = f"{space}.{name}.{suffix}"
+    positional, keywords = _converted(importer, schema, args)
+    if overload in VIEWS or _returns_view(schema):
+        first = args[0]
+        return [_views(importer, overload, first, positional[1:], keywords)]
+    made = run(importer, overload, positional, keywords)
+    n = node.outputsSize()
+    if n == 1:
+        return [_abstract(importer, made)]
+    return [_abstract(importer, each) for each in made]
+
+
+def _returns_view(schema: Any) -> bool:
+    return bool(schema.returns) and schema.returns[0].alias_info is not None
+
+
+def run(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Append an operator of graph values; sizes that it needs to be equal become so in the contract."""
+    for one, other in matching.pairs(overload, args):
+        importer.require_equal(one, other)
+    own = composites.COMPOSITES.get(overload)
+    if own is not None:
+        return own(importer.builder, *args, **kwargs)
+    if find_converter(overload) is None:
+        importer.require([(overload, importer.builder.source)])
+    return importer.call(overload, args, kwargs)
+
+
+def _abstract(importer: ScriptImporter, made: Any) -> Any:
+    if isinstance(made, Value) and isinstance(made.type, TensorType):
+        return importer.tensors.fresh(made)
+    if isinstance(made, tuple | list):
+        return List([_abstract(importer, each) for each in made])
+    return made
+
+
+def _view(importer: ScriptImporter, overload: str, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    value = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
+    return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), value)
+
+
+def _views(importer: ScriptImporter, overload: str, x: Any, rest: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    made = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
+    if isinstance(made, Value):
+        return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), made)
+    return List(
+        [importer.tensors.view_of(x, View(overload, tuple(rest), kwargs, i), each) for i, each in enumerate(made)]
+    )
+
+
+def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
+    """Write what the operator of a name without the last _ gives into the first argument."""
+    x = args[0]
+    space, name, suffix = overload.split(".")
+    positional, keywords = _converted(importer, schema, args)
+    functional = f"{space}.{name.removesuffix('_')}.{suffix}"
+    own = composites.IN_PLACE.get(overload)
+    b, old = importer.builder, importer.tensors.read(x)
+    made = own(b, *positional, **keywords) if own is not None else run(importer, functional, positional, keywords)
+    if len(B.shape_of(made)) != len(B.shape_of(old)) and name in ("squeeze_", "unsqueeze_", "transpose_", "t_"):
+        raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
+    importer.tensors.write(x, composites.fitted(b, name, made, old))
+    return x
+
+
+def _converted(importer: ScriptImporter, schema: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments as converters take them: graph values for tensors, dtypes by name."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for argument, x in zip(schema.arguments, args, strict=True):
+        found = _argument(importer, argument, x)
+        if argument.kwarg_only:
+            keywords[argument.name] = found
+        else:
+            positional.append(found)
+    return positional, keywords
+
+
+def _argument(importer: ScriptImporter, argument: Any, x: Any) -> Any:
+    if argument.name == "dtype":
+        return dtype_argument(x)
+    if is_layout(argument.name):
+        return None
+    return _plain(importer, x, wants_size(str(argument.type)))
+
+
+def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
+    if isinstance(x, Tensor):
+        return importer.tensors.read(x)
+    if isinstance(x, List):
+        if is_run_time_list(x.content):
+            return x.content
+        return [_plain(importer, item, is_size_wanted) for item in x.content]
+    if isinstance(x, Maybe):
+        raise UnsupportedOp("an optional value that only a call tells is given to an operator")
+    if isinstance(x, tuple):
+        return [_plain(importer, item, is_size_wanted) for item in x]
+    return importer.size_of(x) if is_size_wanted and is_run_time(x) else x
+
+

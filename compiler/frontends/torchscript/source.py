@@ -1,0 +1,83 @@
+"""Opening a TorchScript program, and its signature: which arguments are tensors, numbers or constants."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...ir.errors import UnsupportedOp
+
+METHOD = "forward"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program with the arguments of an example call. `module`: None for a function; `defaults`: arguments
+    that the call leaves out."""
+
+    graph: Any
+    module: Any
+    arguments: dict[str, Any]
+    positional: tuple[str, ...]
+    defaults: dict[str, Any]
+
+
+def is_script(model: Any) -> bool:
+    """Return True for a scripted or traced module or function."""
+    kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch._C.ScriptModule)
+    return isinstance(model, kinds)
+
+
+def load_script(path: str | os.PathLike[str]) -> Any:
+    """Return the module of a file that `torch.jit.save` wrote. Raises what torch.jit.load raises."""
+    return torch.jit.load(path, map_location="cpu")
+
+
+def open_script(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Script:
+    """Return the program of `model`, all calls inlined. Raises UnsupportedOp where arguments are missing."""
+    is_function = isinstance(model, torch.jit.ScriptFunction)
+    if isinstance(model, torch.jit.ScriptModule):
+        model.eval()
+    found = model if is_function else model._c._get_method(METHOD)
+    schema = found.schema.arguments if is_function else found.schema.arguments[1:]
+    graph = found.graph.copy()
+    torch._C._jit_pass_inline(graph)
+    given, defaults = _bound(schema, args, dict(kwargs or {}))
+    positional = tuple(each.name for each in schema if not each.kwarg_only)
+    return Script(graph, None if is_function else model._c, given, positional, defaults)
+
+
+def _bound(
+    schema: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [each.name for each in schema]
+    if len(args) > len(names):
+        raise UnsupportedOp(f"{len(args)} arguments are given; the program takes {', '.join(names) or 'none'}")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise UnsupportedOp(f"argument {unknown[0]} is unknown; the program takes {', '.join(names)}")
+    left = [each for each in schema if each.name not in given]
+    missing = [each.name for each in left if not each.has_default_value()]
+    if missing:
+        raise UnsupportedOp(
+            f"the example has no argument {missing[0]}: give args= for every argument of the program, so that "
+            "its dtypes and ranks are known"
+        )
+    return {name: given[name] for name in names if name in given}, {e.name: e.default_value for e in left}
+
+
+_LINE = re.compile(r'^\s*(?:Serialized\s+)?File "([^"]*)", line (\d+)', re.MULTILINE)
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+def source_of(node: Any) -> str:
+    """Return "file.py:31", the innermost line of the model outside of torch, or ""."""
+    lines = _LINE.findall(node.sourceRange())
+    ours = [line for line in lines if not line[0].startswith((_TORCH, "<"))] or lines
+    return f"{ours[0][0].rsplit('/', 1)[-1]}:{ours[0][1]}" if ours else ""

@@ -1,0 +1,129 @@
+"""Tensors that share memory, without memory: reading one gives its newest value, writing to one replaces the
+value of its memory's owner, and views are taken anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.errors import UnsupportedOp
+from ...ir.graph import Block, Builder, Value
+from ...ops import build as B
+from ..layout import restored
+from .values import Memory, Tensor, View, next_version
+
+#: View -> the operator that puts a new part into the whole.
+_PARTS = {
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.select.int": "aten.select_scatter.default",
+    "aten.diagonal.default": "aten.diagonal_scatter.default",
+}
+_RESHAPED = (
+    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unsqueeze.default",
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default", "aten.detach.default",
+    "aten.contiguous.default", "aten.unflatten.int", "aten.view_as.default",
+)  # fmt: skip
+_PERMUTED = ("aten.permute.default", "aten.transpose.int", "aten.t.default")
+#: Views in some layouts of memory, copies in others.
+MAYBE_VIEWS = ("aten.reshape.default", "aten.flatten.using_ints", "aten.contiguous.default", "aten.unflatten.int")
+#: Operators whose schema does not say that their results are views of the first argument.
+VIEWS = (
+    *MAYBE_VIEWS, "aten.chunk.default", "aten.narrow.default", "aten.expand_as.default", "aten.view_as.default",
+    "aten.tensor_split.sections", "aten.tensor_split.indices", "aten.swapaxes.default", "aten.movedim.int",
+    "aten.unsafe_chunk.default", "aten.numpy_T.default", "aten.swapdims.default", "aten.moveaxis.int",
+    "aten.split.sizes",
+)  # fmt: skip
+
+Convert = Callable[[str, Sequence[Any], dict[str, Any]], Any]
+
+
+class Tensors:
+    """Reads and writes the tensors of one program. `is_open(block)`: whether what was made in a block may be used
+    now; `note(cell)`: called before a cell changes; `convert`: imports an operator."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        convert: Convert,
+        is_open: Callable[[Block], bool],
+        note: Callable[[Any], None],
+    ) -> None:
+        self.builder, self._convert, self._is_open, self._note = builder, convert, is_open, note
+
+    def fresh(self, value: Value, name: str = "") -> Tensor:
+        """Return a tensor with memory of its own."""
+        return Tensor(Memory(value, name=name))
+
+    def read(self, x: Tensor) -> Value:
+        """Return the newest value of `x`. Raises UnsupportedOp where it is not known."""
+        memory = x.memory
+        if memory.stale:
+            raise UnsupportedOp(memory.stale)
+        if x.parent is None or x.view is None:
+            return memory.content
+        if x.known is not None and x.known[0] == memory.version and self._is_open(x.known[1]):
+            return x.known[2]
+        view, source = x.view, self.builder.source
+        made = self._convert(view.overload, [self.read(x.parent), *view.args], view.kwargs)
+        self.builder.source = source
+        value = made if view.index is None else made[view.index]
+        x.known = memory.version, self.builder.block, value
+        return value
+
+    def write(self, x: Tensor, value: Value) -> None:
+        """Make `value` the new one of `x`, and put it into all that `x` is a view of."""
+        self._note(x.memory)
+        owner, whole = x, value
+        while owner.parent is not None:
+            whole, owner = self._whole(owner, whole), owner.parent
+        memory = x.memory
+        memory.content, memory.version = whole, next_version()
+        if x.parent is not None:
+            x.known = memory.version, self.builder.block, value
+        where = f" ({self.builder.source})" if self.builder.source else ""
+        for other in memory.others:
+            other.stale = (
+                f"a tensor is read that may share memory with one that was changed in place{where}; "
+                "change a copy of it instead, as x.clone() makes"
+            )
+
+    def share(self, one: Memory, other: Memory) -> None:
+        """Note that two pieces of memory may be the same."""
+        if one is not other:
+            one.others.add(other)
+            other.others.add(one)
+
+    def view_of(self, parent: Tensor, view: View, value: Value) -> Tensor:
+        """Return a view, or a tensor that may be one in some layouts of memory."""
+        if view.overload in MAYBE_VIEWS and not _is_contiguous(parent):
+            copy = self.fresh(value)
+            self.share(copy.memory, parent.memory)
+            return copy
+        return Tensor(parent.memory, parent, view, (parent.memory.version, self.builder.block, value))
+
+    def _whole(self, x: Tensor, new: Value) -> Value:
+        """Return the parent of a view with `new` for the view."""
+        assert x.parent is not None and x.view is not None
+        b, view, parent = self.builder, x.view, self.read(x.parent)
+        if view.overload in _PARTS:
+            return self._convert(_PARTS[view.overload], [parent, new, *view.args], view.kwargs)
+        if view.overload in _RESHAPED:
+            return B.reshape(b, new, B.shape_of(parent))
+        if view.overload == "aten.permute.default":
+            rank = len(B.shape_of(parent))
+            return B.permute(b, new, restored([axis % rank for axis in view.args[0]]))
+        if view.overload in _PERMUTED:
+            return self._convert(view.overload, [new, *view.args], view.kwargs)
+        raise UnsupportedOp(
+            f"an in-place change of what {view.overload} gives cannot be compiled; change a copy of it instead"
+        )
+
+
+def _is_contiguous(x: Tensor) -> bool:
+    """Return True where the elements of `x` certainly lie in their order: it owns its memory, or is a view of
+    all of it."""
+    while x.parent is not None and x.view is not None:
+        if x.view.overload not in _RESHAPED:
+            return False
+        x = x.parent
+    return True

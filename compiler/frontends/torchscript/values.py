@@ -1,0 +1,142 @@
+"""What is known of a TorchScript value while its program is imported.
+
+A value that does not depend on the input is itself: None, a bool, int, float, str, a tuple of values. Ints that
+are computed from sizes are dimension expressions; other numbers that only a call tells are graph values of a
+scalar type. Everything that a program can change is a `Cell`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from ...ir.graph import Block, Value
+from ...ir.types import ListType, ScalarType, TensorType
+
+_SERIAL = itertools.count(1)
+
+
+class Uninitialized:
+    """The value that TorchScript gives to variables that are never read."""
+
+    def __repr__(self) -> str:
+        return "uninitialized"
+
+
+UNINITIALIZED = Uninitialized()
+
+
+@dataclass(eq=False)
+class Cell:
+    """A place whose content a program can change. `birth` orders cells by when they were made."""
+
+    content: Any
+    birth: int = field(default_factory=lambda: next(_SERIAL))
+
+
+@dataclass(eq=False)
+class Memory(Cell):
+    """The memory of tensors; `content`: the newest value of the tensor that owns it. `version` changes with it.
+
+    `others`: memory that may be the same one, after a branch; `stale`: why reading it would be wrong. `name`:
+    of the input or the module's attribute that it is, else "".
+    """
+
+    name: str = ""
+    version: int = 0
+    others: set[Memory] = field(default_factory=set)
+    stale: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """How a view is made from its parent: the call of `overload`, of whose results it is number `index`."""
+
+    overload: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None = None
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the program: the owner of `memory`, or a view of `parent`, which has the same memory."""
+
+    memory: Memory
+    parent: Tensor | None = None
+    view: View | None = None
+    known: tuple[int, Block, Value] | None = None  # its value in a version of the memory, and where that was made
+
+
+@dataclass(eq=False)
+class List(Cell):
+    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells."""
+
+
+@dataclass(eq=False)
+class Dict(Cell):
+    """A dict with keys that are known."""
+
+
+@dataclass(eq=False)
+class Object:
+    """A module or another object of a TorchScript class; `attributes` are those that were read or set."""
+
+    script: Any
+    path: str
+    attributes: dict[str, Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Maybe:
+    """An optional of which only a call tells whether it is there: `value` where `is_there`."""
+
+    is_there: Value
+    value: Any
+
+
+def next_version() -> int:
+    """Return a version that no memory has had."""
+    return next(_SERIAL)
+
+
+def is_run_time(x: Any) -> bool:
+    """Return True for a number, bool or str that only a call tells, sizes apart."""
+    return isinstance(x, Value) and isinstance(x.type, ScalarType)
+
+
+def is_run_time_list(x: Any) -> bool:
+    """Return True for the content of a list whose length only a call tells."""
+    return isinstance(x, Value) and isinstance(x.type, ListType)
+
+
+def is_size(x: Any) -> bool:
+    """Return True for an int that is computed from sizes."""
+    return isinstance(x, sympy.Expr)
+
+
+def is_tensor_value(x: Any) -> bool:
+    """Return True for a tensor of the graph."""
+    return isinstance(x, Value) and isinstance(x.type, TensorType)
+
+
+def kind_of(x: Any) -> str:
+    """Return "bool", "int", "float", "str", "none" for a plain value, else ""."""
+    if isinstance(x, Value):
+        return x.type.kind if isinstance(x.type, ScalarType) else ""
+    if is_size(x):
+        return "int"
+    return {bool: "bool", int: "int", float: "float", str: "str", type(None): "none"}.get(type(x), "")
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Return True where both are one value, and one object where they can be changed."""
+    if a is b:
+        return True
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(is_same, a, b))
+    plain = (bool, int, float, str, type(None), sympy.Expr)
+    return isinstance(a, plain) and type(a) is type(b) and bool(a == b)
