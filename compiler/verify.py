@@ -212,7 +212,9 @@ def renamed(types: Sequence[Type], others: Sequence[Type]) -> list[Type]:
     sizes = {
         one.expr: other.expr
         for one, other in zip(types, others, strict=False)
-        if isinstance(one, ScalarType) and isinstance(other, ScalarType) and isinstance(one.expr, sympy.Symbol)
+        if isinstance(one, ScalarType)
+        and isinstance(other, ScalarType)
+        and isinstance(one.expr, sympy.Symbol)
     }
     known = {name: size for name, size in sizes.items() if size is not None}
     return [_with_sizes(type, known) for type in types] if known else list(types)

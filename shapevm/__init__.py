@@ -79,20 +79,21 @@ def compile(
     """Compile a PyTorch program for every shape its contract allows.
 
     `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
-    torch.export.export takes them), a torch.export.ExportedProgram, the path of a .pt2 file, or a
-    torch.fx.GraphModule. `inputs`: names of the inputs, perhaps shapes and dtypes, which stand in for `args`
-    and `dynamic_shapes`; see `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in
-    the background), "jit" (exact before the first run), "bucket" (what was compiled ahead, nothing more) or
-    "generic"; None: the setting. All give the same bits. `options`: `shapevm.Options`, which says what can be
-    asked for besides: kernels compiled ahead for sizes and ranges, the target, the weights' dtype, what
-    becomes of operators that cannot be compiled, who draws random numbers.
-    `progress(stage, done, total)` is called as work goes on.
+    torch.export.export takes them), a torch.export.ExportedProgram, the path of a .pt2 file, a
+    torch.fx.GraphModule, or a TorchScript module, function or .pt file with example inputs (without
+    `dynamic_shapes` every axis of these may be of any size). `inputs`: names of the inputs, perhaps
+    shapes and dtypes, which stand in for `args` and `dynamic_shapes`; see `shapevm.inputs`. `strategy`:
+    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run),
+    "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All give the same
+    bits. `options`: `shapevm.Options`, which says what can be asked for besides: kernels compiled ahead
+    for sizes and ranges, the target, the weights' dtype, what becomes of operators that cannot be
+    compiled, who draws random numbers. `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy or options that cannot be;
-    ShapeError for a model that does something else at size 0 or 1, where a `Dim` in `dynamic_shapes` allows
-    these (`Dim.AUTO` and `Dim.DYNAMIC` get the range that works instead, and a log record says so); and what
-    torch.export raises for a model that it cannot export.
+    ArgumentError for a strategy or options that cannot be; ShapeError for a model that does something
+    else at size 0 or 1, where a `Dim` in `dynamic_shapes` allows these (`Dim.AUTO` and `Dim.DYNAMIC` get
+    the range that works instead, and a log record says so); and what torch.export raises for a model that
+    it cannot export.
     """
     from .specialise import check_compiler, open_store
 

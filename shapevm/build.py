@@ -42,7 +42,8 @@ SCRIPT_SUFFIXES = (".pt", ".pth", ".jit", ".ts")
 @dataclass(frozen=True)
 class Source:
     """A model that was opened: `program`, an ExportedProgram, a GraphModule of ATen calls or a TorchScript
-    program; what is said of its sizes and inputs; and what it is compared with at sizes 0 and 1 (None: nothing)."""
+    program; what is said of its sizes and inputs; and what it is compared with at sizes 0 and 1 (None:
+    nothing)."""
 
     program: Any
     dynamic_shapes: Any
@@ -67,14 +68,14 @@ def open_source(
     from .compiler.frontends import exported_program, torchscript
     from .compiler.frontends.tree import forward_of
 
+    if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
+        model = torchscript.load_script(model)
     specs = None if inputs is None else read_inputs(inputs)
     if specs is not None and dynamic_shapes is None:
         dynamic_shapes = sizes_of(specs)
     if specs is not None and not args and not kwargs and needs_examples(model):
         args = example_inputs(specs)
     progress("export", 0, 1)
-    if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
-        model = torchscript.load_script(model)
     if torchscript.is_script(model):
         script = torchscript.open_script(model, args, kwargs)
         return Source(script, dynamic_shapes, specs, None)

@@ -1,37 +1,47 @@
-"""What the command line compiles: a .pt2 file, or a function in a Python file or module that makes a
-model."""
+"""What the command line compiles: a .pt2 file, a TorchScript file, or a function in a Python file or module
+that makes a model."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .build import SCRIPT_SUFFIXES
 from .options import check_options
 from .settings import unknown_name
 from .vm.errors import ArgumentError
 
+FILES = (".pt2", *SCRIPT_SUFFIXES)
+_TYPE = re.compile(r"([^=]+)=(\w+)\[([\w, ]*)\]")
 #: What the function may return, as `shapevm.compile` takes it.
 KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "options")
 
 
-def load_model(text: str) -> dict[str, Any]:
-    """Return the arguments of `shapevm.compile` that `text` names: FILE.pt2, FILE.py:NAME or MODULE:NAME.
+def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arguments of `shapevm.compile` that `text` names: FILE.pt2, a TorchScript file such as
+    FILE.pt, FILE.py:NAME or MODULE:NAME. `inputs`: types of inputs as the command line gives them, such
+    as "x=f32[batch, 16]".
 
-    Raises ArgumentError where there is no such file, module or function, or where it returns something else;
-    the errors of the user's own code pass through.
+    Raises ArgumentError for an input's type that cannot be read, and where there is no such file, module
+    or function, or where it returns something else; the errors of the user's own code pass through.
     """
-    if text.endswith(".pt2"):
+    said = {"inputs": read_types(inputs)} if inputs else {}
+    if Path(text).suffix in FILES:
         if not Path(text).is_file():
             raise ArgumentError(f"{text} does not exist")
-        return {"model": text}
+        return {"model": text, **said}
     place, _, name = text.rpartition(":")
     if not place:
-        raise ArgumentError(f"model {text!r} is neither FILE.pt2 nor FILE.py:NAME nor MODULE:NAME")
+        raise ArgumentError(
+            f"model {text!r} is neither FILE.pt2 nor FILE.pt nor FILE.py:NAME nor MODULE:NAME"
+        )
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -45,7 +55,22 @@ def load_model(text: str) -> dict[str, Any]:
         if key not in KEYS:
             raise unknown_name(f"{text} returned a dict, whose key", key, KEYS)
     check_options(made.get("options"))
-    return made
+    return {**made, **said}
+
+
+def read_types(texts: Sequence[str]) -> dict[str, Any]:
+    """Return inputs as `shapevm.inputs` takes them from texts such as "x=f32[batch, 16]"."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        match = _TYPE.fullmatch(text)
+        if match is None:
+            raise ArgumentError(
+                f'input {text!r} must look like "x=f32[batch, 16]": a name, a dtype and sizes'
+            )
+        name, dtype, sizes = match.groups()
+        dims = [size.strip() for size in sizes.split(",") if size.strip()]
+        found[name] = tuple(int(size) if size.isdigit() else size for size in dims), dtype
+    return found
 
 
 def _load_module(name: str) -> ModuleType:

@@ -196,7 +196,8 @@ class Builder:
         self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
         self.n_results: int | None = None  # how many results tracing saw the next operator give
         self.places: dict[Value, Value] = {}  # where masks hold, of those that were asked for
-        #: Called with each condition on sizes that calls would check; a frontend may make it part of the contract.
+        #: Called with each condition on sizes that calls would check: a frontend may make it part of the
+        #: contract. Where there is one, sizes that may be 1 broadcast as PyTorch's do.
         self.assume: Callable[[Any], None] | None = None
         self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
 

@@ -25,6 +25,7 @@ from ..ir.types import (
     TensorType,
     TupleType,
     Type,
+    types_equal,
 )
 from . import build as B
 from .conditions import add_guard
@@ -145,7 +146,9 @@ def _infer_to(kind: str) -> Infer:
     def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
         found = types[0] if len(types) == 1 else None
         if not isinstance(found, ScalarType) or found.kind not in _SCALAR_KINDS:
-            raise DtypeError(f"to_{kind}: the argument is {found or 'absent'}; it must be a bool, int or float")
+            raise DtypeError(
+                f"to_{kind}: the argument is {found or 'absent'}; it must be a bool, int or float"
+            )
         return (ScalarType(kind),)
 
     return infer
@@ -167,9 +170,14 @@ def _present(op: str, types: Types) -> tuple[Type, ...]:
 def _one_type(op: str, types: Sequence[Type]) -> Type:
     first, *rest = types
     for other in rest:
-        if other != first:
+        if not types_equal(other, first):
             raise DtypeError(f"{op}: elements are {first} and {other}; they must be of one type")
-    return first
+    return without_size(first)
+
+
+def without_size(type: Type) -> Type:
+    """Return a type without what is known of an int's value."""
+    return INT if isinstance(type, ScalarType) and type.kind == "int" else type
 
 
 def _infer_list(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -220,7 +228,7 @@ def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
     container, value = types
-    if not isinstance(container, ListType) or container.element != value:
+    if not isinstance(container, ListType) or value is None or not types_equal(container.element, value):
         raise DtypeError(
             f"append: arguments are {container or 'absent'} and {value or 'absent'}; they must be a "
             "list and its element"

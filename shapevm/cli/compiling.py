@@ -15,9 +15,16 @@ from .shared import MODEL_HELP, model_argument, quiet_option, shown_progress
 @click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
 @model_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="the .svm file to write")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help='an input\'s name and type, such as "x=f32[batch, 16]" (repeatable, in order)',
+)
 @option_flags
 @quiet_option
-def compile_command(model: str, output: Path, quiet: bool, **flags: Any) -> None:
+def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bool, **flags: Any) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
     from ..model import load_model
@@ -26,7 +33,7 @@ def compile_command(model: str, output: Path, quiet: bool, **flags: Any) -> None
     check_compiler()
     with shown_progress(quiet) as progress:
         progress("load the model", 0, 1)
-        arguments = load_model(model)
+        arguments = load_model(model, inputs)
         options = with_flags(check_options(arguments.pop("options", None)), flags)
         exe = compile(**arguments, options=options, strategy="generic", progress=progress)
         exe.save(output)

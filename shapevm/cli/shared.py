@@ -33,9 +33,9 @@ profile_option = click.option(
 strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
 
-MODEL_HELP = """MODEL is a .pt2 file, or FILE.py:NAME or MODULE:NAME, where NAME is a function that returns
-the arguments of shapevm.compile as a dict: model, and as needed args, kwargs, dynamic_shapes, inputs,
-options."""
+MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), or FILE.py:NAME or MODULE:NAME, where NAME is
+a function that returns the arguments of shapevm.compile as a dict: model, and as needed args, kwargs,
+dynamic_shapes, inputs, options."""
 
 
 def parse_bytes(text: str) -> int:

@@ -25,7 +25,9 @@ def dtype_argument(found: Any) -> str | None:
     if isinstance(found, torch.dtype):
         return dtype_name(found)
     if found not in DTYPE_OF:
-        raise UnsupportedOp(f"the dtype number {found} cannot be compiled; use one of {', '.join(map(str, DTYPES))}")
+        raise UnsupportedOp(
+            f"the dtype number {found} cannot be compiled; use one of {', '.join(map(str, DTYPES))}"
+        )
     return DTYPE_OF[found]
 
 

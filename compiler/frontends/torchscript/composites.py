@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
+
+from ...ir.dims import format_dim, simplify, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Builder, Node, Value
-from ...ir.types import INT, ListType
+from ...ir.types import INT, ListType, ScalarType
 from ...ops import COMPOSITES as SHARED
 from ...ops import build as B
+from ...ops.conditions import add_guard
 from ...ops.loops import block, for_each, with_row
 
 
@@ -23,7 +27,9 @@ def choose(b: Builder, condition: Value, one: Value, other: Value) -> Value:
     return b.insert(Node("if", [condition], regions=regions), [INT])[0]
 
 
-def pad(b: Builder, x: Value, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> Value:
+def pad(
+    b: Builder, x: Value, pad: Sequence[Any], mode: str = "constant", value: float | None = None
+) -> Value:
     """torch.nn.functional.pad."""
     if mode == "constant":
         return _convert(b, "aten.constant_pad_nd.default", x, pad, 0 if value is None else value)
@@ -75,19 +81,13 @@ def _stacked(b: Builder, xs: Value) -> Value:
     """Return the tensors of a list as the rows of one."""
     assert isinstance(xs.type, ListType)
     element: Any = xs.type.element
-    import sympy
-
-    from ...ir.types import ScalarType
-
-    name = sympy.Symbol(b.graph.new_name("n"), integer=True, nonnegative=True)
-    zero = b.size(0)
-    (length,) = b.insert(Node("int_max", [b.one("len", xs), zero]), [ScalarType("int", name)])
+    name = symbol(b.graph.new_name("n"))
+    b.insert(Node("int_max", [b.one("len", xs), b.size(0)]), [ScalarType("int", name)])
     start = B.full(b, 0, element.dtype, (name, *element.shape))
 
     def step(row: Value, made: list[Value]) -> list[Value]:
         return [with_row(b, made[0], b.one("get", xs, b.one("item", row)), row)]
 
-    del length
     return for_each(b, name, [start], step, "stack")[0]
 
 
@@ -96,9 +96,23 @@ def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
     made, shape = B.cast_to(b, made, B.dtype_of(old)), B.shape_of(old)
     before = len(shape) - len(B.shape_of(made))
     for axis, size in enumerate(B.shape_of(made)):
-        if 0 <= axis + before and not B.is_one(size):
+        if axis + before >= 0 and not B.is_one(size):
             made = B.of_size(b, op, made, axis, shape[axis + before])
     return B.expand(b, made, shape)
+
+
+def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """torch.chunk: of an axis whose size a call tells there must be as many chunks as are asked for."""
+    axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
+    size = B.shape_of(x)[axis]
+    if isinstance(size, int):
+        return tuple(_convert(b, "aten.chunk.default", x, chunks, dim))
+    each = B.divide(size + chunks - 1, chunks)
+    before = simplify(each * (chunks - 1))
+    message = f"chunk: an axis of size {format_dim(size)} must have {chunks} chunks"
+    add_guard(b, sympy.Gt(sympy.sympify(size), before), message)
+    parts = [B.take(b, x, axis, simplify(each * i), each) for i in range(chunks - 1)]
+    return *parts, B.take(b, x, axis, before, simplify(size - before))
 
 
 def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
@@ -113,6 +127,7 @@ def _fill(b: Builder, x: Value, value: Any) -> Value:
 COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.pad.default": pad,
     "aten.lstm_cell.default": lstm_cell,
+    "aten.chunk.default": chunk,
     "aten.stack.default": stack,
     "aten.cat.default": cat,
     "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),

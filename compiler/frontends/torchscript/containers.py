@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ListType, TensorType
+from ...ir.types import ScalarType, TensorType
 from ...ops import build as B
 from .arguments import NUMBER_OF
 from .scalars import scalar_op, value_of
@@ -19,7 +18,6 @@ from .values import (
     Dict,
     List,
     Maybe,
-
     Tensor,
     is_run_time,
     is_run_time_list,
@@ -254,14 +252,10 @@ def _run_time(importer: ScriptImporter, x: List) -> List:
     b = importer.builder
     kind = kind_of(x.content[0])
     items = [value_of(b, item, kind) for item in x.content]
-    made = b.one("list", element=ListType(_plain_type(items[0])).element)
+    made = b.one("list", element=ScalarType(kind))
     for item in items:
         made = b.one("append", made, item)
     return List(made)
-
-
-def _plain_type(x: Value) -> Any:
-    return type(x.type)(x.type.kind)  # type: ignore[union-attr,call-arg]
 
 
 def _element(importer: ScriptImporter, x: List, index: Any) -> Any:
@@ -286,7 +280,11 @@ def _append_at_run_time(importer: ScriptImporter, x: List, item: Any) -> List:
     importer.regions.note(x)
     b = importer.builder
     element = x.content.type.element
-    value = importer.tensors.read(item) if isinstance(item, Tensor) else value_of(b, item, getattr(element, "kind", ""))
+    value = (
+        importer.tensors.read(item)
+        if isinstance(item, Tensor)
+        else value_of(b, item, getattr(element, "kind", ""))
+    )
     x.content = b.one("append", x.content, value)
     return x
 
@@ -343,7 +341,13 @@ def _lists_equal(importer: ScriptImporter, x: List, y: List) -> Any:
         found = scalar_op(importer.builder, "eq", (one, two))
         if found is False:
             return False
-        made = found if made is True else made if found is True else importer.builder.one("bool_and", made, found)
+        made = (
+            found
+            if made is True
+            else made
+            if found is True
+            else importer.builder.one("bool_and", made, found)
+        )
     return made
 
 

@@ -25,8 +25,9 @@ MAX_ROUNDS = 16  # until it is known what a loop changes
 
 @dataclass(eq=False)
 class Region:
-    """A block that is imported apart. `start`: the birth of what is made in it; `before`: the contents of cells
-    that it changes; `after`: those it leaves; `results`; `values`: those of the results' tensors at its end."""
+    """A block that is imported apart. `start`: the birth of what is made in it; `before`: the contents of
+    cells that it changes; `after`: those it leaves; `results`; `values`: those of the results' tensors at
+    its end."""
 
     block: Block
     start: int
@@ -297,7 +298,8 @@ def _unrolled(
 
 
 class _Loop:
-    """A `while` node in the making. Variables and cells that it changes are carried; others are as outside."""
+    """A `while` node in the making. Variables and cells that it changes are carried; others are as
+    outside."""
 
     def __init__(
         self, importer: ScriptImporter, trip: Any, condition: Any, inits: Sequence[Any], body: Any

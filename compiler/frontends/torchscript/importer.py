@@ -1,8 +1,8 @@
 """Walks the graph of a TorchScript program, node by node, as an interpreter does.
 
-What calls need not decide is decided here: loops over modules are gone, and so are branches on ranks, dtypes and
-attributes. Every axis of every input is a size of its own, until an operator needs two of them to be equal, or
-one to be a number: then that becomes part of the contract, and the walk begins anew.
+What calls need not decide is decided here: loops over modules are gone, and so are branches on ranks,
+dtypes and attributes. Every axis of every input is a size of its own, until an operator needs two of them
+to be equal, or one to be a number: then that becomes part of the contract, and the walk begins anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...ir.dims import DimExpr, simplify, symbols_of
+from ...ir.dims import DimExpr, simplify, symbol, symbols_of
 from ...ir.errors import DtypeError, Error, ShapeError, UnsupportedOp
 from ...ir.graph import Graph, Node
 from ...ir.types import ScalarType
@@ -43,12 +43,9 @@ class Assumptions:
     def size(self, name: DimExpr) -> DimExpr:
         """Return a size with what is known of it in place of its name."""
         while symbols_of(name) & set(self.sizes):
-            name = simplify(sympy.sympify(name).subs({_symbol(n, name): v for n, v in self.sizes.items()}))
+            known = {symbol(n): size for n, size in self.sizes.items()}
+            name = simplify(sympy.sympify(name).subs(known))
         return name
-
-
-def _symbol(name: str, expr: Any) -> Any:
-    return next((s for s in sympy.sympify(expr).free_symbols if str(s) == name), sympy.Symbol(name))
 
 
 class _Again(Exception):
@@ -56,11 +53,12 @@ class _Again(Exception):
 
 
 def import_script(script: Script, dynamic_shapes: Any = None, least: int | None = None) -> Graph:
-    """Return the graph of a program. `dynamic_shapes`: as torch.export takes it; None: every axis of every input
-    is of any size. `least`: of sizes that nobody gave a range.
+    """Return the graph of a program. `dynamic_shapes`: as torch.export takes it; None: every axis of
+    every input is of any size. `least`: of sizes that nobody gave a range.
 
-    Numbers among the arguments are given by calls where the program can be compiled so, else they are constants.
-    Raises UnsupportedOp naming what cannot be compiled, ShapeError or DtypeError, with the model's line.
+    Numbers among the arguments are given by calls where the program can be compiled so, else they are
+    constants. Raises UnsupportedOp naming what cannot be compiled, ShapeError or DtypeError, with the
+    model's line.
     """
     try:
         return _import(script, dynamic_shapes, least, Assumptions())
@@ -200,11 +198,18 @@ class ScriptImporter(Importer):
         if not isinstance(condition, sympy.Eq) or not self.inputs.holds(condition):
             return None
         difference = sympy.expand(condition.lhs - condition.rhs)
-        candidates = sorted(difference.free_symbols, key=lambda s: (self.inputs.is_of_user(str(s)), -self.inputs.order(str(s))))
+        candidates = sorted(
+            difference.free_symbols,
+            key=lambda s: (self.inputs.is_of_user(str(s)), -self.inputs.order(str(s))),
+        )
         for candidate in candidates:
             coefficient = difference.coeff(candidate)
             rest = difference - coefficient * candidate
-            if coefficient in (1, -1) and not rest.has(candidate) and not self.inputs.is_of_user(str(candidate)):
+            if (
+                coefficient in (1, -1)
+                and not rest.has(candidate)
+                and not self.inputs.is_of_user(str(candidate))
+            ):
                 return str(candidate), simplify(-rest * coefficient)
         return None
 
@@ -256,7 +261,6 @@ class ScriptImporter(Importer):
         b = self.builder
         zero = b.size(0)
         b.apply("guard", b.one("int_le", zero, x), message="an int that is used as a size must be at least 0")
-        name = sympy.Symbol(self.graph.new_name("n"), integer=True, nonnegative=True)
+        name = symbol(self.graph.new_name("n"))
         (named,) = b.insert(Node("int_max", [x, zero]), [ScalarType("int", name)])
-        return named.type.expr  # type: ignore[union-attr,return-value]
-
+        return named.type.expr  # type: ignore[union-attr]

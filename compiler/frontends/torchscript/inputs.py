@@ -72,7 +72,10 @@ class Inputs:
             if name not in parameters:
                 break
             positional.append(name)
-        signature = {"positional": positional, "parameters": {n: parameters[n] for n in order if n in parameters}}
+        signature = {
+            "positional": positional,
+            "parameters": {n: parameters[n] for n in order if n in parameters},
+        }
         self.importer.graph.structure["inputs"] = to_json(signature)
         return [found[name] for name in order]
 
@@ -99,12 +102,16 @@ class Inputs:
             inner, made = [s for s, _ in pairs], [v for _, v in pairs]
             return ({"list": inner}, List(made)) if isinstance(x, list) else ({"tuple": inner}, tuple(made))
         if isinstance(x, dict) and all(isinstance(key, str | int) for key in x):
-            items = {key: self._argument(f"{path}.{key}", item, _inner(shapes, key)) for key, item in x.items()}
+            items = {
+                key: self._argument(f"{path}.{key}", item, _inner(shapes, key)) for key, item in x.items()
+            }
             structure: dict[str, Any] = {"dict": {str(key): s for key, (s, _) in items.items()}}
             if x and all(isinstance(key, int) for key in x):
                 structure["int_keys"] = True
             return structure, Dict({key: v for key, (_, v) in items.items()})
-        raise UnsupportedOp(f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts")
+        raise UnsupportedOp(
+            f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts"
+        )
 
     def _tensor(self, path: str, x: torch.Tensor, shapes: Any) -> Tensor:
         dims = tuple(self._size(path, axis, size, shapes) for axis, size in enumerate(x.shape))
@@ -116,7 +123,9 @@ class Inputs:
 
     def _size(self, path: str, axis: int, example: int, shapes: Any) -> DimExpr:
         dim = None if shapes is ANY else axis_dim(shapes, axis)
-        if shapes is not ANY and (dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC"):
+        if shapes is not ANY and (
+            dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC"
+        ):
             return example
         root = getattr(dim, "__name__", None)
         name = str(root) if root is not None and str(root).isidentifier() else f"s{len(self.examples)}"
@@ -186,8 +195,8 @@ class Inputs:
                 made = b.one("scalar", value_of(b, found), dtype=type.dtype)
             if made.type != type:
                 raise UnsupportedOp(
-                    f"attribute {path}, which calls change, is {type} before a call and {made.type} after it; "
-                    "its dtype and sizes must stay the same"
+                    f"attribute {path}, which calls change, is {type} before a call and {made.type} after "
+                    "it; its dtype and sizes must stay the same"
                 )
             yield f"state.{path}", made
 
@@ -255,4 +264,3 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
             structure["int_keys"] = True
         return structure
     raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")
-

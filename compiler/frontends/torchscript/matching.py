@@ -1,5 +1,5 @@
-"""Which sizes an operator's arguments must have in common: known before it is imported, they become part of the
-contract of a program whose sizes are all open."""
+"""Which sizes an operator's arguments must have in common: known before it is imported, they become part
+of the contract of a program whose sizes are all open."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ def _attention(args: Sequence[Any]) -> Pairs:
     query, key, value = map(B.shape_of, args[:3])
     yield query[-1], key[-1]
     yield key[-2], value[-2]
-    for one, other in zip(query[:-2], key[:-2], strict=False):
-        yield one, other
+    yield from zip(query[:-2], key[:-2], strict=False)
 
 
 _RULES: dict[str, Callable[[Sequence[Any]], Pairs]] = {

@@ -1,15 +1,15 @@
-"""Plans: what of a value is the same whichever way a program goes, and what is handed on by branches and loops
-as values of the graph.
+"""Plans: what of a value is the same whichever way a program goes, and what is handed on by branches and
+loops as values of the graph.
 
-`plan_of` a value and `widen` by the other one's, until nothing changes; then `leaves` gives the graph values that
-a block yields, and `made` the value again from those that the node gives.
+`plan_of` a value and `widen` by the other one's, until nothing changes; then `leaves` gives the graph
+values that a block yields, and `made` the value again from those that the node gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...ir.dims import DimExpr, equal, symbol
 from ...ir.errors import UnsupportedOp
@@ -72,8 +72,8 @@ Plan = Same | Scalar | TensorPlan | Parts | RunTimeList | Optional
 
 
 class Merger:
-    """Makes plans. `is_visible(size)`: whether a size is known outside; `is_outer(object)`: whether a tensor's
-    memory, or a list, was made outside."""
+    """Makes plans. `is_visible(size)`: whether a size is known outside; `is_outer(object)`: whether a
+    tensor's memory, or a list, was made outside."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class Merger:
     # Plans
 
     def plan_of(self, x: Any, values: dict[int, Value]) -> Plan:
-        """Return the plan of a value that changes. `values`: those of tensors, by identity, where they were."""
+        """Return the plan of a value that changes. `values`: those of tensors, by identity, where they
+        were."""
         if isinstance(x, Tensor):
             return self._tensor_plan(values[id(x)], False)
         if is_tensor_value(x):
@@ -101,7 +102,9 @@ class Merger:
             return Parts("items", tuple(self.widen(Same(part), part, values) for part in x))
         if isinstance(x, List):
             inner = self.plan_of(x.content, values)
-            return Parts("list", inner.parts) if isinstance(inner, Parts) else RunTimeList(inner.element, False)
+            if isinstance(inner, RunTimeList):
+                return RunTimeList(inner.element, False)
+            return Parts("list", cast(Parts, inner).parts)
         if is_run_time_list(x):
             return RunTimeList(x.type.element, True)
         if isinstance(x, Maybe):
@@ -146,13 +149,17 @@ class Merger:
             if len(items) == len(plan.parts):
                 parts = zip(plan.parts, items, strict=True)
                 return Parts(plan.kind, tuple(self.widen(p, item, values) for p, item in parts))
-        is_list = [isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind != "tuple") for p in (plan, other)]
+        is_list = [
+            isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind != "tuple") for p in (plan, other)
+        ]
         if all(is_list):
             return self._both_lists(plan, other)
         if isinstance(plan, Scalar) and isinstance(other, Scalar) and plan.kind == other.kind:
             return plan if other.is_size else other
         if plan != other:
-            raise UnsupportedOp(f"a value is {_shown(plan)} or {_shown(other)}, depending on which way the program goes")
+            raise UnsupportedOp(
+                f"a value is {_shown(plan)} or {_shown(other)}, depending on which way the program goes"
+            )
         return plan
 
     def _both_tensors(self, plan: TensorPlan, other: TensorPlan) -> TensorPlan:
@@ -194,7 +201,8 @@ class Merger:
     # Values
 
     def leaves(self, plan: Plan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
-        """Yield the graph values that stand for `x`, in the block at hand; anything for one that is never read."""
+        """Yield the graph values that stand for `x`, in the block at hand; anything for one that is never
+        read."""
         b = self.builder
         if isinstance(plan, Same):
             return
@@ -230,7 +238,9 @@ class Merger:
         if isinstance(content, Value):
             return content
         kind = plan.element.kind if isinstance(plan.element, ScalarType) else ""
-        items = [read(item) if isinstance(item, Tensor) else value_of(self.builder, item, kind) for item in content]
+        items = [
+            read(item) if isinstance(item, Tensor) else value_of(self.builder, item, kind) for item in content
+        ]
         made = self.builder.one("list", element=plan.element)
         for item in items:
             made = self.builder.one("append", made, item)
@@ -242,10 +252,12 @@ class Merger:
             name = symbol(self.builder.graph.new_name("n")) if plan.is_size else None
             yield ScalarType(plan.kind, name)
         elif isinstance(plan, TensorPlan):
-            names = [None if dim is not None else symbol(self.builder.graph.new_name("n")) for dim in plan.dims]
+            names = [
+                None if dim is not None else symbol(self.builder.graph.new_name("n")) for dim in plan.dims
+            ]
             yield from (ScalarType("int", name) for name in names if name is not None)
             dims = (name if dim is None else dim for dim, name in zip(plan.dims, names, strict=True))
-            yield TensorType(plan.dtype, tuple(dims))  # type: ignore[arg-type]
+            yield TensorType(plan.dtype, tuple(dims))
         elif isinstance(plan, Parts):
             for part in plan.parts:
                 yield from self.types(part)
@@ -295,13 +307,17 @@ def _element_type(plan: Plan) -> Type:
         return ScalarType(plan.kind)
     if isinstance(plan, Same) and kind_of(plan.value) in ("bool", "int", "float", "str"):
         return ScalarType(kind_of(plan.value))
-    if isinstance(plan, Same) and isinstance(plan.value, Tensor) and is_tensor_value(plan.value.memory.content):
+    if (
+        isinstance(plan, Same)
+        and isinstance(plan.value, Tensor)
+        and is_tensor_value(plan.value.memory.content)
+    ):
         plan = TensorPlan(*_type_of(plan.value))
     if isinstance(plan, TensorPlan) and None not in plan.dims:
-        return TensorType(plan.dtype, plan.dims)  # type: ignore[arg-type]
+        return TensorType(plan.dtype, plan.dims)
     raise UnsupportedOp(
-        f"a list whose length depends on which way the program goes holds {_shown(plan)}; its elements must be "
-        "numbers, or tensors of sizes that do not change"
+        f"a list whose length depends on which way the program goes holds {_shown(plan)}; its elements must "
+        "be numbers, or tensors of sizes that do not change"
     )
 
 
@@ -318,4 +334,3 @@ def _shown(plan: Plan) -> str:
     if isinstance(plan, Parts):
         return f"a {'list' if plan.kind != 'tuple' else 'tuple'} of {len(plan.parts)}"
     return {Same: "a constant", RunTimeList: "a list", Optional: "an optional"}[type(plan)]
-

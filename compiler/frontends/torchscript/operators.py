@@ -1,17 +1,19 @@
-"""aten:: operators: those of plain values and containers, then those of tensors through the tables of converters
-that all frontends share."""
+"""aten:: operators: those of plain values and containers, then those of tensors through the tables of
+converters that all frontends share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
-from ...ir.dims import simplify
+from ...ir.dims import product, simplify
 from ...ir.errors import UnsupportedOp
-from ...ir.graph import Value
-from ...ir.types import TensorType
+from ...ir.graph import Node, Value
+from ...ir.promotion import is_float
+from ...ir.types import INT, TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
@@ -25,12 +27,10 @@ from .values import Dict, List, Maybe, Tensor, View, is_run_time, is_run_time_li
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
-import sympy
-
 
 def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
-    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it cannot be
-    compiled."""
+    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it
+    cannot be compiled."""
     args = [importer.get(value) for value in node.inputs()]
     kind = node.kind()
     name = kind.removeprefix("aten::")
@@ -53,7 +53,11 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
         return special(importer, *args)
     if name in PYTHON and args and all(map(kind_of, args)):
         return scalar_op(importer.builder, name, args)
-    if name in ("eq", "ne") and len(args) == 2 and all(x is None or kind_of(x) or isinstance(x, tuple) for x in args):
+    if (
+        name in ("eq", "ne")
+        and len(args) == 2
+        and all(x is None or kind_of(x) or isinstance(x, tuple) for x in args)
+    ):
         return (args[0] == args[1]) is (name == "eq")
     return NotImplemented
 
@@ -167,8 +171,6 @@ def _dim(importer: ScriptImporter, x: Tensor) -> int:
 
 
 def _numel(importer: ScriptImporter, x: Tensor) -> Any:
-    from ...ir.dims import product
-
     return product(B.shape_of(importer.tensors.read(x)))
 
 
@@ -187,22 +189,25 @@ def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
             if low is None or low < 0:
                 is_low = decided(b, sympy.Lt(index, 0))
                 if not isinstance(is_low, bool):
-                    return _select(importer, x, dim, b.size(index) if False else _opaque(importer, index))
+                    return _select(importer, x, dim, _opaque(importer, index))
         limit = sympy.sympify(index) + 1 if is_size(index) or index >= 0 else -index
-        add_guard(b, sympy.Ge(sympy.sympify(size), limit), f"select: index {index} must be in the axis of size {size}")
+        add_guard(
+            b,
+            sympy.Ge(sympy.sympify(size), limit),
+            f"select: index {index} must be in the axis of size {size}",
+        )
     return _view(importer, "aten.select.int", x, (dim, index), {})
 
 
 def _opaque(importer: ScriptImporter, size: Any) -> Value:
     """Return an int computed from sizes as one of which nothing is known."""
-    from ...ir.graph import Node
-    from ...ir.types import INT
-
     b = importer.builder
     return b.insert(Node("int_add", [b.size(size), b.size(0)]), [INT])[0]
 
 
-def _slice(importer: ScriptImporter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+def _slice(
+    importer: ScriptImporter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
     """x[start:end:step], with bounds that only a call tells brought into the axis."""
     if not isinstance(x, Tensor):
         return NotImplemented
@@ -232,6 +237,22 @@ def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
     return importer.size_of(made)
 
 
+def _range_length(importer: ScriptImporter, low: Any, high: Any, step: Any) -> Any:
+    """Return how many numbers a range has."""
+    if not isinstance(step, int) or step == 0:
+        raise UnsupportedOp("a range whose step only a call tells cannot be compiled")
+    b, distance = importer.builder, scalar_op(importer.builder, "sub", (high, low))
+    if step < 0:
+        distance = scalar_op(b, "neg", (distance,))
+    steps = scalar_op(b, "floordiv", (scalar_op(b, "add", (distance, abs(step) - 1)), abs(step)))
+    return scalar_op(b, "max", (steps, 0))
+
+
+def _derived_index(importer: ScriptImporter, index: Any, start: Any, step: Any) -> Any:
+    b = importer.builder
+    return scalar_op(b, "add", (start, scalar_op(b, "mul", (index, step))))
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
@@ -239,8 +260,10 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "format": _format, "to": _to, "type_as": _cast_like, "dropout": _dropout, "dropout_": _dropout,
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
-    "is_floating_point": lambda importer, x: B.dtype_of(importer.tensors.read(x)).startswith(("f", "b")) and B.dtype_of(importer.tensors.read(x)) != "bool",
-    "detach": lambda importer, x: x, "detach_": lambda importer, x: x, "requires_grad_": lambda importer, x, *_: x,
+    "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
+    "__range_length": _range_length, "__derive_index": _derived_index,
+    "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
+    "requires_grad_": lambda importer, x, *_: x,
 }  # fmt: skip
 
 
@@ -292,17 +315,24 @@ def _abstract(importer: ScriptImporter, made: Any) -> Any:
     return made
 
 
-def _view(importer: ScriptImporter, overload: str, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+def _view(
+    importer: ScriptImporter, overload: str, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]
+) -> Tensor:
     value = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
     return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), value)
 
 
-def _views(importer: ScriptImporter, overload: str, x: Any, rest: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _views(
+    importer: ScriptImporter, overload: str, x: Any, rest: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
     made = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
     if isinstance(made, Value):
         return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), made)
     return List(
-        [importer.tensors.view_of(x, View(overload, tuple(rest), kwargs, i), each) for i, each in enumerate(made)]
+        [
+            importer.tensors.view_of(x, View(overload, tuple(rest), kwargs, i), each)
+            for i, each in enumerate(made)
+        ]
     )
 
 
@@ -314,14 +344,25 @@ def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequen
     functional = f"{space}.{name.removesuffix('_')}.{suffix}"
     own = composites.IN_PLACE.get(overload)
     b, old = importer.builder, importer.tensors.read(x)
-    made = own(b, *positional, **keywords) if own is not None else run(importer, functional, positional, keywords)
-    if len(B.shape_of(made)) != len(B.shape_of(old)) and name in ("squeeze_", "unsqueeze_", "transpose_", "t_"):
+    made = (
+        own(b, *positional, **keywords)
+        if own is not None
+        else run(importer, functional, positional, keywords)
+    )
+    if len(B.shape_of(made)) != len(B.shape_of(old)) and name in (
+        "squeeze_",
+        "unsqueeze_",
+        "transpose_",
+        "t_",
+    ):
         raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
     importer.tensors.write(x, composites.fitted(b, name, made, old))
     return x
 
 
-def _converted(importer: ScriptImporter, schema: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _converted(
+    importer: ScriptImporter, schema: Any, args: Sequence[Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments as converters take them: graph values for tensors, dtypes by name."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -354,5 +395,3 @@ def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
     if isinstance(x, tuple):
         return [_plain(importer, item, is_size_wanted) for item in x]
     return importer.size_of(x) if is_size_wanted and is_run_time(x) else x
-
-

@@ -35,7 +35,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "max": max, "min": min, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
     "str": str, "len": len, "upper": str.upper, "lower": str.lower, "strip": str.strip,
     "startswith": str.startswith, "endswith": str.endswith, "find": str.find, "replace": str.replace,
-    "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv, "copysign": math.copysign,
+    "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv,
+    "copysign": math.copysign,
 }  # fmt: skip
 _SIZE_OPS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": floordiv,
@@ -49,7 +50,15 @@ _COMPARE = {
     "eq": ("eq", False), "ne": ("ne", False), "lt": ("lt", False), "le": ("le", False), "gt": ("lt", True),
     "ge": ("le", True),
 }  # fmt: skip
-_INT = {"add": "add", "sub": "sub", "mul": "mul", "floordiv": "floordiv", "remainder": "mod", "max": "max", "min": "min"}
+_INT = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "floordiv": "floordiv",
+    "remainder": "mod",
+    "max": "max",
+    "min": "min",
+}
 _FLOAT = {"add": "add", "sub": "sub", "mul": "mul", "div": "div"}
 _LOGIC = {"__and__": "bool_and", "__or__": "bool_or"}
 #: Functions of one float that a kernel computes, in f64.
@@ -67,7 +76,9 @@ def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
         try:
             return PYTHON[name](*args)
         except (ArithmeticError, ValueError) as error:
-            raise ShapeError(f"aten::{name} of {', '.join(map(repr, args))}: {error}", source=b.source) from None
+            raise ShapeError(
+                f"aten::{name} of {', '.join(map(repr, args))}: {error}", source=b.source
+            ) from None
     if not any(map(is_run_time, args)):
         found = _of_sizes(b, name, args)
         if found is not None:

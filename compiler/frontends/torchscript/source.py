@@ -57,7 +57,9 @@ def _bound(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     names = [each.name for each in schema]
     if len(args) > len(names):
-        raise UnsupportedOp(f"{len(args)} arguments are given; the program takes {', '.join(names) or 'none'}")
+        raise UnsupportedOp(
+            f"{len(args)} arguments are given; the program takes {', '.join(names) or 'none'}"
+        )
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -66,8 +68,8 @@ def _bound(
     missing = [each.name for each in left if not each.has_default_value()]
     if missing:
         raise UnsupportedOp(
-            f"the example has no argument {missing[0]}: give args= for every argument of the program, so that "
-            "its dtypes and ranks are known"
+            f"the example has no argument {missing[0]}: give args= for every argument of the program, so "
+            "that its dtypes and ranks are known"
         )
     return {name: given[name] for name in names if name in given}, {e.name: e.default_value for e in left}
 

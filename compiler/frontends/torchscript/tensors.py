@@ -20,16 +20,22 @@ _PARTS = {
 }
 _RESHAPED = (
     "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unsqueeze.default",
-    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default", "aten.detach.default",
-    "aten.contiguous.default", "aten.unflatten.int", "aten.view_as.default",
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
+    "aten.detach.default", "aten.contiguous.default", "aten.unflatten.int", "aten.view_as.default",
 )  # fmt: skip
 _PERMUTED = ("aten.permute.default", "aten.transpose.int", "aten.t.default")
 #: Views in some layouts of memory, copies in others.
-MAYBE_VIEWS = ("aten.reshape.default", "aten.flatten.using_ints", "aten.contiguous.default", "aten.unflatten.int")
+MAYBE_VIEWS = (
+    "aten.reshape.default",
+    "aten.flatten.using_ints",
+    "aten.contiguous.default",
+    "aten.unflatten.int",
+)
 #: Operators whose schema does not say that their results are views of the first argument.
 VIEWS = (
-    *MAYBE_VIEWS, "aten.chunk.default", "aten.narrow.default", "aten.expand_as.default", "aten.view_as.default",
-    "aten.tensor_split.sections", "aten.tensor_split.indices", "aten.swapaxes.default", "aten.movedim.int",
+    *MAYBE_VIEWS, "aten.chunk.default", "aten.narrow.default", "aten.expand_as.default",
+    "aten.view_as.default", "aten.tensor_split.sections", "aten.tensor_split.indices",
+    "aten.swapaxes.default", "aten.movedim.int",
     "aten.unsafe_chunk.default", "aten.numpy_T.default", "aten.swapdims.default", "aten.moveaxis.int",
     "aten.split.sizes",
 )  # fmt: skip
@@ -38,8 +44,8 @@ Convert = Callable[[str, Sequence[Any], dict[str, Any]], Any]
 
 
 class Tensors:
-    """Reads and writes the tensors of one program. `is_open(block)`: whether what was made in a block may be used
-    now; `note(cell)`: called before a cell changes; `convert`: imports an operator."""
+    """Reads and writes the tensors of one program. `is_open(block)`: whether what was made in a block may
+    be used now; `note(cell)`: called before a cell changes; `convert`: imports an operator."""
 
     def __init__(
         self,
@@ -115,7 +121,8 @@ class Tensors:
         if view.overload in _PERMUTED:
             return self._convert(view.overload, [new, *view.args], view.kwargs)
         raise UnsupportedOp(
-            f"an in-place change of what {view.overload} gives cannot be compiled; change a copy of it instead"
+            f"an in-place change of what {view.overload} gives cannot be compiled; change a copy of it "
+            "instead"
         )
 
 

@@ -1,8 +1,8 @@
 """What is known of a TorchScript value while its program is imported.
 
-A value that does not depend on the input is itself: None, a bool, int, float, str, a tuple of values. Ints that
-are computed from sizes are dimension expressions; other numbers that only a call tells are graph values of a
-scalar type. Everything that a program can change is a `Cell`.
+A value that does not depend on the input is itself: None, a bool, int, float, str, a tuple of values.
+Ints that are computed from sizes are dimension expressions; other numbers that only a call tells are
+graph values of a scalar type. Everything that a program can change is a `Cell`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Cell:
 
 @dataclass(eq=False)
 class Memory(Cell):
-    """The memory of tensors; `content`: the newest value of the tensor that owns it. `version` changes with it.
+    """The memory of tensors; `content`: the newest value of the tensor that owns it. `version` changes
+    with it.
 
-    `others`: memory that may be the same one, after a branch; `stale`: why reading it would be wrong. `name`:
-    of the input or the module's attribute that it is, else "".
+    `others`: memory that may be the same one, after a branch; `stale`: why reading it would be wrong.
+    `name`: of the input or the module's attribute that it is, else "".
     """
 
     name: str = ""
@@ -68,7 +69,9 @@ class Tensor:
     memory: Memory
     parent: Tensor | None = None
     view: View | None = None
-    known: tuple[int, Block, Value] | None = None  # its value in a version of the memory, and where that was made
+    known: tuple[int, Block, Value] | None = (
+        None  # its value in a version of the memory, and where that was made
+    )
 
 
 @dataclass(eq=False)

@@ -1,0 +1,167 @@
+"""Modules: submodules, attributes, state that calls change, files, sizes, the command line's runner."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import shapevm
+
+
+@pytest.fixture(autouse=True)
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verify the graph between all passes."""
+    monkeypatch.setenv("SHAPEVM_VERIFY", "1")
+
+
+class Stack(nn.Module):
+    """Layers in a list and in a dict, of which a flag chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.ends = nn.ModuleDict({"norm": nn.LayerNorm(4), "out": nn.Linear(4, 2)})
+        self.is_normal = True
+        self.scale: float = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) if i % 2 == 0 else x + layer(x) * self.scale
+        if self.is_normal:
+            x = self.ends["norm"](x)
+        for name, layer in self.ends.items():
+            if name == "out":
+                x = layer(x)
+        return x
+
+
+class Counter(nn.Module):
+    """State: a buffer changed in place, one that is replaced, an int and a float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.register_buffer("last", torch.zeros(3))
+        self.n: int = 0
+        self.mean: float = 0.0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, int, float]:
+        before = self.last
+        self.total += x.sum(0)
+        self.last = x[0] * 1.0
+        self.n += x.size(0)
+        if self.n > 4:
+            self.mean = float(self.total.sum().item()) / self.n
+        return self.total.clone(), before, self.n, self.mean
+
+
+def scripted(module: nn.Module) -> torch.jit.ScriptModule:
+    torch.manual_seed(0)
+    return torch.jit.script(module.eval())
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_submodules(how: str) -> None:
+    torch.manual_seed(0)
+    module = Stack().eval()
+    program = torch.jit.script(module) if how == "script" else torch.jit.trace(module, torch.randn(2, 4))
+    with shapevm.compile(program, args=(torch.randn(2, 4),)) as exe:
+        for n in (2, 1, 7, 0):
+            x = torch.randn(n, 4)
+            assert_close(exe(x), program(x), rtol=1e-5, atol=1e-6)
+        with pytest.raises(shapevm.ShapeError, match="axis 1 has size 5; it must be 4"):
+            exe(torch.randn(2, 5))
+
+
+def test_state() -> None:
+    program = scripted(Counter())
+    with shapevm.compile(program, args=(torch.randn(2, 3),)) as exe:
+        for n in (2, 1, 4, 3):
+            x = torch.randn(n, 3)
+            assert_close(exe(x), program(x), rtol=1e-5, atol=1e-5)
+
+
+def test_an_input_that_is_changed() -> None:
+    def add_one(x: Tensor) -> Tensor:
+        x += 1
+        return x * 2
+
+    with shapevm.compile(torch.jit.script(add_one), args=(torch.zeros(3),)) as exe:
+        x = torch.zeros(5)
+        assert_close(exe(x), torch.full((5,), 2.0))
+        assert_close(x, torch.ones(5))
+
+
+def test_dynamic_shapes_name_sizes() -> None:
+    rows = torch.export.Dim("rows", min=1, max=9)
+    program = scripted(Stack())
+    with shapevm.compile(program, args=(torch.randn(2, 4),), dynamic_shapes=({0: rows},)) as exe:
+        assert [(s.name, s.min, s.max) for s in exe.machine.symbols] == [("rows", 1, 9)]
+        with pytest.raises(shapevm.ShapeError, match="rows is 10"):
+            exe(torch.randn(10, 4))
+
+
+def test_a_file(tmp_path: Path) -> None:
+    program = scripted(Stack())
+    program.save(str(tmp_path / "model.pt"))
+    with shapevm.compile(tmp_path / "model.pt", args=(torch.randn(2, 4),)) as exe:
+        x = torch.randn(3, 4)
+        assert_close(exe(x), program(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    program = scripted(Stack())
+    program.save(str(tmp_path / "model.pt"))
+    command = ["compile", str(tmp_path / "model.pt"), "--input", "x=f32[rows, 4]", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "shapevm", *command, "-o", str(tmp_path / "model.svm")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    with shapevm.load(tmp_path / "model.svm") as exe:
+        x = torch.randn(3, 4)
+        assert_close(exe(x), program(x), rtol=1e-5, atol=1e-6)
+        assert [s.name for s in exe.machine.symbols] == ["rows"]
+
+
+def test_the_runner(tmp_path: Path) -> None:
+    def running_sum(x: Tensor, n: int) -> Tensor:
+        total = torch.zeros(x.size(1))
+        for i in range(x.size(0)):
+            if i == n:
+                break
+            total = total * 0.5 + x[i]
+        return total
+
+    program = torch.jit.script(running_sum)
+    x = torch.randn(6, 3)
+    with shapevm.compile(program, args=(x, 4)) as exe:
+        exe.save(tmp_path / "model.svm")
+    np.save(tmp_path / "x.npy", x.numpy())
+    runner = Path(sys.executable).parent / "shapevm-run"
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--input", "n=4", "--output", str(tmp_path / "y.npy")]
+    done = subprocess.run([str(runner), str(tmp_path / "model.svm"), *given], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_close(torch.from_numpy(np.load(tmp_path / "y.npy")), program(x, 4), rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_compiled_is_named() -> None:
+    def sorts(x: Tensor) -> Tensor:
+        return torch.linalg.eigvals(x).real
+
+    named = r"aten\.linalg_eigvals\.default \(test_modules\.py:\d+\)"
+    with pytest.raises(shapevm.UnsupportedOp, match=named):
+        shapevm.compile(torch.jit.script(sorts), args=(torch.randn(2, 2),))
+
+
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="the example has no argument x: give args="):
+        shapevm.compile(scripted(Stack()))
