@@ -201,7 +201,7 @@ def test_settings(run, monkeypatch):
             1,
             "whose key 'arguments' is unknown; did you mean args?",
         ),
-        ("compile {model} -o {new}", 1, "is neither FILE.pt2 nor FILE.py:NAME nor MODULE:NAME"),
+        ("compile {model} -o {new}", 1, "is neither FILE.pt2 nor FILE.pt nor FILE.py:NAME nor MODULE:NAME"),
         ("compile /no/file.py:make -o {new}", 1, "/no/file.py does not exist"),
         ("compile /no/file.pt2 -o {new}", 1, "/no/file.pt2 does not exist"),
         ("compile no.such.module:make -o {new}", 1, "there is no module 'no.such.module'"),
