@@ -1,10 +1,11 @@
 """What bounds products: loops stripped down to what a kernel cannot do without, and kernels undisturbed.
 
-    python benchmarks/bounds.py                       # the loops
-    python benchmarks/bounds.py 64x4096x4096 ...      # products (rows x K x N), by runs of tiles
+python benchmarks/bounds.py                       # the loops python benchmarks/bounds.py 64x4096x4096 ...
+# products (rows x K x N), by runs of tiles
 
-Every time is the least of many short ones, so that others on the same machine stay out of it; a product's is
-the sum over runs of its tiles of each one's least. `benchmarks/log/products.md` says what follows from these figures.
+Every time is the least of many short ones, so that others on the same machine stay out of it; a product's
+is the sum over runs of its tiles of each one's least. `benchmarks/log/products.md` says what follows from
+these figures.
 """
 
 from __future__ import annotations

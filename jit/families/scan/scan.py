@@ -1,10 +1,10 @@
 """The Scan family: running sums, products, extrema along one axis of [rows, length, columns].
 
-With columns, lanes are columns and every step takes the next position, in order. Along a row (`columns` is 1)
-lanes are positions: a vector is scanned by combining it with itself moved by 1, 2, 4 and 8 lanes, then with
-what came before it. Which of both it is stands in the spec, so it is the same for every tier. Sums and
-products of f32 and bf16 are kept in f64, where sums of a few lanes do not overflow if those of all do not, those
-of f16 in f32, and rounded at every position.
+With columns, lanes are columns and every step takes the next position, in order. Along a row (`columns`
+is 1) lanes are positions: a vector is scanned by combining it with itself moved by 1, 2, 4 and 8 lanes,
+then with what came before it. Which of both it is stands in the spec, so it is the same for every tier.
+Sums and products of f32 and bf16 are kept in f64, where sums of a few lanes do not overflow if those of
+all do not, those of f16 in f32, and rounded at every position.
 """
 
 from __future__ import annotations
