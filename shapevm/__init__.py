@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: the front door opens at once."""
+    """Import a public name on first use: importing the package stays quick."""
     if name not in _LAZY:
         raise AttributeError(f"module 'shapevm' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name], __name__), name)

@@ -52,7 +52,7 @@ from .values import (
 
 @dataclass(frozen=True)
 class Request:
-    """A wish for exact code: kernel-table index, its dims, runs of the entry so far, whether calls wait."""
+    """A request for exact code: kernel index, its dims, runs of the entry so far, whether calls wait."""
 
     kernel: int
     dims: tuple[int, ...]
@@ -366,7 +366,7 @@ class Machine:
         lib.svm_attach_compiler(self._program, int(attached))
 
     def wait_request(self, timeout: float) -> Request | None:
-        """Wait up to `timeout` seconds for a wish for exact code; None without one.
+        """Wait up to `timeout` seconds for a request for exact code; None without one.
 
         Every request must be answered by `install`, `compile_failed` or `decline`. Raises ArgumentError when
         no compiler is attached (any more).

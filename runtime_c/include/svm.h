@@ -285,7 +285,7 @@ int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_
 
 /* Compilation ---------------------------------------------------------------------------------- */
 
-/* A wish for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */
+/* A request for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */
 typedef struct svm_request {
   int32_t kernel, n_dims;
   int64_t dims[SVM_MAX_DIMS];

@@ -1,4 +1,4 @@
-"""Small models, compiled through the front door and closed when the test ends."""
+"""Small models, compiled through the public interface and closed when the test ends."""
 
 import textwrap
 

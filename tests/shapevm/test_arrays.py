@@ -1,4 +1,4 @@
-"""Arrays in and out through the front door: dtypes, layouts, sizes, no copies, nothing shared."""
+"""Arrays in and out through the public interface: dtypes, layouts, sizes, no copies, nothing shared."""
 
 import subprocess
 import sys

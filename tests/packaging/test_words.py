@@ -1,0 +1,78 @@
+"""Words that were retired stay so: one word for each thing, the field's, in code, docs and messages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENDS = (".py", ".c", ".h", ".md")
+
+#: What was retired, as a regular expression of whole words -> what stands for it.
+RETIRED = {
+    # modules that were renamed
+    r"conv/in_image|jit[./]in_image": "indirection, an indirection buffer",
+    r"nest/crossing|jit[./]crossing": "tiled_transpose",
+    r"jit[./]left|matmul/left": "lhs, the left operand",
+    r"jit[./]streams|matmul/streams": "gemv",
+    r"jit[./]streamed|loops/streamed": "nontemporal, non-temporal stores",
+    r"jit[./]shallow|matmul/shallow": "register_resident",
+    r"jit[./]strip\b(?!_)|loops/strip\b(?!_)": "strip_mining",
+    r"moves/places|jit[./]places": "nonzero",
+    r"jit[./]numbers|llvm/numbers": "constant_pool",
+    r"jit[./]lookup|math/lookup": "tabulated",
+    r"families[./]moves": "a folder for each of scan, scatter, search, sort, nonzero",
+    r"reference_(moves|math|conv)": "reference, in the folder of what it defines",
+    r"compiler/(ir|lower|emit)\.py": "compiler/ir/graph.py, compiler/lower/lower.py, compiler/emit/emit.py",
+    # idioms that need a second reading
+    r"(is|are) not to be had": "cannot be reached, does not exist",
+    r"goes on to ask": "asks",
+    r"a wish for|wishes for": "a request for",
+    r"what stands in the way": "what limits it",
+    r"the front door": "the public interface",
+}
+PATTERN = re.compile("|".join(f"(?P<w{i}>{word})" for i, word in enumerate(RETIRED)), re.I)
+
+
+def files() -> list[Path]:
+    """The text files of the repository's folders."""
+    folders = ["benchmarks", "compiler", "docs", "examples", "jit", "runtime_c", "shapevm", "tests", "vm"]
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in ENDS]
+    return [path for path in (*ROOT.glob("*.md"), ROOT / "Makefile", *inside) if path != Path(__file__)]
+
+
+def found(text: str) -> list[tuple[int, str, str]]:
+    """Each retired word of a text: line, the word, what stands for it."""
+    wanted = list(RETIRED.values())
+    return [
+        (text.count("\n", 0, match.start()) + 1, match[0], wanted[int((match.lastgroup or "w0")[1:])])
+        for match in PATTERN.finditer(text)
+    ]
+
+
+def test_no_retired_word_is_used() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {word!r}; write: {instead}"
+        for path in files()
+        for line, word, instead in found(path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("see jit/families/conv/in_image.py", "conv/in_image"),
+        ("from shapevm.jit.streams import x", "jit.streams"),
+        ("one\nThe goal is not to be had.", "is not to be had"),
+    ],
+)
+def test_a_retired_word_is_found(text: str, word: str) -> None:
+    assert [(line, found_word) for line, found_word, _ in found(text)] == [(text.count("\n") + 1, word)]
+
+
+def test_the_fields_words_are_not_retired() -> None:
+    for text in ("strip_mining", "jit/loops/strip_mining.py", "compiler/ops/places.py"):
+        assert not found(text), text
