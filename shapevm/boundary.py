@@ -289,15 +289,19 @@ class _Trial:
 
 @contextmanager
 def _as_before(exe: Executable, model: Any) -> Iterator[None]:
-    """Undo what a call changes: the random numbers of torch, the model's buffers and the program's."""
+    """Undo what a call changes: the random numbers of torch, the model's buffers and the program's, and the
+    mode that an exported vmap leaves on where it fails."""
     import torch
+    from torch._C import _functorch
 
+    depth = _functorch.get_dynamic_layer_stack_depth()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             yield
     finally:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
         exe.reset_state()
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])

@@ -241,3 +241,14 @@ def test_a_guard_on_two_sizes_narrows_neither():
     for n, m in ((0, 1), (1, 0), (1, 1), (5, 4)):
         x, y, z = torch.randn(n, 3), torch.randn(m, 3), torch.randn(n + m, 3)
         torch.testing.assert_close(exe(x, y, z), torch.cat([x, y]) * z)
+
+
+def test_a_program_that_fails_inside_of_vmap_leaves_nothing_behind():
+    class Maps(torch.nn.Module):
+        def forward(self, x, y):
+            return torch.vmap(lambda a, b: (a * b).sum() + a)(x, y)
+
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    shapevm.compile(exported(Maps(), x, y), options=shapevm.Options(fallback="error"))
+    assert torch._C._functorch.maybe_current_level() is None
+    torch.randn(2)
