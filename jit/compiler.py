@@ -180,6 +180,7 @@ def compile_kernel(
         exact_dims=_exact(dims),
         ranges=_ranges(dims),
         schedule=generated.schedule,
+        variants=tuple(f.variants),
         llvm_ir=_shown(f, target) if keep_ir else "",
         timings=timings,
     )

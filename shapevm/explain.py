@@ -115,9 +115,8 @@ def _entry_text(entry: Mapping[str, Any]) -> str:
         took += f", compiling pays after {entry['pays_after']}"
     if entry["state"] == "declined":
         took += ", not compiled: generic is as fast"
-    return (
-        f"{entry['dims']} {entry['tier']}, {entry['hits']} hits{took}; missed for {entry['because']}{failure}"
-    )
+    code = f"{entry['tier']} ({entry['schedule']})" if entry["schedule"] else entry["tier"]
+    return f"{entry['dims']} {code}, {entry['hits']} hits{took}; missed for {entry['because']}{failure}"
 
 
 def _storm_text(storm: Mapping[str, Any]) -> str:
@@ -181,7 +180,8 @@ def _entry(
     if causes and not e.new_dims:
         because = f"the first time together: {because}"
     return {
-        "dims": list(e.dims), "tier": e.tier, "state": e.state, "hits": e.hits, "failure": e.failure,
+        "dims": list(e.dims), "tier": e.tier, "schedule": e.schedule, "state": e.state, "hits": e.hits,
+        "failure": e.failure,
         "compile_ms": took, "pays_after": pays_after, "because": because,
     }  # fmt: skip
 

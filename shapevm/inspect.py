@@ -40,6 +40,7 @@ def inspection(path: Path) -> dict[str, Any]:
             {"label": k.label, "source": k.source, "generic": sum(o.key is None for o in k.objects),
              "exact": [list(o.exact_dims) for o in k.objects if o.exact_dims is not None],
              "buckets": [format_key(o.key) for o in k.objects if o.ranges is not None],
+             "schedules": {format_key(o.key): o.schedule for o in k.objects},
              "bucket_table": shown_keys([o.key for o in k.objects if o.ranges is not None])}
             for k in program.kernels
         ],
@@ -84,7 +85,9 @@ def inspect_text(path: Path) -> str:
     lines += [*along_text(data["along"]), *(f"exception: {text}" for text in data["exceptions"])]
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):
-        code = ["generic"] * bool(kernel["generic"]) + [f"exact for {dims}" for dims in kernel["exact"]]
+        way = kernel["schedules"].get("generic")
+        code = [f"generic ({way})"] * bool(kernel["generic"])
+        code += [f"exact for {dims}" for dims in kernel["exact"]]
         code += [f"bucket {ranges}" for ranges in kernel["bucket_table"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")

@@ -120,11 +120,11 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
 
     target = target_for(spec, store.target)
     default = kernel_object(compile_kernel(spec, dims, target))
-    names = [name for name in schedules_of(spec, target) if name != default.schedule]
-    objects = {default.schedule: default}
+    names = [name for name in schedules_of(spec, target) if name != default.schedule_name]
+    objects = {default.schedule_name: default}
     objects |= {name: parse_object(store.record(spec, dims, target, name)) for name in names}
     kernels = {name: Kernel(code_object(o)) for name, o in objects.items()}
-    buffers = made_up(kernels[default.schedule], dims)
+    buffers = made_up(kernels[default.schedule_name], dims)
     results = {}
     for name, kernel in kernels.items():
         kernel.run(buffers, dims)
@@ -132,12 +132,12 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
         results[name] = [a.tobytes() for a in outputs]
         for a in outputs:
             a.view(np.uint8).fill(0)
-    same = {name: k for name, k in kernels.items() if results[name] == results[default.schedule]}
+    same = {name: k for name, k in kernels.items() if results[name] == results[default.schedule_name]}
     times = _times(same, buffers, dims)
     best = min(times, key=times.__getitem__)
-    if times[best] > WORTH * times[default.schedule]:
-        best = default.schedule
-    return best, min(1.0, times[best] / times[default.schedule]), objects[best]
+    if times[best] > WORTH * times[default.schedule_name]:
+        best = default.schedule_name
+    return best, min(1.0, times[best] / times[default.schedule_name]), objects[best]
 
 
 def _times(kernels: Mapping[str, Kernel], buffers: list[np.ndarray], dims: Sizes) -> dict[str, int]:

@@ -139,7 +139,8 @@ class KernelObject:
     """Machine code of one kernel, and what must be known to call it: jit.abi.CodeObject with sizes as `Size`.
 
     `spec_hash` in hex. `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim;
-    both None: generic. The other fields are explained there.
+    both None: generic. `schedule`: its name, then those of the variants that the code has
+    ("14x32 gemv panels"). The other fields are explained there.
     """
 
     spec_hash: str
@@ -156,6 +157,11 @@ class KernelObject:
     schedule: str = ""
     ranges: tuple[SizeRange, ...] | None = None
     alignment: int = SECTION_ALIGN
+
+    @property
+    def schedule_name(self) -> str:
+        """The schedule alone, without the variants."""
+        return self.schedule.partition(" ")[0]
 
     @property
     def key(self) -> KernelKey:

@@ -69,7 +69,8 @@ class CodeObject:
     code: bytes
     entry: int = 0
     exact_dims: tuple[int, ...] | None = None
-    schedule: str = ""  # the schedule's name, for people
+    schedule: str = ""  # the schedule's name
+    variants: tuple[str, ...] = ()  # the family's ways to compute that the code has, see `Function.takes`
     ranges: tuple[SizeRange, ...] | None = None
     alignment: int = SECTION_ALIGN
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)

@@ -115,6 +115,7 @@ class Function:
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
     registers together. `has_tiles`: the target has AMX. `numbers`: what the function loads from a table
     instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
+    `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
     def __init__(
@@ -133,9 +134,14 @@ class Function:
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
         self.numbers: dict[tuple[str, int], Value] | None = None
+        self.variants: dict[str, None] = {}  # a part's are its kernel's
         self.digest = b""  # of the finished function, once it was asked for
         self._n = 0
         self.block = "entry"
+
+    def takes(self, variant: str) -> None:
+        """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""
+        self.variants[variant] = None
 
     # text
     def op(self, type: str, text: str) -> Value:
@@ -171,6 +177,7 @@ class Function:
     def open_part(self, name: str, *args: Value) -> Function:
         """Return a new part, a function of parameters like `args`, whose body is still to be written."""
         part = Function(name, [], self.register_bytes, self.has_tiles)
+        part.variants = self.variants
         for arg in args:
             part.parameter(arg)
         self.parts[name] = part

@@ -55,6 +55,7 @@ def either_way(f: Function, streams: Value | bool, run: Callable[[bool], None]) 
     """Emit `run(True)` and a fence where stores go past the caches, `run(False)` elsewhere."""
 
     def past() -> None:
+        f.takes("nontemporal")
         run(True)
         f.fence()
 

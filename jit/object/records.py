@@ -25,7 +25,7 @@ def kernel_object(code: CodeObject) -> KernelObject:
         code=code.code,
         entry=code.entry,
         exact_dims=code.exact_dims,
-        schedule=code.schedule,
+        schedule=" ".join((code.schedule, *code.variants)),
         ranges=code.ranges,
         alignment=code.alignment,
     )
@@ -33,6 +33,7 @@ def kernel_object(code: CodeObject) -> KernelObject:
 
 def code_object(o: KernelObject) -> CodeObject:
     """Return what `kernel_object` was given, but for what only the compiler knew."""
+    schedule, *variants = o.schedule.split(" ")
     return CodeObject(
         o.spec_hash, o.target, o.n_dims,
         tuple(Buffer(b.dtype, tuple(map(_decoded, b.shape)), b.is_output) for b in o.buffers),
@@ -40,7 +41,7 @@ def code_object(o: KernelObject) -> CodeObject:
         tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.scratch),
         tuple((factor, tuple(map(_decoded, sizes))) for factor, sizes in o.cost),
         tuple((_decoded(n), scale, _decoded(at), _decoded(axis)) for n, scale, at, axis in o.bounds),
-        o.code, o.entry, o.exact_dims, o.schedule, o.ranges, o.alignment,
+        o.code, o.entry, o.exact_dims, schedule, tuple(variants), o.ranges, o.alignment,
     )  # fmt: skip
 
 

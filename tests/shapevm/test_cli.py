@@ -166,7 +166,8 @@ def test_inspect(run, artifact):
         "runs with shapevm-run: yes",
     ):
         assert line in text.split("\n"), line
-    assert re.search(r"^  k0 matmul.* \(net_of_test.py:1\d\): generic, exact for \[3\]$", text, re.MULTILINE)
+    row = r"^  k0 matmul.* \(net_of_test.py:1\d\): generic \(\S+ [a-z-]+\), exact for \[3\]$"
+    assert re.search(row, text, re.MULTILINE)
     data = json.loads(run("inspect", artifact, "--json"))
     assert data["file_bytes"] == size and data["outputs"] == ["sum", "h"] and data["standalone"]
     assert data["inputs"] == [{"name": "x", "kind": "tensor", "dtype": "f32", "shape": ["n", "8"]}]

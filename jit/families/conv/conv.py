@@ -11,13 +11,13 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
 import numpy as np
 
-from ...llvm.abi import Generated, check_schedule, resolve
+from ...llvm.abi import Generated, Generator, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, tail_mask
 from ...spec import Size, Terms
@@ -44,12 +44,12 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     _check_window(spec)
-    if spec.planes:
-        return planes.emit(f, spec, sizes, schedule)
-    if spec.b_layout == LAYOUT:
-        return _emit_for_points(f, spec, sizes, schedule)
-    if is_depthwise(spec):
-        return depthwise.emit(f, spec, sizes, schedule)
+    variant = next(variant for variant in VARIANTS if variant.fits(spec))
+    return variant.emit(f, spec, sizes, schedule)
+
+
+def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
+    """Emit the kernel of a Conv as a product of its patches and the weights."""
     name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
     check_schedule("conv", name, fitting_schedules(spec, f.has_tiles))
     _check(spec)
@@ -74,6 +74,24 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     f.either(is_small, lambda: by_taps.emit_shares(generated), at_points.emit_tiles)
     assert generated.scratch[0] >= least  # they lie in the same place
     return generated
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to compute a Conv: for which specs it is, and its generator."""
+
+    name: str
+    fits: Callable[[Conv], bool]
+    emit: Generator
+
+
+#: The first one that fits is taken.
+VARIANTS = (
+    Variant("planes", lambda spec: spec.planes, planes.emit),
+    Variant("winograd", lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
+    Variant("depthwise", is_depthwise, depthwise.emit),
+    Variant("product", lambda spec: True, _emit_product),
+)
 
 
 def _check_window(spec: Conv) -> None:
@@ -121,7 +139,9 @@ class _Conv(_Matmul):
         place = f.at(self.packed, "float", panel)
         image = self.bodies.addresses[spec.a]
         if self.taps:
+            f.takes("indirection")
             return InImage(f, spec, sizes, image, place, self.block)
+        f.takes("patches")
         return Patches(f, spec, sizes, image, place, self.block)
 
     def _block(self, most: int) -> int:

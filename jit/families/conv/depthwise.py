@@ -48,6 +48,7 @@ def is_depthwise(spec: Conv) -> bool:
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a depthwise Conv; see `abi.Generator`. It has one schedule."""
     check_schedule("depthwise conv", schedule or NAME, [NAME])
+    f.takes("depthwise")
     return _Depthwise(f, spec, sizes).emit(NAME)
 
 

@@ -40,6 +40,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     name = schedule or widest_schedule(f, spec)
     check_schedule("conv", name, list(SCHEDULES))
     _check(spec)
+    f.takes("planes")
     window = spec.window
     axes = {name: getattr(window, name) for name in ("kernel", "stride", "dilation", "expansion")}
     if not is_fit(spec.buffers[spec.a].shape[1], axes, window.groups):

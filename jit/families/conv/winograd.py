@@ -149,6 +149,7 @@ class AtPoints(OverPixels):
             resolve(size, sizes) for size in spec.buffers[spec.a].shape
         )
         assert isinstance(channels, int)
+        f.takes("winograd")
         self.channels = channels
         self.out = [resolve(size, sizes) for size in spec.window.out]
         self.down, self.along = (f.ceildiv(size, TILE) for size in self.out)

@@ -231,6 +231,8 @@ class _Matmul:
         end = f.minimum(f.params[4], f.udiv(self.n, self.width))
         n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
         is_few = f.is_less(m, self.streams.limit + 1)
+        if is_few is not False:
+            f.takes("gemv")
         if isinstance(is_few, Value):
             n_runs = f.select(is_few, n_runs, 0)
         with f.when(f.less(0, n_runs)):
@@ -248,6 +250,7 @@ class _Matmul:
     def _emit_on_tiles(self) -> None:
         """Emit the loop over the kernel's tiles, on AMX tiles."""
         f = self.f
+        f.takes("amx")
         amx.configure(f)
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
@@ -357,6 +360,7 @@ class _Matmul:
             panels = self._panels(panel)
 
             def widened() -> None:
+                f.takes("widened")
                 b = self._widen(panels, columns)
                 self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, finish)
 
@@ -370,13 +374,18 @@ class _Matmul:
         source = f.at(base, "float", self.b.offset(f, {**dict(enumerate(batch)), self.n_loop: n0}))
         step = self.b.stride(self.k_loop)
 
+        def in_place() -> None:
+            f.takes("in-place")
+            self.rows.in_place(self.in_place, a, source, rows, sums, finish)
+
         def packed() -> None:
+            f.takes("packed")
             b = self._pack(source, step, columns)
             self.rows.from_rows(self.row_strides, a, b, rows, columns, sums, finish)
 
         f.either(
             few if columns is None else False,
-            lambda: self.rows.in_place(self.in_place, a, source, rows, sums, finish),
+            in_place,
             packed,
         )
 
@@ -399,6 +408,7 @@ class _Matmul:
 
     def _from_panels(self, tile: RowTile, a: Value, panels: Value) -> None:
         """Emit a tile from A's rows at `a` and a weight's panels."""
+        self.f.takes("panels")
         finish = self._finish(tile)
         is_new = self._is_new(tile.n0)
         self.rows.from_panels(self.strides, a, panels, tile.rows, tile.columns, self.sums, finish, is_new)
@@ -430,6 +440,7 @@ class _Matmul:
         rows mostly have the same one.
         """
         if self.shallow is not None:
+            self.f.takes("register-resident")
             self.shallow.emit(tile, a, panels)
             return
         if not self._has_part():

@@ -30,12 +30,12 @@ SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple
 
 
 def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "rows"."""
-    check_schedule("nest", schedule, ["rows"])
+    """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "vectors"."""
+    check_schedule("nest", schedule, ["vectors"])
     nest = Emitter(f, spec, sizes, has_part=True)
     nest.emit(*f.params[3:5])
     tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)
-    return Generated(tiles, nest.work.scratch, cost, "rows")
+    return Generated(tiles, nest.work.scratch, cost, "vectors")
 
 
 class Emitter:
@@ -80,6 +80,7 @@ class Emitter:
             self.work = (Rows if columns is None else Columns)(g, self.loops, bodies)
         else:
             self.work = _pointwise(g, self.loops, bodies)
+        f.takes(self.work.variant)
 
     def _traffic(self, depends: Sequence[frozenset[int]]) -> int:
         """Return the bytes that one iteration of the last loop reads and writes."""
@@ -124,6 +125,7 @@ def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Point
 class Pointwise:
     """Emits nests without reductions, the last loop in vectors."""
 
+    variant = "pointwise"
     scratch: Terms = ()
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:

@@ -56,6 +56,8 @@ def _define(element: str) -> Callable[[Function], None]:
 class Blocks:
     """Emits the blocks of such a nest; construct it in the entry block. `scratch`: the code object's."""
 
+    variant = "tiled-transpose"
+
     def __init__(
         self, f: Function, loops: Loops, bodies: BodyEmitter, crossing: int, loads: list[int]
     ) -> None:

@@ -155,6 +155,7 @@ class _Sorter:
     # short rows
     def _rank(self) -> None:
         """An element's rank is the number of those before it."""
+        self.f.takes("ranks")
         f, words = self.f, self.arrays[0]
 
         def store(index: Int, mask: Value | None, state: State) -> State:
@@ -186,6 +187,7 @@ class _Sorter:
     # the first few
     def _select(self) -> None:
         """Keep the first words sorted while all go by: one that comes before the last of them is inserted."""
+        self.f.takes("first-few")
         f = self.f
         f.store(Value("i64", "0"), f.at(self.few, "i64", -1), align=8)
         for i in range(0, FEW, LANES):
@@ -224,6 +226,7 @@ class _Sorter:
     # digit by digit
     def _radix(self) -> None:
         f = self.f
+        f.takes("radix")
         for i in range(0, self.n_digits * VALUES_OF_DIGIT, LANES):
             f.store(Value(WORDS, "zeroinitializer"), f.at(self.counts, "i64", i), align=8)
 

@@ -1,0 +1,72 @@
+"""Which of a family's ways to compute each kernel takes: a fast path that is silently off fails here."""
+
+from __future__ import annotations
+
+import pytest
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.object.records import code_object, kernel_object
+from shapevm.jit.spec import Dim, KernelSpec
+
+from .. import nests
+from .conv import test_conv, test_depthwise, test_planes, test_winograd
+from .matmul.test_matmul import M, batched, dense, with_prologue
+from .nest import test_columns
+from .sort.test_sort import sort
+
+V3, V4, AMX = "x86-64-v3", "x86-64-v4", "x86-64-v4-amx"
+Case = tuple[KernelSpec, tuple[int, ...] | None, str, str]
+SQUARE = test_conv.conv("3x3", "panels")
+CASES: dict[str, Case] = {
+    # products with a weight in panels
+    "one row": (dense(M, 384, 384), (1,), V4, "gemv panels"),
+    "few rows": (dense(M, 384, 384), (8,), V4, "gemv panels"),
+    "few rows, AVX2": (dense(M, 384, 384), (4,), V3, "gemv panels"),
+    "many rows": (dense(M, 384, 384), (128,), V4, "panels"),
+    "many rows, AVX2": (dense(M, 384, 384), (128,), V3, "panels"),
+    "many rows, AMX": (dense(M, 384, 384), (128,), AMX, "amx"),
+    "too few rows for AMX": (dense(M, 384, 384), (64,), AMX, "panels"),
+    "sums too short for AMX": (dense(M, 384, 40), (128,), AMX, "panels"),
+    "any rows": (dense(M, 384, 384), None, V4, "gemv panels"),
+    "any rows, AMX": (dense(M, 384, 384), None, AMX, "amx gemv panels"),
+    "a weight that registers hold": (dense(M, 16, 16), (64,), V4, "register-resident"),
+    "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
+    # products of two tensors
+    "rows": (batched(0, (2, 3, 50, 64, 32)), (), V4, "packed"),
+    "rows of one row tile": (batched(0, (2, 3, 5, 64, 32)), (), V4, "in-place"),
+    "rows of any number": (batched(5, tuple(map(Dim, range(5)))), None, V4, "packed in-place"),
+    "a prologue": (with_prologue(), None, V4, "panels"),
+    # convolutions
+    "3x3": (SQUARE, (2, 9, 9, 126), V4, "indirection panels"),
+    "3x3, AVX2": (SQUARE, (2, 9, 9, 126), V3, "indirection panels"),
+    "3x3, AMX": (SQUARE, (2, 9, 9, 126), AMX, "patches amx"),
+    "winograd": (test_winograd.static(1, 28), (), V4, "winograd"),
+    "winograd, small images": (test_winograd.static(1, 4), (), V4, "indirection panels"),
+    "winograd, any images": (test_winograd.conv(16, 32), None, V4, "indirection winograd panels"),
+    "planes": (test_planes.conv("stem"), None, V4, "planes"),
+    "depthwise": (test_depthwise.conv("3x3"), None, V4, "depthwise"),
+    # nests
+    "pointwise": (nests.gelu(), (8, 512), V4, "pointwise"),
+    "rows of sums": (nests.layer_norm(), (8, 384), V4, "rows"),
+    "columns of sums": (test_columns.reduction("reduce.sum"), (64, 8), V4, "columns"),
+    "a transposition": (nests.transpose(), (64, 64), V4, "tiled-transpose"),
+    "a transposition of a few columns": (nests.transpose(), (8, 64), V4, "pointwise"),
+    "an output larger than the caches": (nests.copy(), (4096, 4096), V4, "pointwise nontemporal"),
+    "large rows": (nests.softmax(), (4096, 4096), V4, "rows nontemporal"),
+    # sorting
+    "short rows": (sort(), (3, 40, 5), V4, "ranks"),
+    "the first few": (sort(), (3, 4000, 5), V4, "first-few"),
+    "whole rows": (sort(), (3, 4000, 4000), V4, "radix"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_variant(name: str) -> None:
+    spec, dims, target, wanted = CASES[name]
+    assert set(compile_kernel(spec, dims, target).variants) == set(wanted.split())
+
+
+def test_records_keep_variants() -> None:
+    made = compile_kernel(dense(M, 384, 384), None, V4)
+    kept = kernel_object(made)
+    assert kept.schedule == f"{made.schedule} {' '.join(made.variants)}"
+    assert (code_object(kept).schedule, code_object(kept).variants) == (made.schedule, made.variants)
