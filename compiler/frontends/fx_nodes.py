@@ -114,6 +114,7 @@ class FxImporter(Importer):
         """Append the input that a placeholder is; return its value, or the size expression of an int."""
         found = node.meta["val"]
         if isinstance(found, torch.Tensor):
+            require_strided(found, f"input {name}")
             return self.graph.input(name, self.type_of(found))
         if isinstance(found, int | torch.SymInt):
             expr = self.symbols.dim(found)
@@ -123,6 +124,7 @@ class FxImporter(Importer):
 
     def add_constant(self, tensor: torch.Tensor, name: str) -> Value | Complex:
         """Append a tensor of the model; one that is there already is not appended again."""
+        require_strided(tensor, name)
         if tensor.is_complex():
             parts = torch.view_as_real(tensor.resolve_conj())
             return Complex(self.constant(*array_of(parts), name))
@@ -378,6 +380,14 @@ _MISTRACED = (
     "aten._native_batch_norm_legit_functional.default",
     "aten._batch_norm_with_update_functional.default",
 )
+
+
+def require_strided(tensor: torch.Tensor, name: str) -> None:
+    """Raise UnsupportedOp for a tensor whose elements do not lie in memory at strides."""
+    if tensor.layout != torch.strided:
+        raise UnsupportedOp(
+            f"{name} is {tensor.layout}, which no program takes: give it dense, by its method to_dense()"
+        )
 
 
 def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:

@@ -469,19 +469,51 @@ def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     return x
 
 
+# torch's prims ------------------------------------------------------------------------------------
+
+
+def broadcast_in_dim(b: Builder, x: Value, shape: Sequence[DimExpr], axes: Sequence[int]) -> Value:
+    """x whose axes become those named of `shape`, repeated along all others."""
+    sizes = dict(zip(axes, B.shape_of(x), strict=True))
+    return B.expand(b, B.reshape(b, x, [sizes.get(i, 1) for i in range(len(shape))]), shape)
+
+
+def collapse(b: Builder, x: Value, start: int, end: int) -> Value:
+    """x with its axes from `start` to `end`, both included, as one."""
+    shape = B.shape_of(x)
+    return B.reshape(b, x, [*shape[:start], B.product(shape[start : end + 1]), *shape[end + 1 :]])
+
+
+def split_dim(b: Builder, x: Value, dim: int, outer: DimExpr) -> Value:
+    """x with an axis as two, the first of `outer` positions."""
+    shape = B.shape_of(x)
+    return B.reshape(b, x, [*shape[:dim], outer, B.divide(shape[dim], outer), *shape[dim + 1 :]])
+
+
 COMPOSITES: tuple[Composite, ...] = (
     Composite(
-        ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.view_copy.default"),
+        (
+            "aten.view.default",
+            "aten._unsafe_view.default",
+            "aten.reshape.default",
+            "aten.view_copy.default",
+            "prims.reshape.default",
+        ),
         reshape,
     ),
-    Composite(("aten.permute.default", "aten.permute_copy.default"), permute),
+    Composite(("aten.permute.default", "aten.permute_copy.default", "prims.transpose.default"), permute),
+    Composite(("prims.broadcast_in_dim.default",), broadcast_in_dim),
+    Composite(("prims.collapse_view.default", "prims.collapse.default"), collapse),
+    Composite(("prims.split_dim.default",), split_dim),
     Composite(("aten.transpose.int", "aten.swapaxes.default"), transpose),
     Composite(("aten.t.default", "aten.numpy_T.default"), t),
     Composite(("aten.mT.default",), lambda b, x: transpose(b, x, -1, -2), "the last two axes exchanged"),
     Composite(("aten.flatten.using_ints",), flatten),
     Composite(("aten.unflatten.int",), unflatten),
     Composite(("aten.unsqueeze.default",), unsqueeze),
-    Composite(("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"), squeeze),
+    Composite(
+        ("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "prims.squeeze.default"), squeeze
+    ),
     Composite(("aten.expand.default",), expand),
     Composite(("aten.view_as.default", "aten.reshape_as.default"), view_as),
     Composite(("aten.expand_as.default",), expand_as),
@@ -493,7 +525,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes"), split),
     Composite(("aten.chunk.default",), chunk),
     Composite(("aten.unbind.int", "aten.unbind_copy.int"), unbind),
-    Composite(("aten.flip.default",), flip),
+    Composite(("aten.flip.default", "prims.rev.default"), flip),
     Composite(("aten.copy.default",), copy),
     Composite(("aten.diagonal.default",), diagonal),
     Composite(("aten.unfold.default",), unfold),
@@ -509,6 +541,8 @@ COMPOSITES: tuple[Composite, ...] = (
             "aten.lift_fresh_copy.default",
             "aten.resolve_conj.default",
             "aten.resolve_neg.default",
+            "prims.view_of.default",
+            "prims.clone.default",
         ),
         same,
     ),

@@ -557,3 +557,23 @@ def test_a_call_of_an_exported_program_whose_class_is_gone() -> None:
     exe = shapevm.compile(torch.export.export(Local(), (), {"mask": X + 1, "ids": X}))
     with pytest.raises(shapevm.ArgumentError, match="takes none; give mask, ids by name"):
         exe(X, X + 1)
+
+
+class Sparse(torch.nn.Module):
+    """Multiplies by a sparse buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("adjacency", torch.eye(4).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply."""
+        return torch.sparse.mm(self.adjacency, x)
+
+
+def test_sparse_tensors_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOp, match=r"^adjacency is torch.sparse_coo, .* to_dense\(\)"):
+        shapevm.compile(Sparse(), (torch.ones(4, 2),))
+    model = module(lambda self, x, y: torch.sparse.mm(x, y))
+    with pytest.raises(UnsupportedOp, match="^input x is torch.sparse_coo, which no program takes"):
+        shapevm.compile(model, (torch.eye(4).to_sparse(), torch.ones(4, 2)))

@@ -122,3 +122,21 @@ def test_squeeze_says_what_to_do_about_one_element() -> None:
         "squeeze: axis 1, of size n, must not be 1 in a call, where the result would lose it: give it min=2, "
         "or drop it by select(1, 0); here n is 1 (test_rearranged.py:"
     )
+
+
+prims = torch.ops.prims
+PRIMS: list[Case] = [
+    ("view_of", lambda x: prims.view_of(x) + 1, X),
+    ("transpose", lambda x: prims.transpose(x, [1, 0]) * 2, X),
+    ("broadcast_in_dim", lambda x: prims.broadcast_in_dim(x, [2, x.shape[0], 4, 3], [1, 3]) * 2, X),
+    ("broadcast_in_dim of 1", lambda x: prims.broadcast_in_dim(x[:, :1], [x.shape[0], 5], [0, 1]) * 2, X),
+    ("collapse_view", lambda x: prims.collapse_view(x, 1, 2) * 2, ((("n", 2, 3, 4), f32),)),
+    ("split_dim", lambda x: (prims.split_dim(x, 1, 2), prims.split_dim(x.t(), 0, 3)), ((("n", 6), f32),)),
+    ("squeeze", lambda x: prims.squeeze(x[:, :1], [1]) * 2, X),
+    ("rev", lambda x: prims.rev(x, [0, 1]) * 2, X),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "specs"), PRIMS, ids=lambda v: v if isinstance(v, str) else "")
+def test_prims(name: str, function: Callable[..., Any], specs: Any) -> None:
+    assert check(function, specs, (6, 2, 17)).machine.externs == ()
