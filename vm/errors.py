@@ -90,7 +90,7 @@ class GuardError(Error, RuntimeError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """Memory could not be had."""
+    """Memory could not be allocated."""
 
 
 class LimitExceeded(Error, RuntimeError):

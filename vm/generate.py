@@ -230,6 +230,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _sentence(docstring: str) -> str:
+    """Return the first sentence of a docstring, which may take several lines."""
+    first, _, _ = " ".join(docstring.split()).partition(". ")
+    return first.rstrip(".") + "."
+
+
 def artifact_page(tables: Tables) -> str:
     """Return the text of docs/artifact.md."""
     isa, errors, layout = tables.isa, tables.errors, tables.layout
@@ -252,7 +258,7 @@ def artifact_page(tables: Tables) -> str:
     for title, table in (("dtype", isa.DTYPES), ("tag", isa.TAGS)):
         rows = [f"{v[0] if isinstance(v, tuple) else v} | {name}" for name, v in table.items()]
         parts.append(f"## Codes of {title}s\n\n" + _table(f"code | {title}", rows))
-    rows = [f"{c} | {n} | `{e.__name__}` | {(e.__doc__ or '').splitlines()[0]}" for c, n, e in errors.TABLE]
+    rows = [f"{c} | {n} | `{e.__name__}` | {_sentence(e.__doc__ or '')}" for c, n, e in errors.TABLE]
     parts.append("## Errors\n\n" + _table("code | name | Python | when", rows))
     return "\n".join(parts)
 
