@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo models modules operator operators test aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
+.PHONY: help dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -49,6 +49,12 @@ demo: $(BUILT) ## one model at many shapes
 
 test: $(BUILT) ## every test, a file of tests to each core
 	$(PY) -m pytest tests -n auto --dist loadfile $(ARGS)
+
+# One of each layer: IR, passes, emission, kernel families, artifact, verifier, public API, the tour.
+QUICK = tests/compiler/ir tests/compiler/passes tests/compiler/emit tests/jit/families/test_table.py tests/vm/test_isa.py \
+	tests/vm/test_assembler.py tests/vm/test_verify.py tests/shapevm/test_api.py tests/packaging/test_tour.py
+quick: $(BUILT) ## a test of every layer, in less than a minute on two idle cores
+	$(PY) -m pytest -q $(QUICK) -n auto $(ARGS)
 
 # Debian's packages, where they are not there yet; see tests/runtime_c/test_aarch64.py.
 AARCH64 = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static

@@ -1,6 +1,6 @@
 """Allocated registers hold what the virtual ones would."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.compiler.emit.registers import Code
 from shapevm.vm.builder import Label, ProgramBuilder
@@ -14,6 +14,7 @@ def program(code: Code, n_results: int) -> Program:
     return builder.finish()
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "sub", "move"]), st.integers(0, 99), st.integers(0, 99)),
