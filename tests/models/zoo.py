@@ -429,13 +429,18 @@ def _rows(text: str) -> dict[str, list[str]]:
 HEAD = """# Models
 
 Families of models with random weights (`tests/models/zoo.py`), compiled with dynamic batches, sides and
-lengths and compared with eager at three shapes, batch 1 among them. The classifiers are torchvision's, the
-others small ones of transformers. Called in PyTorch: operators without a kernel; with none, `shapevm-run`
-runs the program. Difference: the greatest of all outputs and shapes, as a part of the output's greatest
-magnitude. Seconds, of one processor: `torch.export` itself; from its program to kernel specs; the generic
-kernels. Under `torch.compile` (one graph, `dynamic=True`, axes of one size marked as static): the programs
-that PyTorch asked for, which is more than one where its guards tell the three shapes apart. Written by
-`make models`, row by row.
+lengths and compared with eager at three shapes, one of them with a batch of 1. The classifiers are
+torchvision's, the others small ones of transformers. `make models` writes the page, row by row.
+
+| column | meaning |
+| --- | --- |
+| called in PyTorch | operators without a kernel; `shapevm-run` runs programs that have none |
+| difference | the greatest one over all outputs and shapes, relative to the output's greatest magnitude |
+| export | seconds of one processor in `torch.export` itself |
+| lowering | seconds from its program to kernel specs |
+| generic kernels | seconds to compile them |
+| torch.compile | one graph with `dynamic=True`; axes that have one size are marked as static |
+| programs | those that PyTorch asked for: more than one where its guards distinguish the three shapes |
 
 | model | called in PyTorch | kernels | difference | export | lowering | generic kernels \
 | torch.compile: called | programs | difference |

@@ -15,17 +15,27 @@ Found = Mapping[tuple[str, str, str], list[tuple[str, str]]]
 SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!", "slow": "?"}
 HEAD = """# Operators
 
-Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}), exported, compiled and compared
+Every operator of PyTorch's own test database (`op_db` of PyTorch {torch}) is exported, compiled and compared
 with eager: values within the tolerances of `torch.testing.assert_close` (integers exactly), dtype, shape,
-structure. Where eager's own rounding is coarser, eager in f64 is what counts; which of equal elements topk,
-sort and the like take is open, and so are random numbers. With dynamic sizes every axis of every input is
-dynamic. Samples that eager or `torch.export` refuses do not count, nor those whose inputs or results are
-complex, sparse, quantised or of a dtype that is not in the table.
+structure. `make operators` writes the page.
 
-`n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused when
-compiling, with a sentence that says why; `!` wrong; `?` no answer in time. Several letters: some
-samples each. Empty: nothing judged. Static sizes, then, behind a slash, dynamic ones. Written by
-`make operators`.
+- Where eager's own rounding is coarser, eager in f64 is the reference. The choice among equal elements
+  (topk, sort) and random numbers are not compared.
+- With dynamic sizes, every axis of every input is dynamic.
+- Samples that eager or `torch.export` refuses do not count, nor do those whose inputs or results are
+  complex, sparse, quantised or of a dtype that is not in the table.
+
+| sign | meaning |
+| --- | --- |
+| `n` | native: all in shapevm's kernels |
+| `f` | right, with PyTorch's kernel for a part of it |
+| `-` | refused when compiling, with a sentence that says why |
+| `!` | wrong |
+| `?` | no answer in time |
+| several signs | some samples each |
+| empty | nothing judged |
+
+A cell holds the signs with static sizes and, after a slash, with dynamic ones.
 
 {judged}
 """
