@@ -33,9 +33,14 @@ _LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes
 def generator_version() -> str:
     """Return a hash of the code generator: its sources and llvmlite's version."""
     digest = hashlib.sha256(version("llvmlite").encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in generator_sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def generator_sources() -> list[Path]:
+    """Return the files of the code generator: all of the package `jit`, its rooms included."""
+    return sorted(Path(__file__).parents[1].rglob("*.py"))
 
 
 def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None = None) -> str:
