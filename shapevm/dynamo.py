@@ -43,6 +43,7 @@ from .options import BackendOptions
 from .settings import unknown_name
 from .specialise import check_compiler, open_store
 from .vm.errors import (
+    ArgumentError,
     CompileError,
     DeviceError,
     DtypeError,
@@ -63,10 +64,11 @@ MAX_CHANGES = 2  # of frozen weights, before they are inputs
 
 aten = torch.ops.aten
 _LOG = logging.getLogger("shapevm")
-#: Errors that say that the program cannot do a call, which PyTorch may be able to do.
+#: Errors that say that the program cannot do a call, which PyTorch may be able to do. ArgumentError: one of
+#: PyTorch's operators gave fewer results than tracing said.
 REFUSALS = (
-    ShapeError, DtypeError, KindError, DeviceError, GuardError, TargetError, CompileError, KernelError,
-    InternalError,
+    ArgumentError, ShapeError, DtypeError, KindError, DeviceError, GuardError, TargetError, CompileError,
+    KernelError, InternalError,
 )  # fmt: skip
 #: `torch.compile`'s `mode`, and the strategy that each stands for (None: the setting's); CUDA graphs are of
 #: no use here.

@@ -490,3 +490,20 @@ def test_modes(mode: str, made: list[Any]) -> None:
         torch.testing.assert_close(compiled(x), x.exp() + 1)
     wanted = "exact" if "max" in mode else made[0].stats().tier()
     assert made[0].stats().tier() == wanted
+
+
+def test_an_operator_with_fewer_results_than_traced(fallbacks: list[str]) -> None:
+    library = torch.library.Library("shapevm_undefined", "DEF")
+    library.define("two(Tensor x) -> (Tensor, Tensor)")
+    library.impl("two", lambda x: (x * 2, None), "CPU")
+    library.impl("two", lambda x: (torch.empty_like(x), torch.empty_like(x)), "Meta")
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.shapevm_undefined.two(x + 1)[0] * 3
+
+    compiled, x = torch.compile(function, backend=BACKEND), torch.randn(3)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), function(x))
+    (text,) = fallbacks
+    assert "a host function gave 1 results; the program takes 2" in text
+    fallbacks.clear()
