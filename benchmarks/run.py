@@ -41,6 +41,13 @@ SECTIONS = {
     "runner": "The standalone runner and start-up",
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+`make bench` measures and writes this page. Figures are medians; the contestants of a row take turns in one run.
+"2x the best" compares with the fastest of the others. An empty goal is a figure for information.
+[limits.md](limits.md) says why a goal is missed, `benchmarks/log/` what was tried. One section alone:
+`python benchmarks/run.py sentences`.
+"""
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -62,12 +69,7 @@ def keep(section: str, figures: list[Figure]) -> None:
 
 def page(results: dict[str, Any]) -> str:
     """Return the report as Markdown."""
-    lines = [
-        "# Benchmarks",
-        "",
-        "Measured and written by `make bench`. Medians; contestants in turn in one run.",
-        "",
-    ]
+    lines = [HEAD]
     for section in (name for name in SECTIONS if name in results):
         found = results[section]
         lines += [f"## {SECTIONS[section]}", "", f"On {found['day']}: {found['machine']}.", ""]
