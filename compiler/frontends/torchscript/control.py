@@ -12,8 +12,9 @@ from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Node, Value, erase
 from ...ir.sizes import sizes_named
 from ...ir.types import BOOL, ScalarType, Type
+from ...ops.conditions import add_guard
 from .merging import Merger, Plan, Same
-from .scalars import scalar_op, value_of
+from .scalars import condition_of, scalar_op, value_of
 from .values import UNINITIALIZED, Cell, Memory, Tensor, is_tensor_value, next_version
 
 if TYPE_CHECKING:
@@ -192,7 +193,11 @@ def _import_check(
             importer.run_node(inner)
         message = importer.message_of(inner)
     b.source = importer.line_of(inner)
-    b.apply("guard", right, message=message)
+    needed = condition_of(right)
+    if needed is None:
+        b.apply("guard", right, message=message)
+    else:
+        add_guard(b, needed, message)
     return importer.run_block(blocks[1 - which])
 
 

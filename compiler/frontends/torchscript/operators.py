@@ -253,6 +253,16 @@ def _derived_index(importer: ScriptImporter, index: Any, start: Any, step: Any) 
     return scalar_op(b, "add", (start, scalar_op(b, "mul", (index, step))))
 
 
+def _squeeze(importer: ScriptImporter, x: Tensor, dim: Any = None) -> Any:
+    """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree."""
+    shape = B.shape_of(importer.tensors.read(x))
+    axes = B.axes_of("squeeze", content(importer, dim) if isinstance(dim, List) else dim, len(shape))
+    for axis in axes if shape else ():
+        if not isinstance(shape[axis], int):
+            importer.require_equal(shape[axis], 1)
+    return NotImplemented
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
@@ -261,7 +271,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
-    "__range_length": _range_length, "__derive_index": _derived_index,
+    "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length, "__derive_index": _derived_index,
     "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
     "requires_grad_": lambda importer, x, *_: x,
 }  # fmt: skip
@@ -270,7 +280,42 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
 # Operators of tensors -----------------------------------------------------------------------------------
 
 
+#: Operators of traced programs that compute with sizes as 0-d tensors -> the operator of ints.
+_OF_SIZES = {
+    "add": "add", "sub": "sub", "mul": "mul", "floor_divide": "floordiv", "remainder": "remainder",
+    "rsub": "sub",
+}  # fmt: skip
+
+
+def _of_sizes(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Tensor | None:
+    """Return what an operator gives for ints that tracing made 0-d tensors; None for other arguments."""
+    if name not in _OF_SIZES or len(args) < 2 or any(x != 1 for x in args[2:]):
+        return None
+    sides = [_known_int(importer, x) for x in args[:2]]
+    if any(x is None for x in sides) or not any(isinstance(x, Tensor) for x in args):
+        return None
+    if name == "rsub":
+        sides = sides[::-1]
+    made = scalar_op(importer.builder, _OF_SIZES[name], sides)
+    if is_run_time(made):
+        return None
+    return importer.tensors.fresh(B.full(importer.builder, made, "i64"))
+
+
+def _known_int(importer: ScriptImporter, x: Any) -> Any:
+    """Return an int or size, also that which is all of a 0-d tensor."""
+    if isinstance(x, Tensor):
+        value = importer.tensors.read(x)
+        if not isinstance(value.type, TensorType) or value.type.dtype != "i64" or value.type.shape:
+            return None
+        return B.uniform(value)
+    return x if kind_of(x) == "int" and not is_run_time(x) else None
+
+
 def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
+    sized = _of_sizes(importer, node.kind().removeprefix("aten::"), args)
+    if sized is not None:
+        return [sized]
     schema = torch._C.parse_schema(node.schema())
     space, _, name = schema.name.partition("::")
     suffix = schema.overload_name or "default"

@@ -123,6 +123,22 @@ def decided(b: Builder, condition: Any) -> Any:
     return truth(b, condition)
 
 
+def condition_of(x: Value) -> Any:
+    """Return a bool as a condition on sizes where that is what it is, else None."""
+    node = x.node
+    if node is not None and node.op == "bool_not" and node.args[0] is not None:
+        found = condition_of(node.args[0])
+        return None if found is None else sympy.Not(found)
+    relation = _CONDITIONS.get(node.op) if node is not None else None
+    if node is None or relation is None:
+        return None
+    sides = [getattr(arg.type, "expr", None) for arg in node.args if arg is not None]
+    return None if None in sides else relation(*map(sympy.sympify, sides))
+
+
+_CONDITIONS = {"int_eq": sympy.Eq, "int_ne": sympy.Ne, "int_lt": sympy.Lt, "int_le": sympy.Le}
+
+
 def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
     kinds = [kind_of(x) for x in args]
     if "str" in kinds or "none" in kinds or "" in kinds:

@@ -1,0 +1,37 @@
+"""The classifiers of the zoo through the TorchScript door, traced and scripted, compared with TorchScript at
+all their shapes."""
+
+from __future__ import annotations
+
+import pytest
+import shapevm
+import torch
+
+from . import vision
+from .zoo import ABSOLUTE, CLASSIFIERS, RELATIVE
+
+pytestmark = pytest.mark.skipif(not vision.is_installed(), reason="torchvision is not installed")
+#: What their branches on sizes give has other ranks or shifts: their sides are fixed.
+FIXED = ("swin_t", "swin_v2_t")
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifier(name: str, how: str) -> None:
+    model = CLASSIFIERS[name]
+    torch.manual_seed(0)
+    module = model.make().eval()
+    (example,) = model.inputs(**model.shapes[0]).values()
+    program = torch.jit.script(module) if how == "script" else torch.jit.trace(module, example)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    shapes = ({0: batch},) if name in FIXED else None
+    with shapevm.compile(program, args=(example,), dynamic_shapes=shapes, strategy="generic") as exe:
+        for sizes in model.shapes:
+            (image,) = model.inputs(**sizes).values()
+            if name in FIXED and image.shape[1:] != example.shape[1:]:
+                continue
+            with torch.no_grad():
+                wanted = program(image)
+            found = exe(image)
+            limit = ABSOLUTE + RELATIVE * wanted.abs().max()
+            assert (found - wanted).abs().max() <= limit, f"{name} at {sizes}"
