@@ -4,8 +4,9 @@ all their shapes."""
 from __future__ import annotations
 
 import pytest
-import shapevm
 import torch
+
+import shapevm
 
 from . import vision
 from .zoo import ABSOLUTE, CLASSIFIERS, RELATIVE

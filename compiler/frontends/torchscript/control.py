@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...ir.dims import DimExpr, symbol, symbols_of
@@ -15,7 +16,16 @@ from ...ir.types import BOOL, ScalarType, Type
 from ...ops.conditions import add_guard
 from .merging import Merger, Plan, Same
 from .scalars import condition_of, scalar_op, value_of
-from .values import UNINITIALIZED, Cell, Memory, Tensor, is_tensor_value, next_version
+from .values import (
+    UNINITIALIZED,
+    Cell,
+    Maybe,
+    Memory,
+    Tensor,
+    Variant,
+    is_tensor_value,
+    next_version,
+)
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -117,8 +127,10 @@ def _tensors(x: Any) -> Iterator[Tensor]:
         yield from _tensors(list(x.values()))
     elif isinstance(x, Cell):
         yield from _tensors(x.content)
-    elif hasattr(x, "is_there"):
+    elif isinstance(x, Maybe):
         yield from _tensors(x.value)
+    elif isinstance(x, Variant):
+        yield from _tensors((x.one, x.other))
 
 
 def _merger(importer: ScriptImporter, regions: Sequence[Region]) -> Merger:
@@ -166,13 +178,30 @@ def import_if(importer: ScriptImporter, node: Any) -> list[Any]:
     """Import prim::If: one block where the condition is known, else both."""
     condition = importer.get(node.inputsAt(0))
     blocks = list(node.blocks())
+    if isinstance(condition, Variant):
+        return _import_choice(importer, condition, blocks)
     if isinstance(condition, bool):
         return importer.run_block(blocks[0 if condition else 1])
     failing = [_raise_in(block) for block in blocks]
     if any(failing) and not all(failing):
         which = 0 if failing[0] else 1
         return _import_check(importer, condition, blocks, which, node)
-    return _import_branch(importer, condition, blocks)
+    return branch(importer, condition, [partial(importer.run_block, block) for block in blocks])
+
+
+def _import_choice(importer: ScriptImporter, condition: Variant, blocks: Sequence[Any]) -> list[Any]:
+    """A branch on which form a tensor has: in each block it has that form."""
+    if not isinstance(condition.one, bool) or not isinstance(condition.other, bool):
+        raise UnsupportedOp("a condition on a tensor whose rank only a call tells cannot be compiled")
+    if condition.one is condition.other:
+        return importer.run_block(blocks[0 if condition.one else 1])
+    flag = condition.is_other
+
+    def way(block: Any, is_other: bool) -> Callable[[], list[Any]]:
+        return lambda: importer.knowing(flag, is_other, lambda: importer.run_block(block))
+
+    when_one, when_other = (blocks[0 if found else 1] for found in (condition.one, condition.other))
+    return branch(importer, flag, [way(when_other, True), way(when_one, False)], tells_form=True)
 
 
 def _raise_in(block: Any) -> Any:
@@ -201,11 +230,18 @@ def _import_check(
     return importer.run_block(blocks[1 - which])
 
 
-def _import_branch(importer: ScriptImporter, condition: Value, blocks: Sequence[Any]) -> list[Any]:
+def branch(
+    importer: ScriptImporter,
+    condition: Value,
+    ways: Sequence[Callable[[], list[Any]]],
+    tells_form: bool = False,
+) -> list[Any]:
+    """Import two ways, of which the condition chooses when a call runs; return their joined results.
+    `tells_form`: the condition is which form a value of two has."""
     arms = []
-    for block in blocks:
+    for way in ways:
         with importer.regions.region() as arm:
-            arm.results = importer.run_block(block)
+            arm.results = way()
         arms.append(arm)
     merger = _merger(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
@@ -213,6 +249,12 @@ def _import_branch(importer: ScriptImporter, condition: Value, blocks: Sequence[
         *([arm.results[i] for arm in arms] for i in range(len(arms[0].results))),
         *([arm.after.get(cell, cell.content) for arm in arms] for cell in cells),
     ]
+    if tells_form:
+        forms = (True, False)
+        items = [
+            [importer.in_form(x, condition, form) for x, form in zip(item, forms, strict=True)]
+            for item in items
+        ]
     values = _all_values(importer, arms, items)
     plans = [merger.widen(Same(one), two, values) for one, two in items]
     for i, arm in enumerate(arms):

@@ -8,7 +8,7 @@ to be equal, or one to be a number: then that becomes part of the contract, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,11 @@ from ...ir.graph import Graph, Node
 from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
-from . import containers, control, operators
+from . import containers, control, operators, variants
 from .inputs import Inputs, outputs_of
 from .source import Script, source_of
 from .tensors import Tensors
-from .values import Dict, List, Object, Tensor, is_run_time
+from .values import Dict, List, Object, Tensor, Variant, is_run_time
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -46,6 +46,10 @@ class Assumptions:
             known = {symbol(n): size for n, size in self.sizes.items()}
             name = simplify(sympy.sympify(name).subs(known))
         return name
+
+
+#: Nodes that hand values of two forms on as they are.
+_TAKES_FORMS = ("prim::If", "prim::Loop", "prim::SetAttr", "prim::TupleConstruct", "prim::ListConstruct")
 
 
 class _Again(Exception):
@@ -93,6 +97,7 @@ class ScriptImporter(Importer):
         self.constant_nodes: set[Node] = set()
         self._constants: dict[Any, Tensor] = {}
         self._values: dict[Any, Any] = {}
+        self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
 
     def run(self) -> Graph:
@@ -112,7 +117,27 @@ class ScriptImporter(Importer):
 
     def get(self, value: Any) -> Any:
         """Return what a value of TorchScript's graph is."""
-        return self._values[value.unique()]
+        return self.resolved(self._values[value.unique()])
+
+    def resolved(self, found: Any) -> Any:
+        """Return the form of a value where it is known which of two it has."""
+        if isinstance(found, Variant) and found.is_other in self._forms:
+            return found.other if self._forms[found.is_other] else found.one
+        return found
+
+    def in_form(self, found: Any, flag: Any, is_other: bool) -> Any:
+        """Return the form that a value has where `flag` is `is_other`."""
+        if isinstance(found, Variant) and found.is_other is flag:
+            return found.other if is_other else found.one
+        return found
+
+    def knowing(self, flag: Any, is_other: bool, run: Callable[[], list[Any]]) -> list[Any]:
+        """Import while it is known which form values have."""
+        self._forms[flag] = is_other
+        try:
+            return [self.resolved(found) for found in run()]
+        finally:
+            del self._forms[flag]
 
     def run_block(self, block: Any, params: Sequence[Any] = ()) -> list[Any]:
         """Import the nodes of a block; return its results."""
@@ -129,6 +154,8 @@ class ScriptImporter(Importer):
         self.builder.source = line
         handler = control.HANDLERS.get(kind) or containers.HANDLERS.get(kind)
         try:
+            if kind not in _TAKES_FORMS and any(isinstance(self.get(v), Variant) for v in node.inputs()):
+                handler = variants.import_both
             found = handler(self, node) if handler is not None else operators.import_operator(self, node)
         except Error as error:
             error.source = error.source or line
@@ -174,6 +201,11 @@ class ScriptImporter(Importer):
             self.assumptions.state[name] = None
             raise _Again
         self.regions.note(cell)
+
+    def keep_form(self, path: str, form: Any) -> None:
+        """Give a tensor of the state a second form, or other sizes, which it has after a call."""
+        self.assumptions.state[path] = form
+        raise _Again
 
     def keep_state(self, path: str) -> None:
         """Make an attribute a part of the program's state, which calls hand on."""
@@ -222,7 +254,7 @@ class ScriptImporter(Importer):
 
     def attribute(self, owner: Object, name: str) -> Any:
         """Return the content of an attribute."""
-        return self.attribute_cell(owner, name).content
+        return self.resolved(self.attribute_cell(owner, name).content)
 
     def attribute_cell(self, owner: Object, name: str) -> Any:
         """Return the cell of an attribute."""
@@ -237,6 +269,13 @@ class ScriptImporter(Importer):
         if path in self.assumptions.state:
             return self.inputs.add_state(path, found)
         return self.abstract(found, path)
+
+    def initial(self, path: str) -> Any:
+        """Return the value that an attribute of the model has before the first call."""
+        found = self.script.module
+        for name in path.split("."):
+            found = found.getattr(name)
+        return found
 
     def abstract(self, found: Any, path: str) -> Any:
         """Return what a value of the model's is here."""

@@ -18,7 +18,17 @@ from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type
 from ...ops import build as B
 from .scalars import value_of
 from .tensors import Tensors
-from .values import UNINITIALIZED, List, Maybe, Tensor, is_run_time_list, is_same, is_tensor_value, kind_of
+from .values import (
+    UNINITIALIZED,
+    List,
+    Maybe,
+    Tensor,
+    Variant,
+    is_run_time_list,
+    is_same,
+    is_tensor_value,
+    kind_of,
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,25 @@ class Optional:
     inner: Any
 
 
-Plan = Same | Scalar | TensorPlan | Parts | RunTimeList | Optional
+@dataclass(frozen=True)
+class Forms:
+    """A tensor of one of two forms, which differ in rank or dtype."""
+
+    one: TensorPlan
+    other: TensorPlan
+
+    def is_other(self, plan: TensorPlan) -> bool:
+        """Return True for a tensor of the second form. Raises UnsupportedOp for one of a third."""
+        for i, form in enumerate((self.one, self.other)):
+            if _is_one_form(form, plan):
+                return i == 1
+        raise UnsupportedOp(
+            f"a tensor is {_shown(self.one)}, {_shown(self.other)} or {_shown(plan)}, depending on which way "
+            "the program goes; it may have two ranks or dtypes at most"
+        )
+
+
+Plan = Forms | Same | Scalar | TensorPlan | Parts | RunTimeList | Optional
 
 
 class Merger:
@@ -109,6 +137,10 @@ class Merger:
             return RunTimeList(x.type.element, True)
         if isinstance(x, Maybe):
             return Optional(self.plan_of(x.value, values))
+        if isinstance(x, Variant) and isinstance(x.one, Tensor) and isinstance(x.other, Tensor):
+            return Forms(
+                cast(TensorPlan, self.plan_of(x.one, values)), cast(TensorPlan, self.plan_of(x.other, values))
+            )
         raise UnsupportedOp(
             f"a {type(x).__name__} that depends on which way the program goes cannot be compiled"
         )
@@ -142,8 +174,10 @@ class Merger:
         return self._both(plan, self.plan_of(x, values), x, values)
 
     def _both(self, plan: Plan, other: Plan, x: Any, values: dict[int, Value]) -> Plan:
-        if isinstance(plan, TensorPlan) and isinstance(other, TensorPlan):
+        if isinstance(plan, TensorPlan) and isinstance(other, TensorPlan) and _is_one_form(plan, other):
             return self._both_tensors(plan, other)
+        if isinstance(plan, TensorPlan | Forms) and isinstance(other, TensorPlan | Forms):
+            return self._both_forms(plan, other)
         if isinstance(plan, Parts) and isinstance(other, Parts) and plan.kind == other.kind:
             items = x if isinstance(x, tuple | list) else x.content
             if len(items) == len(plan.parts):
@@ -161,6 +195,21 @@ class Merger:
                 f"a value is {_shown(plan)} or {_shown(other)}, depending on which way the program goes"
             )
         return plan
+
+    def _both_forms(self, plan: TensorPlan | Forms, other: TensorPlan | Forms) -> Plan:
+        """Tensors of different ranks or dtypes. Raises UnsupportedOp where memory would change its type."""
+        if isinstance(plan, TensorPlan) and isinstance(other, TensorPlan):
+            if plan.is_raw or other.is_raw:
+                return self._both_tensors(plan, other)
+            return Forms(plan, other)
+        forms = plan if isinstance(plan, Forms) else cast(Forms, other)
+        rest = other if forms is plan else plan
+        for form in (rest.one, rest.other) if isinstance(rest, Forms) else (rest,):
+            if forms.is_other(form):
+                forms = Forms(forms.one, self._both_tensors(forms.other, form))
+            else:
+                forms = Forms(self._both_tensors(forms.one, form), forms.other)
+        return forms
 
     def _both_tensors(self, plan: TensorPlan, other: TensorPlan) -> TensorPlan:
         if plan.dtype != other.dtype or len(plan.dims) != len(other.dims):
@@ -196,6 +245,8 @@ class Merger:
             return self._is_outer(x)
         if kind_of(x) == "int" and not isinstance(x, int):
             return self._is_visible(x)
+        if isinstance(x, Variant):
+            return self._is_outer(x.is_other)
         return not isinstance(x, Maybe) or self._is_outer(x.is_there)
 
     # Values
@@ -217,10 +268,25 @@ class Merger:
                 yield from self.leaves(part, item, read)
         elif isinstance(plan, RunTimeList):
             yield self._list_leaf(plan, x, read)
+        elif isinstance(plan, Forms):
+            yield from self._form_leaves(plan, x, read)
         else:
             is_there = x.is_there if isinstance(x, Maybe) else b.one("literal", value=not _is_absent(x))
             yield is_there
             yield from self.leaves(plan.inner, x.value if isinstance(x, Maybe) else x, read)
+
+    def _form_leaves(self, plan: Forms, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
+        if isinstance(x, Variant):
+            forms = [self._tensor_plan(read(form), False) for form in (x.one, x.other)]
+            is_swapped = plan.is_other(forms[0])
+            yield self.builder.one("bool_not", x.is_other) if is_swapped else x.is_other
+            one, other = (x.other, x.one) if is_swapped else (x.one, x.other)
+        else:
+            is_other = not _is_absent(x) and plan.is_other(self._tensor_plan(read(x), False))
+            yield self.builder.one("literal", value=is_other)
+            one, other = (UNINITIALIZED, x) if is_other else (x, UNINITIALIZED)
+        yield from self._tensor_leaves(plan.one, one, read)
+        yield from self._tensor_leaves(plan.other, other, read)
 
     def _tensor_leaves(self, plan: TensorPlan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
         b = self.builder
@@ -266,6 +332,10 @@ class Merger:
         elif isinstance(plan, Optional):
             yield BOOL
             yield from self.types(plan.inner)
+        elif isinstance(plan, Forms):
+            yield BOOL
+            yield from self.types(plan.one)
+            yield from self.types(plan.other)
 
     def made(self, plan: Plan, values: Iterator[Value]) -> Any:
         """Return the value whose leaves are the next of `values`."""
@@ -287,7 +357,14 @@ class Merger:
             value = next(values)
             return value if plan.is_raw else List(value)
         is_there = next(values)
+        if isinstance(plan, Forms):
+            return Variant(is_there, self.made(plan.one, values), self.made(plan.other, values))
         return Maybe(is_there, self.made(plan.inner, values))
+
+
+def _is_one_form(a: TensorPlan, b: TensorPlan) -> bool:
+    """Return True for tensors of one rank and dtype."""
+    return a.dtype == b.dtype and len(a.dims) == len(b.dims)
 
 
 def _is_absent(x: Any) -> bool:
@@ -333,4 +410,4 @@ def _shown(plan: Plan) -> str:
         return f"of type {plan.kind}"
     if isinstance(plan, Parts):
         return f"a {'list' if plan.kind != 'tuple' else 'tuple'} of {len(plan.parts)}"
-    return {Same: "a constant", RunTimeList: "a list", Optional: "an optional"}[type(plan)]
+    return {Same: "a constant", RunTimeList: "a list"}.get(type(plan), "an optional")

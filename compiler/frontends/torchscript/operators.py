@@ -271,7 +271,8 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
-    "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length, "__derive_index": _derived_index,
+    "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
+    "__derive_index": _derived_index,
     "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
     "requires_grad_": lambda importer, x, *_: x,
 }  # fmt: skip

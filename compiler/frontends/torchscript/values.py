@@ -101,6 +101,15 @@ class Maybe:
     value: Any
 
 
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A value of two forms, such as tensors of different ranks: `other` where `is_other`, else `one`."""
+
+    is_other: Value
+    one: Any
+    other: Any
+
+
 def next_version() -> int:
     """Return a version that no memory has had."""
     return next(_SERIAL)

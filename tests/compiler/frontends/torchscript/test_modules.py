@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,64 @@ def test_what_cannot_be_compiled_is_named() -> None:
 def test_a_missing_argument_is_named() -> None:
     with pytest.raises(shapevm.UnsupportedOp, match="the example has no argument x: give args="):
         shapevm.compile(scripted(Stack()))
+
+
+class Recurrent(nn.Module):
+    """State that is empty before the first call, and after a call with another batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(6, 3)
+        self.state = torch.zeros(0)
+        self.context = torch.zeros(0)
+        self.batch: int = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.batch and self.batch != x.size(0):
+            self.state = torch.zeros(0)
+            self.context = torch.zeros(0)
+        if not len(self.context):
+            self.context = torch.zeros(x.size(0), 1)
+        x = torch.cat([self.context, x], dim=1)
+        if len(self.state):
+            h = self.state[0] + self.state[1]
+        else:
+            h = torch.zeros(x.size(0), 3)
+        h = torch.tanh(self.cell(torch.cat([x[:, :3], h], dim=1)))
+        self.state = torch.stack([h, h * 0.5])
+        self.context = x[:, -1:]
+        self.batch = x.size(0)
+        return h
+
+
+def test_state_that_is_empty_at_first(tmp_path: Path) -> None:
+    program = scripted(Recurrent())
+    fresh = torch.jit.script(Recurrent().eval())
+    fresh.load_state_dict(program.state_dict())
+    with shapevm.compile(fresh, args=(torch.randn(2, 4),)) as exe:
+        exe.save(tmp_path / "model.svm")
+        for n in (2, 2, 3, 3, 1, 2):
+            x = torch.randn(n, 4)
+            assert_close(exe(x), program(x), rtol=1e-5, atol=1e-6)
+    with shapevm.load(tmp_path / "model.svm") as loaded:
+        program = torch.jit.script(Recurrent().eval())
+        program.load_state_dict(fresh.state_dict())
+        for n in (3, 3, 1):
+            x = torch.randn(n, 4)
+            assert_close(loaded(x), program(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "n_samples"), [(16000, 512), (8000, 256)])
+def test_silero_vad(rate: int, n_samples: int) -> None:
+    silero = find_spec("silero_vad")
+    if silero is None:
+        pytest.skip("silero-vad is not installed")
+    path = Path(next(iter(silero.submodule_search_locations))) / "data" / "silero_vad.jit"
+    program = torch.jit.load(path)
+    program.reset_states()
+    with shapevm.compile(path, args=(torch.zeros(1, n_samples), rate)) as exe, torch.no_grad():
+        for batch in (1, 1, 1, 3, 3, 2):
+            x = torch.randn(batch, n_samples)
+            assert_close(exe(x, rate), program(x, rate), rtol=1e-4, atol=1e-5)
+        with pytest.raises(shapevm.ShapeError, match=f"it must be {n_samples}"):
+            exe(torch.zeros(1, n_samples + 1), rate)
