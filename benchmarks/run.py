@@ -43,8 +43,8 @@ SECTIONS = {
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
-`make bench` measures and writes this page. Figures are medians; the contestants of a row take turns in one run.
-"2x the best" compares with the fastest of the others. An empty goal is a figure for information.
+`make bench` measures and writes this page. Figures are medians; the contestants of a row take turns in one
+run. "2x the best" compares with the fastest of the others. Figures without a goal are for information.
 [limits.md](limits.md) says why a goal is missed, `benchmarks/log/` what was tried. One section alone:
 `python benchmarks/run.py sentences`.
 """
