@@ -66,6 +66,16 @@ def test_accurate_turns_winograd_off(tmp_path):
     assert errors[1] < eager < errors[0] <= 4 * eager
 
 
+def test_winograds_error_does_not_grow_with_the_channels():
+    torch.manual_seed(0)
+    x, model = torch.randn(1, 512, 20, 20), torch.nn.Conv2d(512, 64, 3, padding=1).eval()
+    exact = model.double()(x.double())
+    model.float()
+    fast = shapevm.compile(model, (x,))
+    ours, eager = ((y.double() - exact).square().mean().sqrt() for y in (fast(x), model(x)))
+    assert ours <= 4 * eager
+
+
 def test_torch_compile_takes_accurate():
     torch._dynamo.reset()
     x, model = torch.randn(1, 64, 33, 33), Convolution().eval()

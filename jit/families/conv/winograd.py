@@ -1,13 +1,14 @@
 """A Conv of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3), in layout `winograd`.
 
 The outputs of an image are cut into tiles of 4 x 4, counted through all images. A block of tiles is taken to
-its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights, packed
-as any convolution's, are taken to their points as well, one line of points at a time, and multiplied; then
-each tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights
-at their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
-of the products of a block. Every transform is a fixed sequence of FMAs and k ascends, so the bits are
-the same on every tier. The layout belongs to the spec; images that are too small for points go by taps
-(`conv`), which the size of one image decides where the spec leaves their number open.
+its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights, packed as any
+convolution's, are taken to their points as well, one line of points at a time, and multiplied; then each
+tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights at
+their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
+of the products of a block. Every transform is a fixed sequence of FMAs; at a point, blocks of up to 64
+channels are each a chain of FMAs and are added up in order: the bits are the same on every tier. The layout
+belongs to the spec; images that are too small for points go by taps (`conv`), which the size of one image
+decides where the spec leaves their number open.
 
 An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
 """
@@ -38,7 +39,7 @@ from ..matmul.microkernel import (
     Strides,
     each_tile,
 )
-from ..matmul.row_tiles import RowTiles
+from ..matmul.row_tiles import RowTiles, fill
 from .pixels import OverPixels
 from .spec import Conv
 from .winograd_points import SIDE, TAPS, TILE, transforms
@@ -103,6 +104,17 @@ def check(spec: Conv) -> None:
         raise ValueError(f"conv kernel: {spec.b_layout} is for weights in f32, in panels of all taps")
 
 
+def block_of_channels(channels: int) -> int:
+    """Return how many channels are added up in one chain at a point; such blocks are added up in f32. They
+    are read at once or in parts that are not small."""
+    parts = (n for n in range(1, CHANNELS + 1) if channels % n == 0)
+    return max(n for n in parts if 2 * _greatest_part(n, CHANNELS_OF_FEW) >= min(n, CHANNELS_OF_FEW))
+
+
+def _greatest_part(whole: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if whole % n == 0)
+
+
 def n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
     """Return the tiles of all images."""
     count = resolve(spec.buffers[spec.a].shape[0], sizes)
@@ -156,9 +168,11 @@ class AtPoints(OverPixels):
         super().__init__(f, spec, sizes, schedule)
         self.m = n_tiles(f, spec, sizes)
         self.block = self._tiles_of_block()
+        self.channels_of_block = block_of_channels(channels)
         self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
         self.chunk = self._channels()
         self.panel = TAPS * TAPS * channels * PANEL  # elements of one
+        self.point_sums = self.block * self.width + GAP
         self._place_scratch()
 
     def _tiles_of_block(self) -> int:
@@ -169,9 +183,15 @@ class AtPoints(OverPixels):
         return -(-self.m // max(-(-self.m // limit), 1)) or 1
 
     def _channels(self) -> int:
-        """Return how many channels' weights are at points at a time; sums over channels stay in order."""
+        """Return how many channels' weights are at points at a time: a block of the sums, or a part of it."""
         most = CHANNELS_OF_FEW if self.block <= FEW_TILES else CHANNELS
-        return max(n for n in range(1, most + 1) if self.channels % n == 0)
+        return _greatest_part(self.channels_of_block, most)
+
+    @property
+    def n_chains(self) -> int:
+        """The floats of chains that are not yet added to the sums."""
+        is_cut = self.chunk < self.channels_of_block < self.channels
+        return POINTS * self.point_sums if is_cut else 0
 
     def _place_scratch(self) -> None:
         """Lay out: zeros, what tells that an output is not finite, the factors of the weights' transform, a
@@ -184,8 +204,8 @@ class AtPoints(OverPixels):
         self.outputs, place = place, f.at(place, "float", TILE**2 * self.width)
         self.point_weights = self.chunk * self.width + GAP
         self.weights, place = place, f.at(place, "float", SIDE * self.point_weights)
-        self.point_sums = self.block * self.width + GAP
         self.point_rows = self.block * self.channels + GAP
+        self.chains, place = place, f.at(place, "float", self.n_chains)
         self.sums, place = place, f.at(place, "float", POINTS * self.point_sums)
         self.transformed = place
 
@@ -209,6 +229,7 @@ class AtPoints(OverPixels):
         spec = self.conv
         lines = LANES * (2 + SIDE * TAPS + POINTS) + TILE**2 * self.width
         floats = lines + SIDE * self.point_weights + POINTS * (self.point_sums + self.point_rows)
+        floats += self.n_chains
         work = 2 * POINTS * self.block * self.width * self.channels
         epilogue = 8 * self.block * TILE**2 * self.width * len(spec.epilogue)
         return Generated(self._blocks(), ((4 * floats, ()),), ((work + epilogue, ()),), name)
@@ -267,17 +288,33 @@ class AtPoints(OverPixels):
         """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
         f = self.f
         b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.panel // PANEL))
-        if self.chunk < self.channels:
-            with f.loop(0, POINTS * self.point_sums, LANES) as place:
-                f.store(Value(VECTOR, "zeroinitializer"), f.at(self.sums, "float", place.index), align=4)
-        with f.loop(0, self.channels, self.chunk) as chunk, f.loop(0, SIDE) as line:
-            after = self._weights_to_points(b, chunk.index, line.index, columns)
-            self._products(chunk.index, line.index, rows, columns, after)
+        block, chunk = self.channels_of_block, self.chunk
+        if chunk < self.channels:
+            fill(f, self.sums, POINTS * self.point_sums, 0.0 if block == self.channels else -0.0)
+
+        def lines(channel: Int, into: Into) -> None:
+            with f.loop(0, SIDE) as line:
+                after = self._weights_to_points(b, channel, line.index, columns)
+                self._products(channel, line.index, rows, columns, after, into)
+
+        with f.loop(0, self.channels, block) as first:
+            if chunk == block:
+                lines(first.index, Into.CHAIN if block == self.channels else Into.ADDED)
+            elif block == self.channels:
+                with f.loop(0, block, chunk) as part:
+                    lines(part.index, Into.GOES_ON)
+            else:
+                lines(first.index, Into.CHAIN)
+                with f.loop(chunk, block - chunk, chunk) as part:
+                    lines(f.add(first.index, part.index), Into.GOES_ON)
+                lines(f.add(first.index, block - chunk), Into.ENDS)
         with f.loop(0, rows) as r:
             sums = f.at(self.sums, "float", f.mul(r.index, self.width))
             self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
 
-    def _products(self, channel: Int, line: Int, rows: Int, columns: Int | None, after: Value) -> None:
+    def _products(
+        self, channel: Int, line: Int, rows: Int, columns: Int | None, after: Value, into: Into
+    ) -> None:
         """Emit the products of a line of points, of a chunk of channels.
 
         All points together ask for the weights that come next, at `after`: each for its part of a panel's.
@@ -286,13 +323,14 @@ class AtPoints(OverPixels):
         sharing = POINTS * PANEL // self.width  # points to a panel
         part = self.chunk * TAPS * TAPS * PANEL // sharing
         strides = Strides(self.channels, self.width, self.width, self.chunk)
-        into = Into.GOES_ON if self.chunk < self.channels else Into.CHAIN
-        kernels = MicroKernels(f, "point", strides, self.row_tiles._used(columns), into)
+        name, n_chains = f"point_{into.name.lower()}", self.n_chains
+        used = self.row_tiles._used(columns)
+        kernels = MicroKernels(f, name, strides, used, into, totals=n_chains)
         with f.loop(0, SIDE) as place:
             point = f.add(f.mul(line, SIDE), place.index)
             weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))
             a = f.at(self.transformed, "float", f.add(f.mul(point, self.point_rows), channel))
-            sums = f.at(self.sums, "float", f.mul(point, self.point_sums))
+            sums = f.at(self.chains if n_chains else self.sums, "float", f.mul(point, self.point_sums))
             panel, number = f.udiv(point, sharing), f.urem(point, sharing)
             ahead = unread(f, after, f.add(f.mul(panel, self.panel), f.mul(number, part)))
             self.row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))

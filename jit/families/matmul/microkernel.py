@@ -149,6 +149,7 @@ class Into(Enum):
     CHAIN = "c is one chain from 0, or where strides have a block, a sum of such chains"
     ADDED = "one chain from 0 is added to c"
     GOES_ON = "the chain that c holds goes on"
+    ENDS = "the chain that c holds goes on and is added to its total, which lies elsewhere"
 
 
 class MicroKernels:
@@ -156,7 +157,7 @@ class MicroKernels:
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
     what they do with c. `dtype`: that of B in memory: f32, or f16 or bf16, which are widened when they are
-    read. `ending`: None: sums are stored in c.
+    read. `totals`: how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
     """
 
     def __init__(
@@ -167,9 +168,10 @@ class MicroKernels:
         vectors: int,
         into: Into = Into.CHAIN,
         dtype: str = "f32",
+        totals: int = 0,
     ) -> None:
         self.f = f
-        self.into = into
+        self.into, self.totals = into, totals
         self.name = name if dtype == "f32" else f"{name}_{dtype}"
         self.dtype = dtype
         self.element, self.line = DTYPES[dtype].memory, line(dtype)
@@ -209,7 +211,8 @@ class MicroKernels:
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
         ending, strides = self.ending, self.strides
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
-        key = (strides.known(), self.into, self.dtype, rows, self.vectors, lines, near, factors is None)
+        what = (self.into, self.totals, self.dtype, self.vectors)
+        key = (strides.known(), *what, rows, lines, near, factors is None)
         n = len(arguments)
 
         def define(part: Function) -> None:
@@ -247,6 +250,8 @@ class MicroKernels:
             row_starts = range(0, len(sums), self.vectors)
             self.ending.emit(g, of_ending, [sums[i : i + self.vectors] for i in row_starts])
             return
+        if self.into is Into.ENDS:
+            places = [g.at(place, "float", self.totals) for place in places]
         if strides.block == 0 or factors is not None:
             self._store(g, sums, places)
 
@@ -256,7 +261,7 @@ class MicroKernels:
     ) -> list[Value]:  # fmt: skip
         """Return the sums after all steps, with what `places` of c hold if they are not the first."""
         zero = Value(VECTOR, "zeroinitializer")
-        goes_on = self.into is Into.GOES_ON
+        goes_on = self.into in (Into.GOES_ON, Into.ENDS)
         sums = [g.load(VECTOR, place, align=4) if goes_on else zero for place in places]
         moving = [] if near else [b, ahead]
         if strides.has_taps:
@@ -266,6 +271,8 @@ class MicroKernels:
         else:
             state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
         sums = state[: len(places)]
+        if self.into is Into.ENDS:
+            return self._added(g, sums, [g.at(place, "float", self.totals) for place in places])
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
 
     def _tap(
