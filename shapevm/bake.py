@@ -241,7 +241,7 @@ def _result(
 
 
 def _wide(hull: Cell, program: Program) -> Cell:
-    """Return a cell with a range for every symbol: a bucket's code can be had for a single value too."""
+    """Return a cell with a range for every symbol: a bucket may also hold a single value."""
     whole = {s.name: SizeRange(s.min, s.max, s.multiple_of) for s in program.symbols}
     return {name: whole[name] if isinstance(size, int) else size for name, size in hull.items()}
 

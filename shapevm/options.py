@@ -225,7 +225,7 @@ class BackendOptions(Options):
             value = getattr(self, known.name)
             if known.name in FIXED_IN_GRAPHS and value != default_of(known):
                 reason = FIXED_IN_GRAPHS[known.name]
-                raise ArgumentError(f"{known.name} {value!r} cannot be had of torch.compile: {reason}")
+                raise ArgumentError(f"{known.name} {value!r} is not available under torch.compile: {reason}")
 
 
 def check_options(options: Any) -> Options:

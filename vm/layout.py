@@ -267,9 +267,10 @@ BY_NAME: Final[dict[str, Record]] = {record.name: record for record in RECORDS}
 PROSE: Final = """\
 # The artifact
 
-An artifact (`.svm`) is one file that holds a compiled program: its contract, bytecode, kernel specs, machine code and weights.
-This page is for people who read or write the format. It is generated from `vm/layout.py` (`make regen`). `vm/artifact.py`
-reads and writes the format, and `runtime_c/program/load.c` loads it. `docs/opcodes.md` has the instructions.
+An artifact (`.svm`) is one file that holds a compiled program: its contract, bytecode, kernel specs, machine code and
+weights. This page is for people who read or write the format. It is generated from `vm/layout.py` (`make regen`).
+`vm/artifact.py` reads and writes the format, and `runtime_c/program/load.c` loads it. `docs/opcodes.md` has the
+instructions.
 
 ## The file
 
@@ -279,26 +280,28 @@ reads and writes the format, and `runtime_c/program/load.c` loads it. `docs/opco
 | 64 | the section table: a record `section` for each section |
 | the table's end | the sections, in the order of their ids, none overlapping |
 
-- All numbers are little-endian. Every field is aligned to its own size, and every record's size is a multiple of 4 (of 8 if it has 8-byte
-  fields or precedes records that have some). So the C structures in `runtime_c/include/isa.gen.h` are the bytes.
+- All numbers are little-endian. Every field is aligned to its own size, and every record's size is a multiple of 4 (of
+  8 if it has 8-byte fields or precedes records that have some). So the C structures in `runtime_c/include/isa.gen.h`
+  are the bytes.
 - "string" is an index into STRINGS. Reserved fields are zero, and readers check that.
-- Gaps between sections hold zeros. A section that holds records is exactly as long as its records. WEIGHTS ends at `file_size`.
+- Gaps between sections hold zeros. A section that holds records is exactly as long as its records. WEIGHTS ends at
+  `file_size`.
 - A reader checks, before the first instruction: the header, the hash of the section table, the ranges of the sections,
   the gaps, the hashes of the sections, then every record, then the code. All arithmetic is checked in 64 bits.
 
 ## Hashes
 
-Every byte is hashed or has one allowed value. The header's fields are compared with what they must be. The header holds the SHA-256 of
-the section table, and the table holds the SHA-256 of every section except BLOBS and WEIGHTS. The sizes of those two are multiples of 256,
-and CHUNKS holds a hash of every 1 MiB of them, XXH3-128, which is as fast as memory. It finds accidents and does not protect against an
-attacker (`SECURITY.md`). The hashes of WEIGHTS are checked when the file is loaded or, for large files, in the background
-(`svm_options.verify`).
+Every byte is hashed or has one allowed value. The header's fields are compared with what they must be. The header holds
+the SHA-256 of the section table, and the table holds the SHA-256 of every section except BLOBS and WEIGHTS. The sizes
+of those two are multiples of 256, and CHUNKS holds a hash of every 1 MiB of them, XXH3-128, which is as fast as memory.
+It finds accidents and does not protect against an attacker (`SECURITY.md`). The hashes of WEIGHTS are checked when the
+file is loaded or, for large files, in the background (`svm_options.verify`).
 
 ## Strings
 
-STRINGS starts with `count` + 1 u32 offsets, relative to the first byte after them. offsets[0] is 0, they ascend strictly, and the last
-one is the number of bytes. String i is the bytes from offsets[i] up to offsets[i + 1]. Its last byte is zero and not part of the
-string; there are no other zero bytes. Strings are valid UTF-8. String 0 is "".
+STRINGS starts with `count` + 1 u32 offsets, relative to the first byte after them. offsets[0] is 0, they ascend
+strictly, and the last one is the number of bytes. String i is the bytes from offsets[i] up to offsets[i + 1]. Its last
+byte is zero and not part of the string; there are no other zero bytes. Strings are valid UTF-8. String 0 is "".
 
 ## Code objects
 
@@ -312,25 +315,27 @@ An object is a record `object`, followed by, in this order:
 6. `n_bounds` bounds, 56 bytes each: `size` loop, i64 scale, `size` offset, `size` axis: demands
    0 <= scale * i + offset < axis at i = 0 and i = loop - 1 if loop > 0
 
-`record_size` ends there. Objects follow each other in OBJECTS without gaps. Their code is in BLOBS at `code_offset`; objects with equal
-code may share it. `svm_install_code` takes one object by itself: the record with `code_offset` 0, then the code's bytes.
+`record_size` ends there. Objects follow each other in OBJECTS without gaps. Their code is in BLOBS at `code_offset`;
+objects with equal code may share it. `svm_install_code` takes one object by itself: the record with `code_offset` 0,
+then the code's bytes.
 
-A kernel has at most one generic object per target, one exact object per target and dims, and one bucket per target and ranges; buckets
-may overlap. A launch takes the exact object of its dims, else the first bucket in the file that contains its dims, else the generic
-object. All give equal bits. Machine code must run at any address that is a multiple of `alignment`. It is entered at `entry` with the ABI of
-`jit/llvm/abi.py`.
+A kernel has at most one generic object per target, one exact object per target and dims, and one bucket per target and
+ranges; buckets may overlap. A launch takes the exact object of its dims, else the first bucket in the file that
+contains its dims, else the generic object. All give equal bits. Machine code must run at any address that is a multiple
+of `alignment`. It is entered at `entry` with the ABI of `jit/llvm/abi.py`.
 
 ## Rules of the verifier
 
-Bytecode is accepted when all of these hold. Both verifiers (`vm/verify.py`, `runtime_c/program/verify.c`) check them in this order,
-instruction by instruction, and report the first one that is broken. The letters are the kinds of operands in
-`docs/opcodes.md`. Tags of values are checked while running.
+Bytecode is accepted when all of these hold. Both verifiers (`vm/verify.py`, `runtime_c/program/verify.c`) check them in
+this order, instruction by instruction, and report the first one that is broken. The letters are the kinds of operands
+in `docs/opcodes.md`. Tags of values are checked while running.
 
 1. the opcode exists
 2. all operands lie inside the function
 3. `d`, `s`, `D`, `S`: every register < n_registers
 4. `D`: no register twice
-5. `t`: a dtype code; `c`: < number of constants; `k`: < number of kernels; `f`: < number of functions; `n`: < number of strings
+5. `t`: a dtype code; `c`: < number of constants; `k`: < number of kernels; `f`: < number of functions; `n`: < number of
+   strings
 6. `return`: as many values as the function has results
 7. `call`: as many args as the function has parameters, as many results as it has results
 8. `kernel`: as many dims and buffers as the kernel has
@@ -345,9 +350,9 @@ any function that it calls, directly or not, holds an instruction with the flag 
 
 ## Messages of the contract
 
-Both interpreters check the inputs in order, and the axes of each in order, before anything runs. They report the first violation. An axis is
-written as `length`, `2*length`, `2*length+1`, `length-1` or `384`. `WHY` stands for the symbol's `why` in brackets, such as
-` (model.py:31)`, or for nothing if that is "".
+Both interpreters check the inputs in order, and the axes of each in order, before anything runs. They report the first
+violation. An axis is written as `length`, `2*length`, `2*length+1`, `length-1` or `384`. `WHY` stands for the symbol's
+`why` in brackets, such as ` (model.py:31)`, or for nothing if that is "".
 
 | code | message |
 | --- | --- |

@@ -113,7 +113,7 @@ static int32_t status_slow(svm_program *p, svm_error *error) {
   if (state == STATE_WAITING) has_thread = start_thread(p);
   else if (state == STATE_DAMAGED) *error = p->weights.damage, code = error->code;
   pthread_mutex_unlock(&p->lock);
-  return has_thread ? code : weights_finish(p, error); /* no thread can be had: this one checks all */
+  return has_thread ? code : weights_finish(p, error); /* no thread was started: this one checks all */
 }
 
 int32_t weights_status(svm_program *p, svm_error *error) {

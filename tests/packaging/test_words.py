@@ -27,7 +27,7 @@ RETIRED = {
     r"reference_(moves|math|conv)": "reference, in the folder of what it defines",
     r"compiler/(ir|lower|emit)\.py": "compiler/ir/graph.py, compiler/lower/lower.py, compiler/emit/emit.py",
     # idioms that need a second reading
-    r"(is|are) not to be had": "cannot be reached, does not exist",
+    r"(is|are) not to be had|(can|could|cannot) be had": "reached, available, allocated",
     r"goes on to ask": "asks",
     r"a wish for|wishes for": "a request for",
     r"what stands in the way": "what limits it",

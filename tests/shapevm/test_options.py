@@ -36,7 +36,7 @@ def test_every_option_is_a_flag_with_its_help(name):
 
 
 def test_there_are_no_other_flags():
-    assert flags().keys() - set(NAMES) == {"output", "quiet"}
+    assert flags().keys() - set(NAMES) == {"output", "quiet", "inputs"}
 
 
 @pytest.mark.parametrize("kind", [Options, BackendOptions])
@@ -109,7 +109,7 @@ def test_the_backend_takes_the_same_names():
     free = {name: default_of(f) for f in fields(Options) for name in [f.name] if name not in FIXED_IN_GRAPHS}
     assert dynamo._options(free) == BackendOptions()
     for name, value in {"sizes": [{"n": 1}], "buckets": {"n": [1]}, "random": "native"}.items():
-        with pytest.raises(ArgumentError, match=f"^{name} .* cannot be had of torch.compile: "):
+        with pytest.raises(ArgumentError, match=f"^{name} .* is not available under torch.compile: "):
             dynamo._options({name: value})
     with pytest.raises(ArgumentError, match="option 'freze' is unknown; did you mean freeze?"):
         dynamo._options({"freze": False})
