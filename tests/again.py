@@ -87,7 +87,8 @@ class Recorder:
         options = more.get("options") or shapevm.Options()
         if more.get("inputs") is not None or options.target is not None:
             return None
-        if not isinstance(model, torch.nn.Module) or not needs_examples(model):
+        is_script = isinstance(model, torch.jit.ScriptModule)
+        if not isinstance(model, torch.nn.Module) or is_script or not needs_examples(model):
             return None
         try:
             model, args, kwargs = copy.deepcopy((model, tuple(args), dict(kwargs)))

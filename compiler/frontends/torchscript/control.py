@@ -423,6 +423,7 @@ class _Loop:
     def _inserted(self) -> list[Any]:
         importer, b, outside = self.importer, self.importer.builder, self._outside()
         params = self._params(outside)
+        carried = self._carried(outside)
         with importer.regions.region(params) as region:
             self._turn(params, region, outside)
             merger = _merger(importer, [region])
@@ -432,14 +433,19 @@ class _Loop:
             leaves = [leaf for plan, x in items for leaf in merger.leaves(plan, x, importer.tensors.read)]
             one = b.one("int_add", params[0], b.size(1))
             region.block.results = [one, proceed, *leaves]
-        carried = [b.one("int_sub", b.size(0), b.size(0)), value_of(b, self.condition, "bool")]
-        inits = [*self.inits, *(cell.content for cell in self.cells)]
-        for plan, x in zip(self._every_plan, inits, strict=True):
-            carried += outside.leaves(plan, x, importer.tensors.read)
         blocks = [self._condition_block(outside), region.block]
         results = b.insert(Node("while", carried, regions=blocks), self._types(outside))
         found = [[init, x] for init, x in zip(self.inits, region.results[1:], strict=True)]
         return _taken(importer, outside, self._every_plan, found, list(self.cells), results[2:])
+
+    def _carried(self, merger: Merger) -> list[Value]:
+        """Return what the loop begins with."""
+        b = self.importer.builder
+        carried = [b.one("int_sub", b.size(0), b.size(0)), value_of(b, self.condition, "bool")]
+        inits = [*self.inits, *(cell.content for cell in self.cells)]
+        for plan, x in zip(self._every_plan, inits, strict=True):
+            carried += merger.leaves(plan, x, self.importer.tensors.read)
+        return carried
 
     def _condition_block(self, merger: Merger) -> Block:
         params = self._params(merger)
@@ -468,6 +474,7 @@ class Trial:
         self.importer, self.block, self.n_nodes = importer, b.block, len(b.block.nodes)
         self.places, self.generator = dict(b.places), b.generator
         self.region = Region(b.block, next_version())
+        self.n_stale = len(importer.tensors.went_stale)
         self.is_kept = False
 
     def keep(self) -> None:
@@ -478,9 +485,11 @@ class Trial:
         """Take back what was imported."""
         if self.is_kept:
             return
-        b = self.importer.builder
+        b, went_stale = self.importer.builder, self.importer.tensors.went_stale
         for cell, state in self.region.before.items():
             _restore(cell, state)
+        while len(went_stale) > self.n_stale:
+            went_stale.pop().stale = ""
         b.places, b.generator = self.places, self.generator
         kept = self.importer.constant_nodes
         for node in reversed(self.block.nodes[self.n_nodes :]):

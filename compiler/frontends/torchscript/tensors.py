@@ -55,6 +55,7 @@ class Tensors:
         note: Callable[[Any], None],
     ) -> None:
         self.builder, self._convert, self._is_open, self._note = builder, convert, is_open, note
+        self.went_stale: list[Memory] = []  # in this order
 
     def fresh(self, value: Value, name: str = "") -> Tensor:
         """Return a tensor with memory of its own."""
@@ -88,6 +89,8 @@ class Tensors:
             x.known = memory.version, self.builder.block, value
         where = f" ({self.builder.source})" if self.builder.source else ""
         for other in memory.others:
+            if not other.stale:
+                self.went_stale.append(other)
             other.stale = (
                 f"a tensor is read that may share memory with one that was changed in place{where}; "
                 "change a copy of it instead, as x.clone() makes"

@@ -318,6 +318,41 @@ def changes_in_a_loop(n: int, a: Tensor) -> Tensor:
     return b
 
 
+@program((4, x(2)), (0, x(3)), (9, x(1)))
+def changes_what_a_loop_hands_on(n: int, a: Tensor) -> Tensor:
+    b = a * 1
+    for _ in range(n):
+        b += 1
+        b = b * 2
+        b -= 3
+    return b
+
+
+@program((x(3), 1), (x(4), 0), (x(2), -1))
+def changes_what_a_branch_gives(a: Tensor, n: int) -> Tensor:
+    b = a * 2
+    if n > 0:
+        b = b + 1
+    b += 1
+    b[0] = 5.0
+    return b
+
+
+@program((x(5, 2), 2), (x(6, 2), 3), (x(4, 2), 1))
+def state_of_a_search(a: Tensor, n: int) -> tuple[Tensor, int, float]:
+    best, where = -1e9, -1
+    for i in range(a.size(0)):
+        score = float(a[i].sum().item())
+        if score > best and i % n == 0:
+            best, where = score, i
+    return a[where], where, best
+
+
+@program((x(6), 4), (x(6), 2), (x(8), 0))
+def slices_of_any_bounds(a: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    return a[:n], a[-n:], a[n - 3 : n + 1]
+
+
 # Containers --------------------------------------------------------------------------------------------
 
 
