@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ....pytree import LEAF, Structure, distinct, paths, to_json
-from ...ir.dims import DimExpr, evaluate, symbol
+from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
 from ...ir.types import ScalarType, TensorType
@@ -56,6 +56,10 @@ class Inputs:
         if not names or not names <= set(self.examples):
             return False
         return evaluate(condition.lhs, self.examples) == evaluate(condition.rhs, self.examples)
+
+    def example_of(self, size: DimExpr) -> int | None:
+        """Return what a size is in the example, None where the example does not tell."""
+        return evaluate(size, self.examples) if symbols_of(size) <= set(self.examples) else None
 
     # Inputs
 

@@ -263,6 +263,16 @@ def _squeeze(importer: ScriptImporter, x: Tensor, dim: Any = None) -> Any:
     return NotImplemented
 
 
+def _unbind(importer: ScriptImporter, x: Tensor, dim: int = 0) -> Any:
+    """x.unbind(dim): there are as many parts as in the example."""
+    shape = B.shape_of(importer.tensors.read(x))
+    size = shape[B.axis_of("unbind", dim, len(shape))]
+    example = importer.inputs.example_of(size)
+    if example is not None:
+        importer.require_equal(size, example)
+    return NotImplemented
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
@@ -271,7 +281,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
-    "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
+    "unbind": _unbind, "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
     "__derive_index": _derived_index,
     "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
     "requires_grad_": lambda importer, x, *_: x,

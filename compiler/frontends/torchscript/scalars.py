@@ -15,6 +15,7 @@ from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Builder, Value
 from ...ops import build as B
 from ...ops.conditions import is_proved, truth
+from ...ops.pointwise import power
 from .values import is_run_time, is_size, kind_of
 
 
@@ -149,6 +150,9 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
         return b.one("bool_not", converted(b, args[0], "bool"))
     if name == "neg":
         return scalar_op(b, "sub", (0 if kinds[0] == "int" else -0.0, args[0]))
+    if name == "pow":
+        sides = [B.tensor_of(b, value_of(b, x, "float"), "f64") for x in args]
+        return b.one("item", power(b, *sides))
     if len(args) == 2:
         return _binary(b, name, args, kinds)
     if name in _KERNELS and len(args) == 1:

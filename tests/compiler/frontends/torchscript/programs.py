@@ -488,3 +488,122 @@ def dtypes_and_devices(a: Tensor) -> Tensor:
 @program(x(2, 3), x(5, 5), x(1, 1))
 def makes_tensors(a: Tensor) -> Tensor:
     return torch.tensor([1.0, 2.0, 3.0]).sum() * a + torch.full_like(a, 2.0)
+
+
+# More of each ---------------------------------------------------------------------------------------
+
+
+@program((x(3),), (x(3) * 10,), (-x(2).abs(),))
+def while_true(a: Tensor) -> int:
+    n = 0
+    while True:
+        n += 1
+        if n > 3 or bool(a.sum() > n):
+            break
+    return n
+
+
+@program((x(3), x(3)), (x(5), x(5)), (x(1), x(1)))
+def enumerates(a: Tensor, b: Tensor) -> Tensor:
+    out = torch.zeros(1)
+    for i, (u, v) in enumerate(zip([a, b], [b, a])):  # noqa: B905 (TorchScript takes no `strict`)
+        out = out + (u * i - v).sum()
+    return out
+
+
+@program((x(2, 3),), (x(1, 4),), (x(3, 3),))
+def comprehension(a: Tensor) -> Tensor:
+    parts = [a * i for i in range(3)]
+    return torch.cat([p + 1 for p in parts])
+
+
+@program((x(3, 2),), (x(5, 2),), (x(1, 2),))
+def iterates_over_a_tensor(a: Tensor) -> Tensor:
+    out = torch.zeros(2)
+    for row in a:
+        out = out + row
+    return out
+
+
+@program((x(3, 2),), (x(5, 2),), (x(1, 2),))
+def unbinds(a: Tensor) -> Tensor:
+    x, y = a.unbind(1)
+    return x * y
+
+
+@program((5,), (-3,), (0,))
+def list_ops(n: int) -> tuple[int, int]:
+    xs = [1, 2, 3]
+    xs.extend([4, n])
+    xs.reverse()
+    return sum(xs), xs[0] + xs[-1] + len(xs[1:3])
+
+
+@program((x(3),), (x(5),), (x(1),))
+def int_dict(a: Tensor) -> Tensor:
+    d = {1: a, 2: a * 2}
+    d[3] = d[1] + d[2]
+    del d[1]
+    return d[3] * len(d)
+
+
+@program((5,), (0,), (30,))
+def swap(n: int) -> tuple[int, int]:
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a, b
+
+
+@program((x(3), 3), (x(2), 0), (x(1), 9))
+def tuple_carry(a: Tensor, n: int) -> Tensor:
+    st = (a, a * 2)
+    for _ in range(n):
+        st = (st[1], st[0] + st[1] * 0.5)
+    return st[0]
+
+
+@program((2.0, 4), (-1.5, 9), (0.5, 0))
+def power(a: float, b: int) -> float:
+    return a**2 + float(b) ** 0.5
+
+
+@program((x(3), 1), (x(3), -1), (x(3), 9))
+def ternary(a: Tensor, n: int) -> Tensor:
+    k = 1 if n > 2 else (5 if n < 0 else 3)
+    return a * k
+
+
+@program((x(3, 2),), (x(5, 2),), (-x(2, 2).abs(),))
+def keeps_some(a: Tensor) -> Tensor:
+    return a[a > 0]
+
+
+@program((x(6),), (x(9),), (-x(2).abs(),))
+def writes_at_found_places(a: Tensor) -> Tensor:
+    idx = torch.nonzero(a > 0).squeeze(1)
+    out = torch.zeros_like(a)
+    for i in range(idx.size(0)):
+        out[idx[i]] = a[int(idx[i])] * i
+    return out
+
+
+@program((x(6),), (x(9),), (x(1),))
+def slices_around_the_maximum(a: Tensor) -> Tensor:
+    i = int(a.argmax())
+    return a[max(0, i - 1) : i + 2]
+
+
+@program((x(2, 6),), (x(3, 9),), (x(1, 1),))
+def two_results(a: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.max(a, dim=1)
+
+
+@program((x(3, 2),), (x(7, 4),), (x(1, 1),))
+def recurrence(a: Tensor) -> Tensor:
+    h = torch.zeros(a.size(1))
+    outs: list[Tensor] = []
+    for t in range(a.size(0)):
+        h = torch.tanh(a[t] + h * 0.5)
+        outs.append(h)
+    return torch.stack(outs, dim=0)
