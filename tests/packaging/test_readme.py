@@ -1,5 +1,6 @@
 """What README.md and docs/usage.md show works as it stands there; links on all pages lead somewhere."""
 
+import inspect
 import os
 import re
 import shlex
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import shapevm
+from shapevm.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for folder in (".", "docs", "benchmarks/log") for page in sorted((ROOT / folder).glob("*.md"))]
@@ -120,3 +124,19 @@ def test_make_targets_exist(page):
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"(?:^|`)make (\w+)", page.read_text(), re.M):
         assert re.search(rf"^{target}:", makefile, re.M), f"{name_of(page)}: make {target}"
+
+
+def test_every_command_is_described():
+    pages = "".join((ROOT / name).read_text() for name in ("docs/usage.md", "SECURITY.md"))
+    missing = [name for name in main.commands if f"shapevm {name}" not in pages]
+    assert not missing
+
+
+@pytest.mark.parametrize("function", [shapevm.compile, shapevm.load], ids=lambda f: f.__name__)
+def test_every_argument_has_a_row(function):
+    """In the table of usage.md that is headed by the function's name."""
+    usage = (ROOT / "docs" / "usage.md").read_text()
+    table = usage.partition(f"| argument of `shapevm.{function.__name__}` |")[2].partition("\n\n")[0]
+    described = set(re.findall(r"\w+", "".join(re.findall(r"^\| (`[^|]*) \|", table, re.M))))
+    given = set(inspect.signature(function).parameters) - {"path"}
+    assert given == described
