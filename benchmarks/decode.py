@@ -39,7 +39,7 @@ import shapevm
 WEIGHTS = [(768, 768), (768, 3072), (3072, 768), (768, 50257)]  # (K, N) of GPT-2
 ROWS = (1, 4, 8, 16)
 WORKING_SET = 160 << 20  # bytes of the weights that take turns
-STREAMS = 16  # places that the read stream reads at once: more gain nothing
+GEMV_PANELS = 16  # places that the read stream reads at once: more gain nothing
 HUGE_PAGE = 2 << 20
 TOKENS, PROMPT = 64, 16
 LAYERS, HEADS, HEAD_DIM = 6, 12, 64
@@ -60,12 +60,12 @@ def pages(n_bytes: int, huge: bool) -> np.ndarray:
 
 
 def read_stream(memory: np.ndarray) -> Run:
-    """Return a loop that adds up all of `memory`, at STREAMS places at once."""
+    """Return a loop that adds up all of `memory`, at GEMV_PANELS places at once."""
     type, lanes, bytes_ahead = "<16 x float>", 16, 2048
-    n = memory.nbytes // 4 // STREAMS // lanes * lanes
+    n = memory.nbytes // 4 // GEMV_PANELS // lanes * lanes
     f = Function("kernel", [("ptr", "x"), ("ptr", "sums")])
     f.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-    with f.loop(0, n, lanes, carried=[Value(type, "zeroinitializer")] * STREAMS) as loop:
+    with f.loop(0, n, lanes, carried=[Value(type, "zeroinitializer")] * GEMV_PANELS) as loop:
         sums = []
         for i, total in enumerate(loop.carried):
             place = f.at(f.params[0], "float", f.add(loop.index, i * n))
@@ -80,7 +80,7 @@ def read_stream(memory: np.ndarray) -> Run:
     blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link("kernel")
     code, address = _map(blob.code)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address + blob.entry)
-    found = aligned(np.zeros(STREAMS * lanes, np.float32))
+    found = aligned(np.zeros(GEMV_PANELS * lanes, np.float32))
 
     def run(_keep: object = (code, memory, found)) -> None:
         call(memory.ctypes.data, found.ctypes.data)

@@ -38,7 +38,7 @@ import shapevm
 
 WORKING_SET = 96 << 20  # bytes that a kernel's operands take turns over
 STREAM_BYTES = 256 << 20
-MOST_COPIES = 48
+MAX_COPIES = 48
 Dims = Sequence[int]
 
 
@@ -90,7 +90,7 @@ def row(spec: KernelSpec, label: str, count: int, dims: Dims, per_second: float)
     kernel = Kernel(compile_kernel(spec, tuple(dims) or None, host_target()))
     first = [aligned(array) for array in made_up(kernel, tuple(dims))]
     n_bytes, held = traffic(spec, dims, first), sum(array.nbytes for array in first)
-    n_copies = min(max(1, -(-WORKING_SET // max(held, 1))), MOST_COPIES)
+    n_copies = min(max(1, -(-WORKING_SET // max(held, 1))), MAX_COPIES)
     sets = [first, *([aligned(array) for array in first] for _ in range(n_copies - 1))]
     peak, peak_work = fma_peak()
     given = tuple(dims)

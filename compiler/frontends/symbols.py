@@ -17,7 +17,7 @@ from torch.utils._sympy.numbers import int_oo
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
-from ..ir.ranges import MOST_SCALED, scaled
+from ..ir.ranges import MAX_SCALED, scaled
 
 MAX_DENOMINATOR = 1 << 20  # of numbers with which f64 computes exactly
 
@@ -129,7 +129,7 @@ class Symbols:
         if result is None:
             raise UnsupportedOp(
                 f"the size {expr} cannot be compiled: it is no quotient of integers for all sizes in range; "
-                f"give the size itself, or a bound of at most {MOST_SCALED}"
+                f"give the size itself, or a bound of at most {MAX_SCALED}"
             )
         return result
 

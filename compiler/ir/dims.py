@@ -17,7 +17,7 @@ import sympy
 from sympy.core.function import Application
 
 DimExpr: TypeAlias = int | sympy.Expr
-MOST_REMEMBERED = 1 << 14  # results of sympy's, which takes milliseconds for each
+MAX_REMEMBERED = 1 << 14  # results of sympy's, which takes milliseconds for each
 
 
 class floordiv(sympy.Function):  # (a function's name in expressions)
@@ -53,7 +53,7 @@ def _divided_once(a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]
     return (sympy.expand(x + number * d), d * b) if d.is_Integer and d > 0 else None
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     """Return `a / b` where it is whole, else the sum of its terms that are; of a constant term its floor."""
     quotient = sympy.cancel(a / b)
@@ -89,7 +89,7 @@ def simplify(dim: DimExpr) -> DimExpr:
     return dim if isinstance(dim, int) else _expanded(dim)
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _expanded(dim: sympy.Expr) -> DimExpr:
     expanded = sympy.expand(dim)
     return int(expanded) if expanded.is_Integer else expanded
@@ -100,7 +100,7 @@ def product(dims: Iterable[DimExpr]) -> DimExpr:
     return _product(tuple(dims))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _product(dims: tuple[DimExpr, ...]) -> DimExpr:
     return simplify(prod(dims))
 
@@ -112,7 +112,7 @@ def equal(a: DimExpr, b: DimExpr) -> bool:
     return bool(a == b) or _equal_expressions(a, b)
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _equal_expressions(a: DimExpr, b: DimExpr) -> bool:
     return simplify(sympy.sympify(a) - b) == 0
 
@@ -127,7 +127,7 @@ def symbols_of(dim: DimExpr) -> frozenset[str]:
     return frozenset() if isinstance(dim, int) else _symbols_of(dim)
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _symbols_of(dim: sympy.Expr) -> frozenset[str]:
     return frozenset(str(s) for s in dim.free_symbols)
 
@@ -139,7 +139,7 @@ def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:
     return _evaluate(dim, tuple((name, values[name]) for name in _symbols_of(dim)))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _evaluate(dim: sympy.Expr, values: tuple[tuple[str, int], ...]) -> int:
     return int(dim.subs({symbol(name): value for name, value in values}))
 

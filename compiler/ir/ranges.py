@@ -62,21 +62,21 @@ def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) ->
 
 
 #: A size that is multiplied by a float has at most this bound: the product is checked for each value.
-MOST_SCALED = 2**20
+MAX_SCALED = 2**20
 
 
 def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
     """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
-    for all values in range. Factors that are not exact in few bits need a range up to MOST_SCALED, which
+    for all values in range. Factors that are not exact in few bits need a range up to MAX_SCALED, which
     becomes the bound of a symbol that has none."""
     ratio = Fraction(factor)
     if ratio.denominator > 1024:
         ratio = ratio.limit_denominator(10_000)
         info = symbols.get(str(dim))
         if info is not None and info.max is None:
-            symbols[info.name] = replace(info, max=MOST_SCALED)
+            symbols[info.name] = replace(info, max=MAX_SCALED)
         low, high = bounds(dim, symbols)
-        if high is None or high > MOST_SCALED or low is None or low < 0:
+        if high is None or high > MAX_SCALED or low is None or low < 0:
             return None
         sizes = np.arange(low, high + 1)
         found = np.floor(sizes * factor).astype(np.int64)

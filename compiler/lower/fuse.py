@@ -25,7 +25,7 @@ from .prologue import CHEAP, find_prologue, is_read
 
 #: A kernel computes a value at so many places of its result at most for one element; more are read from
 #: memory.
-MOST_PLACES = 4
+MAX_PLACES = 4
 #: Nodes of one kernel, views and sources apart.
 MAX_NODES = 256
 
@@ -89,7 +89,7 @@ class Fusion:
             demands = list(self._demands(node.result))
         one_group = len({demand.group for demand in demands}) == 1
         joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
-        if kind not in ("view", "source") and len({demand.access for demand in demands}) > MOST_PLACES:
+        if kind not in ("view", "source") and len({demand.access for demand in demands}) > MAX_PLACES:
             joins = False  # windows that overlap: computed once, not for each of their taps
         places = {demand.access for demand in demands if demand.group.cuts}
         if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:

@@ -23,7 +23,7 @@ Cuts = dict[int, tuple[DimExpr, ...]]
 Box = dict[int, int]  # loop -> number of its part
 
 #: Limits of one kernel: what it takes to compile it, and the sizes that a kernel can be given.
-MOST_PIECES, MOST_SYMBOLIC = 32, 10
+MAX_PIECES, MAX_SYMBOLIC = 32, 10
 MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down what is computed in it
 
 
@@ -68,7 +68,7 @@ def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
     cuts = group.cuts | dict.fromkeys(loops, part_sizes(node))
     n_symbolic = sum(not isinstance(size, int) for parts in cuts.values() for size in parts)
     trial = replace(group, cuts=cuts, places={**group.places, node: list(places)})
-    return n_symbolic <= MOST_SYMBOLIC and len(boxes(trial)) <= MOST_PIECES
+    return n_symbolic <= MAX_SYMBOLIC and len(boxes(trial)) <= MAX_PIECES
 
 
 def _can_cut_at(node: Node, group: Group, access: Access) -> bool:

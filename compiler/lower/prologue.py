@@ -43,7 +43,7 @@ CHEAP = frozenset(
     ]
 )
 #: A longer chain costs more each time than one pass over memory.
-MOST_NODES = 12
+MAX_NODES = 12
 
 
 def find_prologue(
@@ -67,7 +67,7 @@ def find_prologue(
             break
         shared |= found
     ready = (leaf.node in shared or used.elsewhere(leaf) for leaf in chain.computed)
-    fits = chain.is_streamed and len(chain.nodes) <= MOST_NODES
+    fits = chain.is_streamed and len(chain.nodes) <= MAX_NODES
     return frozenset(chain.nodes) if fits and all(ready) else frozenset()
 
 
@@ -100,7 +100,7 @@ class _Chain:
 
     def follow(self, value: Value, access: Access) -> None:
         """Add what makes `value` at `access`, up to one node too many."""
-        if (value, access) in self.seen or len(self.nodes) > MOST_NODES:
+        if (value, access) in self.seen or len(self.nodes) > MAX_NODES:
             return
         self.seen.add((value, access))
         while is_view(value):

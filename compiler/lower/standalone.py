@@ -45,7 +45,7 @@ def _sort(node: Node) -> Sort:
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
-def _places(node: Node) -> Nonzero:
+def _nonzero(node: Node) -> Nonzero:
     (length,) = cast(Any, shape_of(cast(Value, node.args[0])))
     return Nonzero(0, buffers_of(node), length, node.attrs["count"])
 
@@ -59,6 +59,6 @@ SPECS: dict[str, Callable[[Node], KernelSpec]] = {
     "scatter": _scatter,
     "scan": _scan,
     "sort": _sort,
-    "places": _places,
+    "nonzero": _nonzero,
     "search": _search,
 }

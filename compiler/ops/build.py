@@ -22,7 +22,7 @@ from .rules import Shape, equal_shapes, may_equal, show
 
 Number: TypeAlias = bool | int | float | sympy.Expr
 Tensorlike: TypeAlias = Value | Number
-MOST_PARTS, MOST_SYMBOLIC_PARTS = 32, 10  # of one concat: limits of its kernel
+MAX_PARTS, MAX_SYMBOLIC_PARTS = 32, 10  # of one concat: limits of its kernel
 _SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
@@ -245,7 +245,7 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
         parts += cast(list[Value], cast(Node, x.node).args) if is_same else [x]
     kept = [x for x in parts if not equal(shape_of(x)[axis], 0)] or parts[:1]
     symbolic = any(not isinstance(shape_of(x)[axis], int) for x in kept)
-    most = MOST_SYMBOLIC_PARTS if symbolic else MOST_PARTS
+    most = MAX_SYMBOLIC_PARTS if symbolic else MAX_PARTS
     while len(kept) > most:
         kept = [_concat(b, kept[i : i + most], axis) for i in range(0, len(kept), most)]
     return _concat(b, kept, axis)

@@ -271,7 +271,7 @@ def holding(b: Builder, mask: Value) -> Value:
 def _holding(b: Builder, mask: Value) -> Value:
     line = B.reshape(b, B.cast_to(b, mask, "bool"), [B.product(B.shape_of(mask))])
     total = B.reduce(b, "reduce_sum", B.cast_to(b, line, "i64"), [0], False)
-    return b.one("places", line, count=size_of(b, total))
+    return b.one("nonzero", line, count=size_of(b, total))
 
 
 def without_masks(b: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value, list[Value | None]]:

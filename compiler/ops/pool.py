@@ -26,11 +26,11 @@ from .reduce import mean_of
 from .rules import COMPUTE
 
 #: Windows with more taps are reduced one axis after the other.
-MOST_TAPS = 25
+MAX_TAPS = 25
 #: Padded windows of a maximum with at most so many taps, on PLANE axes, are one kernel.
-MOST_PLACES, PLANE = 9, 2
+MAX_PLACES, PLANE = 9, 2
 #: Nodes that may lie between a convolution and a pool which reads its layout.
-MOST_STEPS = 32
+MAX_STEPS = 32
 #: Windows longer than this along one axis are rows of a reduction.
 LONGEST_CHAIN = 64
 
@@ -118,7 +118,7 @@ def _over_windows(b: Builder, x: Value, windows: Sequence[Window], pointwise: st
         for window in windows:
             x = B.take(b, x, window.axis, 0, window.size, window.dilation)
         return B.reduce(b, reduction, x, [window.axis for window in windows], True)
-    if len(windows) > 1 and product(window.size for window in windows) > MOST_TAPS:
+    if len(windows) > 1 and product(window.size for window in windows) > MAX_TAPS:
         for window in reversed(windows):
             x = _over_windows(b, x, [window], pointwise, reduction)
         return x
@@ -182,13 +182,13 @@ def _is_clamped(windows: Sequence[Window]) -> bool:
     is_padded = any(window.before != 0 or window.after != 0 for window in windows)
     is_dense = all(window.dilation == 1 for window in windows)
     is_alone = all(B.is_one(window.count) for window in windows)
-    return is_padded and is_dense and not is_alone and max(w.size for w in windows) <= MOST_TAPS
+    return is_padded and is_dense and not is_alone and max(w.size for w in windows) <= MAX_TAPS
 
 
 def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     """Return the maximum of every window: channels last of a few taps at once, else one axis after the
     other, so that only taps along the last one are no vectors in memory."""
-    is_few = len(windows) == PLANE and product(window.size for window in windows) <= MOST_PLACES
+    is_few = len(windows) == PLANE and product(window.size for window in windows) <= MAX_PLACES
     if is_few and _follows_conv(x):
         return _clamped_in_planes(b, x, windows)
     for window in windows:
@@ -199,7 +199,7 @@ def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
 
 def _follows_conv(x: Value) -> bool:
     """Return True where `x` is computed from a convolution's result: it will lie channels last."""
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         node = x.node
         if node is None or not node.args or node.args[0] is None:
             return False
@@ -256,7 +256,7 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     inside = [_first_inside(b, start, window) for start, window in zip(starts, windows, strict=True)]
     axes = list(zip(windows, weights, starts, inside, strict=True))
     best = _padded(b, x, windows, lowest(B.dtype_of(x)))
-    if product(window.size for window in windows) <= MOST_TAPS:
+    if product(window.size for window in windows) <= MAX_TAPS:
         return _scanned(b, best, None, axes, axes)[1]
     places: Value | None = None
     for i in reversed(range(len(axes))):  # an axis at a time: the order of the scan is that of the places
@@ -423,7 +423,7 @@ def adaptive_axis(b: Builder, x: Value, axis: int, count: DimExpr, pointwise: st
         shape = [*B.shape_of(inside), *[1] * (rank - axis - 1)]
         return B.where(b, B.reshape(b, inside, shape), taken, B.full(b, 0, B.dtype_of(taken)))
 
-    if isinstance(longest, int) and longest <= MOST_TAPS:
+    if isinstance(longest, int) and longest <= MAX_TAPS:
         taps = [elements(offset, starts, ends, last) for offset in range(longest)]
         return reduce(lambda a, c: b.one(pointwise, a, c), taps)
     rows = (B.add_axis(b, t, 1) for t in (starts, ends, last))

@@ -10,7 +10,7 @@ from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite, Op
 from .pool import (
-    MOST_TAPS,
+    MAX_TAPS,
     Ints,
     Window,
     adaptive_axis,
@@ -76,7 +76,7 @@ def _of_windows(b: Builder, grad: Value, window: Window, length: DimExpr) -> Val
         inside = B.reshape(b, inside, [*B.shape_of(inside), *[1] * behind])
         return B.where(b, inside, found, B.full(b, 0, B.dtype_of(grad)))
 
-    if n_at_most <= MOST_TAPS:
+    if n_at_most <= MAX_TAPS:
         parts = [values(i, place, last) for i in reversed(range(n_at_most))]
         return reduce(lambda a, c: b.one("add", a, c), parts)
     rows = (B.add_axis(b, line, 1) for line in (place, last))

@@ -15,7 +15,7 @@ from ..ir.dims import DimExpr, equal, format_dim, product, simplify
 from ..ir.errors import DtypeError, UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ir.promotion import is_float
-from ..ir.ranges import MOST_SCALED, scaled
+from ..ir.ranges import MAX_SCALED, scaled
 from . import build as B
 from .declare import Composite
 from .matmul import matmul
@@ -41,7 +41,7 @@ def scaled_size(b: Builder, size: DimExpr, scale: float) -> DimExpr:
     if found is None:
         raise UnsupportedOp(
             f"resize: {scale} times a size of {format_dim(size)} is no quotient of integers for all sizes in "
-            f"range; give the size wanted, or a bound of at most {MOST_SCALED} for the input's"
+            f"range; give the size wanted, or a bound of at most {MAX_SCALED} for the input's"
         )
     return found
 

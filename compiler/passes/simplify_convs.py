@@ -18,7 +18,7 @@ from ..lower.access import shape_of
 from ..lower.packing import has_depthwise_kernel
 from ..ops import build as B
 
-MOST_TAPS = 81  # of a depthwise convolution in one body
+MAX_TAPS = 81  # of a depthwise convolution in one body
 
 
 def simplify_convs(graph: Graph) -> None:
@@ -41,7 +41,7 @@ def _simpler(b: Builder, node: Node) -> Value | None:
         return b.one("matmul", x, weight)
     groups = attrs["groups"]
     is_depthwise = equal(shape_of(x)[-1], groups) and equal(shape_of(weight)[1], groups)
-    if not is_depthwise or has_depthwise_kernel(node) or prod(attrs["kernel"]) > MOST_TAPS:
+    if not is_depthwise or has_depthwise_kernel(node) or prod(attrs["kernel"]) > MAX_TAPS:
         return None
     return _by_taps(b, node)
 

@@ -194,8 +194,8 @@ class Accessor:
         zero = Value(kind, "zeroinitializer")
         return self.f.call(kind, mangled, place, Value("i32", str(self.align)), mask, zero)
 
-    def store(self, access: Access, value: Vec, streams: bool = False) -> None:
-        """Emit the store of registers. Without a stride: lane 0 only. `streams`: see `Position`."""
+    def store(self, access: Access, value: Vec, bypasses: bool = False) -> None:
+        """Emit the store of registers. Without a stride: lane 0 only. `bypasses`: see `Position`."""
         f = self.f
         raw = to_memory(value, self.dtype)
         if raw.element == "half":
@@ -213,7 +213,7 @@ class Accessor:
                 f.store(first, f.at(self.base, self.element, access.offset), self.align)
                 return
             start, row_mask = self._row(access, lanes)
-            if row_mask is None and streams:
+            if row_mask is None and bypasses:
                 f.stream(self._along(access, raw.value), start)
             elif row_mask is None:
                 f.store(self._along(access, raw.value), start, self.align)

@@ -33,12 +33,12 @@ class Position:
 
     `loops[i]`: the value of domain loop i; of the vector loop, its value in lane 0 (lane l has that plus l).
     `mask` (<LANES x i1>, at least lane 0 set): the lanes that exist; None: all. Masked lanes of loads are 0.
-    `streams`: whole vectors that are stored side by side are whole cache lines, and go past the caches.
+    `bypasses`: whole vectors that are stored side by side are whole cache lines, and go past the caches.
     """
 
     loops: tuple[Int, ...]
     mask: Value | None = None
-    streams: bool = False
+    bypasses: bool = False
 
 
 def _is_reduction(instr: Instr) -> bool:
@@ -267,4 +267,4 @@ class BodyEmitter:
             raise ValueError(
                 f"body: store of {found} to buffer {instr.buffer} of {accessor.dtype}; cast it first"
             )
-        accessor.store(access, Vec(self.f, values[instr.args[0]]), at.streams)
+        accessor.store(access, Vec(self.f, values[instr.args[0]]), at.bypasses)

@@ -20,7 +20,7 @@ AHEAD = 4096  # bytes: where a pass over memory reads next
 LEAST_BYTES = 16 << 20  # of an output; less may still be in the last cache when it is read
 
 
-def streams(f: Function, loops: Loops, bodies: BodyEmitter, stores: Sequence[Instr]) -> Value | bool:
+def bypasses(f: Function, loops: Loops, bodies: BodyEmitter, stores: Sequence[Instr]) -> Value | bool:
     """Return whether a nest's `stores` along its last loop go past the caches: where sizes are known.
 
     Elsewhere both ways would be code of every kernel, for sizes that are rare.
@@ -28,7 +28,7 @@ def streams(f: Function, loops: Loops, bodies: BodyEmitter, stores: Sequence[Ins
     last = len(loops.domain) - 1
     along = [i for i in stores if any(place.loop == last for place in i.index)]
     is_known = all(isinstance(size, int) for size in bodies.sizes)
-    return is_known and can_stream(f, bodies, along, last, LEAST_BYTES)
+    return is_known and can_bypass_caches(f, bodies, along, last, LEAST_BYTES)
 
 
 def read_ahead(
@@ -51,7 +51,7 @@ def read_ahead(
             prefetch(f, unread(f, bodies.addresses[instr.buffer], place, element), level)
 
 
-def either_way(f: Function, streams: Value | bool, run: Callable[[bool], None]) -> None:
+def either_way(f: Function, bypasses: Value | bool, run: Callable[[bool], None]) -> None:
     """Emit `run(True)` and a fence where stores go past the caches, `run(False)` elsewhere."""
 
     def past() -> None:
@@ -59,10 +59,10 @@ def either_way(f: Function, streams: Value | bool, run: Callable[[bool], None]) 
         run(True)
         f.fence()
 
-    f.either(streams, past, lambda: run(False))
+    f.either(bypasses, past, lambda: run(False))
 
 
-def can_stream(
+def can_bypass_caches(
     f: Function, bodies: BodyEmitter, stores: Sequence[Instr], last: int, n_least: int
 ) -> Value | bool:
     """Return whether all `stores` lie along the loop `last` in whole lines, in outputs of `n_least` bytes."""

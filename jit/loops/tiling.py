@@ -18,7 +18,7 @@ from .bodies import LANES
 from .loops import Loops
 
 TILE_BYTES = 32 * 1024
-CROSS_TILE = (256, 64)  # iterations of the crossing loop and of the last loop in a tile (64 KB of f32 read)
+CROSS_TILE = (256, 64)  # iterations of the transposed loop and of the last loop in a tile (64 KB of f32 read)
 ROW_GUESS = 512  # iterations of a row whose length is known only at run time
 WHOLE = 0  # a divisor: all iterations are in each tile
 
@@ -77,9 +77,9 @@ def plan(
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
     be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile.
     """
-    crossing = None if row else crossing_loop(loops)
-    if crossing is not None:
-        return _crossing_plan(loops, crossing, multiple)
+    transposed = None if row else transposed_loop(loops)
+    if transposed is not None:
+        return _transposed_plan(loops, transposed, multiple)
     budget = max(tile_bytes // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
@@ -94,25 +94,25 @@ def plan(
     return plans[::-1]
 
 
-def _crossing_plan(loops: Loops, crossing: int, multiple: int) -> list[Divisors]:
+def _transposed_plan(loops: Loops, transposed: int, multiple: int) -> list[Divisors]:
     """Return the divisors where an access crosses the last loop, as in a transposition.
 
     A tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
     What one of them is too short for goes to the other, then to the loops around them.
     """
     last = len(loops.domain) - 1
-    length = loops.domain[crossing]
+    length = loops.domain[transposed]
     spare = CROSS_TILE[0] // max(length, 1) if isinstance(length, int) else 1
     plans: dict[int, Divisors] = {}
     plans[last], left = divide(loops.factors[last], CROSS_TILE[1] * max(spare, 1), multiple)
-    plans[crossing], left = divide(loops.factors[crossing], max(CROSS_TILE[0] * left, 1), LANES)
+    plans[transposed], left = divide(loops.factors[transposed], max(CROSS_TILE[0] * left, 1), LANES)
     for loop in reversed(range(last)):
-        if loop != crossing:
+        if loop != transposed:
             plans[loop], left = divide(loops.factors[loop], max(left, 1))
     return [plans[loop] for loop in range(last + 1)]
 
 
-def crossing_loop(loops: Loops) -> int | None:
+def transposed_loop(loops: Loops) -> int | None:
     """Return the loop along which a buffer lies that the last loop strides through, or None."""
     last = len(loops.domain) - 1
     for instr in loops.body:

@@ -88,7 +88,7 @@ BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 130
              1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000)  # fmt: skip
 SHIFT = 10  # arguments of the asymptotic series are at least this
 ZETA_TERMS = 10  # summed one by one for q > 0; below as many more as bring it above
-MOST_TERMS = 4096  # far below zero the sum is not made
+MAX_TERMS = 4096  # far below zero the sum is not made
 
 
 def chebyshev(x: Vec, series: Sequence[float], low: float, high: float) -> Vec:
@@ -240,7 +240,7 @@ def zeta_f64(s: Vec, q: Vec) -> Vec:
     """Hurwitz's zeta: the sum of (q + k)^-s over k >= 0, by Euler and Maclaurin; NaN for q < -4086."""
     f = s.f
     exponent = -s
-    inside = q.gt(float(ZETA_TERMS - MOST_TERMS)) & q.lt(0.0)
+    inside = q.gt(float(ZETA_TERMS - MAX_TERMS)) & q.lt(0.0)
     wanted = select(inside, float(ZETA_TERMS) - q.intrinsic("floor"), float(ZETA_TERMS))
     most = f.call("double", f"llvm.vector.reduce.fmax.v{s.lanes}f64", wanted.value)
     steps = f.op("i64", f"fptosi double {most.name} to i64")
@@ -261,7 +261,7 @@ def zeta_f64(s: Vec, q: Vec) -> Vec:
     total = select(last.eq(0.0), head, total)
     total = select(q.eq(inf) & s.gt(1.0), 0.0, total)
     at_pole = q.le(0.0) & q.intrinsic("floor").eq(q)
-    outside = (q.lt(0.0) & s.intrinsic("floor").ne(s)) | q.le(float(ZETA_TERMS - MOST_TERMS))
+    outside = (q.lt(0.0) & s.intrinsic("floor").ne(s)) | q.le(float(ZETA_TERMS - MAX_TERMS))
     total = select(outside, nan, total)
     total = select(at_pole, inf, total)
     total = select(s.eq(1.0), inf, total)

@@ -33,7 +33,7 @@ typedef struct entry_table {
   _Atomic(struct entry *) slots[];
 } entry_table;
 
-enum { POLYMORPHIC_MAX = 4 };
+enum { MAX_POLYMORPHIC = 4 };
 
 /* The sizes that each dim has had among a site's entries: a set of (dim, size), open addressing. */
 typedef struct size_set {
@@ -47,8 +47,8 @@ typedef struct size_set {
 /* Inline cache of one kernel. Readers take no lock; writers hold the program's. */
 typedef struct call_site {
   _Atomic int32_t n_entries;
-  _Atomic(struct entry *) few[POLYMORPHIC_MAX];
-  _Atomic(entry_table *) many;  /* once there are more than POLYMORPHIC_MAX */
+  _Atomic(struct entry *) few[MAX_POLYMORPHIC];
+  _Atomic(entry_table *) many;  /* once there are more than MAX_POLYMORPHIC */
   _Atomic int64_t hits; /* launches that found their entry; plans' are credited now and then (plans_credit) */
   /* Under the program's lock: */
   int64_t misses;               /* launches that made an entry */

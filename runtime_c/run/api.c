@@ -291,7 +291,7 @@ int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
   stats->n_entries = n;
   stats->state = n == 0                 ? SVM_SITE_UNINITIALISED
                  : n == 1               ? SVM_SITE_MONOMORPHIC
-                 : n <= POLYMORPHIC_MAX ? SVM_SITE_POLYMORPHIC
+                 : n <= MAX_POLYMORPHIC ? SVM_SITE_POLYMORPHIC
                                         : SVM_SITE_MEGAMORPHIC;
   stats->hits = atomic_load(&s->hits);
   stats->misses = s->misses;
@@ -304,7 +304,7 @@ int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
 
 static entry *nth_entry(const call_site *s, int32_t index) {
   const entry_table *t = atomic_load(&s->many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
     if (e && index-- == 0) return e;
   }

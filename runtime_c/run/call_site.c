@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "run/run.h"
 
-enum { FIRST_SLOTS = 32, ENTRIES_MAX = 4096 };
+enum { FIRST_SLOTS = 32, MAX_ENTRIES = 4096 };
 
 /* Flops or bytes of a launch from which sharing its tiles pays for waking the pool. */
 static const int64_t SHARING_COST = 1 << 18;
@@ -198,7 +198,7 @@ entry *site_lookup(const kernel *k, const int64_t *dims) {
     }
   }
   int32_t n = atomic_load(&k->site.n_entries);
-  for (int32_t i = 0; i < n && i < POLYMORPHIC_MAX; i++) {
+  for (int32_t i = 0; i < n && i < MAX_POLYMORPHIC; i++) {
     entry *e = atomic_load(&k->site.few[i]);
     if (has_dims(e, dims)) return e;
   }
@@ -234,8 +234,8 @@ static uint64_t count_wanted(const call_site *s, uint64_t n_slots, int is_full) 
 /* Copy the entries into another table with room; a large site drops those that are not wanted. */
 static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
   entry_table *old = atomic_load(&s->many);
-  uint64_t n_old = old ? old->mask + 1 : POLYMORPHIC_MAX, n_new = FIRST_SLOTS;
-  int is_full = atomic_load(&s->n_entries) >= ENTRIES_MAX;
+  uint64_t n_old = old ? old->mask + 1 : MAX_POLYMORPHIC, n_new = FIRST_SLOTS;
+  int is_full = atomic_load(&s->n_entries) >= MAX_ENTRIES;
   uint64_t n = count_wanted(s, n_old, is_full);
   while (n_new < 4 * n) n_new *= 2;
   entry_table *made = calloc(1, sizeof *made + n_new * sizeof *made->slots);
@@ -269,7 +269,7 @@ static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
 static int32_t site_add(svm_program *p, call_site *s, entry *e, svm_error *error) {
   int32_t n = atomic_load(&s->n_entries);
   entry_table *t = atomic_load(&s->many);
-  if (t ? (uint64_t)n * 2 >= t->mask + 1 : n == POLYMORPHIC_MAX) {
+  if (t ? (uint64_t)n * 2 >= t->mask + 1 : n == MAX_POLYMORPHIC) {
     int32_t code = rebuild(p, s, error);
     if (code) return code;
     t = atomic_load(&s->many);
@@ -318,7 +318,7 @@ int32_t site_find(svm_program *p, int32_t index, const int64_t *dims, entry **ou
 
 void site_free(kernel *k) {
   entry_table *t = atomic_load(&k->site.many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
     if (e) entry_free(e);
   }

@@ -11,7 +11,7 @@
 enum {
   MAX_DOUBLINGS = 20,
   LOOK_MS = 20, /* between two looks at what may stop a call that waits */
-  QUEUE_MAX = 1024 /* requests that wait under auto: their entries stay, however many shapes there are */
+  MAX_QUEUE = 1024 /* requests that wait under auto: their entries stay, however many shapes there are */
 };
 
 /* The queue ------------------------------------------------------------------------------------ */
@@ -55,7 +55,7 @@ void queue_restore(svm_program *p) {
   for (int32_t i = 0; i < p->n_kernels; i++) {
     const call_site *s = &p->kernels[i].site;
     const entry_table *t = atomic_load(&s->many);
-    for (uint64_t j = 0; j < (t ? t->mask + 1 : POLYMORPHIC_MAX); j++) {
+    for (uint64_t j = 0; j < (t ? t->mask + 1 : MAX_POLYMORPHIC); j++) {
       entry *e = t ? atomic_load(&t->slots[j]) : atomic_load(&s->few[j]);
       if (e) e->n_waiting = 0; /* who waited is gone */
       if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) queue_put(p, e);
@@ -91,7 +91,7 @@ int64_t entry_count(svm_program *p, entry *e, int32_t strategy, int64_t now, int
   e->counted_at = now;
   int64_t missing = wanted_executions(p, e, strategy) - e->executions;
   if (missing > 0) return missing;
-  if (strategy == SVM_STRATEGY_AUTO && p->stats.n_queued >= QUEUE_MAX) return 1;
+  if (strategy == SVM_STRATEGY_AUTO && p->stats.n_queued >= MAX_QUEUE) return 1;
   queue_put(p, e);
   return NOTHING_LEFT;
 }
@@ -274,7 +274,7 @@ int32_t svm_is_awaited(svm_program *p, int32_t kernel_index, const int64_t *dims
 static void for_each_entry(svm_program *p, int32_t index, void (*visit)(svm_program *, entry *)) {
   const call_site *s = &p->kernels[index].site;
   const entry_table *t = atomic_load(&s->many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
     if (e) visit(p, e);
   }
@@ -377,7 +377,7 @@ static int32_t parse_installed(const svm_program *p, const kernel *k, const void
  * error from the exact code's installation. */
 static void give_to_entries(svm_program *p, kernel *k, const installed *made, svm_error *error) {
   const entry_table *t = atomic_load(&k->site.many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
     entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
     if (!e) continue;
     entry_give(e, k, &made->object, error);
@@ -459,7 +459,7 @@ static const installed *nth_installed(const kernel *k, int32_t index) {
     if (index-- == 0) return x;
   }
   const entry_table *t = atomic_load(&k->site.many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : POLYMORPHIC_MAX); i++) {
+  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
     const entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&k->site.few[i]);
     if (e && e->exact && e->exact->map.memory && index-- == 0) return e->exact;
   }

@@ -12,14 +12,14 @@
 #include "base/text.h"
 #include "run/run.h"
 
-enum { FIRST_ROWS = 64, ROWS_MAX = 1 << 16 };
+enum { FIRST_ROWS = 64, MAX_ROWS = 1 << 16 };
 
 /* A row: the symbols' values, then these. */
 enum { COUNT = 0, TOTAL_NS = 1, LEAST_NS = 2, N_NUMBERS = 3 };
 
 struct profile {
   int64_t n_symbols, n_rows, mask;
-  int64_t dropped; /* calls at sizes beyond ROWS_MAX */
+  int64_t dropped; /* calls at sizes beyond MAX_ROWS */
   int64_t *rows;   /* mask + 1; count 0: free */
 };
 
@@ -48,12 +48,12 @@ static int grow(profile *x) {
 }
 
 static void count_call(profile *x, const int64_t *symbols, int64_t ns) {
-  if (2 * (x->n_rows + 1) > x->mask && x->n_rows < ROWS_MAX && !grow(x)) {
+  if (2 * (x->n_rows + 1) > x->mask && x->n_rows < MAX_ROWS && !grow(x)) {
     x->dropped++;
     return;
   }
   int64_t *row = find_row(x, symbols), *numbers = row + x->n_symbols;
-  if (!numbers[COUNT] && x->n_rows >= ROWS_MAX) {
+  if (!numbers[COUNT] && x->n_rows >= MAX_ROWS) {
     x->dropped++;
     return;
   }

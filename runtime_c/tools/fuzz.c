@@ -28,7 +28,7 @@
 #include "values/npy.h"
 #include "svm.h"
 
-enum { MAX_MUTATIONS = 6, TIME_LIMIT_S = 10, ELEMENTS_MAX = 1 << 16, EXTRA = 4096 };
+enum { MAX_MUTATIONS = 6, TIME_LIMIT_S = 10, MAX_ELEMENTS = 1 << 16, EXTRA = 4096 };
 
 static uint64_t state;
 static int64_t iteration;
@@ -225,9 +225,9 @@ static int fill_input(const svm_program *p, const svm_input_info *info, const in
     const svm_axis_info *axis = &info->axes[a];
     int64_t scaled = 0, size;
     if (axis->symbol >= 0 && __builtin_mul_overflow(axis->scale, symbols[axis->symbol], &scaled)) return 0;
-    if (__builtin_add_overflow(scaled, axis->offset, &size) || size < 0 || size > ELEMENTS_MAX) return 0;
+    if (__builtin_add_overflow(scaled, axis->offset, &size) || size < 0 || size > MAX_ELEMENTS) return 0;
     value->tensor.sizes[a] = size;
-    if ((n *= size) > ELEMENTS_MAX) return 0;
+    if ((n *= size) > MAX_ELEMENTS) return 0;
   }
   (void)p;
   if (info->kind != SVM_TAG_TENSOR) return 1;
@@ -240,7 +240,7 @@ static int fill_input(const svm_program *p, const svm_input_info *info, const in
 static int64_t choose_symbol(const svm_symbol_info *s) {
   int64_t value = s->min < 64 ? s->min : s->min / 2;
   value = (value + s->multiple_of / 2) / s->multiple_of * s->multiple_of;
-  for (uint64_t i = below(4); i && value < ELEMENTS_MAX && s->multiple_of < ELEMENTS_MAX; i--)
+  for (uint64_t i = below(4); i && value < MAX_ELEMENTS && s->multiple_of < MAX_ELEMENTS; i--)
     value += s->multiple_of;
   return s->max >= 0 && value > s->max ? s->max : value;
 }

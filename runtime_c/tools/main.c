@@ -352,12 +352,12 @@ typedef struct outputs {
   int32_t n, n_visited; /* values, containers too */
 } outputs;
 
-enum { OUTPUTS_MAX = 4096 };
+enum { MAX_OUTPUTS = 4096 };
 
 static int add_output(outputs *o, const char *name, const svm_value *v) {
-  if (o->n_visited++ == OUTPUTS_MAX) {
+  if (o->n_visited++ == MAX_OUTPUTS) {
     fprintf(stderr, "shapevm-run: the results hold over %d values, at %.200s; write fewer or use Python\n",
-            OUTPUTS_MAX, name);
+            MAX_OUTPUTS, name);
     return EXIT_RUN;
   }
   svm_tensor *t = &o->tensors[o->n];
@@ -384,8 +384,8 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
 }
 
 static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
-  outputs o = {calloc(OUTPUTS_MAX, sizeof *o.names), calloc(OUTPUTS_MAX, sizeof *o.tensors),
-               calloc(OUTPUTS_MAX, 8), 0, 0};
+  outputs o = {calloc(MAX_OUTPUTS, sizeof *o.names), calloc(MAX_OUTPUTS, sizeof *o.tensors),
+               calloc(MAX_OUTPUTS, 8), 0, 0};
   int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
   for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
     code = add_output(&o, svm_output_name(p, i), &values[i]);

@@ -20,7 +20,7 @@
 #include "base/sha256.h"
 #include "svm.h"
 
-enum { MAX_N = 40, BIG_N = 300000, CALLERS_MAX = 64 };
+enum { MAX_N = 40, BIG_N = 300000, MAX_CALLERS = 64 };
 
 static svm_program *program;
 static int n_launches, n_calls;
@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
   if (argc != 5 && argc != 6)
     return fprintf(stderr, "usage: test_threads CHAIN.svm N_LAUNCHES CALLERS CALLS_EACH [SECONDS]\n"), 2;
   int n_callers = atoi(argv[3]);
-  pthread_t callers[CALLERS_MAX], compilers[2], looker;
+  pthread_t callers[MAX_CALLERS], compilers[2], looker;
   _Atomic int is_done = 0;
   svm_options options;
   svm_error error;
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
   options.plans_max = 8;
   options.code_bytes_max = 8 * 4096;
   options.hot_calls = 1;
-  if (n_callers > CALLERS_MAX || !read_generic(argv[1]) ||
+  if (n_callers > MAX_CALLERS || !read_generic(argv[1]) ||
       !check(svm_open_path(argv[1], &options, &program, &error), &error))
     return 2;
   svm_set_threads(3, NULL);

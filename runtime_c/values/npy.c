@@ -183,7 +183,7 @@ size_t npy_data_bytes(const svm_tensor *t) {
   return (size_t)checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
 }
 
-size_t npy_header(const svm_tensor *t, char header[NPY_HEADER_MAX]) {
+size_t npy_header(const svm_tensor *t, char header[MAX_NPY_HEADER]) {
   const char *descr = "";
   for (int i = 0; i < N_DESCRS; i++) {
     if (DESCRS[i].dtype == t->dtype) descr = DESCRS[i].descr;
@@ -201,7 +201,7 @@ size_t npy_header(const svm_tensor *t, char header[NPY_HEADER_MAX]) {
 }
 
 int32_t npy_write(const char *path, const svm_tensor *t, svm_error *error) {
-  char header[NPY_HEADER_MAX];
+  char header[MAX_NPY_HEADER];
   size_t n = npy_header(t, header), n_bytes = npy_data_bytes(t);
   outfile out;
   if (outfile_begin(&out, path, error)) return error->code;

@@ -23,13 +23,13 @@ int32_t npz_write(const char *path, const char *const *names, const svm_tensor *
 
 /* --- npy.c, for npz.c --- */
 
-enum { NPY_HEADER_MAX = 1024 };
+enum { MAX_NPY_HEADER = 1024 };
 
 /* Parse an .npy of `size` bytes; `what` names it in errors. */
 int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array *out, svm_error *error);
 
 /* Write the header before the elements, return its bytes (a multiple of 64). */
-size_t npy_header(const svm_tensor *tensor, char header[NPY_HEADER_MAX]);
+size_t npy_header(const svm_tensor *tensor, char header[MAX_NPY_HEADER]);
 size_t npy_data_bytes(const svm_tensor *tensor);
 
 /* --- npz.c, for npy.c --- */

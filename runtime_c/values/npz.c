@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "values/npy.h"
 
-enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, COMMENT_MAX = 65535, ZIP64_ID = 1 };
+enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, MAX_COMMENT = 65535, ZIP64_ID = 1 };
 
 static uint32_t u16_at(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 static uint32_t u32_at(const uint8_t *p) { return u16_at(p) | u16_at(p + 2) << 16; }
@@ -36,7 +36,7 @@ static int32_t broken(const char *path, const char *why, svm_error *error) {
 /* Reading -------------------------------------------------------------------------------------- */
 
 static const uint8_t *find_end(const uint8_t *bytes, size_t size) {
-  for (size_t back = END_BYTES; back <= size && back <= END_BYTES + COMMENT_MAX; back++) {
+  for (size_t back = END_BYTES; back <= size && back <= END_BYTES + MAX_COMMENT; back++) {
     if (u32_at(bytes + size - back) == 0x06054b50) return bytes + size - back;
   }
   return NULL;
@@ -132,7 +132,7 @@ typedef struct written {
 } written;
 
 static int write_member(FILE *file, const char *name, const svm_tensor *t, uint64_t offset, written *out) {
-  char header[NPY_HEADER_MAX];
+  char header[MAX_NPY_HEADER];
   uint8_t local[LOCAL_BYTES], *at = local;
   size_t n = npy_header(t, header), n_bytes = npy_data_bytes(t), name_bytes = strlen(name) + 4;
   *out = (written){crc32_of(crc32_of(0, header, n), t->data, n_bytes), n + n_bytes, offset};
@@ -168,7 +168,7 @@ int32_t npz_write(const char *path, const char *const *names, const svm_tensor *
                   svm_error *error) {
   uint64_t offset = 0, total = 0;
   for (int32_t i = 0; i < n; i++)
-    total += npy_data_bytes(&tensors[i]) + NPY_HEADER_MAX + 2 * strlen(names[i]) + 100;
+    total += npy_data_bytes(&tensors[i]) + MAX_NPY_HEADER + 2 * strlen(names[i]) + 100;
   if (total > UINT32_MAX || n > 65535)
     return status_fail(error, SVM_ERROR_FILE, "%.500s: the outputs are over 4 GiB; write single ones to .npy",
                        path);

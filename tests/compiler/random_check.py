@@ -35,7 +35,7 @@ EXACT_EVERY = len(
     SHAPES
 )  # half of a check's time is compiling exact code: a seed has it at every so many shapes
 THREADS, SAVED_EVERY, EXACT_SHARE = (2, 3), 4, 0.03
-MOST_KERNELS, MOST_BYTES = 4096, 16 * 2**30
+MAX_KERNELS, MAX_BYTES = 4096, 16 * 2**30
 
 
 class Memory(dict[str, bytes]):
@@ -43,14 +43,14 @@ class Memory(dict[str, bytes]):
 
     def put(self, key: str, record: bytes) -> None:
         """Keep a record; forget all others where they are many."""
-        if len(self) >= MOST_KERNELS:
+        if len(self) >= MAX_KERNELS:
             self.clear()
         self[key] = record
 
 
 @cache
 def _store(folder: Path | None = None) -> KernelStore:
-    return KernelStore(Memory() if folder is None else DiskCache(folder, MOST_BYTES))
+    return KernelStore(Memory() if folder is None else DiskCache(folder, MAX_BYTES))
 
 
 def check(

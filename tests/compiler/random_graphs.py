@@ -59,7 +59,7 @@ GREATEST = {
     "f16": 65504,
 }
 LIMIT = 1e5
-MOST_ELEMENTS = 2**22  # of a tensor: references keep all tensors of a program several times
+MAX_ELEMENTS = 2**22  # of a tensor: references keep all tensors of a program several times
 
 
 def random_graph(seed: int, length: int, about: str) -> Graph:
@@ -121,7 +121,7 @@ def _is_possible(x: Value) -> bool:
     if all(isinstance(d, int) for d in known):
         return True
     found = [[evaluate(d, _sizes(shape)) for d in known] for shape in SHAPES]
-    return all(min(at) >= 0 and prod(at) <= MOST_ELEMENTS for at in found)
+    return all(min(at) >= 0 and prod(at) <= MAX_ELEMENTS for at in found)
 
 
 def _keeps_exact(nodes: Sequence[Node], exact: dict[Value, bool]) -> bool:

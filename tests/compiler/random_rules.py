@@ -29,7 +29,7 @@ S, T = symbol("s"), symbol("t")
 STEPS = {
     *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "floor", "ceil", "round", "trunc"),
     *("sign", "mod", "fmod", "floordiv", "copysign", "nextafter", "mantissa", "exponent", "sort", "search"),
-    *("places", "item", "gcd", "shl", "shr", "philox"),
+    *("nonzero", "item", "gcd", "shl", "shr", "philox"),
 }
 MOVES = {"reshape", "permute", "expand", "slice", "concat", "gather", "full", "iota", "constant", "cast"}
 EXACT = STEPS | MOVES | {"where", "neg", "abs", "minimum", "maximum", "reduce_max", "reduce_min", "relu"}

@@ -71,7 +71,7 @@ BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
 GROUP_SCORES = 16384  # of a group of row tiles, which read the same panels from the first-level cache
 IN_PLACE = 128  # keys at most whose values are read where they are, not copied into panels
-MOST_AHEAD = 16  # keys of the next head that a row tile asks for
+MAX_AHEAD = 16  # keys of the next head that a row tile asks for
 RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
 F32 = 4  # bytes
 
@@ -412,7 +412,7 @@ class _Attention:
         if self.is_one and isinstance(self.q_len, int) and self.q_len > self.block:
             return Ahead(nexts[0], nexts[1], 0)
         wanted = f.add(f.udiv(f.mul(keys.count, self.most), f.maximum(rows, 1)), 1)
-        share = f.minimum(wanted, MOST_AHEAD)
+        share = f.minimum(wanted, MAX_AHEAD)
         if self.is_one and not isinstance(self.q_len, int):
             is_one = f.less(self.q_len, self.block + 1)
             share = f.select(is_one, share, 0)

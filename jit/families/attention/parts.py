@@ -16,7 +16,7 @@ from ...loops.tiling import Range
 from ...math.exponentials import WEIGHT, weight
 from ..matmul.microkernel import VECTOR, Ending, load, tail
 
-MOST_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
+MAX_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
 LIMIT = 32.0  # of a row whose greatest score, in powers of two, is within it, scores are not shifted
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
@@ -247,7 +247,7 @@ def prefetch_rows(f: Function, first: Value, rows: Int, stride: Int, dim: Int, l
 def _prefetch_rows(f: Function, first: Value, rows: Value, stride: Value, dim: Int, level: int) -> None:
     with f.loop(0, rows) as r:
         row = unread(f, first, f.mul(r.index, stride))
-        if isinstance(dim, int) and dim <= MOST_UNROLLED * LANES:
+        if isinstance(dim, int) and dim <= MAX_UNROLLED * LANES:
             for column in range(0, dim, LANES):
                 prefetch(f, unread(f, row, column), level)
         else:

@@ -26,7 +26,7 @@ from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
 from .depthwise import is_depthwise
-from .indirection import InImage, is_in_image
+from .indirection import Indirection, fits_indirection
 from .spec import Conv
 from .winograd_points import LAYOUT
 
@@ -117,30 +117,30 @@ def _group_columns(spec: Conv) -> Size:
 class _Conv(_Matmul):
     """The state of one emission: a group's tiles are those of a matmul, and groups are the outer loop."""
 
-    left: Patches | InImage  # type: ignore[assignment]
+    lhs: Patches | Indirection  # type: ignore[assignment]
     together: int = 0
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
         self.conv = spec
-        self.taps = prod(spec.window.kernel) if is_in_image(f, spec) else 0
+        self.taps = prod(spec.window.kernel) if fits_indirection(f, spec) else 0
         self.pieces = Pieces(piece_of(spec), self.taps, self.together)
         super().__init__(f, spec, sizes, schedule)
         self.group: Int = 0
         self.n = resolve(_group_columns(spec), sizes)
         self.batch = [spec.window.groups, *self.batch]
-        if isinstance(self.left, InImage):
-            self.strides, self.row_strides = map(self.left.of, (self.strides, self.row_strides))
+        if isinstance(self.lhs, Indirection):
+            self.strides, self.row_strides = map(self.lhs.of, (self.strides, self.row_strides))
             if self.b is not None:
-                self.in_place = self.left.of(self.in_place)
+                self.in_place = self.lhs.of(self.in_place)
 
-    def _left(self, sizes: Sequence[Int]) -> Patches | InImage:  # type: ignore[override]
+    def _lhs(self, sizes: Sequence[Int]) -> Patches | Indirection:  # type: ignore[override]
         f, spec = self.f, self.conv
         panel = f.mul(self.k, self.width) if self.has_copy else 0
         place = f.at(self.packed, "float", panel)
         image = self.bodies.addresses[spec.a]
         if self.taps:
             f.takes("indirection")
-            return InImage(f, spec, sizes, image, place, self.block)
+            return Indirection(f, spec, sizes, image, place, self.block)
         f.takes("patches")
         return Patches(f, spec, sizes, image, place, self.block)
 
@@ -153,10 +153,10 @@ class _Conv(_Matmul):
 
     def emit(self, name: str) -> Generated:
         spec = self.conv
-        if isinstance(self.left, InImage):
-            self.left.clear()
+        if isinstance(self.lhs, Indirection):
+            self.lhs.clear()
         generated = super().emit(name)
-        scratch = (*generated.scratch, *self.left.scratch())
+        scratch = (*generated.scratch, *self.lhs.scratch())
         columns = (_group_columns(spec), self.width)
         tiles = ((spec.window.groups, 1), *generated.tiles[:-1], columns)
         return replace(generated, scratch=scratch, tiles=tiles)
@@ -190,7 +190,7 @@ class _ByTaps(_Conv):
     """
 
     together = LANES
-    left: InImage
+    lhs: Indirection
 
     def __init__(
         self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule, is_alone: bool
@@ -200,24 +200,24 @@ class _ByTaps(_Conv):
         if not is_alone:  # shares have any number of rows
             given = (self.block, self.k, self.width, schedule, self.dtype, self.pieces)
             self.rows = RowTiles(f, f.i64(self.m), *given)
-        self.strides = self.rows.all_taps(self.strides, self.left.width, 0)
+        self.strides = self.rows.all_taps(self.strides, self.lhs.width, 0)
 
     @property
     def scratch_bytes(self) -> int:
         """The bytes of scratch, in a kernel for any size."""
-        return self.sums_bytes + sum(count for count, _ in self.left.scratch())
+        return self.sums_bytes + sum(count for count, _ in self.lhs.scratch())
 
     def _block(self, most: int) -> int:
         """Return the rows of a tile, or the most that small images have to another kernel's."""
         if self.is_alone:
             return super()._block(most)
-        return winograd.PIXELS_OF_TILE * winograd.MOST_TILES + winograd.PIXELS_OF_WEIGHTS + 1
+        return winograd.PIXELS_OF_TILE * winograd.MAX_TILES + winograd.PIXELS_OF_WEIGHTS + 1
 
     def emit_shares(self, generated: Generated) -> None:
         """Emit the loop over another kernel's tiles, the last of which are the same columns: each block has
         its even share of all rows, cut where a batch loop goes on."""
         f = self.f
-        self.left.clear()
+        self.lhs.clear()
         counts = [f.ceildiv(resolve(size, self.sizes), divisor) for size, divisor in generated.tiles[:-1]]
         n_blocks, total = (reduce(f.mul, factors) for factors in (counts, [*self.batch, self.m]))
         with f.loop(f.params[3], f.params[4]) as tile:
@@ -230,7 +230,7 @@ class _ByTaps(_Conv):
                 m0 = f.maximum(f.sub(first, start), 0)
                 rows = f.sub(f.minimum(f.sub(end, start), self.m), m0)
                 batch = f.unravel(at.index, self.batch[1:])
-                self.left.prepare(batch, m0, rows)
+                self.lhs.prepare(batch, m0, rows)
                 self._columns(batch, m0, rows, panel, f.mul(panel, self.width), self._tile)
 
 

@@ -25,9 +25,9 @@ from .pixels import AXES, OverPixels, flat, two
 from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
-MOST_PIXELS = 8  # at a time; half as many where vector registers are short of room
+MAX_PIXELS = 8  # at a time; half as many where vector registers are short of room
 LINES = 4  # of outputs in a tile
-MOST_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
+MAX_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
 
 
@@ -54,7 +54,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 def _pixels(f: Function, along: Int) -> int:
     """Return how many outputs of a line of `along` are done at a time: those that leave the least rest."""
-    most = MOST_PIXELS if default_schedule(f) == "14x32" else MOST_PIXELS // 2
+    most = MAX_PIXELS if default_schedule(f) == "14x32" else MAX_PIXELS // 2
     if not isinstance(along, int):
         return min(most, PIXELS)
     return min(range(most, most // 2, -1), key=lambda n: along % n)
@@ -91,7 +91,7 @@ class _Depthwise(OverPixels):
         self.pixels = _pixels(f, self.along)
         self.group = channels // spec.window.groups
         self.edges = self._edges()
-        self.zeros = f.at(self.sums, "float", MOST_PIXELS * LANES)
+        self.zeros = f.at(self.sums, "float", MAX_PIXELS * LANES)
         self.table = f.at(self.zeros, "float", self.padded)
 
     def columns(self, pixels: int) -> int:
@@ -110,7 +110,7 @@ class _Depthwise(OverPixels):
             image, first = f.udiv(tile.index, groups), f.mul(f.urem(tile.index, groups), LINES)
             self._lines(image, first, f.minimum(f.add(first, LINES), self.down))
         table = 8 * self.columns(self.pixels) * self.window.kernel[0]
-        scratch = ((4 * (MOST_PIXELS * LANES + self.padded) + table, ()),)
+        scratch = ((4 * (MAX_PIXELS * LANES + self.padded) + table, ()),)
         out = spec.window.out
         down = ((out[0], LINES),) if len(out) == AXES else ()
         taps = self.window.kernel[0] * self.window.kernel[1]
@@ -170,7 +170,7 @@ class _Depthwise(OverPixels):
         if self.group > 1 or not (isinstance(along, int) and isinstance(across, int)):
             return None
         begin, end = self._inside()
-        if along - (end - begin) > MOST_EDGES * pixels:
+        if along - (end - begin) > MAX_EDGES * pixels:
             return None
         found = []
         for x in (*range(0, begin, pixels), *range(end, along, pixels)):

@@ -20,21 +20,21 @@ from ..matmul.matmul import uses_tiles
 from ..matmul.microkernel import VECTOR, Strides
 from .spec import Conv
 
-MOST_TAPS = 64  # of a table
+MAX_TAPS = 64  # of a table
 ADDRESSES = 8  # in one store of the table
 _WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
 
 
-def is_in_image(f: Function, spec: Conv) -> bool:
+def fits_indirection(f: Function, spec: Conv) -> bool:
     """Whether a kernel's rows are read in the image: if it is not expanded. AMX tiles take whole rows."""
     has_tiles = f.has_tiles and uses_tiles(spec)
     window, channels = spec.window, spec.buffers[spec.a].shape[-1]
     has_pieces = isinstance(channels, int) and channels >= window.groups
-    is_plain = set(window.expansion) == {1} and prod(window.kernel) <= MOST_TAPS
+    is_plain = set(window.expansion) == {1} and prod(window.kernel) <= MAX_TAPS
     return has_pieces and is_plain and not has_tiles
 
 
-class InImage:
+class Indirection:
     """The addresses of a block of at most `block` rows, in scratch at `place`. Construct it in the entry
     block."""
 

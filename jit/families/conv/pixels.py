@@ -23,7 +23,7 @@ class OverPixels(_Matmul):
         super().__init__(f, spec, sizes, schedule)
         self.row_loops = [*self.batch, self.m]
 
-    def _left(self, sizes: Sequence[Int]) -> Self:  # type: ignore[override]
+    def _lhs(self, sizes: Sequence[Int]) -> Self:  # type: ignore[override]
         return self
 
     def loops_at(self, pixel: Int) -> list[Int]:

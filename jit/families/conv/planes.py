@@ -24,15 +24,15 @@ from .spec import Conv
 
 LINES = 8  # of outputs in a block
 STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves
-MOST_CHANNELS, MOST_STEPS = 4, 512  # of k; more channels fill vectors of their own
+MAX_CHANNELS, MAX_STEPS = 4, 512  # of k; more channels fill vectors of their own
 
 
 def is_fit(channels: object, attrs: dict[str, tuple[int, ...]], groups: int) -> bool:
     """Return True for the window (its fields by name) of a conv that may read planes."""
     kernel, stride, dilation = attrs["kernel"], attrs["stride"], attrs["dilation"]
     is_plain = len(kernel) <= AXES and set(attrs["expansion"]) == {1} and min(dilation) > 0 and groups == 1
-    is_few = isinstance(channels, int) and 0 < channels <= MOST_CHANNELS
-    return is_plain and is_few and stride[-1] in STRIDES and prod(kernel) * channels <= MOST_STEPS  # type: ignore[operator]
+    is_few = isinstance(channels, int) and 0 < channels <= MAX_CHANNELS
+    return is_plain and is_few and stride[-1] in STRIDES and prod(kernel) * channels <= MAX_STEPS  # type: ignore[operator]
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -45,8 +45,8 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     axes = {name: getattr(window, name) for name in ("kernel", "stride", "dilation", "expansion")}
     if not is_fit(spec.buffers[spec.a].shape[1], axes, window.groups):
         raise ValueError(
-            f"conv kernel: planes are for at most {MOST_CHANNELS} channels in one group, on {AXES} axes, "
-            f"strides of {STRIDES} along lines and at most {MOST_STEPS} taps of channels"
+            f"conv kernel: planes are for at most {MAX_CHANNELS} channels in one group, on {AXES} axes, "
+            f"strides of {STRIDES} along lines and at most {MAX_STEPS} taps of channels"
         )
     return _Planes(f, spec, sizes, SCHEDULES[name]).emit(name)
 

@@ -45,7 +45,7 @@ from .spec import Conv
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
-MOST_TILES, LEAST_TILES = 48, 24  # of a block
+MAX_TILES, LEAST_TILES = 48, 24  # of a block
 TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles of a row
 CHANNELS = 64  # of weights at a line of points, which the second-level cache should hold
 FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
@@ -179,7 +179,7 @@ class AtPoints(OverPixels):
         """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
         if not isinstance(self.m, int):
             return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
-        limit = max(LEAST_TILES, min(MOST_TILES, POINT_BYTES // (4 * POINTS * self.channels)))
+        limit = max(LEAST_TILES, min(MAX_TILES, POINT_BYTES // (4 * POINTS * self.channels)))
         return -(-self.m // max(-(-self.m // limit), 1)) or 1
 
     def _channels(self) -> int:

@@ -1,7 +1,7 @@
 """Few rows against a weight in panels, read from memory: several panels at once.
 
 A core asks for a stream's lines only so far ahead, whatever the code prefetches, so one panel after the other
-leaves memory half idle. Here STREAMS panels are read side by side, STEP_BYTES of each in turn, as many of
+leaves memory half idle. Here GEMV_PANELS panels are read side by side, STEP_BYTES of each in turn, as many of
 them in registers at once as there are accumulators for. The order of every sum is that of `sums`, so the bits
 are those of any other tile.
 """
@@ -17,15 +17,15 @@ from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch,
 from .row_tiles import add_to, copy_to, fill
 from .sums import BLOCK, GROUP, LONG
 
-STREAMS = 6  # panels read side by side
+GEMV_PANELS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
-MOST_ROWS = 8  # with more, arithmetic hides the waiting as well
+MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
 
-class Streams:
-    """Products of few rows with STREAMS panels of `k` steps each, in `dtype`, for register tiles `tile`."""
+class Gemv:
+    """Products of few rows with GEMV_PANELS panels of `k` steps, in `dtype`, for register tiles `tile`."""
 
     def __init__(self, f: Function, m: Int, k: Int, tile: Schedule, dtype: str) -> None:
         self.f, self.m, self.k, self.tile, self.dtype = f, m, k, tile, dtype
@@ -37,24 +37,24 @@ class Streams:
         if not isinstance(self.k, int) or self.k < LEAST_STEPS:
             return 0
         top = most(self.m)
-        few = MOST_ROWS if top is None else min(MOST_ROWS, top)
+        few = MAX_ROWS if top is None else min(MAX_ROWS, top)
         return few if least(self.m) <= few else 0
 
     def sums_bytes(self) -> int:
         """Return the bytes of scratch for sums, those of groups before and those of a block."""
         is_long = isinstance(self.k, int) and self.k >= LONG
-        return 4 * self.limit * STREAMS * PANEL * (3 if is_long else 1)
+        return 4 * self.limit * GEMV_PANELS * PANEL * (3 if is_long else 1)
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
         panels = self.tile.rows * self.tile.vectors * LANES // (rows * PANEL)
-        fitting = [n for n in range(1, STREAMS + 1) if STREAMS % n == 0 and n <= panels]
+        fitting = [n for n in range(1, GEMV_PANELS + 1) if GEMV_PANELS % n == 0 and n <= panels]
         return fitting[-1] * PANEL // LANES if fitting else self.tile.vectors
 
     def multiply(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value) -> None:
-        """Leave the sums of `rows` <= `limit` rows and the STREAMS panels at `b` in `sums`."""
+        """Leave the sums of `rows` <= `limit` rows and the GEMV_PANELS panels at `b` in `sums`."""
         f = self.f
-        place = replace(strides, ldc=STREAMS * PANEL, b_panel=f.mul(self.k, PANEL))
+        place = replace(strides, ldc=GEMV_PANELS * PANEL, b_panel=f.mul(self.k, PANEL))
         counts = range(max(least(rows), 1), self.limit + 1) if not isinstance(rows, int) else [rows]
         dispatch(f, rows, list(counts), lambda n: self._multiply(place, a, b, n, sums))
 
@@ -64,7 +64,7 @@ class Streams:
         if k < LONG:
             self._chain(strides, a, b, 0, k, rows, sums)
             return
-        floats, whole = rows * STREAMS * PANEL, k // BLOCK * BLOCK
+        floats, whole = rows * GEMV_PANELS * PANEL, k // BLOCK * BLOCK
         groups, chain = (f.at(sums, "float", n * floats) for n in (1, 2))
 
         def block(begin: Int, steps: int) -> None:
@@ -95,14 +95,14 @@ class Streams:
         """Leave the chains of `count` steps from `first` on in `sums`, or add them to `totals`."""
         f, dtype = self.f, self.dtype
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
-        if vectors * LANES == STREAMS * PANEL:
+        if vectors * LANES == GEMV_PANELS * PANEL:
             into, to = (Into.CHAIN, sums) if totals is None else (Into.ADDED, totals)
             name = f"streams{count}" if totals is not None else "streams"
             kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, dtype)
             here = f.at(b, kernels.element, f.mul(first, PANEL))
             self._panels(kernels, f.at(a, "float", first), here, rows, to)
             return
-        floats, in_turn = rows * STREAMS * PANEL, STEP_BYTES // self.row_bytes
+        floats, in_turn = rows * GEMV_PANELS * PANEL, STEP_BYTES // self.row_bytes
         fill(f, sums, floats, 0.0)
         whole = count // in_turn * in_turn
         for begin, end, steps in ((0, whole, in_turn), (whole, count, count - whole)):
@@ -119,13 +119,13 @@ class Streams:
     def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
         """Multiply `kernels`' steps of all panels."""
         f, width = self.f, LANES * kernels.vectors
-        with f.loop(0, STREAMS * PANEL, max(width, PANEL)) as panel:
+        with f.loop(0, GEMV_PANELS * PANEL, max(width, PANEL)) as panel:
             right = f.at(b, kernels.element, f.mul(panel.index, self.k))
             near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
 
             def row_tile(number: Int, begin: Int, count: Int) -> None:
                 left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
-                line = f.at(sums, "float", f.add(f.mul(begin, STREAMS * PANEL), panel.index))
+                line = f.at(sums, "float", f.add(f.mul(begin, GEMV_PANELS * PANEL), panel.index))
 
                 def call(n: int) -> None:
                     for first in range(0, max(width, PANEL), width):

@@ -24,10 +24,10 @@ from ...loops.bodies import LANES, BodyEmitter
 from ...spec import Size, Term
 from . import amx
 from .epilogue import Epilogue, RowTile
-from .gemv import STREAMS, Streams
+from .gemv import GEMV_PANELS, Gemv
 from .lhs import Computed, InPlace, scratch_of
 from .microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, default_schedule, load, tail
-from .register_resident import Shallow, is_shallow
+from .register_resident import RegisterResident, fits_registers
 from .row_tiles import WHOLE, Finish, Pieces, RowTiles
 from .spec import Matmul
 
@@ -136,30 +136,30 @@ class _Matmul:
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
         self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.pieces)
-        self.streams = Streams(f, self.m, self.k, schedule, self.dtype)
-        self.has_streams = (
-            type(spec) is Matmul and self.b is None and not spec.batch and self.streams.limit > 0
+        self.gemv = Gemv(f, self.m, self.k, schedule, self.dtype)
+        self.has_gemv = (
+            type(spec) is Matmul and self.b is None and not spec.batch and self.gemv.limit > 0
         )
         self.sums_bytes = self.rows.sums_bytes(in_panels=self.b is None)
-        if self.has_streams:
-            self.sums_bytes = max(self.sums_bytes, self.streams.sums_bytes())
+        if self.has_gemv:
+            self.sums_bytes = max(self.sums_bytes, self.gemv.sums_bytes())
         self.sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         if self.has_copy or spec.prologue or type(spec) is not Matmul:
             # Not in other kernels: parts of those for other numbers of rows would differ in it.
             self.packed = f.at(self.sums, "i8", self.sums_bytes)
         if self.has_tiles:
             self._place_planes()
-        self.left = self._left(sizes)
-        lda, panel = self.left.stride, f.mul(self.k, PANEL)
+        self.lhs = self._lhs(sizes)
+        lda, panel = self.lhs.stride, f.mul(self.k, PANEL)
         self.strides = Strides(lda, PANEL, self.width, self.k, b_panel=panel if self.width > PANEL else 0)
         if self.b is not None:
             self.in_place = Strides(lda, self.b.stride(self.k_loop), self.width, self.k)
         self.row_strides = Strides(lda, self.width, self.width, self.k)
-        self.shallow: Shallow | None = None
-        if isinstance(self.n, int) and isinstance(self.k, int) and is_shallow(f, spec, self.n, self.k):
-            self.shallow = Shallow(f, spec, self.bodies, self.n, self.k, lda)
+        self.resident: RegisterResident | None = None
+        if isinstance(self.n, int) and isinstance(self.k, int) and fits_registers(f, spec, self.n, self.k):
+            self.resident = RegisterResident(f, spec, self.bodies, self.n, self.k, lda)
 
-    def _left(self, sizes: Sequence[Int]) -> InPlace | Computed:
+    def _lhs(self, sizes: Sequence[Int]) -> InPlace | Computed:
         """Return where A's rows come from; those of a prologue lie in scratch behind the panel of B."""
         f, spec = self.f, self.spec
         if not spec.prologue:
@@ -212,38 +212,38 @@ class _Matmul:
     def _emit_tiles(self) -> None:
         """Emit the loop over the kernel's tiles, on FMAs."""
         f = self.f
-        begin = self._emit_streams() if self.has_streams else f.params[3]
+        begin = self._emit_gemv() if self.has_gemv else f.params[3]
         with f.loop(begin, f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
             f.either(
                 self._is_new_block(tile.index, panel),
-                lambda: self.left.prepare(batch, m0, rows),
+                lambda: self.lhs.prepare(batch, m0, rows),
                 lambda: None,
             )
             self._columns(batch, m0, rows, panel, n0, self._tile)
 
-    def _emit_streams(self) -> Value:
-        """Where there are few rows, emit STREAMS panels at a time; return the first tile that is left."""
+    def _emit_gemv(self) -> Value:
+        """Where there are few rows, emit GEMV_PANELS panels at a time; return the first tile that is left."""
         f, m = self.f, self.m
-        run = STREAMS * PANEL // self.width
+        run = GEMV_PANELS * PANEL // self.width
         end = f.minimum(f.params[4], f.udiv(self.n, self.width))
         n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
-        is_few = f.is_less(m, self.streams.limit + 1)
+        is_few = f.is_less(m, self.gemv.limit + 1)
         if is_few is not False:
             f.takes("gemv")
         if isinstance(is_few, Value):
             n_runs = f.select(is_few, n_runs, 0)
         with f.when(f.less(0, n_runs)):
-            self.left.prepare([], 0, m)
+            self.lhs.prepare([], 0, m)
         with f.loop(0, n_runs) as at:
             first = f.add(f.params[3], f.mul(at.index, run))
-            self.streams.multiply(self.strides, self.left.at([], 0), self._panels(first), m, self.sums)
-            with f.loop(0, STREAMS * PANEL, self.width) as place:
+            self.gemv.multiply(self.strides, self.lhs.at([], 0), self._panels(first), m, self.sums)
+            with f.loop(0, GEMV_PANELS * PANEL, self.width) as place:
                 n0 = f.add(f.mul(first, self.width), place.index)
                 sums = f.at(self.sums, "float", place.index)
-                self.epilogue.emit(RowTile([], 0, m, n0), sums, STREAMS * PANEL)
+                self.epilogue.emit(RowTile([], 0, m, n0), sums, GEMV_PANELS * PANEL)
         done = f.mul(f.maximum(n_runs, 0), run)
         return f.i64(f.add(f.params[3], done))
 
@@ -258,9 +258,9 @@ class _Matmul:
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
 
             def prepare() -> None:
-                self.left.prepare(batch, m0, rows)
-                a = self.left.at(batch, m0)
-                amx.split_rows(f, a, self.left.stride, rows, self.k, self.row_planes)
+                self.lhs.prepare(batch, m0, rows)
+                a = self.lhs.at(batch, m0)
+                amx.split_rows(f, a, self.lhs.stride, rows, self.k, self.row_planes)
 
             f.either(self._starts_block(tile.index, panel), prepare, lambda: None)
             self._columns(batch, m0, rows, panel, n0, self._groups)
@@ -298,8 +298,8 @@ class _Matmul:
     def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
         """Compute by FMAs again the rows of sums that are not finite."""
         f = self.f
-        a = self.left.at(batch, m0)
-        amx.multiply_exactly(f, rows, a, self.left.stride, b, self.k, sums)
+        a = self.lhs.at(batch, m0)
+        amx.multiply_exactly(f, rows, a, self.lhs.stride, b, self.k, sums)
 
     def _first_two(self, group: Value, ahead: Value) -> Value:
         """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
@@ -353,7 +353,7 @@ class _Matmul:
         B in place is copied to scratch, unless a single row tile would read it, or it is masked.
         """
         f = self.f
-        tile, a = RowTile(batch, m0, rows, n0, columns), self.left.at(batch, m0)
+        tile, a = RowTile(batch, m0, rows, n0, columns), self.lhs.at(batch, m0)
         finish, sums = self._finish(tile), self.sums
         few = f.is_less(rows, self.rows.most + 1)
         if self.b is None:
@@ -416,7 +416,7 @@ class _Matmul:
     def _is_new(self, n0: Int) -> Value | bool:
         """Whether tiles of columns from `n0` on are the first to read their rows of A, a block of several."""
         f = self.f
-        is_dense = isinstance(self.left, InPlace) and self.left.stride == self.k
+        is_dense = isinstance(self.lhs, InPlace) and self.lhs.stride == self.k
         if not is_dense or self._one_block():
             return False
         is_first = True if isinstance(self.n, int) and self.n <= self.width else f.is_less(n0, 1)
@@ -439,9 +439,9 @@ class _Matmul:
         The part knows of the number of rows only how large a row tile may be, so kernels for other numbers of
         rows mostly have the same one.
         """
-        if self.shallow is not None:
+        if self.resident is not None:
             self.f.takes("register-resident")
-            self.shallow.emit(tile, a, panels)
+            self.resident.emit(tile, a, panels)
             return
         if not self._has_part():
             self._from_panels(tile, a, panels)

@@ -28,7 +28,7 @@ ROWS = 8  # of a row tile: the next one's sums overlap with its own
 Sums = list[list[Value]]  # by row and vector
 
 
-def is_shallow(f: Function, spec: Matmul, n: int, k: int) -> bool:
+def fits_registers(f: Function, spec: Matmul, n: int, k: int) -> bool:
     """Whether registers hold the weight of `spec`, [k, n], beside the sums and the epilogue's values."""
     if type(spec) is not Matmul or spec.b_layout != "panels" or spec.buffers[spec.b].dtype != "f32":
         return False
@@ -36,7 +36,7 @@ def is_shallow(f: Function, spec: Matmul, n: int, k: int) -> bool:
     return has_room and 0 < n <= PANEL and k > 0
 
 
-class Shallow:
+class RegisterResident:
     """Tiles of a product with a weight of `k` rows of `n` columns; `lda`: from one row of A to the next."""
 
     def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter, n: int, k: int, lda: Int) -> None:

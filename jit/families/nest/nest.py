@@ -3,7 +3,7 @@
 Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last
 loop in vectors of LANES (`strip`). A nest with reductions walks each row (`rows`), or, where memory lies
 across the rows, the rows of neighbouring columns together (`columns`). What lies across the last loop of
-other nests is transposed on the way in (`crossing`).
+other nests is transposed on the way in (`transposed`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, BodyEmitter, Position, find_depends
 from ...loops.loops import Loops, moved_last, simplify
-from ...loops.nontemporal import either_way, read_ahead, streams
+from ...loops.nontemporal import bypasses, either_way, read_ahead
 from ...loops.strip_mining import State, each, strip
-from ...loops.tiling import TILE_BYTES, Range, crossing_loop, plan, shared, tile_cost, tiles_of
+from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
 from ...spec import Nest, Terms
 from .columns import Columns, find_columns
 from .reduce import REDUCTIONS
 from .rows import Rows, weight
-from .tiled_transpose import Blocks, crossing_loads
+from .tiled_transpose import Blocks, transposed_loads
 
 PART = "tiles"  # the name of a nest's part
 SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple of this
@@ -110,15 +110,15 @@ class Emitter:
 
 def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Pointwise:
     """Return what emits a nest without reductions."""
-    crossing = crossing_loop(loops)
-    loads = crossing_loads(loops, crossing)
-    if crossing is None or not loads:
+    transposed = transposed_loop(loops)
+    loads = transposed_loads(loops, transposed)
+    if transposed is None or not loads:
         return Pointwise(f, loops, bodies)
-    size = loops.domain[crossing]
+    size = loops.domain[transposed]
     return (
         Pointwise(f, loops, bodies)
         if isinstance(size, int) and size < LANES
-        else Blocks(f, loops, bodies, crossing, loads)
+        else Blocks(f, loops, bodies, transposed, loads)
     )
 
 
@@ -132,24 +132,24 @@ class Pointwise:
         self.f = f
         self.bodies = bodies
         stores = [i for i in loops.body if i.op == "store"]
-        self.streams = streams(f, loops, bodies, stores)
+        self.bypasses = bypasses(f, loops, bodies, stores)
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
 
-        def run(streams: bool) -> None:
-            each(self.f, parts[:-1], lambda outer: self._run(outer, parts[-1], streams))
+        def run(bypasses: bool) -> None:
+            each(self.f, parts[:-1], lambda outer: self._run(outer, parts[-1], bypasses))
 
-        either_way(self.f, self.streams, run)
+        either_way(self.f, self.bypasses, run)
 
-    def _run(self, outer: tuple[Int, ...], part: Range, streams: bool) -> None:
+    def _run(self, outer: tuple[Int, ...], part: Range, bypasses: bool) -> None:
         bodies = self.bodies
         given = bodies.emit(bodies.hoistable(len(outer)), Position((*outer, 0)))
         ids = [i for i in bodies.ids if i not in given]
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
-            at = Position((*outer, index), mask, streams)
-            if streams and mask is None:
+            at = Position((*outer, index), mask, bypasses)
+            if bypasses and mask is None:
                 read_ahead(self.f, bodies, ids, at)
             bodies.emit(ids, at, given)
             return state

@@ -17,7 +17,7 @@ from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value, multiple_of
 from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.loops import Loops
-from ...loops.nontemporal import AHEAD, either_way, read_ahead, streams
+from ...loops.nontemporal import AHEAD, bypasses, either_way, read_ahead
 from ...loops.strip_mining import State, each, strip
 from ...loops.tiling import Range
 from ...math.table import OPS
@@ -227,8 +227,8 @@ class Rows(Passes):
         super().__init__(f, loops, bodies)
         self.n_accumulators = MAX_ACCUMULATORS if all(len(p.reduces) < 2 for p in self.passes) else 2
         stores = [self.body[i] for i in self.passes[-1].stores]
-        self.streams, self.is_streaming = streams(f, loops, bodies, stores), False
-        self.is_late = self.streams is not False and self._can_be_late()
+        self.bypasses, self.is_bypassing = bypasses(f, loops, bodies, stores), False
+        self.is_late = self.bypasses is not False and self._can_be_late()
         self.is_deep = self.is_late and self._can_be_deep()
         self._place_kept(loops.domain[self.row], *((2, HALF_PAGE // 4) if self.is_late else (1,)))
 
@@ -260,15 +260,15 @@ class Rows(Passes):
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
 
-        def run(is_streaming: bool) -> None:
-            self.is_streaming = is_streaming
-            if is_streaming and self.is_late:
+        def run(is_bypassing: bool) -> None:
+            self.is_bypassing = is_bypassing
+            if is_bypassing and self.is_late:
                 with self.f.when(self.f.less(0, parts[0].count)):
                     self._emit_late(parts[0])
             else:
                 each(self.f, parts[:-1], lambda outer: self.emit_passes([Position((*outer, 0))]))
 
-        either_way(self.f, self.streams, run)
+        either_way(self.f, self.bypasses, run)
 
     def _emit_late(self, rows: Range) -> None:
         """Emit all passes of `rows`, the last of each row beside passes of later rows."""
@@ -461,8 +461,8 @@ class Rows(Passes):
     def _compute(self, one: Running, index: Int, mask: Value | None) -> Values:
         """Emit the vector at `index` of a pass."""
         p, kept = one.work, self.f.add(one.kept_at, index)
-        at = Position((*one.outer, index), mask, self.is_streaming)
-        if self.is_streaming and mask is None:
+        at = Position((*one.outer, index), mask, self.is_bypassing)
+        if self.is_bypassing and mask is None:
             self._read_ahead(p, at)
         values = self.bodies.emit(p.ids, at, one.given | self.reread(p, kept))
         self.keep(p, values, kept)

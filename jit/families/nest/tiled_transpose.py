@@ -1,7 +1,7 @@
 """Pointwise nests that read one operand along the last loop and another across it, as a transposition does.
 
-Such a nest is done in blocks of 16 values of the crossing loop by 16 of the last one: what lies along the
-crossing loop is loaded along it, transposed in registers and put into scratch, from where the body reads it
+Such a nest is done in blocks of 16 values of the transposed loop by 16 of the last one: what lies along the
+transposed loop is loaded along it, transposed in registers and put into scratch, from where the body reads it
 along the last loop. At the edges of a tile the block is filled element by element.
 """
 
@@ -17,7 +17,7 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.transpose import transpose
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...loops.loops import Loops
-from ...loops.nontemporal import can_stream
+from ...loops.nontemporal import can_bypass_caches
 from ...loops.strip_mining import each, rounded_down
 from ...loops.tiling import Range
 
@@ -25,16 +25,16 @@ BLOCK = LANES * LANES
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
 
-def crossing_loads(loops: Loops, crossing: int | None) -> list[int]:
-    """Return the loads that lie along the loop `crossing` and are strided by the last one."""
+def transposed_loads(loops: Loops, transposed: int | None) -> list[int]:
+    """Return the loads that lie along the loop `transposed` and are strided by the last one."""
     last = len(loops.domain) - 1
     found = []
     for i, instr in enumerate(loops.body):
         if instr.op != "load" or any(x.value is not None for x in instr.index) or not instr.index:
             continue
         *outer, inner = instr.index
-        along = [x for x in outer if x.loop == crossing]
-        if inner.loop == crossing and inner.scale == 1 and not along and any(x.loop == last for x in outer):
+        along = [x for x in outer if x.loop == transposed]
+        if inner.loop == transposed and inner.scale == 1 and not along and any(x.loop == last for x in outer):
             found.append(i)
     return found
 
@@ -59,12 +59,12 @@ class Blocks:
     variant = "tiled-transpose"
 
     def __init__(
-        self, f: Function, loops: Loops, bodies: BodyEmitter, crossing: int, loads: list[int]
+        self, f: Function, loops: Loops, bodies: BodyEmitter, transposed: int, loads: list[int]
     ) -> None:
         self.f = f
         self.bodies = bodies
-        self.crossing, self.last, self.loads = crossing, len(loops.domain) - 1, loads
-        self.hoisted = bodies.hoistable(crossing)
+        self.transposed, self.last, self.loads = transposed, len(loops.domain) - 1, loads
+        self.hoisted = bodies.hoistable(transposed)
         self.elements = {i: memory_element(bodies.body[i].dtype) for i in loads}
         self.places: dict[int, Value] = {}
         place = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
@@ -73,7 +73,7 @@ class Blocks:
             self.places[i] = place
             place = f.at(place, "i8", n_bytes)
         self.scratch = ((sum(sizes), ()),)
-        self.streams = self._streams()
+        self.bypasses = self._streams()
 
     def _streams(self) -> Value | bool:
         """Return whether stores go past the caches.
@@ -83,43 +83,43 @@ class Blocks:
         latency of memory.
         """
         stores = [i for i in self.bodies.body if i.op == "store"]
-        return len(stores) == 1 and can_stream(self.f, self.bodies, stores, self.last, STREAM_BYTES)
+        return len(stores) == 1 and can_bypass_caches(self.f, self.bodies, stores, self.last, STREAM_BYTES)
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
         others = [
-            part if i not in (self.crossing, self.last) else Range(0, 1) for i, part in enumerate(parts)
+            part if i not in (self.transposed, self.last) else Range(0, 1) for i, part in enumerate(parts)
         ]
-        each(self.f, others, lambda outer: self._tile(outer, parts[self.crossing], parts[self.last]))
+        each(self.f, others, lambda outer: self._tile(outer, parts[self.transposed], parts[self.last]))
 
-    def _at(self, outer: tuple[Int, ...], crossing: Int, last: Int) -> Position:
-        values = {self.crossing: crossing, self.last: last}
+    def _at(self, outer: tuple[Int, ...], transposed: Int, last: Int) -> Position:
+        values = {self.transposed: transposed, self.last: last}
         return Position(tuple(values.get(i, value) for i, value in enumerate(outer)))
 
-    def _tile(self, outer: tuple[Int, ...], crossing: Range, last: Range) -> None:
+    def _tile(self, outer: tuple[Int, ...], transposed: Range, last: Range) -> None:
         """Emit the whole blocks, then what is left: the ends of their columns and the last rows."""
         f = self.f
-        after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (crossing, last))
+        after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (transposed, last))
 
         def blocks() -> None:
-            with f.loop(crossing.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
+            with f.loop(transposed.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
                 self._block(self._at(outer, i.index, j.index), False)
 
         def streamed() -> None:
-            with f.loop(last.begin, ends, LANES) as j, f.loop(crossing.begin, after, LANES) as i:
+            with f.loop(last.begin, ends, LANES) as j, f.loop(transposed.begin, after, LANES) as i:
                 self._block(self._at(outer, i.index, j.index), True)
             f.fence()
 
-        f.either(self.streams, streamed, blocks)
-        first, end = crossing.begin, last.end(f)
+        f.either(self.bypasses, streamed, blocks)
+        first, end = transposed.begin, last.end(f)
         if last.is_multiple(LANES):
-            if crossing.is_multiple(LANES):
+            if transposed.is_multiple(LANES):
                 return
             first, ends = after, last.begin
-        with f.loop(first, crossing.end(f), LANES) as i:
-            start = ends if crossing.is_multiple(LANES) else self._start(i.index, after, ends, last.begin)
+        with f.loop(first, transposed.end(f), LANES) as i:
+            start = ends if transposed.is_multiple(LANES) else self._start(i.index, after, ends, last.begin)
             with f.loop(start, end, LANES) as j:
-                counts = f.sub(crossing.end(f), i.index), f.sub(end, j.index)
+                counts = f.sub(transposed.end(f), i.index), f.sub(end, j.index)
                 self._edge(self._at(outer, i.index, j.index), *(f.minimum(n, LANES) for n in counts))
 
     def _start(self, index: Int, after: Int, ends: Int, begin: Int) -> Int:
@@ -128,7 +128,7 @@ class Blocks:
         is_whole = f.less(index, after)
         return f.select(is_whole, ends, begin)
 
-    def _block(self, at: Position, streams: bool) -> None:
+    def _block(self, at: Position, bypasses: bool) -> None:
         f = self.f
         following = replace(at, loops=(*at.loops[: self.last], f.add(at.loops[self.last], 1)))
         for i in self.loads:
@@ -136,13 +136,13 @@ class Blocks:
             stride = f.i64(f.sub(self.bodies.offset(i, following), first))
             source = f.at(self._source(i), element, first)
             f.call_part(f"transpose_{element}", _define(element), source, stride, self.places[i])
-        self._body(replace(at, streams=streams), LANES)
+        self._body(replace(at, bypasses=bypasses), LANES)
 
     def _edge(self, at: Position, rows: Int, columns: Int) -> None:
         f = self.f
-        first, last = at.loops[self.crossing], at.loops[self.last]
+        first, last = at.loops[self.transposed], at.loops[self.last]
         with f.loop(0, columns, nonempty=True) as column, f.loop(0, rows, nonempty=True) as row:
-            here = {self.crossing: f.add(first, row.index), self.last: f.add(last, column.index)}
+            here = {self.transposed: f.add(first, row.index), self.last: f.add(last, column.index)}
             place = Position(tuple(here.get(i, value) for i, value in enumerate(at.loops)))
             for i in self.loads:
                 source = f.at(self._source(i), self.elements[i], self.bodies.offset(i, place))
@@ -151,11 +151,11 @@ class Blocks:
         self._body(replace(at, mask=tail_mask(f, columns)), rows)
 
     def _body(self, at: Position, rows: Int) -> None:
-        """Emit the body for `rows` values of the crossing loop from `at`, what crosses being in scratch."""
+        """Emit the body for `rows` values of the transposed loop from `at`, what crosses being in scratch."""
         f = self.f
         given = self.bodies.emit(self.hoisted, at)
         ids = [i for i in self.bodies.ids if i not in given]
-        first = at.loops[self.crossing]
+        first = at.loops[self.transposed]
         with f.loop(0, rows, nonempty=True) as row:
             values = dict(given)
             for i in self.loads:
@@ -163,7 +163,7 @@ class Blocks:
                 raw = f.load(kind, self._place(i, f.mul(row.index, LANES)), align=1)
                 values[i] = self.bodies.registers(i, raw)
             here = f.add(first, row.index)
-            loops = tuple(here if i == self.crossing else value for i, value in enumerate(at.loops))
+            loops = tuple(here if i == self.transposed else value for i, value in enumerate(at.loops))
             self.bodies.emit(ids, replace(at, loops=loops), values)
 
     def _source(self, i: int) -> Value:

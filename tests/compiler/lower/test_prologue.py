@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from shapevm.compiler.lower.prologue import MOST_NODES
+from shapevm.compiler.lower.prologue import MAX_NODES
 
 from .test_lower import B, L, check, constant, finish, linear, new_graph
 
@@ -171,7 +171,7 @@ def test_a_long_chain_is_computed_once(extra, n_kernels):
     def build():
         graph, b, (x,) = new_graph(x=("f32", (B, 8)))
         y = x
-        for _ in range(MOST_NODES + extra):
+        for _ in range(MAX_NODES + extra):
             y = b.one("add", y, y)
         return finish(graph, linear(b, y, 8, 8, "w"))
 

@@ -85,7 +85,7 @@ def test_bits_are_those_of_patches(case: str, layout: str, monkeypatch: pytest.M
     spec, dims = conv_spec(case, layout), dims_of(case, 2, 15, 19, 4)
     first = 3 if HOST_TARGETS[0].endswith("amx") else 0  # its products are not FMAs, its rows are patches
     results = by_target(spec, dims, conv_arrays, 3)[first:]
-    monkeypatch.setattr(conv, "is_in_image", lambda f, spec: False)
+    monkeypatch.setattr(conv, "fits_indirection", lambda f, spec: False)
     patches = conv_arrays(spec, dims)
     Kernel(compile_kernel(spec, dims, HOST_TARGETS[-1])).run(patches, dims)
     assert all_equal([patches[3], *results])

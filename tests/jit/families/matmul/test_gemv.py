@@ -9,14 +9,14 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.gemv import MOST_ROWS, STREAMS
+from shapevm.jit.families.matmul.gemv import GEMV_PANELS, MAX_ROWS
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target
 
 TARGETS = ("x86-64-v3", None) if host_target().startswith("x86") else (None,)
-ROWS, WIDE = s.Dim(0), STREAMS * PANEL
+ROWS, WIDE = s.Dim(0), GEMV_PANELS * PANEL
 
 
 def linear(n: int, k: int, is_computed: bool) -> Matmul:
@@ -51,7 +51,7 @@ def test_few_rows_give_sums_in_the_order_of_the_definition(n: int, k: int, is_co
     b, bias = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     for target in TARGETS:
         generic = Kernel(compile_kernel(spec, None, target))
-        for m in (1, 3, 7, MOST_ROWS, MOST_ROWS + 1):
+        for m in (1, 3, 7, MAX_ROWS, MAX_ROWS + 1):
             a = rng.standard_normal((m, k)).astype(np.float32)
             wanted = products(a + np.float32(is_computed), b) + bias
             for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):

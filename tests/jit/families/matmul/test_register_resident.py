@@ -23,7 +23,7 @@ def test_bits_are_those_of_other_tiles(monkeypatch, n: int, k: int, epilogue: st
     targets = [WIDEST] if "tanh" in epilogue else HOST_TARGETS  # a target's tanh may have bits of its own
     codes = [compile_kernel(spec, None, target) for target in targets]
     codes += [compile_kernel(spec, (m,), WIDEST) for m in sizes]
-    monkeypatch.setattr(matmul, "is_shallow", lambda *_: False)
+    monkeypatch.setattr(matmul, "fits_registers", lambda *_: False)
     other = Kernel(compile_kernel(spec, None, WIDEST))
     for m in sizes:
         buffers, b = arrays(spec, m)

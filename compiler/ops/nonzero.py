@@ -24,8 +24,8 @@ from .sort import first_of
 
 
 def _infer_places(types: Types, attrs: Attrs) -> Sequence[Type]:
-    (mask,) = tensors("places", types, 1)
-    check_dtype("places", mask.dtype, ["bool"])
+    (mask,) = tensors("nonzero", types, 1)
+    check_dtype("nonzero", mask.dtype, ["bool"])
     if mask.rank != 1:
         raise ShapeError(f"places: the mask is {show(mask.shape)}; it must have one axis")
     return (TensorType("i64", (attrs["count"],)),)
@@ -48,9 +48,9 @@ def _infer_search(types: Types, attrs: Attrs) -> Sequence[Type]:
 _N = symbol("s0")
 OPS: tuple[Op, ...] = (
     Op(
-        "places",
+        "nonzero",
         "standalone",
-        "places(Tensor mask; count) -> Tensor",
+        "nonzero(Tensor mask; count) -> Tensor",
         "The places where a mask of one axis holds, in order (i64): the first `count`; where there are "
         "fewer, the rest are -1.",
         _infer_places,
@@ -115,7 +115,7 @@ def nonzero_static(b: Builder, x: Value, *, size: DimExpr, fill_value: int = -1)
     """As `nonzero` with `size` rows, the last ones `fill_value` where there are fewer."""
     shape = B.shape_of(x)
     line = B.reshape(b, B.cast_to(b, x, "bool"), [B.product(shape)])
-    places = b.one("places", line, count=size)
+    places = b.one("nonzero", line, count=size)
     if not shape:
         return B.full(b, 0, "i64", (size, 0))
     rows = stack(b, coordinates(b, places, shape), 1)
