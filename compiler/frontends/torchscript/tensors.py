@@ -88,7 +88,7 @@ class Tensors:
         if x.parent is not None:
             x.known = memory.version, self.builder.block, value
         where = f" ({self.builder.source})" if self.builder.source else ""
-        for other in memory.others:
+        for other in _reachable(memory):
             if not other.stale:
                 self.went_stale.append(other)
             other.stale = (
@@ -127,6 +127,16 @@ class Tensors:
             f"an in-place change of what {view.overload} gives cannot be compiled; change a copy of it "
             "instead"
         )
+
+
+def _reachable(memory: Memory) -> set[Memory]:
+    """Return all memory that may be this one, also by way of others."""
+    found, pending = {memory}, [memory]
+    while pending:
+        new = pending.pop().others - found
+        found |= new
+        pending += new
+    return found - {memory}
 
 
 def _is_contiguous(x: Tensor) -> bool:

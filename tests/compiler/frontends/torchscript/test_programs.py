@@ -28,6 +28,22 @@ def outcome(function: Any, args: tuple[Any, ...]) -> tuple[Any, Exception | None
         return None, error
 
 
+def test_memory_that_may_be_shared_is_not_read_after_a_change() -> None:
+    def shared(a: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        b = a * 1
+        c = b
+        if bool(flag):
+            c = b * 2
+        d = c
+        if bool(flag.sum() > 1):
+            d = c * 2
+        d += 1
+        return b, d
+
+    with pytest.raises(shapevm.UnsupportedOp, match=r"may share memory with one that was changed in place"):
+        shapevm.compile(torch.jit.script(shared), args=(torch.randn(3), torch.tensor(True)))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equals_torchscript(name: str) -> None:
     function, sets = PROGRAMS[name]
