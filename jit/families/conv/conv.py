@@ -1,7 +1,7 @@
 """The Conv family: a matmul whose rows of A are patches of an image.
 
 A block of rows is an output range of any images and output rows joined, so narrow images fill register tiles
-as wide ones do. Patches are read where they lie (`indirection`) or, where an image is expanded or rows must be
+as wide ones do. Patches are read in place (`indirection`) or, where an image is expanded or rows must be
 whole, copied into scratch a block at a time. The copy is contiguous along the channels, and along the last
 axis' taps too where those lie side by side; it costs one load and store per vector of K against F / 16
 multiply-adds per element of K. Nothing is padded in memory: what lies outside of the image is written as
