@@ -63,6 +63,12 @@ class Index:
     scale: int = 1
     offset: Size = 0
 
+    @property
+    def along(self) -> int:
+        """The loop, of an index that has one."""
+        assert self.loop is not None
+        return self.loop
+
 
 @dataclass(frozen=True)
 class Instr:

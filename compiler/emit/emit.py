@@ -82,7 +82,7 @@ class _Tables:
     def constant(self, value: Value) -> int:
         """Return the index of the tensor that a constant node defines."""
         if value not in self._constants:
-            attrs = cast(Node, value.node).attrs
+            attrs = value.definition.attrs
             constant = Constant.tensor(attrs["array"], attrs["dtype"], attrs.get("name", ""))
             self._constants[value] = self.program.constant(constant)
         return self._constants[value]
@@ -139,7 +139,7 @@ class FunctionEmitter:
     def register(self, value: Value) -> int:
         """Return the register that holds `value`; a constant is fetched into a new one."""
         if value not in self.values:
-            node = cast(Node, value.node)
+            node = value.definition
             if node.op == "size":
                 return self.size(node.attrs["dim"])
             if node.op == "literal":
@@ -194,16 +194,16 @@ class FunctionEmitter:
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """Return the registers of a tensor's sizes."""
-        return tuple(map(self.size, cast(TensorType, value.type).shape))
+        return tuple(map(self.size, value.tensor.shape))
 
     # kernels and memory
 
     def kernel(self, node: Node) -> None:
         """Allocate the results and launch."""
         spec = node.attrs["spec"]
-        reads = iter([self.register(cast(Value, arg)) for arg in node.args])
+        reads = iter([self.register(arg) for arg in node.present])
         if node.attrs.get("in_place"):
-            self.values[node.result] = self.register(cast(Value, node.args[0]))
+            self.values[node.result] = self.register(node.arg(0))
             writes = iter([self.values[node.result]])
         else:
             writes = iter([self._allocate(result) for result in node.results])
@@ -229,12 +229,12 @@ class FunctionEmitter:
 
     def _allocate(self, value: Value) -> int:
         sizes = self.shape(value)
-        self.values[value] = self.code.result("alloc", dtype=cast(TensorType, value.type).dtype, sizes=sizes)
+        self.values[value] = self.code.result("alloc", dtype=value.tensor.dtype, sizes=sizes)
         return self.values[value]
 
     def view(self, node: Node) -> None:
         """A reshape: the same storage under other sizes."""
-        a = self.register(cast(Value, node.args[0]))
+        a = self.register(node.arg(0))
         self.values[node.result] = self.code.result("view", a=a, sizes=self.shape(node.result))
 
     def free(self, node: Node) -> None:
@@ -249,7 +249,7 @@ class FunctionEmitter:
     def branch(self, node: Node) -> None:
         """if: both blocks move their results to the same registers."""
         otherwise, end = Label(), Label()
-        self.code.op("branch", cond=self.register(cast(Value, node.args[0])), otherwise=otherwise)
+        self.code.op("branch", cond=self.register(node.arg(0)), otherwise=otherwise)
         results = tuple(self.code.register() for _ in node.results)
         then, other = node.regions
         self._move(results, self._region(then))
@@ -263,7 +263,7 @@ class FunctionEmitter:
         """while: the carried values stay in registers of their own."""
         start, end = Label(), Label()
         carried = tuple(self.code.register() for _ in node.results)
-        self._move(carried, [self.register(cast(Value, arg)) for arg in node.args])
+        self._move(carried, [self.register(arg) for arg in node.present])
         cond, body = node.regions
         self.code.place(start)
         self.values.update(zip(cond.params, carried, strict=True))
@@ -303,14 +303,14 @@ class FunctionEmitter:
             raise UnsupportedOp(
                 f"call of {name!r}: functions are {', '.join(self.functions)}", source=node.source
             )
-        args = [self.register(cast(Value, arg)) for arg in node.args]
+        args = [self.register(arg) for arg in node.present]
         args += map(self.size, node.attrs.get("symbols", ()))
         index = self.tables.program.function_index(self.functions[name])
         self.code.op("call", function=index, results=self._define(node.results), args=tuple(args))
 
     def extern(self, node: Node) -> None:
         """Call a function of the host; what it gives must have the types that the graph says."""
-        args = tuple(self.register(cast(Value, arg)) for arg in node.args)
+        args = tuple(self.register(arg) for arg in node.present)
         sizes = node.attrs.get("sizes", ())
         named, given = node.results[: len(sizes)], node.results[len(sizes) :]
         results = self._define(given)
@@ -330,14 +330,14 @@ class FunctionEmitter:
 
     def guard(self, node: Node) -> None:
         """Stop with a message unless a bool holds."""
-        self.code.op("guard", cond=self.register(cast(Value, node.args[0])), message=node.attrs["message"])
+        self.code.op("guard", cond=self.register(node.arg(0)), message=node.attrs["message"])
 
     # plain values
 
     def simple(self, node: Node) -> None:
         """An op that is one instruction: its arguments and attrs are the instruction's operands."""
         opcode, names = _INSTRUCTIONS[node.op]
-        args = [self.register(cast(Value, arg)) for arg in node.args]
+        args = [self.register(arg) for arg in node.present]
         if names in ("values", "items"):
             operands: dict[str, Any] = {names: tuple(args)}
         else:

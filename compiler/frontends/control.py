@@ -18,6 +18,7 @@ from ..ir.types import ScalarType, TensorType, Type
 from ..ops import build as B
 from ..ops.conditions import truth
 from ..ops.loops import Step, block, for_each, require_types, row_of, with_row
+from .nodes import node_argument
 
 if TYPE_CHECKING:
     from .fx_nodes import FxImporter
@@ -70,7 +71,7 @@ def _while_loop(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
 
 def _map(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     xs, rest = _operands(importer, node, 1), _operands(importer, node, 2)
-    graph = importer.values[cast(torch.fx.Node, node.args[0])]
+    graph = importer.values[node_argument(node)]
     wanted = [cast(TensorType, type) for type in _result_types(importer, node)]
 
     def step(row: Value, made: list[Value]) -> list[Value]:
@@ -83,7 +84,7 @@ def _map(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
 def _scan(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     init, xs = _operands(importer, node, 1), _operands(importer, node, 2)
     rest = _operands(importer, node, 3)
-    graph = importer.values[cast(torch.fx.Node, node.args[0])]
+    graph = importer.values[node_argument(node)]
     wanted = [cast(TensorType, type) for type in _result_types(importer, node)][len(init) :]
 
     def step(row: Value, made: list[Value]) -> list[Value]:

@@ -37,6 +37,7 @@ from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
 from .layout import example
+from .nodes import node_argument
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
@@ -104,7 +105,7 @@ def _is_for_others(program: ExportedProgram) -> bool:
 
 def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:
     """Return the sizes of the axes that a squeeze is for."""
-    shape, dims = cast(torch.fx.Node, node.args[0]).meta["val"].shape, schema_arguments(node)[1:]
+    shape, dims = node_argument(node).meta["val"].shape, schema_arguments(node)[1:]
     axes = dims[0] if dims and isinstance(dims[0], Sequence) else dims or range(len(shape))
     return [shape[axis] for axis in axes] if shape else []  # of a number axes 0 and -1 may be named
 

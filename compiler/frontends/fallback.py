@@ -21,6 +21,7 @@ from ..ir.types import BOOL, FLOAT, ScalarType, TensorType, Type
 from ..ops import build as B
 from .dtypes import dtype_name
 from .layout import memory_order, restored
+from .nodes import node_argument
 from .symbols import Symbols
 from .views import is_certain_view
 
@@ -72,9 +73,9 @@ def memory_read(node: torch.fx.Node) -> torch.fx.Node | None:
     start; else None."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _OF_STORAGE[:2]:
         return None
-    made = cast(torch.fx.Node, node.args[0])
+    made = node_argument(node)
     while is_certain_view(made):
-        made = cast(torch.fx.Node, made.args[0])
+        made = node_argument(made)
     found = made.meta.get("val")
     is_plain = isinstance(found, torch.Tensor) and found.is_contiguous() and not found.storage_offset()
     return made if is_plain else None

@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 from .fx_nodes import is_check, is_item, is_operator, overload_of, schema_arguments
 from .importer import find_converter
 from .layout import restored
+from .nodes import node_argument
 from .views import is_composite
 
 aten = torch.ops.aten
@@ -139,7 +140,7 @@ def _makes_fresh(node: torch.fx.Node) -> bool:
         return True
     if not is_operator(node):
         return isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool | torch.SymFloat)
-    if node.target is aten.to.dtype and _dtype(cast(torch.fx.Node, node.args[0])) != _dtype(node):
+    if node.target is aten.to.dtype and _dtype(node_argument(node)) != _dtype(node):
         return True
     overload: Any = node.target
     has_alias = any(result.alias_info is not None for result in overload._schema.returns)
@@ -163,7 +164,7 @@ class _Renamer:
         if is_operator(node) and _changes_memory(node):
             return self._change(node)
         if _is_view(node) or (node.target is operator.getitem and node.args[0] in self._parent):
-            self._parent[node] = cast(torch.fx.Node, node.args[0])
+            self._parent[node] = node_argument(node)
             self._viewed.add(self._owner(node))
             return True
         is_part = node.target is operator.getitem  # results of a known operator lie apart
@@ -190,7 +191,7 @@ class _Renamer:
 
     def _change(self, node: torch.fx.Node) -> bool:
         """Take in an in-place call."""
-        target = cast(torch.fx.Node, node.args[0])
+        target = node_argument(node)
         if not _keeps_values(node):
             if not self._can_change(node, target):
                 return False

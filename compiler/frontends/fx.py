@@ -25,6 +25,7 @@ from .exported_program import decomposition_table, export_model, import_program
 from .fx_nodes import FxImporter, is_operator, overload_of, source_of
 from .guards import narrow
 from .importer import find_converter
+from .nodes import node_argument
 from .symbols import Symbols
 
 _COPY = "aten.copy_.default"  # at the end of a functional graph: an input's new value
@@ -80,7 +81,7 @@ def is_plain(module: torch.fx.GraphModule) -> bool:
 
 
 def _is_new_value(node: torch.fx.Node) -> bool:
-    return str(node.target) == _COPY and cast(torch.fx.Node, node.args[0]).op == "placeholder"
+    return str(node.target) == _COPY and node_argument(node).op == "placeholder"
 
 
 def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -35,6 +35,7 @@ from .fallback import (
     reason_against,
 )
 from .importer import Importer
+from .nodes import node_argument
 from .numbers import number_of
 from .squeezed import may_keep_axes
 from .symbols import Symbols
@@ -227,9 +228,9 @@ class FxImporter(Importer):
         """Complex tensors are held as their parts; only PyTorch computes with them."""
         self.builder.source, self._node = source_of(node), node
         if overload_of(node) == "aten.view_as_real.default":
-            return self.values[cast(torch.fx.Node, node.args[0])].parts
+            return self.values[node_argument(node)].parts
         if overload_of(node) == "aten.view_as_complex.default":
-            return Complex(self.values[cast(torch.fx.Node, node.args[0])])
+            return Complex(self.values[node_argument(node)])
         if not self.can_convert_unknown(overload_of(node)):
             raise UnsupportedOp(
                 f"{overload_of(node)} takes or gives complex numbers, which cannot be compiled",
@@ -239,7 +240,7 @@ class FxImporter(Importer):
 
     def _import_item(self, node: torch.fx.Node) -> Any:
         found = node.meta["val"]
-        x = self.values[cast(torch.fx.Node, node.args[0])]
+        x = self.values[node_argument(node)]
         self.builder.source = source_of(node)
         if isinstance(found, torch.SymBool):
             return self._import_truth(x, found)
@@ -367,7 +368,7 @@ class FxImporter(Importer):
                     and value.type.dtype == wanted.dtype
                     and value.type.rank == wanted.rank
                 )
-                if not same or not all(map(may_equal, cast(TensorType, value.type).shape, wanted.shape)):
+                if not same or not all(map(may_equal, value.tensor.shape, wanted.shape)):
                     raise VerifyError(
                         f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}",
                         source=source_of(node),

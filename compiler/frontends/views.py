@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import torch
 
+from .nodes import node_argument
+
 
 def is_certain_view(node: torch.fx.Node) -> bool:
     """Return True where the result, or one of several, is the memory of the first argument in any case."""
     if node.target is operator.getitem:
-        return is_certain_view(cast(torch.fx.Node, node.args[0]))
+        return is_certain_view(node_argument(node))
     if not isinstance(node.target, torch._ops.OpOverload) or is_composite(node.target):
         return False
     aliases = [result.alias_info for result in cast(Any, node.target)._schema.returns]

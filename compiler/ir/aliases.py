@@ -59,7 +59,7 @@ class _Memory:
             return []
         position = position if position >= 0 else node.results.index(value)
         if node.op == "reshape":
-            return [arg for arg in node.args if arg is not None]
+            return node.present
         if node.op == "while":
             initial = node.args[position]
             return [node.regions[1].results[position]] + ([initial] if initial is not None else [])

@@ -17,7 +17,7 @@ import numpy as np
 import sympy
 
 from .dims import DimExpr, symbol
-from .types import ScalarType, Type
+from .types import ScalarType, TensorType, Type
 
 #: Gives the types of an operator's results from its arguments' types (None: absent) and its attributes.
 TypeRule = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
@@ -33,6 +33,18 @@ class Value:
         self.type = type
         self.node = node
         self.users: list[Node] = []  # one entry per use as an argument; block results are not users
+
+    @property
+    def definition(self) -> Node:
+        """The node that defines the value, which is no block parameter."""
+        assert self.node is not None, f"%{self.name} is a parameter"
+        return self.node
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of the value, which is a tensor."""
+        assert isinstance(self.type, TensorType), f"%{self.name} is {self.type}, no tensor"
+        return self.type
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -56,6 +68,17 @@ class Node:
         self.source = source  # "file.py:31" of the user's model, or ""
         self.results: list[Value] = []
         self.set_args(args)
+
+    def arg(self, position: int) -> Value:
+        """Return the argument at `position`, which is present."""
+        value = self.args[position]
+        assert value is not None, f"{self.op} has no argument {position}"
+        return value
+
+    @property
+    def present(self) -> list[Value]:
+        """The arguments that are present."""
+        return [value for value in self.args if value is not None]
 
     @property
     def result(self) -> Value:

@@ -8,12 +8,10 @@ accesses. Offsets are dimension expressions here; `compiler.lower.lower` turns t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from ...jit.spec import Index
 from ..ir.dims import DimExpr, equal, simplify
 from ..ir.graph import Node, Value
-from ..ir.types import TensorType
 
 Access = tuple[Index, ...]
 Shape = tuple[DimExpr, ...]
@@ -21,7 +19,7 @@ Shape = tuple[DimExpr, ...]
 
 def shape_of(value: Value) -> Shape:
     """Return the shape of a tensor value."""
-    return cast(TensorType, value.type).shape
+    return value.tensor.shape
 
 
 def loops(n: int) -> Access:
@@ -45,7 +43,7 @@ def through_unit_reshape(access: Access, new: Shape, old: Shape) -> Access:
 
 def through_view(node: Node, access: Access) -> Access | None:
     """Return the access to the view's argument, or None for a reshape that merges or splits axes."""
-    (x,) = [arg for arg in node.args if arg is not None]
+    (x,) = node.present
     old = shape_of(x)
     match node.op:
         case "permute":

@@ -94,7 +94,7 @@ def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matm
     return _with_loops(
         spec,
         tuple(sizes[loop] for loop in before),
-        lambda item: replace(item, loop=after.get(cast(int, item.loop), item.loop)),
+        lambda item: replace(item, loop=after.get(item.along, item.loop)),
     )
 
 
@@ -113,7 +113,7 @@ def _without_single_trips(spec: Matmul) -> Matmul:
     def fix(item: Index) -> Index:
         if item.loop in dropped:
             return replace(item, loop=None, scale=1)
-        return replace(item, loop=after.get(cast(int, item.loop), item.loop))
+        return replace(item, loop=after.get(item.along, item.loop))
 
     return _with_loops(spec, tuple(sizes[loop] for loop in kept), fix)
 

@@ -151,7 +151,7 @@ class Fusion:
         if OPS[node.op].kind == "reduce":
             make_row(node, group)
         if node.op == "concat":
-            group.cuts[cast(int, access[node.attrs["axis"]].loop)] = part_sizes(node)
+            group.cuts[access[node.attrs["axis"]].along] = part_sizes(node)
         if OPS[node.op].kind in CONTRACTIONS:
             access = make_contraction(node, group, access)
             if node.op == "matmul":
@@ -201,7 +201,7 @@ def _epilogues(block: Block) -> set[Node]:
 def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:
     """Yield (argument, access, memory) for computing `node` at `access` in `group`, as in `Demand`."""
     kind = OPS[node.op].kind
-    args = [arg for arg in node.args if arg is not None]
+    args = node.present
     if kind == "pointwise":
         for arg in args:
             yield arg, access, node in group.prologue and is_read(arg, group.prologue)
@@ -263,7 +263,7 @@ def _can_reduce(node: Node, group: Group, access: Access) -> bool:
     same."""
     if group.contraction is not None or group.cuts:
         return False
-    *outer, length = shape_of(cast(Value, node.args[0]))
+    *outer, length = shape_of(node.arg(0))
     n = len(group.domain)
     same_outer = all(is_loop(index, i) for i, index in enumerate(access[:-1]))
     if not same_outer or not all(equal(a, b) for a, b in zip(outer, group.domain, strict=False)):
@@ -276,7 +276,7 @@ def _can_reduce(node: Node, group: Group, access: Access) -> bool:
 
 def make_row(node: Node, group: Group) -> None:
     """Give the group the row loop of the reduce that joins."""
-    *outer, length = shape_of(cast(Value, node.args[0]))
+    *outer, length = shape_of(node.arg(0))
     if len(outer) == len(group.domain):
         group.domain.append(length)
     else:
@@ -292,9 +292,9 @@ def _can_contract(node: Node, group: Group, access: Access) -> bool:
     pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
     if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
         return False
-    if not all(equal(group.domain[cast(int, index.loop)], size) for index, size in pairs):
+    if not all(equal(group.domain[index.along], size) for index, size in pairs):
         return False  # the root is a slice of it
-    if sorted(cast(int, index.loop) for index, _ in pairs) != [
+    if sorted(index.along for index, _ in pairs) != [
         i for i, size in enumerate(group.domain) if size != 1
     ]:
         return False

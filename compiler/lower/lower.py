@@ -24,7 +24,6 @@ from ...jit.spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Nest
 from ...vm.layout import LIMITS
 from ..ir.dims import DimExpr, simplify
 from ..ir.graph import Block, Builder, Graph, Node, Value
-from ..ir.types import TensorType
 from ..ops import OPS
 from .access import Access, Shape, shape_of, through_view
 from .collapse import collapse, exchange
@@ -67,9 +66,9 @@ def _lower_block(graph: Graph, fusion: Fusion, packed: Packed) -> None:
 
 def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> None:
     root = group.root
-    position = block.nodes.index(cast(Node, root.node))
+    position = block.nodes.index(root.definition)
     builder = Builder(graph, block, position)
-    builder.source = cast(Node, root.node).source
+    builder.source = root.definition.source
     lowering = GroupLowering(group, lambda value, node: pack(builder, value, node, packed), graph.accurate)
     spec, values = lowering.finish()
     node = Node("kernel", values, {**_launches(spec, graph), "label": label(group)})
@@ -102,7 +101,7 @@ def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
 def label(group: Group) -> str:
     """Return a short name for people, such as "matmul add mul erf mul"."""
     ops = [node.op for node in reversed(group.places) if OPS[node.op].kind not in ("view", "source")]
-    ops = ops or [cast(Node, group.root.node).op]
+    ops = ops or [group.root.definition.op]
     return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "")
 
 
@@ -157,13 +156,13 @@ class GroupLowering:
 
     def _matmul(self) -> Matmul:
         node = cast(Node, self.group.contraction)
-        k = shape_of(cast(Value, node.args[0]))[-1]
+        k = shape_of(node.arg(0))[-1]
         a, a_index, prologue = self._left(node)
         return Matmul(**self._product(node, k), a=a, a_index=a_index, prologue=prologue)
 
     def _conv(self) -> Conv:
         node = cast(Node, self.group.contraction)
-        image, weight = (cast(Value, arg) for arg in node.args)
+        image, weight = node.present
         a = self._buffer(base_of(image), shape_of(image))
         shared = self._product(node, shape_of(weight)[0])
         return Conv(**shared, a=a, a_index=(), window=_window(node), planes=node.attrs["planes"])
@@ -171,7 +170,7 @@ class GroupLowering:
     def _product(self, node: Node, k: DimExpr) -> dict[str, Any]:
         """Return the fields that a matmul and a conv share, a's left out."""
         *batch, m, n = shape_of(node.result)
-        b_value = cast(Value, node.args[1])
+        b_value = node.arg(1)
         layout = b_layout(node, self.accurate)
         if layout != "rows":
             packed = self.pack(b_value, node)
@@ -189,7 +188,7 @@ class GroupLowering:
         """Return (a, a_index, prologue) of a matmul."""
         if not self.group.prologue:
             return *self._operand(node, 0), ()
-        last = self.value(cast(Value, node.args[0]), operand_access(node, 0))
+        last = self.value(node.arg(0), operand_access(node, 0))
         prologue = tuple(self.instrs)
         assert last == len(prologue) - 1
         self.instrs, self._ids = [], {}
@@ -198,7 +197,7 @@ class GroupLowering:
     def _attention(self) -> Attention:
         node = cast(Node, self.group.contraction)
         *batch, q_len, v_dim = shape_of(node.result)
-        k_len, head_dim = shape_of(cast(Value, node.args[1]))[-2:]
+        k_len, head_dim = shape_of(node.arg(1))[-2:]
         (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
         self._mask(node)
         out = self._output()
@@ -228,14 +227,14 @@ class GroupLowering:
         mask = node.args[3]
         score = self._emit("acc", "f32")
         value = self.value(mask, operand_access(node, 3))
-        if cast(TensorType, mask.type).dtype == "bool":
+        if mask.tensor.dtype == "bool":
             lowest = self._emit("const", "f32", value="-inf")
             self._emit("select", "f32", (value, score, lowest))
         else:
             self._emit("add", "f32", (score, value))
 
     def _operand(self, node: Node, position: int) -> tuple[int, Access]:
-        value, shape, access = in_memory(cast(Value, node.args[position]), operand_access(node, position))
+        value, shape, access = in_memory(node.arg(position), operand_access(node, position))
         return self._buffer(value, shape), access
 
     # bodies
@@ -259,7 +258,7 @@ class GroupLowering:
         node = value.node
         if node is None or node not in self.group.places or (value, access) in self._ids:
             return []
-        args = [arg for arg in node.args if arg is not None]
+        args = node.present
         match OPS[node.op].kind:
             case "pointwise":
                 return [(arg, access) for arg in args]
@@ -267,7 +266,7 @@ class GroupLowering:
                 moved = through_view(node, access)
                 return [] if moved is None else [(args[0], moved)]
             case "concat":
-                part = self._box[cast(int, access[node.attrs["axis"]].loop)]
+                part = self._box[access[node.attrs["axis"]].along]
                 return [(args[part], arg_access(node, part, access))]
             case "reduce":
                 return [(args[0], (*access[:-1], Index(loop=len(self.group.domain) - 1)))]
@@ -290,7 +289,7 @@ class GroupLowering:
                 return ids[0] if ids else self._load(value, access)
             case "reduce":
                 if node.op == "reduce_squares":
-                    ids = (self._emit("mul", _dtype(cast(Value, node.args[0])), (*ids, *ids)),)
+                    ids = (self._emit("mul", _dtype(node.arg(0)), (*ids, *ids)),)
                 return self._emit(OPS[node.op].scalar, dtype, ids)
             case "gather":
                 return self._gather(node, ids[0], access)
@@ -301,7 +300,7 @@ class GroupLowering:
         raise AssertionError(f"{node.op} cannot be computed in a kernel")
 
     def _gather(self, node: Node, index: int, access: Access) -> int:
-        table, places = (cast(Value, arg) for arg in node.args)
+        table, places = node.present
         axis, rank = node.attrs["axis"], len(shape_of(places))
         where = (*access[:axis], Index(value=index), *access[axis + rank :])
         base, shape, moved = in_memory(table, where)
@@ -392,7 +391,7 @@ def _window(node: Node) -> Window:
 
 
 def _dtype(value: Value) -> str:
-    return cast(TensorType, value.type).dtype
+    return value.tensor.dtype
 
 
 def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from ...jit.spec import Index
 from ..ir.graph import Node, Value
 from ..ops import OPS
@@ -23,7 +21,7 @@ def is_alias(node: Node) -> bool:
     the same memory under another shape."""
     if node.op != "reshape":
         return False
-    return not is_unit_reshape(shape_of(cast(Value, node.args[0])), shape_of(node.result)) or any(
+    return not is_unit_reshape(shape_of(node.arg(0)), shape_of(node.result)) or any(
         user.op in OPS and OPS[user.op].kind == "standalone" for user in node.result.users
     )
 
@@ -36,19 +34,19 @@ def is_view(value: Value) -> bool:
 
 def base_of(value: Value) -> Value:
     """Follow aliases down to the value whose memory they share."""
-    while is_view(value) and is_alias(cast(Node, value.node)):
-        value = cast(Value, cast(Node, value.node).args[0])
+    while is_view(value) and is_alias(value.definition):
+        value = value.definition.arg(0)
     return value
 
 
 def in_memory(value: Value, access: Access) -> tuple[Value, Shape, Access]:
     """Follow views down to memory: (the value that owns it, the shape under which it is read, the access)."""
     while is_view(value):
-        node = cast(Node, value.node)
+        node = value.definition
         moved = through_view(node, access)
         if moved is None:
             return base_of(value), shape_of(value), access
-        value, access = cast(Value, node.args[0]), moved
+        value, access = node.arg(0), moved
     return value, shape_of(value), access
 
 
@@ -73,4 +71,4 @@ def operand_access(node: Node, position: int) -> Access:
         return (*batch, *((first, third), (second, third), (second, third), (first, second))[position])
     if position == 0:
         return (*batch, first, third)
-    return (third, second) if len(shape_of(cast(Value, node.args[1]))) == 2 else (*batch, third, second)
+    return (third, second) if len(shape_of(node.arg(1))) == 2 else (*batch, third, second)

@@ -14,7 +14,6 @@ from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
 from ...jit.loops.bodies import LANES
 from ..ir.graph import Builder, Node, Value
-from ..ir.types import TensorType
 from .access import shape_of
 from .weights import held
 
@@ -23,7 +22,7 @@ Packed = dict[tuple[Value, str, int], Value]
 
 def b_layout(product: Node, accurate: bool) -> str:
     """Return the `b_layout` of a matmul's or conv's spec; `accurate`: see `Graph`."""
-    weight = cast(Value, product.args[1])
+    weight = product.arg(1)
     if not is_constant_matrix(weight) or (product.op == "conv" and has_depthwise_kernel(product)):
         return "rows"
     return _conv_layout(product, weight) if product.op == "conv" and not accurate else "panels"
@@ -31,11 +30,11 @@ def b_layout(product: Node, accurate: bool) -> str:
 
 def _conv_layout(conv: Node, weight: Value) -> str:
     """Return a conv's layout: by Winograd where its window and channels are fit for it."""
-    attrs, channels = conv.attrs, shape_of(cast(Value, conv.args[0]))[-1]
+    attrs, channels = conv.attrs, shape_of(conv.arg(0))[-1]
     steps = {*attrs["stride"], *attrs["dilation"], *attrs["expansion"], attrs["groups"]}
     is_fit = attrs["kernel"] == (TAPS, TAPS) and steps == {1} and isinstance(channels, int)
     is_fit = is_fit and not attrs["planes"]
-    array = cast(Node, weight.node).attrs["array"]
+    array = weight.definition.attrs["array"]
     return winograd_layout(channels) if is_fit and np.isfinite(array).all() else "panels"
 
 
@@ -61,7 +60,7 @@ def is_constant_matrix(value: Value) -> bool:
         value.node is not None
         and value.node.op == "constant"
         and len(shape_of(value)) == 2
-        and cast(TensorType, value.type).dtype == "f32"
+        and value.tensor.dtype == "f32"
     )
 
 
@@ -75,7 +74,7 @@ def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value
     kind = product.op if layout == "panels" else layout
     key = value, kind, groups
     if key not in packed:
-        node = cast(Node, value.node)
+        node = value.definition
         array, dtype = node.attrs["array"], "f32"
         if product.op == "matmul":
             array, dtype = held(array, builder.graph.weights)

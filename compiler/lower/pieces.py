@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...jit.spec import Index
 from ..ir.dims import DimExpr, equal, simplify
-from ..ir.graph import Node, Value
+from ..ir.graph import Node
 from ..ops import OPS
 from .access import Access, shape_of
 
@@ -29,7 +29,7 @@ MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down what
 
 def part_sizes(node: Node) -> tuple[DimExpr, ...]:
     """Return the sizes of a concat's arguments along its axis."""
-    return tuple(shape_of(cast(Value, arg))[node.attrs["axis"]] for arg in node.args)
+    return tuple(shape_of(arg)[node.attrs["axis"]] for arg in node.present)
 
 
 def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
@@ -62,7 +62,7 @@ def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
     into its parts, all of which are not too many pieces."""
     if not all(_can_cut_at(node, group, access) for access in places):
         return False
-    loops = {cast(int, access[node.attrs["axis"]].loop) for access in places}
+    loops = {access[node.attrs["axis"]].along for access in places}
     if loops <= set(group.cuts):
         return True
     cuts = group.cuts | dict.fromkeys(loops, part_sizes(node))
@@ -115,8 +115,8 @@ def _uncut(group: Group, box: Box) -> int | None:
         if node.op != "concat":
             pending += [(arg, at) for arg, at, _ in arg_demands(node, access, group) if at is not None]
             continue
-        loop = cast(int, access[node.attrs["axis"]].loop)
+        loop = access[node.attrs["axis"]].along
         if loop not in box:
             return loop
-        pending.append((cast(Value, node.args[box[loop]]), arg_access(node, box[loop], access)))
+        pending.append((node.arg(box[loop]), arg_access(node, box[loop], access)))
     return None

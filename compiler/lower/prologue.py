@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
 from ..ir.graph import Node, Value
-from ..ir.types import TensorType
 from ..ops import OPS
 from .access import Access, through_view
 from .operands import CONTRACTIONS, in_memory, is_alias, is_kernel_work, is_view, operand_access
@@ -53,13 +51,13 @@ def find_prologue(
 
     `inside`: the nodes of the matmul's block; `is_used_outside`: whether more than its kernels use a value.
     """
-    operand, access = cast(Value, matmul.args[0]), operand_access(matmul, 0)
-    other, _, _ = in_memory(cast(Value, matmul.args[1]), operand_access(matmul, 1))
-    if cast(TensorType, operand.type).dtype != "f32":
+    operand, access = matmul.arg(0), operand_access(matmul, 0)
+    other, _, _ = in_memory(matmul.arg(1), operand_access(matmul, 1))
+    if operand.tensor.dtype != "f32":
         return frozenset()
     shared = {other.node}
     while True:
-        chain = _Chain(cast(int, access[-1].loop), inside, shared)
+        chain = _Chain(access[-1].along, inside, shared)
         chain.follow(operand, access)
         used = _Uses(chain.nodes | {matmul}, is_used_outside)
         found = {node for node in chain.nodes if not used.only_here(node.result)}
@@ -73,8 +71,8 @@ def find_prologue(
 
 def is_read(value: Value, prologue: frozenset[Node]) -> bool:
     """Return True where a node of `prologue` reads its argument `value` from memory."""
-    while is_view(value) and not is_alias(cast(Node, value.node)):
-        value = cast(Value, cast(Node, value.node).args[0])
+    while is_view(value) and not is_alias(value.definition):
+        value = value.definition.arg(0)
     return not (value.node in prologue or _is_source(value))
 
 
@@ -104,12 +102,12 @@ class _Chain:
             return
         self.seen.add((value, access))
         while is_view(value):
-            node = cast(Node, value.node)
+            node = value.definition
             moved = through_view(node, access)
             if moved is None:  # the reshaped memory
                 self.is_streamed = self.is_streamed and self._is_stream(access)
                 return
-            value, access = cast(Value, node.args[0]), moved
+            value, access = node.arg(0), moved
         made = value.node
         if made in self.inside and made.op in CHEAP and made not in self.shared:
             self.nodes.add(made)

@@ -16,22 +16,21 @@ from ...jit.families.search.spec import Search
 from ...jit.families.sort.spec import Sort
 from ...jit.spec import Buffer, KernelSpec
 from ..ir.graph import Node, Value
-from ..ir.types import TensorType
 from .access import shape_of
 
 
 def buffers_of(node: Node) -> tuple[Buffer, ...]:
     """Return the buffers of a node's present arguments, then of its results."""
-    args = [arg for arg in node.args if arg is not None]
+    args = node.present
     return (*map(_buffer, args), *(_buffer(result, is_output=True) for result in node.results))
 
 
 def _buffer(value: Value, is_output: bool = False) -> Buffer:
-    return Buffer(cast(TensorType, value.type).dtype, cast(Any, shape_of(value)), is_output)
+    return Buffer(value.tensor.dtype, cast(Any, shape_of(value)), is_output)
 
 
 def _scan(node: Node) -> Scan:
-    rows, length, columns = cast(Any, shape_of(cast(Value, node.args[0])))
+    rows, length, columns = cast(Any, shape_of(node.arg(0)))
     return Scan(0, buffers_of(node), rows, length, columns, node.attrs["function"])
 
 
@@ -41,17 +40,17 @@ def _scatter(node: Node) -> Scatter:
 
 
 def _sort(node: Node) -> Sort:
-    rows, length = cast(Any, shape_of(cast(Value, node.args[0])))
+    rows, length = cast(Any, shape_of(node.arg(0)))
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
 def _nonzero(node: Node) -> Nonzero:
-    (length,) = cast(Any, shape_of(cast(Value, node.args[0])))
+    (length,) = cast(Any, shape_of(node.arg(0)))
     return Nonzero(0, buffers_of(node), length, node.attrs["count"])
 
 
 def _search(node: Node) -> Search:
-    rows, values = (cast(Any, shape_of(cast(Value, arg))) for arg in node.args)
+    rows, values = (cast(Any, shape_of(arg)) for arg in node.present)
     return Search(0, buffers_of(node), values[0], rows[1], values[1], node.attrs["right"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import pi, sqrt
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def _gelu_of(b: Builder, x: Value, approximate: str) -> Value:
 
 def _decompose(compute: Callable[..., Value]) -> Callable[[Builder, Node], Sequence[Value]]:
     def decompose(b: Builder, node: Node) -> Sequence[Value]:
-        return [B.in_f32(b, lambda v: compute(b, v, **node.attrs), cast(Value, node.args[0]))]
+        return [B.in_f32(b, lambda v: compute(b, v, **node.attrs), node.arg(0))]
 
     return decompose
 
@@ -67,7 +67,7 @@ OPS: tuple[Op, ...] = (
         "max(x, 0).",
         _infer("relu", (*FLOAT_DTYPES, *INT_DTYPES)),
         lambda args, attrs: np.maximum(args[0], args[0].dtype.type(0)),
-        decompose=lambda b, node: [B.pointwise(b, "maximum", 0, cast(Value, node.args[0]))],  # -0 stays
+        decompose=lambda b, node: [B.pointwise(b, "maximum", 0, node.arg(0))],  # -0 stays
         samples=_samples(),
     ),
     Op(

@@ -13,7 +13,7 @@ import sympy
 
 from ..ir.dims import DimExpr, equal, floordiv, format_dim, product, simplify
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir.graph import Builder, Node, Value
+from ..ir.graph import Builder, Value
 from ..ir.promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
 from ..ir.ranges import bounds
 from ..ir.types import ScalarType, TensorType
@@ -76,7 +76,7 @@ def uniform(x: Value) -> Number | None:
     node = x.node
     if node is None or node.op not in ("full", "reshape", "expand", "permute", "slice"):
         return None
-    return node.attrs["value"] if node.op == "full" else uniform(cast(Value, node.args[0]))
+    return node.attrs["value"] if node.op == "full" else uniform(node.arg(0))
 
 
 def convert_number(value: Number, dtype: str) -> Number:
@@ -242,7 +242,7 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     parts: list[Value] = []
     for x in xs:
         is_same = x.node is not None and x.node.op == "concat" and x.node.attrs["axis"] == axis
-        parts += cast(list[Value], cast(Node, x.node).args) if is_same else [x]
+        parts += cast(list[Value], x.definition.args) if is_same else [x]
     kept = [x for x in parts if not equal(shape_of(x)[axis], 0)] or parts[:1]
     symbolic = any(not isinstance(shape_of(x)[axis], int) for x in kept)
     most = MAX_SYMBOLIC_PARTS if symbolic else MAX_PARTS

@@ -88,7 +88,7 @@ def counting(x: Value) -> Counting | None:
         return Counting(0, node.attrs["start"]) if node.attrs["step"] == 1 else None
     if node.op not in ("reshape", "expand", "slice", "permute", "cast"):
         return None
-    inner = cast(Value, node.args[0])
+    inner = node.arg(0)
     found = counting(inner)
     if found is None or found.axis is None or node.op == "cast":
         return found

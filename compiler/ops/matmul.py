@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
 
     f16 and bf16 are rounded once, behind the bias.
     """
-    x, weight = cast(Value, node.args[0]), cast(Value, node.args[1])
+    x, weight = node.arg(0), node.arg(1)
     bias = node.args[2] if len(node.args) > 2 else None
     shape = B.shape_of(x)
     rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def _along_last(compute: Callable[[Builder, Value], Value]) -> Callable[[Builder
     """Make a decomposition that moves `axis` last, computes, and moves it back."""
 
     def decompose(b: Builder, node: Node) -> Sequence[Value]:
-        x, axis = cast(Value, node.args[0]), node.attrs["axis"]
+        x, axis = node.arg(0), node.attrs["axis"]
         if B.shape_of(x)[axis] == 0:
             return [x]
         order = list(range(len(B.shape_of(x))))
@@ -100,7 +100,7 @@ def normalised(b: Builder, x: Value, axes: Sequence[int], eps: float) -> tuple[V
 
 
 def _decompose_layer_norm(b: Builder, node: Node) -> Sequence[Value]:
-    x, n = cast(Value, node.args[0]), node.attrs["n_axes"]
+    x, n = node.arg(0), node.attrs["n_axes"]
     shape = B.shape_of(x)
 
     def compute(v: Value, weight: Value | None, bias: Value | None) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -212,7 +212,7 @@ def mean_square(b: Builder, x: Value, axes: Sequence[int], correction: float, ke
 
 
 def _arg(node: Node) -> Value:
-    return cast(Value, node.args[0])
+    return node.arg(0)
 
 
 def _over(shape: str, axes: tuple[int, ...], keepdim: bool = False, **attrs: Any) -> Sample:

@@ -84,7 +84,7 @@ def _is_widened(node: Node) -> bool:
         return False
     (arg,) = cast(tuple[Value], node.args)
     is_half = isinstance(arg.type, TensorType) and arg.type.dtype in HALF and len(arg.type.shape) == 2
-    is_wide = cast(TensorType, node.result.type).dtype == "f32"
+    is_wide = node.result.tensor.dtype == "f32"
     return is_half and is_wide and _is_weight(node.result) and _constant(arg) is not None
 
 
@@ -101,7 +101,7 @@ def _is_weight(value: Value) -> bool:
 def _widened(node: Node) -> np.ndarray:
     """Return a constant in f16 or bf16 as f32."""
     (arg,) = cast(tuple[Value], node.args)
-    return np.asarray(from_memory(_constant(arg), cast(TensorType, arg.type).dtype))
+    return np.asarray(from_memory(_constant(arg), arg.tensor.dtype))
 
 
 def n_elements(type: TensorType) -> float:

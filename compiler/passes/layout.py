@@ -10,7 +10,6 @@ permute is an index map in its consumer, and its place is where the author put i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from ..ir.dims import DimExpr, equal, product
 from ..ir.graph import Block, Builder, Graph, Node, Value
@@ -53,7 +52,7 @@ def _is_sinking(value: Value) -> bool:
 
 
 def _axes(value: Value) -> Axes:
-    return tuple(cast(Node, value.node).attrs["axes"])
+    return tuple(value.definition.attrs["axes"])
 
 
 def _inverse(axes: Axes) -> Axes:
@@ -66,14 +65,14 @@ def permuted(b: Builder, value: Value, axes: Axes) -> Value:
     node = value.node
     if node is not None and node.op == "permute":
         before = node.attrs["axes"]
-        return permuted(b, cast(Value, node.args[0]), tuple(before[axis] for axis in axes))
+        return permuted(b, node.arg(0), tuple(before[axis] for axis in axes))
     if list(axes) == sorted(axes):
         return value
     if node is not None and node.op == "full":
         shape = tuple(shape_of(value)[axis] for axis in axes)
         return b.one("full", **{**node.attrs, "shape": shape})
     if node is not None and node.op == "expand":
-        small = cast(Value, node.args[0])
+        small = node.arg(0)
         rank = len(shape_of(small))
         small = B.reshape(b, small, (*(1,) * (len(axes) - rank), *shape_of(small)))
         return B.expand(b, permuted(b, small, axes), tuple(shape_of(value)[axis] for axis in axes))
@@ -84,7 +83,7 @@ def permuted(b: Builder, value: Value, axes: Axes) -> Value:
 
 
 def _below_permute(b: Builder, node: Node, axes: Axes) -> Value | None:
-    return permuted(b, cast(Value, node.args[0]), node.attrs["axes"])
+    return permuted(b, node.arg(0), node.attrs["axes"])
 
 
 def _below_pointwise(b: Builder, node: Node, axes: Axes) -> Value | None:
@@ -93,19 +92,19 @@ def _below_pointwise(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def _below_slice(b: Builder, node: Node, axes: Axes) -> Value | None:
-    (x,) = cast(Sequence[Value], node.args)
+    (x,) = node.present
     attrs = {**node.attrs, "axis": axes[node.attrs["axis"]]}
     return B.permute(b, b.one("slice", permuted(b, x, _inverse(axes)), **attrs), axes)
 
 
 def _below_concat(b: Builder, node: Node, axes: Axes) -> Value | None:
-    args = [permuted(b, cast(Value, arg), _inverse(axes)) for arg in node.args]
+    args = [permuted(b, arg, _inverse(axes)) for arg in node.present]
     return B.permute(b, b.one("concat", *args, axis=axes[node.attrs["axis"]]), axes)
 
 
 def _below_gather(b: Builder, node: Node, axes: Axes) -> Value | None:
     """The axes of the index lie side by side where the table's axis was."""
-    table, index = cast(Sequence[Value], node.args)
+    table, index = node.present
     rank, axis = len(shape_of(index)), node.attrs["axis"]
     if _is_sinking(index) or rank == 0:
         return None
@@ -117,7 +116,7 @@ def _below_gather(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def _below_expand(b: Builder, node: Node, axes: Axes) -> Value | None:
-    (x,) = cast(Sequence[Value], node.args)
+    (x,) = node.present
     shape = node.attrs["shape"]
     if len(shape) != len(axes):
         return None
@@ -128,7 +127,7 @@ def _below_expand(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 def _below_reshape(b: Builder, node: Node, axes: Axes) -> Value | None:
     """The reshape must merge only axes that lie side by side, in order, above the permute as well."""
-    (x,) = cast(Sequence[Value], node.args)
+    (x,) = node.present
     groups = merged_axes(shape_of(x), node.attrs["shape"])
     if groups is None or all(len(group) == 1 for group in groups):
         return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from ...jit.families.conv.planes import is_fit
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
@@ -24,10 +22,10 @@ def read_planes(graph: Graph) -> None:
 
 def _planes(conv: Node) -> Value | None:
     """Return the image of a conv channels first, where it is at hand and a kernel reads it so."""
-    x, attrs = cast(Value, conv.args[0]), conv.attrs
+    x, attrs = conv.arg(0), conv.attrs
     permute = x.node
     if permute is None or permute.op != "permute" or attrs["planes"]:
         return None
     axes = (0, *range(2, len(shape_of(x))), 1)
     is_read = is_fit(shape_of(x)[-1], attrs, attrs["groups"])
-    return cast(Value, permute.args[0]) if permute.attrs["axes"] == axes and is_read else None
+    return permute.arg(0) if permute.attrs["axes"] == axes and is_read else None
