@@ -90,8 +90,9 @@ instructions: $(BUILT) ## instructions of fixed kernels against those known (val
 # --- checking ----------------------------------------------------------------
 check: lint types layers generated package instructions ## lint, types, import contracts, generated files, the wheel in a clean environment, instruction counts
 
-lint: $(DEPS) ## ruff
+lint: $(DEPS) ## ruff: rules and format
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check -q .
 
 types: build/typing ## mypy
 	MYPYPATH=build/typing $(PY) -m mypy --cache-dir build/mypy -p shapevm

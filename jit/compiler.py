@@ -27,7 +27,6 @@ ENTRY = "kernel"
 MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
 
 
-
 def _generate(
     spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:

@@ -272,9 +272,7 @@ class Launch:
         """Whether a loop runs over rows."""
         return self.loops[loop].value % self.batch == 0 or self.is_odd(self.loops[loop])
 
-    def _row_of(
-        self, i: Index, inner: int, size: Number, values: Sequence[Scalar]
-    ) -> tuple[int, int] | str:
+    def _row_of(self, i: Index, inner: int, size: Number, values: Sequence[Scalar]) -> tuple[int, int] | str:
         """Return the row at `i` along an axis, as (loop, inner), or why it is not one."""
         offset = self.number(i.offset).value
         if i.value is not None:

@@ -68,7 +68,6 @@ STRATEGIES = tuple(CODES["strategy"])
 TARGETS = ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "aarch64")
 
 
-
 def _default(name: str) -> int:
     return DEFAULTS[name][0]
 

@@ -90,7 +90,9 @@ class Operand:
     def __str__(self) -> str:
         held = self.like or "|".join(self.tags) or "any"
         if self.is_read or self.is_written:
-            return f"{self.name}{'=' if self.is_written else ':'}{held}{'*' if self.kind in LIST_KINDS else ''}"
+            return (
+                f"{self.name}{'=' if self.is_written else ':'}{held}{'*' if self.kind in LIST_KINDS else ''}"
+            )
         return f"{self.name}:{next(text for text, kind in _OTHER_KINDS.items() if kind == self.kind)}"
 
 
@@ -220,7 +222,9 @@ def isa_hash() -> int:
 def main(arguments: list[str]) -> int:
     """Write the generated files; with `--check` compare instead, print the stale ones, return 1 if there are any."""
     prefix = f"{__package__}." if __package__ else ""
-    generate, *others = (importlib.import_module(prefix + name) for name in ("generate", "errors", "layout", "codes"))
+    generate, *others = (
+        importlib.import_module(prefix + name) for name in ("generate", "errors", "layout", "codes")
+    )
     tables = generate.Tables(sys.modules[__name__], *others)
     root = Path(__file__).resolve().parent.parent
     stale = 0

@@ -294,9 +294,7 @@ def _can_contract(node: Node, group: Group, access: Access) -> bool:
         return False
     if not all(equal(group.domain[index.along], size) for index, size in pairs):
         return False  # the root is a slice of it
-    if sorted(index.along for index, _ in pairs) != [
-        i for i, size in enumerate(group.domain) if size != 1
-    ]:
+    if sorted(index.along for index, _ in pairs) != [i for i, size in enumerate(group.domain) if size != 1]:
         return False
     if not is_loop(access[-1], len(group.domain) - 1):
         return False

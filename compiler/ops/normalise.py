@@ -284,9 +284,7 @@ def by_channel_about_mean(
     return B.cast_to(b, scale_and_shift(b, centred, scale, bias), B.dtype_of(x))
 
 
-def _scale(
-    b: Builder, rstd: Value, weight: Value | None, bias: Value | None
-) -> tuple[Value | None, Value]:
+def _scale(b: Builder, rstd: Value, weight: Value | None, bias: Value | None) -> tuple[Value | None, Value]:
     """Return `bias` in the dtype of `rstd`, and rstd * weight."""
     wide = B.dtype_of(rstd)
     weight, bias = (None if t is None else B.cast_to(b, t, wide) for t in (weight, bias))

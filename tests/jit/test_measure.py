@@ -18,7 +18,9 @@ AT = (Index(0),)
 GATHER = Nest(
     1,
     (
-        Buffer("f32", (Dim(0),)), Buffer("i64", (Dim(0),)), Buffer("bf16", (3,)),
+        Buffer("f32", (Dim(0),)),
+        Buffer("i64", (Dim(0),)),
+        Buffer("bf16", (3,)),
         Buffer("f32", (Dim(0),), True),
     ),  # fmt: skip
     (Dim(0),),

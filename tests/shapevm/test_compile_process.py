@@ -167,6 +167,7 @@ def test_a_program_has_its_code_compiled_there(artifact, tmp_path, monkeypatch):
         shapevm.load(artifact, strategy="auto") as exe,
     ):
         first = exe(x)
+
         def is_exact():
             exe(x)
             return True if exe.stats().tier() == "exact" else None

@@ -137,9 +137,7 @@ class _Matmul:
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
         self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.pieces)
         self.gemv = Gemv(f, self.m, self.k, schedule, self.dtype)
-        self.has_gemv = (
-            type(spec) is Matmul and self.b is None and not spec.batch and self.gemv.limit > 0
-        )
+        self.has_gemv = type(spec) is Matmul and self.b is None and not spec.batch and self.gemv.limit > 0
         self.sums_bytes = self.rows.sums_bytes(in_panels=self.b is None)
         if self.has_gemv:
             self.sums_bytes = max(self.sums_bytes, self.gemv.sums_bytes())

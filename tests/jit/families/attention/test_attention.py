@@ -47,9 +47,7 @@ def attention(
         body = (ACC, i, j, s.Instr("le", "bool", (2, 1)), low, s.Instr("select", "f32", (3, 0, 4)))
     rows, keys = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4]), (LOOPS[0], LOOPS[3], LOOPS[1], LOOPS[4])
     indices = (rows, keys, keys, rows)
-    return Attention(
-        4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body
-    )
+    return Attention(4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body)
 
 
 def arrays(dims: tuple[int, ...], d: int, dv: int, mask: str) -> list[np.ndarray]:
