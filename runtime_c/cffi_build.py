@@ -1,4 +1,4 @@
-"""The cffi module shapevm.vm._runtime: all of svm.h, and the prepared call that vm/hot_call.py makes.
+"""The cffi module shapevm.vm._runtime: all of svm.h, and the prepared call that vm/fast_path.py makes.
 
 `python -m cffi.gen_src exec-python cffi_build.py _runtime.c` writes its C source.
 """

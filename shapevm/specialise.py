@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile_process import CompileProcess
-from .gain import Gains
+from .profitability import Gains
 from .settings import settings
 from .vm.errors import ArgumentError, CompileError, Error, TargetError
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from . import hot_call
+from . import fast_path
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array, library_of
 from .errors import ArgumentError, ArtifactError
+from .fast_path import QuickCalls
 from .fork_lock import ForkLock
 from .host_functions import register
-from .hot_call import QuickCalls
 from .isa import TAGS
 from .layout import PAGE
 from .load_options import LoadOptions, strategy_code
@@ -316,7 +316,7 @@ class Machine:
             (shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)
         ]
         is_torch = self._library(xs, True) is not NUMPY
-        run = hot_call.make(self._program, self._main, self.inputs, xs, copy, forms, is_torch)
+        run = fast_path.make(self._program, self._main, self.inputs, xs, copy, forms, is_torch)
         if run is not None:
             self._quick.add(xs, run)
 

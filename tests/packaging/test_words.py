@@ -26,6 +26,8 @@ RETIRED = {
     r"compiler/ops/(places|sources|count|values)\b": "nonzero, creation, histogram, scalars",
     r"(?-i:\bMOST_[A-Z]|\b(?:ENTRIES|QUEUE|ROWS|OUTPUTS|POLYMORPHIC)_MAX\b)": "MAX_X",
     r"(?-i:\bInImage\b|\bShallow\b)": "Indirection, RegisterResident",
+    r"vm[./]hot_call\b": "fast_path",
+    r"shapevm[./]gain\b": "profitability",
     r"families[./]moves": "a folder for each of scan, scatter, search, sort, nonzero",
     r"reference_(moves|math|conv)": "reference, in the folder of what it defines",
     r"compiler/(ir|lower|emit)\.py": "compiler/ir/graph.py, compiler/lower/lower.py, compiler/emit/emit.py",

@@ -15,7 +15,7 @@ from shapevm.jit.llvm.target import host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 
 import shapevm
-from shapevm import compile_process, gain, specialise
+from shapevm import compile_process, profitability, specialise
 from shapevm.compile_process import CompileProcess
 
 AT = (Index(0),)
@@ -126,10 +126,10 @@ def test_it_ends_with_its_program():
 
 FORKED = """
     import os, sys, time, numpy, shapevm
-    from shapevm import gain, specialise
-    gain.ASK_NS = 0
-    gain.Gains.pays_after = lambda self, kernel, dims: 2
-    gain.KernelGain.declined_from = 0  # whatever is measured
+    from shapevm import profitability, specialise
+    profitability.ASK_NS = 0
+    profitability.Gains.pays_after = lambda self, kernel, dims: 2
+    profitability.KernelGain.declined_from = 0  # whatever is measured
     exe = shapevm.load(sys.argv[1], strategy="auto")
     def serve(n):
         x = numpy.ones((n, 8), "f")
@@ -158,9 +158,9 @@ def test_a_forked_child_has_one_of_its_own(artifact, tmp_path):
 
 
 def test_a_program_has_its_code_compiled_there(artifact, tmp_path, monkeypatch):
-    monkeypatch.setattr(gain, "ASK_NS", 0)
-    monkeypatch.setattr(gain.Gains, "pays_after", lambda self, kernel, dims: 2)
-    monkeypatch.setattr(gain.KernelGain, "declined_from", 0)  # whatever is measured
+    monkeypatch.setattr(profitability, "ASK_NS", 0)
+    monkeypatch.setattr(profitability.Gains, "pays_after", lambda self, kernel, dims: 2)
+    monkeypatch.setattr(profitability.KernelGain, "declined_from", 0)  # whatever is measured
     x = np.random.default_rng(0).random((37, 8), "f")
     with (
         shapevm.settings.scope(cache_dir=str(tmp_path), compile_budget=1000),

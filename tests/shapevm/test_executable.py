@@ -459,9 +459,9 @@ def test_a_process_ends_while_it_compiles(saved, end, budget):
     done = run_python(
         """
         import os, sys, numpy, shapevm
-        from shapevm import gain
-        gain.ASK_NS = 0
-        gain.Gains.pays_after = lambda self, kernel, dims: 2
+        from shapevm import profitability
+        profitability.ASK_NS = 0
+        profitability.Gains.pays_after = lambda self, kernel, dims: 2
         exe = shapevm.load(sys.argv[1], strategy="auto")
         for n in range(1, 60):
             for _ in range(3):

@@ -9,9 +9,9 @@ import pytest
 from shapevm.jit.compile_job import Answer
 
 import shapevm
-from shapevm import gain, specialise
+from shapevm import profitability, specialise
 from shapevm.compile_process import CompileProcess
-from shapevm.gain import FamilyGain, KernelGain, Point
+from shapevm.profitability import FamilyGain, KernelGain, Point
 
 
 def rows(n: int) -> np.ndarray:
@@ -29,8 +29,8 @@ def wait_until(holds, seconds=120):
 def price(monkeypatch):
     """Runs after which compiling pays, of every kernel: too many at first. A request costs nothing."""
     found = {"runs": 10**9}
-    monkeypatch.setattr(gain.Gains, "pays_after", lambda self, kernel, dims: found["runs"])
-    monkeypatch.setattr(gain, "ASK_NS", 0)
+    monkeypatch.setattr(profitability.Gains, "pays_after", lambda self, kernel, dims: found["runs"])
+    monkeypatch.setattr(profitability, "ASK_NS", 0)
     return found
 
 
@@ -72,30 +72,30 @@ def test_kernels_are_declined_from_some_work_on():
     known.add(Point(8000, 9000.0, 9000.0))
     assert known.declined_from == 0  # one size may be luck
     known.add(Point(9000, 9500.0, 9520.0))
-    assert known.declined_from == 8000 // gain.NEAR
+    assert known.declined_from == 8000 // profitability.NEAR
     known.add(Point(2000, 3000.0, 3500.0))
-    assert known.declined_from == 8000 // gain.NEAR
+    assert known.declined_from == 8000 // profitability.NEAR
     known.add(Point(6000, 7000.0, 7000.0))
-    assert known.declined_from == 6000 // gain.NEAR
+    assert known.declined_from == 6000 // profitability.NEAR
     assert known.ratio_near(150) == 1.5 and known.ratio_near(10**6) == pytest.approx(1, abs=0.01)
 
 
 def test_a_family_tells_for_kernels_that_were_not_measured():
     family = FamilyGain()
-    assert family.ratio == pytest.approx(gain.TYPICAL) and not family.is_none
-    for i in range(gain.MIN_KERNELS):
+    assert family.ratio == pytest.approx(profitability.TYPICAL) and not family.is_none
+    for i in range(profitability.MIN_KERNELS):
         family.add(f"k{i}", 1.0, 20e6)
-    assert family.is_none and family.compile_ns > gain.COMPILE_NS
+    assert family.is_none and family.compile_ns > profitability.COMPILE_NS
     family.add("k9", 1.5, 20e6)
     assert not family.is_none
     for i in range(1000):
         family.add(f"many{i}", 1.2, 20e6)
-    assert len(family.ratios) == gain.MAX_KERNELS and family.ratio == pytest.approx(1.2, abs=0.01)
+    assert len(family.ratios) == profitability.MAX_KERNELS and family.ratio == pytest.approx(1.2, abs=0.01)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"ratios": 5}', b'[[1, "x", 2]]', b"\xff", b"null"])
 def test_what_is_remembered_may_be_anything(text):
-    assert gain._points(text) == [] and gain._family(text).ratios == {}
+    assert profitability._points(text) == [] and profitability._family(text).ratios == {}
 
 
 # Programs -----------------------------------------------------------------------------------------------
@@ -204,21 +204,23 @@ def test_shapes_that_come_three_times_ask_for_nothing(artifact, tmp_path):
 def test_learning_is_written_down(artifact, measured, price):
     with shapevm.load(artifact, strategy="generic") as exe:
         exe.ensure_compiler()
-        gains = gain.Gains(exe.store, exe.machine)
+        gains = profitability.Gains(exe.store, exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         before = gains.price(kernel)
         answer = Answer(b"", 0.04, 0.05, 20_000, 30_000)
         assert kernel in gains.learn(kernel, (64,), answer)
         assert gains.price(kernel) != before and gains.known[kernel].ratio == 1.5
-        again = gain.Gains(exe.store, exe.machine)
-        assert again.price(kernel) == gains.price(kernel) and again.compile_ns(kernel) > gain.COMPILE_NS
+        again = profitability.Gains(exe.store, exe.machine)
+        assert (
+            again.price(kernel) == gains.price(kernel) and again.compile_ns(kernel) > profitability.COMPILE_NS
+        )
         assert json.loads(exe.store.remembered(gains._name(kernel)))[0][1:] == [20_000, 30_000]
 
 
 def test_unmeasured_code_teaches_its_price_alone(artifact, measured):
     with shapevm.load(artifact, strategy="generic") as exe:
         exe.ensure_compiler()
-        gains = gain.Gains(exe.store, exe.machine)
+        gains = profitability.Gains(exe.store, exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         gains.learn(kernel, (64,), SimpleNamespace(exact_ns=0, generic_ns=0, seconds=0.05))
-        assert gains.known[kernel].ratio is None and gains.compile_ns(kernel) > gain.COMPILE_NS
+        assert gains.known[kernel].ratio is None and gains.compile_ns(kernel) > profitability.COMPILE_NS
