@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,7 @@ class Prover:
         for pad in self.pads:
             self._check_pad(pad)
         self._highest: dict[str, int] | None = None
+        self._row_exe: Executable | None = None
         self._names = [row.name for row in self.program.outputs]
 
     @property
@@ -231,10 +232,15 @@ class Prover:
             found[s.name] = step * self.rng.randint(max(low, min(2, high)), high)
         return found
 
-    @cached_property
+    @property
     def row_exe(self) -> Executable:
         """The program whose rows and padding are compared: without code on AMX tiles, whose bits hang on the
         number of rows, where there is other code."""
+        if self._row_exe is None:
+            self._row_exe = self._without_tiles()
+        return self._row_exe
+
+    def _without_tiles(self) -> Executable:
         kernels = tuple(
             replace(kernel, objects=tuple(o for o in kernel.objects if o.target != AMX))
             for kernel in self.program.kernels

@@ -84,6 +84,11 @@ def _row_loops(spec: Matmul) -> list[int]:
     return [loop for loop in range(len(spec.batch) + 1) if loop not in used]
 
 
+def _renumbered(loop: int | None, after: Mapping[int, int]) -> int | None:
+    """Return the number of a loop `after` a change; of none there is none."""
+    return None if loop is None else after.get(loop, loop)
+
+
 def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matmul:
     """Return `spec` with loop `order[i]` where `loops[i]` is now."""
     before = list(range(len(spec.batch) + 1))
@@ -94,7 +99,7 @@ def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matm
     return _with_loops(
         spec,
         tuple(sizes[loop] for loop in before),
-        lambda item: replace(item, loop=after.get(item.along, item.loop)),
+        lambda item: replace(item, loop=_renumbered(item.loop, after)),
     )
 
 
@@ -113,7 +118,7 @@ def _without_single_trips(spec: Matmul) -> Matmul:
     def fix(item: Index) -> Index:
         if item.loop in dropped:
             return replace(item, loop=None, scale=1)
-        return replace(item, loop=after.get(item.along, item.loop))
+        return replace(item, loop=_renumbered(item.loop, after))
 
     return _with_loops(spec, tuple(sizes[loop] for loop in kept), fix)
 

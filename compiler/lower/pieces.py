@@ -115,8 +115,8 @@ def _uncut(group: Group, box: Box) -> int | None:
         if node.op != "concat":
             pending += [(arg, at) for arg, at, _ in arg_demands(node, access, group) if at is not None]
             continue
-        loop = access[node.attrs["axis"]].along
-        if loop not in box:
+        loop = access[node.attrs["axis"]].loop
+        if loop is None or loop not in box:
             return loop
         pending.append((node.arg(box[loop]), arg_access(node, box[loop], access)))
     return None

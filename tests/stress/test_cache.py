@@ -87,7 +87,7 @@ def test_an_entry_under_another_name_is_not_used(filled):
 WRITERS = textwrap.dedent("""
     import hashlib, os, random, signal, sys, time
     from pathlib import Path
-    from shapevm.jit.cache import DiskCache
+    from shapevm.jit.object.cache import DiskCache
     directory, n_kills = Path(sys.argv[1]), int(sys.argv[2])
     keys = [hashlib.sha256(bytes([n])).hexdigest() for n in range(16)]
     payload = lambda key: hashlib.sha256(key.encode()).digest() * (64 + int(key[:3], 16))
