@@ -125,13 +125,19 @@ def _fork(child: Callable[[], bool], k: int, report: Report) -> None:
 def interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int = 0, name: str = "") -> Report:
     """Send SIGINT n times at random moments of loops of `calls`."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    hook = sys.unraisablehook
+    swallowed: list[Any] = []  # Python drops what is raised in a destructor or in a weak reference's callback
+    sys.unraisablehook = lambda u: (swallowed.append if u.exc_type is KeyboardInterrupt else hook)(u)
     try:
-        return _interrupt_loops(calls, n, seed, name)
+        return _interrupt_loops(calls, n, seed, name, swallowed)
     finally:
         signal.signal(signal.SIGINT, previous)
+        sys.unraisablehook = hook
 
 
-def _interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int, name: str) -> Report:
+def _interrupt_loops(
+    calls: list[Callable[[], Any]], n: int, seed: int, name: str, swallowed: list[Any]
+) -> Report:
     rng, report = random.Random(seed), Report(name=name)
     main = threading.main_thread().ident
     assert main is not None
@@ -142,9 +148,11 @@ def _interrupt_loops(calls: list[Callable[[], Any]], n: int, seed: int, name: st
         try:
             timer.start()
             end = time.monotonic() + CHILD_SECONDS
-            while time.monotonic() < end:
+            while time.monotonic() < end and not swallowed:
                 call()
-            report.wrong.append(f"interrupt {k}: lost")
+            if not swallowed:
+                report.wrong.append(f"interrupt {k}: lost")
+            swallowed.clear()
         except KeyboardInterrupt:
             pass
         except BaseException as error:
