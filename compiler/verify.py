@@ -117,7 +117,7 @@ def check_users(graph: Graph) -> Found:
     """`Value.users` has one entry per use as an argument."""
     uses: Counter[tuple[Value, Node]] = Counter()
     for node in graph.nodes():
-        uses.update((arg, node) for arg in node.args if arg is not None)
+        uses.update((arg, node) for arg in node.present)
     listed: Counter[tuple[Value, Node]] = Counter()
     for value, _ in definitions(graph):
         listed.update((value, user) for user in value.users)

@@ -8,17 +8,16 @@ compared within a tolerance, not bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from .llvm.abi import resolve
 from .llvm.constants import rounded
 from .llvm.dtypes import DTYPES
+from .math.reference import Array
 from .math.table import OPS
 from .spec import Body, Index, Instr, KernelSpec, Size
 
-Array = Any  # np.ndarray, of any dtype
 Values = dict[int, Array]
 
 

@@ -120,9 +120,8 @@ class Nest(KernelSpec):
     Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
     it; a store whose index does not use the row loop writes once per row. The order of a reduction is one of
     the two in `jit.families.nest.reduce`: along the row, or along columns where the loads that depend on
-    the row and on
-    most loops lie along another loop (`jit.families.nest.columns.find_columns`, which sees nothing but the
-    spec).
+    the row and on most loops lie along another loop (`jit.families.nest.columns.find_columns`, which sees
+    nothing but the spec).
     """
 
     family: ClassVar[str] = "nest"

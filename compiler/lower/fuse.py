@@ -189,7 +189,7 @@ def _epilogues(block: Block) -> set[Node]:
     """Return the pointwise nodes that can end a matmul's epilogue: only they use what lies between."""
     found: set[Node] = set()
     for node in block.nodes:
-        alone = [arg.node for arg in node.args if arg is not None and len(arg.users) == 1]
+        alone = [arg.node for arg in node.present if len(arg.users) == 1]
         follows = any(
             before is not None and (before.op in ("matmul", "conv") or before in found) for before in alone
         )

@@ -1,9 +1,8 @@
 """Lowering: every fused group becomes one `kernel` node that holds a kernel spec.
 
 A spec is built with dimension expressions where it will have sizes, so that adjacent loops can be merged;
-`bind` then
-names the distinct non-constant expressions `Dim(0), Dim(1), ...`, and the node's `dims` attribute gives
-their values.
+`bind` then names the distinct non-constant expressions `Dim(0), Dim(1), ...`, and the node's `dims` attribute
+gives their values.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def _lower_standalone(graph: Graph, block: Block, node: Node) -> None:
     builder = Builder(graph, block, block.nodes.index(node))
     builder.source = node.source
     spec, dims = bind(SPECS[node.op](node))
-    values = [base_of(arg) for arg in node.args if arg is not None]
+    values = [base_of(arg) for arg in node.present]
     kernel = Node("kernel", values, {"spec": spec, "dims": dims, "label": node.op})
     results = builder.insert(kernel, [result.type for result in node.results], hint="k")
     for old, new in zip(node.results, results, strict=True):

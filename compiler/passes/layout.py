@@ -32,7 +32,7 @@ def _sink(graph: Graph, block: Block, node: Node) -> None:
     move = MOVES.get(OPS[node.op].kind, MOVES.get(node.op)) if node.op in OPS else None
     if move is None or len(node.results) != 1:
         return
-    axes = next((_axes(arg) for arg in node.args if arg is not None and _is_sinking(arg)), None)
+    axes = next((_axes(arg) for arg in node.present if _is_sinking(arg)), None)
     if axes is None:
         return
     builder = Builder(graph, block, block.nodes.index(node))

@@ -167,7 +167,7 @@ def _is_computed(node: Node) -> bool:
     """Return True for a size that is computed from others, which gives no name to a new one."""
     if node.op == "size":
         return True
-    types = [arg.type for arg in node.args if arg is not None]
+    types = [arg.type for arg in node.present]
     return node.op.startswith("int_") and all(getattr(type, "expr", None) is not None for type in types)
 
 

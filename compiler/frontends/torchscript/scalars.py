@@ -133,7 +133,7 @@ def condition_of(x: Value) -> Any:
     relation = _CONDITIONS.get(node.op) if node is not None else None
     if node is None or relation is None:
         return None
-    sides = [getattr(arg.type, "expr", None) for arg in node.args if arg is not None]
+    sides = [getattr(arg.type, "expr", None) for arg in node.present]
     return None if None in sides else relation(*map(sympy.sympify, sides))
 
 

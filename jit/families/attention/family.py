@@ -8,10 +8,9 @@ import numpy as np
 
 from ...dependence import Launch, joined
 from ...evaluation import Array, Evaluation, convert
-from ...llvm.constants import LANES
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
-from ..matmul.microkernel import PANEL, SCHEDULES
+from ..matmul.microkernel import narrow_schedules
 from .attention import emit
 from .spec import Attention
 
@@ -72,7 +71,7 @@ def _follow(launch: Launch, spec: Attention) -> None:
 
 
 def _schedules(spec: Attention, target: str) -> tuple[str, ...]:
-    return tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
+    return narrow_schedules()
 
 
 EXAMPLES = (

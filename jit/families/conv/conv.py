@@ -80,17 +80,16 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
 class Variant:
     """A way to compute a Conv: for which specs it is, and its generator."""
 
-    name: str
     fits: Callable[[Conv], bool]
     emit: Generator
 
 
 #: The first one that fits is taken.
 VARIANTS = (
-    Variant("planes", lambda spec: spec.planes, planes.emit),
-    Variant("winograd", lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
-    Variant("depthwise", is_depthwise, depthwise.emit),
-    Variant("product", lambda spec: True, _emit_product),
+    Variant(lambda spec: spec.planes, planes.emit),
+    Variant(lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
+    Variant(is_depthwise, depthwise.emit),
+    Variant(lambda spec: True, _emit_product),
 )
 
 

@@ -84,7 +84,7 @@ def follow_product(launch: Launch, spec: Matmul, a: Scalar) -> None:
 
 def schedules(spec: Matmul, target: str) -> tuple[str, ...]:
     """Return the schedules to tune among."""
-    return tuple(fitting_schedules(spec, bool(find_target(target).base)))
+    return fitting_schedules(spec, bool(find_target(target).base))
 
 
 EXAMPLES = (

@@ -26,7 +26,17 @@ from . import amx
 from .epilogue import Epilogue, RowTile
 from .gemv import GEMV_PANELS, Gemv
 from .lhs import Computed, InPlace, scratch_of
-from .microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, default_schedule, load, tail
+from .microkernel import (
+    PANEL,
+    SCHEDULES,
+    Ending,
+    Schedule,
+    Strides,
+    default_schedule,
+    load,
+    narrow_schedules,
+    tail,
+)
 from .register_resident import RegisterResident, fits_registers
 from .row_tiles import WHOLE, Finish, Pieces, RowTiles
 from .spec import Matmul
@@ -81,10 +91,9 @@ def uses_tiles(spec: Matmul) -> bool:
     return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
 
 
-def fitting_schedules(spec: Matmul, has_tiles: bool) -> list[str]:
+def fitting_schedules(spec: Matmul, has_tiles: bool) -> tuple[str, ...]:
     """Return the schedules that a product can be compiled with; AMX tiles are one panel wide."""
-    is_narrow = has_tiles and uses_tiles(spec)
-    return [name for name, tile in SCHEDULES.items() if not is_narrow or LANES * tile.vectors <= PANEL]
+    return narrow_schedules() if has_tiles and uses_tiles(spec) else tuple(SCHEDULES)
 
 
 def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:

@@ -44,6 +44,11 @@ def default_schedule(f: Function) -> str:
     return "14x32" if f.register_bytes >= 32 * 4 * LANES else "6x16"
 
 
+def narrow_schedules() -> tuple[str, ...]:
+    """Return the names of the register tiles that are no wider than one panel."""
+    return tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
+
+
 @dataclass(frozen=True)
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.

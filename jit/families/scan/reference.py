@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # np.ndarray, of any dtype
+from ...evaluation import Array
+
 AXIS = 1  # of [rows, length, columns]
 
 

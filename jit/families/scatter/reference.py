@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ...evaluation import Array
 from ...math.table import OPS
 from .spec import SCATTER_MODES
-
-Array = Any  # np.ndarray, of any dtype
 
 
 def same(values: Array) -> Array:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = Any  # np.ndarray, of any dtype
+from ...evaluation import Array
 
 
 def sort(x: Array, keep: int, descending: bool) -> tuple[Array, Array]:
