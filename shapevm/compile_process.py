@@ -113,7 +113,7 @@ class CompileProcess:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", program], pass_fds=(theirs.fileno(), self._file),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    process_group=0,  # no signal of a terminal reaches it; a session would be scheduled by itself
+                    process_group=0,  # for signals of a terminal; a session would have its own share of time
                     env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 )  # fmt: skip
         except OSError as error:

@@ -18,6 +18,12 @@ DTYPES: dict[torch.dtype, str] = {
     torch.float32: "f32",
     torch.float64: "f64",
 }
+#: Our name of every dtype by the number that schemas and TorchScript have for it.
+DTYPE_OF: dict[int, str] = {
+    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16",
+}  # fmt: skip
+NUMBER_OF = {name: number for number, name in DTYPE_OF.items()}
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

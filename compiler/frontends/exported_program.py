@@ -238,7 +238,7 @@ class ProgramImporter(FxImporter):
                 constant = isinstance(spec.arg, ConstantArgument)
                 self.values[node] = spec.arg.value if constant else self.add_input(next(names), node)
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                self.values[node] = self.add_constant(
+                self.values[node] = self.add_parameter(
                     self._tensor(cast(str, spec.target)), cast(str, spec.target)
                 )
             else:

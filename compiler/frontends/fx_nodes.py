@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import sympy
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..ir.dims import DimExpr, format_dim
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
@@ -23,7 +24,7 @@ from ..ops import build as B
 from ..ops.conditions import add_guard, truth
 from ..ops.rules import may_equal
 from .control import import_control, is_control
-from .dtypes import dtype_name
+from .dtypes import DTYPE_OF, TORCH_DTYPES, dtype_name
 from .fallback import (
     Complex,
     Fallback,
@@ -67,7 +68,7 @@ class FxImporter(Importer):
 
     def is_own(self, node: torch.fx.Node) -> bool:
         """Return True for operators that the importer does itself."""
-        return is_item(node) or is_check(node) or is_control(node)
+        return is_item(node) or is_check(node) or is_control(node) or overload_of(node) == _PART
 
     def import_nodes(self, module: torch.fx.GraphModule) -> None:
         """Append what the nodes of `module` do. Its placeholders have their values already."""
@@ -134,6 +135,11 @@ class FxImporter(Importer):
             self._constants[key] = self.constant(*array_of(tensor), name)
         return self._constants[key]
 
+    def add_parameter(self, tensor: torch.Tensor, name: str) -> Any:
+        """Append a tensor of the model. One that is made of others (a subclass such as torchao's) stands for
+        itself: the program reads its parts."""
+        return (tensor, name) if is_traceable_wrapper_subclass(tensor) else self.add_constant(tensor, name)
+
     def output_value(self, leaf: Any) -> Value:
         """Return a result as a value. Raises DtypeError for a complex one."""
         if isinstance(leaf, Complex):
@@ -155,6 +161,9 @@ class FxImporter(Importer):
             return self.values[cast(torch.fx.Node, container)][cast(int, position)]
         if not is_operator(node):
             return self._import_python(node)
+        if overload_of(node) == _PART:
+            (whole, name), part = self.values[node_argument(node)], cast(str, node.args[1])
+            return self.add_parameter(getattr(whole, part), f"{name}.{part}")
         if is_item(node):
             return self._import_item(node)
         if is_check(node):
@@ -375,6 +384,7 @@ class FxImporter(Importer):
                     )
 
 
+_PART = "export.access_subclass_inner_tensor.default"
 _UNTRACED = "aten.unique_consecutive.default"  # with a dim its traced rank is wrong
 #: PyTorch traces their statistics as f32 and computes them in the dtype of the parameters.
 _MISTRACED = (
@@ -436,8 +446,15 @@ def schema_arguments(node: torch.fx.Node) -> list[Any]:
         if i < len(node.args) and not argument.kwarg_only:
             found.append(node.args[i])
         else:
-            found.append(node.kwargs.get(argument.name, argument.default_value))
+            found.append(node.kwargs[argument.name] if argument.name in node.kwargs else _default(argument))
     return found
+
+
+def _default(argument: Any) -> Any:
+    """Return the default of a schema's argument; that of a dtype is written as its number."""
+    value = argument.default_value
+    is_dtype = isinstance(value, int) and str(argument.real_type) in ("ScalarType", "Optional[ScalarType]")
+    return TORCH_DTYPES[DTYPE_OF[value]] if is_dtype else value
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep

@@ -1,7 +1,8 @@
 """How the weights of matrix products are held: in the narrowest dtype that has their values.
 
-A weight that came from bf16 or f16 is read from memory at half the bytes; kernels widen it and add up in f32,
-so no bit changes. `Graph.weights` asks for more: weights are rounded to that dtype first.
+A weight that came from bf16 or f16 is read from memory at half the bytes, one of small integers at a quarter;
+kernels widen it and add up in f32, so no bit changes. `Graph.weights` asks for more: weights are rounded to
+that dtype first.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ def _to_f16(weight: np.ndarray) -> np.ndarray:
         return weight.astype(np.float16)
 
 
+def _to_i8(weight: np.ndarray) -> np.ndarray:
+    """Convert to i8; what is no integer of its range comes back as another number."""
+    with np.errstate(invalid="ignore"):
+        return weight.astype(np.int32).astype(np.int8)
+
+
 def is_same(a: np.ndarray, b: np.ndarray) -> bool:
     """Return True where two f32 arrays have the same bits."""
     return np.array_equal(a.view(np.uint32), b.view(np.uint32))
@@ -41,6 +48,7 @@ def is_same(a: np.ndarray, b: np.ndarray) -> bool:
 
 #: From f32 and back, the dtype that is tried first in front.
 _CONVERSIONS: dict[str, tuple[Conversion, Conversion]] = {
+    "i8": (_to_i8, lambda integers: integers.astype(np.float32)),
     "bf16": (f32_to_bf16, bf16_to_f32),
     "f16": (_to_f16, lambda half: half.astype(np.float32)),
 }

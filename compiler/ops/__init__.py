@@ -28,6 +28,7 @@ from . import (
     pointwise,
     pool,
     pool_backward,
+    quantize,
     random,
     recurrent,
     reduce,
@@ -37,6 +38,7 @@ from . import (
     scatter,
     sort,
     special,
+    torchao,
     views,
 )
 from .declare import Composite, Op, Sample
@@ -68,6 +70,8 @@ FAMILIES = (
     nonzero,
     histogram,
     fractional,
+    quantize,
+    torchao,
     random,
     recurrent,
     scalars,

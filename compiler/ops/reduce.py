@@ -281,7 +281,9 @@ def _summing(op: str) -> Callable[..., Value]:
     return expand
 
 
-def _extremum(op: str) -> Callable[..., Value]:
+def extremum(op: str) -> Callable[..., Value]:
+    """Return the converter of the "max" or "min" over axes."""
+
     def expand(b: Builder, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
         axes = B.axes_of(op, dim, len(B.shape_of(x)))
         require_elements(b, op, B.product(B.shape_of(x)[axis] for axis in axes))
@@ -320,7 +322,7 @@ def place_of(b: Builder, op: str, x: Value, dim: int, keepdim: bool) -> Value:
 
 def _extremum_and_place(op: str) -> Callable[..., tuple[Value, Value]]:
     def expand(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-        return _extremum(op)(b, x, [dim] if B.shape_of(x) else [], keepdim), place_of(b, op, x, dim, keepdim)
+        return extremum(op)(b, x, [dim] if B.shape_of(x) else [], keepdim), place_of(b, op, x, dim, keepdim)
 
     expand.__doc__ = f"The {op} along an axis and its first place; NaN is one."
     return expand
@@ -430,8 +432,8 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.sum.default",), _cast_then_reduce(_summing("sum"))),
     Composite(("aten.prod.dim_int",), _summing("prod")),
     Composite(("aten.prod.default",), _cast_then_reduce(_summing("prod"))),
-    Composite(("aten.amax.default", "aten.max.default"), _extremum("max")),
-    Composite(("aten.amin.default", "aten.min.default"), _extremum("min")),
+    Composite(("aten.amax.default", "aten.max.default"), extremum("max")),
+    Composite(("aten.amin.default", "aten.min.default"), extremum("min")),
     Composite(("aten.argmax.default",), _place("max")),
     Composite(("aten.argmin.default",), _place("min")),
     Composite(("aten.max.dim",), _extremum_and_place("max")),

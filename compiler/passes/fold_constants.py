@@ -2,8 +2,8 @@
 
 Weights' transpositions always fold, however large: they move data once, not at every call. Other
 nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
-folds; it is looked through where something smaller is computed from it. A weight in f16 or bf16 that matrix
-products take in f32 folds as well: its panels are narrow again (`compiler.lower.weights`).
+folds; it is looked through where something smaller is computed from it. A weight in f16, bf16 or i8 that
+matrix products take in f32 folds as well: its panels are narrow again (`compiler.lower.weights`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype
 COMPUTES = ("pointwise", "concat", "reduce", "gather", "matmul")  # kinds that fold when small
 LOOKED_THROUGH = ("full", "iota", "expand")  # no constants by themselves, but computable
 HALF = ("f16", "bf16")  # their rounding is the kernels' affair
+NARROW = (*HALF, "i8")  # what weights are widened from
 
 
 def fold_constants(graph: Graph) -> None:
@@ -79,13 +80,13 @@ def _may_fold(node: Node, type: TensorType) -> bool:
 
 
 def _is_widened(node: Node) -> bool:
-    """Return True where `node` casts a constant matrix in f16 or bf16 for matrix products alone."""
+    """Return True where `node` casts a constant matrix of NARROW for matrix products alone."""
     if node.op != "cast":
         return False
     (arg,) = cast(tuple[Value], node.args)
-    is_half = isinstance(arg.type, TensorType) and arg.type.dtype in HALF and len(arg.type.shape) == 2
+    is_narrow = isinstance(arg.type, TensorType) and arg.type.dtype in NARROW and len(arg.type.shape) == 2
     is_wide = node.result.tensor.dtype == "f32"
-    return is_half and is_wide and _is_weight(node.result) and _constant(arg) is not None
+    return is_narrow and is_wide and _is_weight(node.result) and _constant(arg) is not None
 
 
 def _is_weight(value: Value) -> bool:
@@ -99,7 +100,7 @@ def _is_weight(value: Value) -> bool:
 
 
 def _widened(node: Node) -> np.ndarray:
-    """Return a constant in f16 or bf16 as f32."""
+    """Return a constant of NARROW as f32."""
     (arg,) = cast(tuple[Value], node.args)
     return np.asarray(from_memory(_constant(arg), arg.tensor.dtype))
 

@@ -13,6 +13,7 @@ from .dce import dce
 from .decompose import decompose
 from .fold_constants import fold_constants
 from .layout import choose_layout
+from .move_scales import move_scales
 from .place_memory import place_memory
 from .read_planes import read_planes
 from .simplify_convs import simplify_convs
@@ -20,7 +21,8 @@ from .update_in_place import update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
-    (decompose, "core"),  # an imported graph: every op is declared
+    (move_scales, "imported"),  # an imported graph: products are whole, and so are quantised weights
+    (decompose, "core"),  # every op is declared
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
     (read_planes, "core"),  # no convolution is left that is something simpler

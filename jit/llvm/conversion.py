@@ -42,6 +42,11 @@ def from_memory(x: Vec, dtype: str) -> Vec:
     return x.ne(0) if dtype == "bool" else x
 
 
+def widened(x: Vec, dtype: str) -> Vec:
+    """A loaded vector of `dtype` as f32 registers."""
+    return cast(from_memory(x, dtype), dtype, "f32")
+
+
 def to_memory(x: Vec, dtype: str) -> Vec:
     """Registers as the vector to store."""
     if dtype == "f16":

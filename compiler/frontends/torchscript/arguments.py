@@ -7,13 +7,8 @@ from typing import Any
 import torch
 
 from ...ir.errors import UnsupportedOp
-from ..dtypes import DTYPES, dtype_name
+from ..dtypes import DTYPE_OF, DTYPES, dtype_name
 
-#: TorchScript's number of every dtype.
-DTYPE_OF: dict[int, str] = {
-    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16",
-}  # fmt: skip
-NUMBER_OF = {name: number for number, name in DTYPE_OF.items()}
 #: Arguments that say nothing of values.
 _LAYOUTS = ("layout", "device", "pin_memory", "memory_format", "generator")
 

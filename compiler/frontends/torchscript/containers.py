@@ -10,7 +10,7 @@ from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
 from ...ir.types import ScalarType, TensorType
 from ...ops import build as B
-from .arguments import NUMBER_OF
+from ..dtypes import NUMBER_OF
 from .scalars import scalar_op, value_of
 from .values import (
     UNINITIALIZED,

@@ -14,7 +14,7 @@ from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
 from ...ir.types import ScalarType, TensorType
 from ...ops import build as B
-from ..dtypes import DTYPES, dtype_name
+from ..dtypes import TORCH_DTYPES, dtype_name
 from ..dynamic_shapes import axis_dim
 from ..fx_nodes import array_of
 from .merging import Forms, Merger, TensorPlan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 _NUMBERS = {bool: "bool", int: "int", float: "float"}
-_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
 _NOT_SET = (np.array(False), "bool")
 _STATE_DTYPES = {"bool": "bool", "int": "i64", "float": "f64"}
 
@@ -189,7 +189,7 @@ class Inputs:
         is_alike = dtype_name(found.dtype) == form.dtype and found.ndim == len(form.dims)
         first = list(found.shape) if is_alike else [1 if dim is None else int(dim) for dim in form.dims]
         dims = tuple(self._state_size(0 if is_alike else 1) if dim is None else dim for dim in form.dims)
-        array = array_of(found if is_alike else torch.zeros(first, dtype=_DTYPES[form.dtype]))
+        array = array_of(found if is_alike else torch.zeros(first, dtype=TORCH_DTYPES[form.dtype]))
         self._state[path] = form
         flag = None if is_alike else self._number(self._add(f"{path}.is_set", *_NOT_SET, ()))
         made = self.importer.tensors.fresh(self._add(path, *array, dims))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
-from ...llvm.conversion import from_memory
+from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value, most
 from ...llvm.prefetch import unread
@@ -45,7 +45,12 @@ A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-l
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
-PANEL_DTYPES = ("f32", "bf16", "f16")  # of a weight in panels; the narrow ones are widened when they are read
+PANEL_DTYPES = (
+    "f32",
+    "bf16",
+    "f16",
+    "i8",
+)  # of a weight in panels; the narrow ones are widened when they are read
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -497,5 +502,5 @@ class _Matmul:
                 narrow = f.load(
                     vector(kind.memory, LANES), f.at(panels, kind.memory, place), align=kind.bytes
                 )
-                f.store(from_memory(Vec(f, narrow), self.dtype).value, f.at(row, "float", at), align=4)
+                f.store(widened(Vec(f, narrow), self.dtype).value, f.at(row, "float", at), align=4)
         return self.packed

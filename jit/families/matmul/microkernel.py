@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 
-from ...llvm.conversion import from_memory
+from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Loop, Value, least, most
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
@@ -161,8 +161,8 @@ class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
-    what they do with c. `dtype`: that of B in memory: f32, or f16 or bf16, which are widened when they are
-    read. `totals`: how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
+    what they do with c. `dtype`: that of B in memory: f32, or f16, bf16 or i8, which are widened when
+    they are read. `totals`: how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
     """
 
     def __init__(
@@ -415,9 +415,8 @@ class MicroKernels:
     def _right(self, g: Function, address: Value) -> Value:
         """Load a vector of B."""
         kind = DTYPES[self.dtype]
-        return from_memory(
-            Vec(g, g.load(vector(kind.memory, LANES), address, align=kind.bytes)), self.dtype
-        ).value
+        narrow = g.load(vector(kind.memory, LANES), address, align=kind.bytes)
+        return widened(Vec(g, narrow), self.dtype).value
 
 
 def line(dtype: str) -> int:

@@ -22,7 +22,7 @@ class Matmul(KernelSpec):
     `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
     rows at a time. Then `a` is -1 and `a_index` ().
-    a is f32; b is f32 or, in panels, bf16 or f16 that is widened when read; accumulation in f32.
+    a is f32; b is f32 or, in panels, bf16, f16 or i8 that is widened when read; accumulation in f32.
     """
 
     family: ClassVar[str] = "matmul"

@@ -1,0 +1,183 @@
+"""Quantised weights: their scales move behind what reads them.
+
+x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads a
+weight of small integers, which `compiler.lower.weights` holds in one byte each. Rows of a quantised table are
+taken first and dequantised then. Other weights of products and convolutions become constants in f32.
+`READERS` says which operators are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ops import build as B
+from ..ops.quantize import repeated
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant quantised tensor: (q - zero) * scale."""
+
+    q: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray | None
+    name: str
+
+    def integers(self) -> np.ndarray:
+        """Return q - zero in f32, which is exact."""
+        wide = self.q.astype(np.float32)
+        return wide if self.zero is None else wide - repeated(self.zero, self.q.shape).astype(np.float32)
+
+    def values(self) -> np.ndarray:
+        """Return what it stands for, in f32."""
+        wide: np.ndarray = (self.integers() * repeated(self.scale, self.q.shape)).astype(np.float32)
+        return wide
+
+    def permuted(self, axes: Sequence[int]) -> Weight:
+        """Return it with its axes in another order."""
+        zero = None if self.zero is None else self.zero.transpose(axes)
+        return Weight(self.q.transpose(axes), self.scale.transpose(axes), zero, self.name)
+
+    def scales_of(self, axis: int) -> np.ndarray | None:
+        """Return the scale of each index of a matrix's `axis` in f32, None where one index has several."""
+        if self.scale.shape[1 - axis] != 1 or not np.isfinite(self.scale).all():
+            return None
+        scale = self.scale.reshape(-1).astype(np.float32)
+        return np.ascontiguousarray(np.broadcast_to(scale, (self.q.shape[axis],)))
+
+
+MOVES = ("permute", "reshape")
+Reader = Callable[[Builder, Node], Value | None]
+
+
+def move_scales(graph: Graph) -> None:
+    """Read quantised weights as integers where that is possible, else as constants."""
+    replaced: dict[Value, Value] = {}
+    _move_in(graph, graph.body, replaced)
+    graph.replace_results(replaced)
+
+
+def _move_in(graph: Graph, block: Block, replaced: dict[Value, Value]) -> None:
+    for node in list(block.nodes):
+        for region in node.regions:
+            _move_in(graph, region, replaced)
+        if node.op not in READERS:
+            continue
+        builder = Builder(graph, block, block.nodes.index(node))
+        builder.source = node.source
+        new = READERS[node.op](builder, node)
+        if new is not None:
+            replace_uses(node.result, new)
+            replaced[node.result] = new
+            erase(block, node)
+
+
+def _linear(b: Builder, node: Node) -> Value | None:
+    """x times the transposed weight [N, K], plus a bias."""
+    x, bias = node.arg(0), node.args[2] if len(node.args) > 2 else None
+    weight = _quantised(node.arg(1))
+    if weight is None:
+        return None
+    scales = weight.scales_of(0)
+    if scales is None:
+        return b.one("linear", x, b.constant(weight.values(), "f32", weight.name), bias)
+    result = b.one("linear", x, b.constant(weight.integers(), "f32", weight.name), None)
+    result = B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
+    return result if bias is None else B.pointwise(b, "add", result, bias)
+
+
+def _matmul(b: Builder, node: Node) -> Value | None:
+    """x times the weight [K, N]."""
+    weight = _quantised(node.arg(1))
+    if weight is None or len(weight.q.shape) != 2:
+        return None
+    scales = weight.scales_of(1)
+    if scales is None:
+        return b.one("matmul", node.arg(0), b.constant(weight.values(), "f32", weight.name))
+    result = b.one("matmul", node.arg(0), b.constant(weight.integers(), "f32", weight.name))
+    return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
+
+
+def _gather(b: Builder, node: Node) -> Value | None:
+    """Rows of a table: of its integers, and of its scales where rows have their own; dequantised then."""
+    table, index = node.arg(0).node, node.arg(1)
+    if table is None or table.op != "dequantize" or node.attrs["axis"] != 0:
+        return None
+    rows = B.shape_of(table.arg(0))[0]
+    if any(x is not None and B.shape_of(x)[0] not in (1, rows) for x in table.args):
+        return None
+
+    def taken(x: Value | None) -> Value | None:
+        if x is None or B.shape_of(x)[0] == rows:
+            return x and b.one("gather", x, index, axis=0)
+        return B.reshape(b, x, (*(1 for _ in range(index.tensor.rank)), *B.shape_of(x)[1:]))
+
+    return b.one("dequantize", *map(taken, table.args), **table.attrs)
+
+
+def _conv(b: Builder, node: Node) -> Value | None:
+    """A convolution, by a constant in f32."""
+    found = _values(node.arg(1))
+    if found is None:
+        return None
+    array, name = found
+    return b.one("conv", node.arg(0), b.constant(array, "f32", name), **node.attrs)
+
+
+#: How an operator reads a quantised tensor: its result, None where its argument is no such tensor.
+READERS: dict[str, Reader] = {"linear": _linear, "matmul": _matmul, "conv": _conv, "gather": _gather}
+
+
+def _quantised(value: Value) -> Weight | None:
+    """Return the constant quantised tensor in f32 that a value is, perhaps permuted, else None."""
+    node = value.node
+    if node is None or value.tensor.dtype != "f32":
+        return None
+    if node.op == "permute":
+        weight = _quantised(node.arg(0))
+        return None if weight is None else weight.permuted(node.attrs["axes"])
+    arrays = [_constant(arg) for arg in node.args if arg is not None] if node.op == "dequantize" else [None]
+    if any(array is None for array in arrays):
+        return None
+    q, scale, *zeros = (array for array in arrays if array is not None)
+    is_float = scale.dtype in (np.float32, np.float64)  # not the bits of a bf16
+    return Weight(q, scale, zeros[0] if zeros else None, _name(node)) if is_float else None
+
+
+def _values(value: Value) -> tuple[np.ndarray, str] | None:
+    """Return what a constant quantised tensor, perhaps moved, stands for in f32, and its name; else None."""
+    node = value.node
+    if node is not None and node.op in MOVES and (found := _values(node.arg(0))) is not None:
+        array, name = found
+        is_permuted = node.op == "permute"
+        return array.transpose(node.attrs["axes"]) if is_permuted else array.reshape(value.tensor.shape), name
+    weight = _quantised(value)
+    return None if weight is None else (weight.values(), weight.name)
+
+
+def _constant(value: Value) -> np.ndarray | None:
+    """Return the array of a constant: as it is, reshaped, converted to f32, or one number everywhere."""
+    node, type = value.node, value.tensor
+    if node is None or not all(isinstance(size, int) for size in type.shape):
+        return None
+    if node.op == "constant":
+        array: np.ndarray = node.attrs["array"]
+        return array
+    if node.op == "full":
+        return np.full([int(size) for size in type.shape], node.attrs["value"])
+    inner = _constant(node.arg(0)) if node.op in ("reshape", "cast") else None
+    if inner is None or (node.op == "cast" and type.dtype != "f32"):
+        return None
+    return inner.reshape(type.shape) if node.op == "reshape" else inner.astype(np.float32)
+
+
+def _name(node: Node) -> str:
+    """Return the name of the constant whose elements a node dequantises."""
+    q = node.arg(0).node
+    while q is not None and q.op != "constant":
+        q = q.arg(0).node if q.args else None
+    return "" if q is None else str(q.attrs["name"])

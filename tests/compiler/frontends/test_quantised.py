@@ -1,0 +1,124 @@
+"""Programs of torchao's and PyTorch's quantisers: eager's values, natively, and weights held as integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.spec_reader import from_json
+from torchao.quantization import (
+    Int8DynamicActivationIntxWeightConfig,
+    Int8WeightOnlyConfig,
+    IntxWeightOnlyConfig,
+    quantize_,
+)
+from torchao.quantization.granularity import PerAxis, PerGroup
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+import shapevm
+
+NATIVE = shapevm.Options(fallback="error")
+ROWS = torch.export.Dim("rows", min=1, max=64)
+INT4 = torch.int4
+CONFIGURATIONS = {
+    "int8": (Int8WeightOnlyConfig(), "i8"),
+    "int4, groups": (IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerGroup(32)), "f32"),
+    "int4, channels": (IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerAxis(0)), "i8"),
+    "int8, channels": (IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0)), "i8"),
+    "int4, groups, dynamic activations": (
+        Int8DynamicActivationIntxWeightConfig(weight_dtype=INT4, weight_granularity=PerGroup(32)),
+        "f32",
+    ),
+    "int4, channels, dynamic activations": (
+        Int8DynamicActivationIntxWeightConfig(weight_dtype=INT4, weight_granularity=PerAxis(0)),
+        "i8",
+    ),
+}
+
+
+def perceptron() -> torch.nn.Module:
+    """Return two linear layers, one of them without bias."""
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(96, 160), torch.nn.ReLU(), torch.nn.Linear(160, 40, bias=False)
+    return torch.nn.Sequential(*layers).eval()
+
+
+def weight_dtypes(exe: shapevm.Executable) -> set[str]:
+    """Return the dtypes of the weights that an executable's products read."""
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    return {spec.buffers[spec.b].dtype for spec in specs if type(spec) is Matmul}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_torchao(name: str, tmp_path: Path) -> None:
+    configuration, dtype = CONFIGURATIONS[name]
+    model, x = perceptron(), torch.randn(5, 96)
+    quantize_(model, configuration)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert weight_dtypes(exe) == {dtype}
+    exe.save(tmp_path / "model.svm")
+    with shapevm.load(tmp_path / "model.svm") as loaded:
+        for rows in (1, 2, 7, 33, 64):
+            x = torch.randn(rows, 96)
+            torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+            assert torch.equal(loaded(x), exe(x))
+            assert torch.equal(exe(x[:1]), exe(x)[:1])
+
+
+def test_torchao_under_torch_compile() -> None:
+    model = perceptron()
+    quantize_(model, Int8WeightOnlyConfig())
+    compiled = torch.compile(model, backend="shapevm", dynamic=True)
+    for rows in (3, 9):
+        x = torch.randn(rows, 96)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_quantised_embedding_is_dequantised_row_by_row() -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 64))
+    config = IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerGroup(32))
+    quantize_(model, config, lambda m, _: isinstance(m, torch.nn.Embedding))
+    ids = torch.randint(0, 50, (3, 7))
+    exe = shapevm.compile(model, (ids,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert torch.equal(exe(ids), model(ids))
+    buffers = [buffer for kernel in exe.machine.kernels for buffer in from_json(kernel.spec).buffers]
+    assert [b.shape for b in buffers if b.dtype == "i8"] == [(50, 64)]  # and no table in f32
+    assert not [b.shape for b in buffers if b.dtype == "f32" and b.shape[0] == 50 and b.shape[1:] != (2,)]
+
+
+class Residual(torch.nn.Module):
+    """A convolution, one with a residual, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 16, 3, padding=1)
+        self.last = torch.nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Classify images [n, 3, h, w]."""
+        y = torch.relu(self.first(x))
+        y = torch.relu(self.second(y) + y)
+        return self.last(y.mean((2, 3)))
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_pt2e(is_dynamic: bool) -> None:
+    model, shape = (perceptron(), (96,)) if is_dynamic else (Residual().eval(), (3, 16, 16))
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic))
+    x = torch.randn(4, *shape)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: ROWS},)).module()
+    prepared = prepare_pt2e(exported, quantizer)
+    prepared(x)
+    converted = convert_pt2e(prepared)
+    program = torch.export.export(converted, (x,), dynamic_shapes=({0: ROWS},))
+    exe = shapevm.compile(program, options=NATIVE)
+    for rows in (1, 4, 9):
+        x = torch.randn(rows, *shape)
+        # Floats beside a step's middle are rounded to one side or the other, as the order of sums decides.
+        torch.testing.assert_close(exe(x), converted(x), rtol=1e-3, atol=0.03)

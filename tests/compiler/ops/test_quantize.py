@@ -1,0 +1,113 @@
+"""The operators of torch's quantisers: PyTorch's integers exactly, its floats within their rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # defines the operators
+from shapevm.compiler.frontends.importer import find_converter
+
+import shapevm
+
+Q = torch.ops.quantized_decomposed
+ROWS = torch.export.Dim("rows", min=0, max=64)
+SCALES, ZEROS = torch.tensor([0.1, 0.02, 0.37, 1.5]), torch.tensor([3, 0, -7, 11])
+GROUP_SCALES = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+GROUP_ZEROS = torch.tensor([[1, -2], [3, 0], [0, 5]], dtype=torch.int32)
+
+
+def rows_of(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a scale and a zero point for each row."""
+    return x.abs().amax(-1, keepdim=True).clamp(min=1e-3) / 100, torch.ones(x.shape[0], 1, dtype=torch.int32)
+
+
+def there_and_back_per_token(x: torch.Tensor) -> torch.Tensor:
+    scale, zero = Q.choose_qparams_per_token_asymmetric(x, torch.int8)
+    q = Q.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+    return Q.dequantize_per_token(q, scale, zero, -128, 127, torch.int8, torch.float32)
+
+
+#: functions of x [rows, 4] in f32.
+FUNCTIONS: dict[str, Callable[[torch.Tensor], object]] = {
+    "per tensor": lambda x: Q.quantize_per_tensor(x, 0.037, 12, 0, 255, torch.uint8),
+    "per tensor, i8": lambda x: Q.quantize_per_tensor(x, 0.01, -5, -127, 127, torch.int8),
+    "per tensor, i32": lambda x: Q.quantize_per_tensor(x, 1e-5, 0, -(2**31), 2**31 - 1, torch.int32),
+    "per tensor of tensors": lambda x: Q.quantize_per_tensor.tensor(
+        x, torch.tensor(0.037), torch.tensor(12), 0, 255, torch.uint8
+    ),
+    "per tensor, limits in tensors": lambda x: Q.quantize_per_tensor.tensor2(
+        x, torch.tensor(0.037), torch.tensor(12), torch.tensor(2), torch.tensor(200), torch.uint8
+    ),
+    "per tensor, back": lambda x: Q.dequantize_per_tensor(
+        (x * 20).to(torch.uint8), 0.037, 12, 0, 255, torch.uint8
+    ),
+    "per tensor, back to bf16": lambda x: Q.dequantize_per_tensor(
+        (x * 20).to(torch.int8), 0.037, 12, -128, 127, torch.int8, out_dtype=torch.bfloat16
+    ),
+    "per tensor of tensors, back": lambda x: Q.dequantize_per_tensor.tensor(
+        (x * 20).to(torch.int8), torch.tensor(0.037), torch.tensor(12), -128, 127, torch.int8
+    ),
+    "per tensor of what a call gives": lambda x: Q.quantize_per_tensor.tensor(
+        x, x.abs().sum() + 0.01, torch.tensor(3), -128, 127, torch.int8
+    ),
+    "per channel": lambda x: Q.quantize_per_channel(x, SCALES, ZEROS, 1, -128, 127, torch.int8),
+    "per channel, back": lambda x: Q.dequantize_per_channel(
+        (x * 20).to(torch.int8), SCALES, ZEROS, 1, -128, 127, torch.int8
+    ),
+    "per channel, f64, back": lambda x: Q.dequantize_per_channel(
+        (x * 20).to(torch.int8), SCALES.double(), None, 1, -128, 127, torch.int8
+    ),
+    "per token": lambda x: Q.quantize_per_token(x, *rows_of(x), -128, 127, torch.int8),
+    "per token, chosen": there_and_back_per_token,
+    "per group": lambda x: Q.quantize_per_channel_group(
+        x[:3], GROUP_SCALES, GROUP_ZEROS, -8, 7, torch.int8, 2
+    ),
+    "per group, back": lambda x: Q.dequantize_per_channel_group(
+        (x[:3] * 3).to(torch.int8), GROUP_SCALES, GROUP_ZEROS, -8, 7, torch.int8, 2, torch.float32
+    ),
+    "choose": lambda x: Q.choose_qparams.tensor(x, 0, 255, 1e-6, torch.uint8),
+    "choose, symmetric": lambda x: Q.choose_qparams_symmetric.tensor(x, -127, 127, 1e-6, torch.int8),
+    "choose, symmetric, u8": lambda x: Q.choose_qparams_symmetric.tensor(x, 0, 255, 1e-6, torch.uint8),
+}
+
+
+class Of(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> object:
+        """Apply it."""
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_of_eager(name: str) -> None:
+    torch.manual_seed(0)
+    module, needs_rows = Of(FUNCTIONS[name]), 3 if "group" in name else 0
+    needs_rows = max(needs_rows, 1 if "choose" in name else 0)
+    rows = torch.export.Dim("rows", min=needs_rows, max=64)
+    exe = shapevm.compile(
+        module, (torch.randn(5, 4),), dynamic_shapes=({0: rows},), options=shapevm.Options(fallback="error")
+    )
+    for n in (0, 1, 3, 17):
+        if n >= needs_rows:
+            x = torch.randn(n, 4) * 3
+            torch.testing.assert_close(exe(x), module(x))
+    exact = torch.tensor([[0.5, -0.5, 1.5, 2.5]] * 3) * 0.037  # halves of a step: to even
+    torch.testing.assert_close(exe(exact), module(exact))
+
+
+def test_every_overload_is_imported() -> None:
+    schemas = torch._C._jit_get_all_schemas()
+    names = {f"{s.name.replace('::', '.')}.{s.overload_name or 'default'}" for s in schemas}
+    ours = {name for name in names if name.startswith("quantized_decomposed.")}
+    missing = {name for name in ours if find_converter(name) is None}
+    assert missing == {
+        "quantized_decomposed.fake_quant_per_channel.default",  # of training
+        "quantized_decomposed.choose_qparams_per_token.default",  # traced as f64, its results are f32
+    }
