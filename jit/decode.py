@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..vm.errors import ArtifactError
 
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_ITEMS = 1 << 16  # of one list
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """What a type variable in the annotations is: the dataclass `kind` of one int, written as {name: int}."""
+
+    kind: type
+    name: str
 
 
 class SpecError(ArtifactError):
@@ -27,24 +34,26 @@ def refuse(where: str, data: Any, wanted: str) -> SpecError:
     return SpecError(f"kernel spec: {where} is {text}; it must be {wanted}; export the artifact again")
 
 
-def decode(annotation: Any, data: Any, where: str, special: Mapping[type, str]) -> Any:
+def decode(annotation: Any, data: Any, where: str, symbol: Numbered) -> Any:
     """Return `data` as a value of the annotated type: a dataclass, a tuple, a union of those, int, float,
     str, bool, or Any, which is any of the last four or None.
 
-    `special`: dataclasses written as {name: index}. Raises SpecError for anything else.
+    `symbol`: what a type variable is. Raises SpecError for anything else.
     """
     if annotation is Any:
         return _scalar(data, where)
+    annotation = symbol.kind if isinstance(annotation, TypeVar) else annotation
     origin = get_origin(annotation)
+    annotation = origin if is_dataclass(origin) else annotation
     if origin in (Union, types.UnionType):
-        return _union(get_args(annotation), data, where, special)
+        return _union(get_args(annotation), data, where, symbol)
     if origin is tuple:
         item = get_args(annotation)[0]
         if not isinstance(data, list) or len(data) > MAX_ITEMS:
             raise refuse(where, data, f"a list of at most {MAX_ITEMS} items")
-        return tuple(decode(item, x, f"{where}[{i}]", special) for i, x in enumerate(data))
+        return tuple(decode(item, x, f"{where}[{i}]", symbol) for i, x in enumerate(data))
     if is_dataclass(annotation):
-        return _dataclass(annotation, data, where, special)
+        return _dataclass(annotation, data, where, symbol)
     return _plain(annotation, data, where)
 
 
@@ -68,12 +77,13 @@ def _plain(kind: type, data: Any, where: str) -> Any:
     raise refuse(where, data, names[kind])
 
 
-def _union(kinds: tuple[Any, ...], data: Any, where: str, special: Mapping[type, str]) -> Any:
+def _union(kinds: tuple[Any, ...], data: Any, where: str, symbol: Numbered) -> Any:
+    kinds = tuple(symbol.kind if isinstance(kind, TypeVar) else kind for kind in kinds)
     if data is None and types.NoneType in kinds:
         return None
     for kind in kinds:
         if is_dataclass(kind) == isinstance(data, dict) and kind is not types.NoneType:
-            return decode(kind, data, where, special)
+            return decode(kind, data, where, symbol)
     raise refuse(where, data, "an integer or a size of the kernel")
 
 
@@ -82,15 +92,15 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _dataclass(kind: Any, data: Any, where: str, special: Mapping[type, str]) -> Any:
+def _dataclass(kind: Any, data: Any, where: str, symbol: Numbered) -> Any:
     if not isinstance(data, dict):
         raise refuse(where, data, "an object")
     rows = {f.name: f for f in fields(kind)}
-    if kind in special:
-        if list(data) != [special[kind]]:
-            raise refuse(where, data, f'an object {{"{special[kind]}": index}}')
+    if kind is symbol.kind:
+        if list(data) != [symbol.name]:
+            raise refuse(where, data, f'an object {{"{symbol.name}": index}}')
         (name,) = rows
-        return kind(decode(int, data[special[kind]], where, special))
+        return kind(decode(int, data[symbol.name], where, symbol))
     for name in data:
         if name not in rows:
             raise refuse(where, name, f"one of {', '.join(rows)}")
@@ -98,4 +108,4 @@ def _dataclass(kind: Any, data: Any, where: str, special: Mapping[type, str]) ->
         if name not in data and row.default is MISSING and row.default_factory is MISSING:
             raise SpecError(f"kernel spec: {where}.{name} is missing; export the artifact again")
     hints = _hints(kind)
-    return kind(**{n: decode(hints[n], x, f"{where}.{n}", special) for n, x in data.items()})
+    return kind(**{n: decode(hints[n], x, f"{where}.{n}", symbol) for n, x in data.items()})

@@ -1,7 +1,9 @@
 """Kernel specs: what a kernel computes, as data, before any machine code exists.
 
 A spec is a loop nest over symbolic sizes. It is immutable, serialisable (`to_json`; `spec_reader` reads it)
-and content-hashed (`spec_hash`). `sizes` are ints, or `Dim`s: kernel parameters known only at run time.
+and content-hashed (`spec_hash`). Sizes are ints, or `Dim`s: kernel parameters known only at run time.
+The classes are generic in what stands for an unknown size: a `Dim` where nothing else is written, a dimension
+expression while the compiler still merges loops (`Nest[sympy.Expr]`).
 An *exact* kernel is the same spec with values given for the `Dim`s; both come from the same generator
 and give the same bits.
 
@@ -15,7 +17,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar
 
 SPEC_VERSION = 1
 
@@ -30,6 +37,11 @@ class Dim:
         return f"n{self.index}"
 
 
+if TYPE_CHECKING:
+    #: What stands for a size that is no int.
+    Symbol = TypeVar("Symbol", covariant=True, default=Dim)
+else:  # (a default needs Python 3.13)
+    Symbol = TypeVar("Symbol", covariant=True)
 Size = int | Dim
 #: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
 Term = tuple[int, tuple[Size, ...]]
@@ -37,7 +49,7 @@ Terms = tuple[Term, ...]
 
 
 @dataclass(frozen=True)
-class Buffer:
+class Buffer(Generic[Symbol]):
     """`buffers[i]` of the kernel ABI: a contiguous row-major array of `dtype` and `shape`; () is 0-d.
 
     `dtype` is one of f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool (bool: one byte, 0 or 1).
@@ -46,12 +58,12 @@ class Buffer:
     """
 
     dtype: str
-    shape: tuple[Size, ...]
+    shape: tuple[int | Symbol, ...]
     is_output: bool = False
 
 
 @dataclass(frozen=True)
-class Index:
+class Index(Generic[Symbol]):
     """One axis position: `scale * (loop or value) + offset`.
 
     Exactly one of `loop` (index of a domain loop) and `value` (id of an earlier integer Instr: a gather,
@@ -61,7 +73,7 @@ class Index:
     loop: int | None = None
     value: int | None = None
     scale: int = 1
-    offset: Size = 0
+    offset: int | Symbol = 0
 
     @property
     def along(self) -> int:
@@ -71,7 +83,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Instr:
+class Instr(Generic[Symbol]):
     """One scalar step of a body; its id is its position in the tuple.
 
     op      args               attrs
@@ -95,26 +107,26 @@ class Instr:
     dtype: str
     args: tuple[int, ...] = ()
     buffer: int | None = None
-    index: tuple[Index, ...] = ()
+    index: tuple[Index[Symbol], ...] = ()
     value: Any = None
     loop: int | None = None
-    size: Size | None = None
+    size: int | Symbol | None = None
 
 
-Body = tuple[Instr, ...]
+Body = tuple[Instr[Symbol], ...]
 
 
 @dataclass(frozen=True)
-class KernelSpec:
+class KernelSpec(Generic[Symbol]):
     """What the specs of all families have: `n_dims` run-time sizes, and the buffers."""
 
     family: ClassVar[str]
     n_dims: int
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Buffer[Symbol], ...]
 
 
 @dataclass(frozen=True)
-class Nest(KernelSpec):
+class Nest(KernelSpec[Symbol]):
     """Loops `domain` (outermost first) around `body`.
 
     Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
@@ -125,8 +137,8 @@ class Nest(KernelSpec):
     """
 
     family: ClassVar[str] = "nest"
-    domain: tuple[Size, ...]
-    body: Body
+    domain: tuple[int | Symbol, ...]
+    body: Body[Symbol]
 
 
 # Serialisation ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .decode import SpecError, decode, refuse
+from .decode import Numbered, SpecError, decode, refuse
 from .families.table import FAMILIES
 from .spec import SPEC_VERSION, Dim, KernelSpec
 from .spec_check import check_common
@@ -24,7 +24,7 @@ def from_json(text: str) -> KernelSpec:
             f"kernel spec: family {str(family)[:40]!r} version {str(version)[:40]} is unknown; "
             f"this build reads version {SPEC_VERSION}"
         )
-    spec: KernelSpec = decode(FAMILIES[family].spec, data, family, {Dim: "dim"})
+    spec: KernelSpec = decode(FAMILIES[family].spec, data, family, Numbered(Dim, "dim"))
     check_common(spec)
     FAMILIES[family].check(spec)
     return spec

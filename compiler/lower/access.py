@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import sympy
+
 from ...jit.spec import Index
 from ..ir.dims import DimExpr, equal, simplify
 from ..ir.graph import Node, Value
 
-Access = tuple[Index, ...]
+Access = tuple[Index[sympy.Expr], ...]
 Shape = tuple[DimExpr, ...]
 
 

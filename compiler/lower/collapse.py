@@ -11,19 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import Any, cast
+from typing import Any
+
+import sympy
 
 from ...jit.families.conv.spec import Conv
 from ...jit.families.matmul.spec import Matmul
-from ...jit.spec import Buffer, Index, Instr, KernelSpec, Nest
+from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest
 from ..ir.dims import equal, product
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import always_at_most
+from .access import Access, Shape
 
-IndexTuple = tuple[Index, ...]
+Spec = KernelSpec[sympy.Expr]
+Instrs = Body[sympy.Expr]
+Product = Matmul[sympy.Expr]
+Looped = Nest[sympy.Expr] | Product
+Place = Index[sympy.Expr]
 
 
-def collapse(spec: KernelSpec) -> KernelSpec:
+def collapse(spec: Spec) -> Spec:
     """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
     if not isinstance(spec, Nest | Matmul):
         return spec
@@ -33,14 +40,14 @@ def collapse(spec: KernelSpec) -> KernelSpec:
     return _most_rows(_without_unit_axes(_without_single_trips(merged)))
 
 
-def _most_rows(spec: Matmul) -> Matmul:
+def _most_rows(spec: Product) -> Product:
     """Return `spec` merged, its loops in the order that leaves the fewest and, of known sizes, the most rows.
 
     As it is, where no order is better.
     """
-    best, rows = cast(Matmul, _merged(spec)), _row_loops(spec)
+    best, rows = _merged_product(spec), _row_loops(spec)
     for order in permutations(rows):
-        found = cast(Matmul, _merged(_reordered(spec, rows, order)))
+        found = _merged_product(_reordered(spec, rows, order))
         if len(found.batch) < len(best.batch) or (
             len(found.batch) == len(best.batch) and _has_more_rows(found, best)
         ):
@@ -48,7 +55,7 @@ def _most_rows(spec: Matmul) -> Matmul:
     return best
 
 
-def exchange(spec: KernelSpec, symbols: Mapping[str, SymbolInfo]) -> tuple[KernelSpec, Matmul | None]:
+def exchange(spec: Spec, symbols: Mapping[str, SymbolInfo]) -> tuple[Spec, Product | None]:
     """Return `spec`, its loop over rows the longest of those that it may be, and the product with another
     such loop where sizes decide at run time which of the two is the longer one.
 
@@ -57,28 +64,27 @@ def exchange(spec: KernelSpec, symbols: Mapping[str, SymbolInfo]) -> tuple[Kerne
     if not isinstance(spec, Matmul) or isinstance(spec, Conv):
         return spec, None
     for loop in _row_loops(spec)[:-1]:
-        size: Any = spec.batch[loop]
-        if always_at_most(size, cast(Any, spec.m), symbols):
+        size = spec.batch[loop]
+        if always_at_most(size, spec.m, symbols):
             continue
         other = _exchanged(spec, loop)
-        if always_at_most(cast(Any, spec.m), size, symbols):
+        if always_at_most(spec.m, size, symbols):
             return exchange(other, symbols)
         return spec, other
     return spec, None
 
 
-def _exchanged(spec: Matmul, loop: int) -> Matmul:
+def _exchanged(spec: Product, loop: int) -> Product:
     """Return `spec` with one of its batch loops over rows in the place of m."""
     m = len(spec.batch)
     return _reordered(spec, (loop, m), (m, loop))
 
 
-def _has_more_rows(one: Matmul, other: Matmul) -> bool:
-    sizes: tuple[Any, Any] = one.m, other.m
-    return all(isinstance(size, int) for size in sizes) and sizes[0] > sizes[1]
+def _has_more_rows(one: Product, other: Product) -> bool:
+    return isinstance(one.m, int) and isinstance(other.m, int) and one.m > other.m
 
 
-def _row_loops(spec: Matmul) -> list[int]:
+def _row_loops(spec: Product) -> list[int]:
     """Return the loops of batch and m that B does not depend on."""
     used = {item.loop for item in spec.b_index}
     return [loop for loop in range(len(spec.batch) + 1) if loop not in used]
@@ -89,7 +95,7 @@ def _renumbered(loop: int | None, after: Mapping[int, int]) -> int | None:
     return None if loop is None else after.get(loop, loop)
 
 
-def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matmul:
+def _reordered(spec: Product, loops: Sequence[int], order: Sequence[int]) -> Product:
     """Return `spec` with loop `order[i]` where `loops[i]` is now."""
     before = list(range(len(spec.batch) + 1))
     for place, loop in zip(loops, order, strict=True):
@@ -103,7 +109,7 @@ def _reordered(spec: Matmul, loops: Sequence[int], order: Sequence[int]) -> Matm
     )
 
 
-def _without_single_trips(spec: Matmul) -> Matmul:
+def _without_single_trips(spec: Product) -> Product:
     """Return `spec` without its loops of one trip, but for one over rows where it has no longer one."""
     sizes, rows = loop_sizes(spec), _row_loops(spec)
     longer = [loop for loop in rows if not equal(sizes[loop], 1)]
@@ -115,7 +121,7 @@ def _without_single_trips(spec: Matmul) -> Matmul:
     after = {loop: place for place, loop in enumerate(kept)}
     after |= {loop: loop - len(dropped) for loop in range(len(sizes), len(sizes) + 2)}
 
-    def fix(item: Index) -> Index:
+    def fix(item: Place) -> Place:
         if item.loop in dropped:
             return replace(item, loop=None, scale=1)
         return replace(item, loop=_renumbered(item.loop, after))
@@ -123,19 +129,19 @@ def _without_single_trips(spec: Matmul) -> Matmul:
     return _with_loops(spec, tuple(sizes[loop] for loop in kept), fix)
 
 
-def _without_unit_axes(spec: Matmul) -> Matmul:
+def _without_unit_axes(spec: Product) -> Product:
     """Return `spec` without axes of size 1 that stand between others: nothing moves along them."""
     dropped: dict[int, set[int]] = {}
     for buffer, index in accesses(spec):
-        shape = cast(Any, spec.buffers[buffer].shape)
+        shape = spec.buffers[buffer].shape
         unit = {axis for axis, item in enumerate(index) if item == Index() and equal(shape[axis], 1)}
         dropped[buffer] = dropped.get(buffer, unit) & unit
 
     def kept(buffer: int | None, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        without = dropped.get(cast(int, buffer), set())
+        without = set() if buffer is None else dropped.get(buffer, set())
         return tuple(item for axis, item in enumerate(items) if axis not in without)
 
-    def body(instrs: Sequence[Instr]) -> tuple[Instr, ...]:
+    def body(instrs: Instrs) -> Instrs:
         return tuple(replace(instr, index=kept(instr.buffer, instr.index)) for instr in instrs)
 
     return replace(
@@ -145,10 +151,10 @@ def _without_unit_axes(spec: Matmul) -> Matmul:
     )  # fmt: skip
 
 
-def _with_loops(spec: Matmul, sizes: tuple[Any, ...], fix: Callable[[Index], Index]) -> Matmul:
+def _with_loops(spec: Product, sizes: Shape, fix: Callable[[Place], Place]) -> Product:
     """Return `spec` with loops of these sizes before n, `fix` telling each index its new loop."""
 
-    def index(items: IndexTuple) -> IndexTuple:
+    def index(items: Access) -> Access:
         return tuple(map(fix, items))
 
     return replace(
@@ -157,7 +163,7 @@ def _with_loops(spec: Matmul, sizes: tuple[Any, ...], fix: Callable[[Index], Ind
     )  # fmt: skip
 
 
-def _merged(spec: Nest | Matmul) -> Nest | Matmul:
+def _merged(spec: Looped) -> Looped:
     """Return `spec` with its loops as they lie, those side by side merged where they can be."""
     i = 0
     while i + 1 < n_mergeable(spec):
@@ -168,7 +174,13 @@ def _merged(spec: Nest | Matmul) -> Nest | Matmul:
     return spec
 
 
-def n_mergeable(spec: Nest | Matmul) -> int:
+def _merged_product(spec: Product) -> Product:
+    merged = _merged(spec)
+    assert isinstance(merged, Matmul)
+    return merged
+
+
+def n_mergeable(spec: Looped) -> int:
     """Return how many of the first loops may merge: not a nest's row loop, not a matmul's n."""
     if isinstance(spec, Matmul):
         return len(spec.batch) + 1
@@ -176,17 +188,17 @@ def n_mergeable(spec: Nest | Matmul) -> int:
     return len(spec.domain) - has_row
 
 
-def loop_sizes(spec: Nest | Matmul) -> tuple[Any, ...]:
+def loop_sizes(spec: Looped) -> Shape:
     """Return the sizes of the loops that may merge."""
     return spec.domain if isinstance(spec, Nest) else (*spec.batch, spec.m)
 
 
-def instructions(spec: Nest | Matmul) -> tuple[Instr, ...]:
+def instructions(spec: Looped) -> Instrs:
     """Return the instructions of every body."""
     return spec.body if isinstance(spec, Nest) else (*spec.prologue, *spec.epilogue)
 
 
-def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
+def accesses(spec: Looped) -> list[tuple[int, Access]]:
     """Return (buffer, index) of every load, store and operand."""
     found = [(instr.buffer, instr.index) for instr in instructions(spec) if instr.buffer is not None]
     if isinstance(spec, Matmul):
@@ -197,7 +209,7 @@ def accesses(spec: Nest | Matmul) -> list[tuple[int, IndexTuple]]:
     return found
 
 
-def can_merge(spec: Nest | Matmul, i: int) -> bool:
+def can_merge(spec: Looped, i: int) -> bool:
     """Return True where loops i and i+1 can be one loop."""
     sizes = loop_sizes(spec)
     if any(instr.op == "iota" and instr.loop in (i, i + 1) for instr in instructions(spec)):
@@ -210,7 +222,7 @@ def can_merge(spec: Nest | Matmul, i: int) -> bool:
     return True
 
 
-def merged_axis(index: IndexTuple, buffer: Buffer, i: int, sizes: tuple[Any, ...]) -> int | None:
+def merged_axis(index: Access, buffer: Buffer[sympy.Expr], i: int, sizes: Shape) -> int | None:
     """Return the axis where loops i, i+1 lie side by side; None: the access uses neither; -1: it forbids
     merging."""
     using = [axis for axis, item in enumerate(index) if item.loop in (i, i + 1)]
@@ -221,22 +233,22 @@ def merged_axis(index: IndexTuple, buffer: Buffer, i: int, sizes: tuple[Any, ...
     first, second = using
     if index[first] != Index(loop=i) or index[second] != Index(loop=i + 1):
         return -1
-    shape = cast(Any, buffer.shape)
+    shape = buffer.shape
     whole = equal(shape[first], sizes[i]) and equal(shape[second], sizes[i + 1])
     return first if whole else -1
 
 
-def merge(spec: Nest | Matmul, i: int) -> Nest | Matmul:
+def merge(spec: Looped, i: int) -> Looped:
     """Return `spec` with loops i and i+1 merged into loop i."""
     sizes = loop_sizes(spec)
     buffers = list(spec.buffers)
     for buffer, index in dict(accesses(spec)).items():
         axis = merged_axis(index, spec.buffers[buffer], i, sizes)
         if axis is not None:
-            shape = cast(Any, buffers[buffer].shape)
+            shape = buffers[buffer].shape
             joined = (*shape[:axis], product(shape[axis : axis + 2]), *shape[axis + 2 :])
             buffers[buffer] = replace(buffers[buffer], shape=joined)
-    merged = cast(Any, (*sizes[:i], product(sizes[i : i + 2]), *sizes[i + 2 :]))
+    merged = (*sizes[:i], product(sizes[i : i + 2]), *sizes[i + 2 :])
     fix = renumber(i)
     if isinstance(spec, Nest):
         return replace(spec, buffers=tuple(buffers), domain=merged, body=fix_body(spec.body, fix))
@@ -246,10 +258,10 @@ def merge(spec: Nest | Matmul, i: int) -> Nest | Matmul:
     )  # fmt: skip
 
 
-def renumber(i: int) -> Callable[[IndexTuple], IndexTuple]:
+def renumber(i: int) -> Callable[[Access], Access]:
     """Return the function that drops loop i+1 from accesses and moves later loops down by one."""
 
-    def fix(index: IndexTuple) -> IndexTuple:
+    def fix(index: Access) -> Access:
         kept = [item for item in index if item.loop != i + 1]
         return tuple(
             replace(item, loop=item.loop - 1) if item.loop is not None and item.loop > i + 1 else item
@@ -259,10 +271,10 @@ def renumber(i: int) -> Callable[[IndexTuple], IndexTuple]:
     return fix
 
 
-def fix_body(body: tuple[Instr, ...], fix: Callable[[IndexTuple], IndexTuple]) -> tuple[Instr, ...]:
+def fix_body(body: Instrs, fix: Callable[[Access], Access]) -> Instrs:
     """Return `body` with its accesses and iotas renumbered by `fix`."""
 
-    def one(instr: Instr) -> Instr:
+    def one(instr: Instr[sympy.Expr]) -> Instr[sympy.Expr]:
         loop = fix((Index(loop=instr.loop),))[0].loop if instr.loop is not None else None
         if instr.op == "iota" and loop is None:  # of a loop of one trip
             return Instr("const", instr.dtype, value=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import sympy
@@ -75,14 +75,13 @@ def _lower_group(graph: Graph, block: Block, group: Group, packed: Packed) -> No
     graph.replace(root, result)
 
 
-def _launches(spec: KernelSpec, graph: Graph) -> dict[str, Any]:
+def _launches(spec: KernelSpec[sympy.Expr], graph: Graph) -> dict[str, Any]:
     """Return the attributes of a kernel node that say what it launches: see `launches`."""
     chosen, other = exchange(spec, graph.symbols)
     bound, dims = bind(chosen)
     attrs: dict[str, Any] = {"spec": bound, "dims": dims}
-    if other is not None:
-        rows = cast(Matmul, chosen).m, other.m
-        attrs["exchanged"] = (*bind(other), *rows)
+    if isinstance(chosen, Matmul) and other is not None:
+        attrs["exchanged"] = (*bind(other), chosen.m, other.m)
     return attrs
 
 
@@ -111,39 +110,39 @@ class GroupLowering:
         self.group = group
         self.pack = pack
         self.accurate = accurate
-        self.instrs: list[Instr] = []
-        self.buffers: list[Buffer] = []
+        self.instrs: list[Instr[sympy.Expr]] = []
+        self.buffers: list[Buffer[sympy.Expr]] = []
         self.values: list[Value] = []  # of the input buffers, in order
         self._ids: dict[tuple[Value, Access], int] = {}
         self._box: Box = {}
         self._places: dict[tuple[Value, Shape], int] = {}
 
-    def finish(self) -> tuple[KernelSpec, list[Value]]:
+    def finish(self) -> tuple[KernelSpec[sympy.Expr], list[Value]]:
         """Return (spec, whose sizes are dimension expressions still, input buffers)."""
         contraction = self.group.contraction
-        make: dict[str | None, Callable[[], KernelSpec]] = {
-            None: self._nest,
+        make: dict[str, Callable[[Node], KernelSpec[sympy.Expr]]] = {
             "matmul": self._matmul,
             "conv": self._conv,
             "attention": self._attention,
         }
-        return collapse(make[contraction.op if contraction else None]()), self.values
+        spec = make[contraction.op](contraction) if contraction else self._nest()
+        return collapse(spec), self.values
 
     # families
 
-    def _nest(self) -> Nest | Concat:
+    def _nest(self) -> Nest[sympy.Expr] | Concat[sympy.Expr]:
         if self.group.cuts:
             return self._concat()
         self._store(self.value(self.group.root, self.group.access))
-        domain = cast(Any, tuple(self.group.domain) or (1,))
+        domain = tuple(self.group.domain) or (1,)
         return Nest(0, tuple(self.buffers), domain, tuple(self.instrs))
 
-    def _concat(self) -> Concat:
+    def _concat(self) -> Concat[sympy.Expr]:
         out = self._output()
         pieces = tuple(self._piece(box, out) for box in boxes(self.group))
         return Concat(0, tuple(self.buffers), pieces)
 
-    def _piece(self, box: Box, out: int) -> Piece:
+    def _piece(self, box: Box, out: int) -> Piece[sympy.Expr]:
         self._box, self.instrs, self._ids = box, [], {}
         cuts, domain = self.group.cuts, list(self.group.domain)
         for loop, part in box.items():
@@ -151,16 +150,14 @@ class GroupLowering:
         access = inside(self.group.access, {loop: start_of(cuts[loop], part) for loop, part in box.items()})
         value = self.value(self.group.root, access)
         self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=access)
-        return Piece(cast(Any, tuple(domain)), tuple(self.instrs))
+        return Piece(tuple(domain), tuple(self.instrs))
 
-    def _matmul(self) -> Matmul:
-        node = cast(Node, self.group.contraction)
+    def _matmul(self, node: Node) -> Matmul[sympy.Expr]:
         k = shape_of(node.arg(0))[-1]
         a, a_index, prologue = self._left(node)
         return Matmul(**self._product(node, k), a=a, a_index=a_index, prologue=prologue)
 
-    def _conv(self) -> Conv:
-        node = cast(Node, self.group.contraction)
+    def _conv(self, node: Node) -> Conv[sympy.Expr]:
         image, weight = node.present
         a = self._buffer(base_of(image), shape_of(image))
         shared = self._product(node, shape_of(weight)[0])
@@ -173,7 +170,7 @@ class GroupLowering:
         layout = b_layout(node, self.accurate)
         if layout != "rows":
             packed = self.pack(b_value, node)
-            b, b_index = self._buffer(packed, shape_of(packed)), cast(Access, ())
+            b, b_index = self._buffer(packed, shape_of(packed)), Access()
         else:
             b, b_index = self._operand(node, 1)
         self._store(self.value(self.group.root, self.group.access))
@@ -183,7 +180,7 @@ class GroupLowering:
             "n_dims": 0, "buffers": tuple(self.buffers), **sizes, **operand, "epilogue": tuple(self.instrs),
         }  # fmt: skip
 
-    def _left(self, node: Node) -> tuple[int, Access, Body]:
+    def _left(self, node: Node) -> tuple[int, Access, Body[sympy.Expr]]:
         """Return (a, a_index, prologue) of a matmul."""
         if not self.group.prologue:
             return *self._operand(node, 0), ()
@@ -193,19 +190,20 @@ class GroupLowering:
         self.instrs, self._ids = [], {}
         return -1, (), prologue
 
-    def _attention(self) -> Attention:
-        node = cast(Node, self.group.contraction)
+    def _attention(self, node: Node) -> Attention[sympy.Expr]:
         *batch, q_len, v_dim = shape_of(node.result)
         k_len, head_dim = shape_of(node.arg(1))[-2:]
         (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
         self._mask(node)
         out = self._output()
-        sizes = cast(Any, {"q_len": q_len, "k_len": k_len, "head_dim": head_dim, "v_dim": v_dim})
         return Attention(
             n_dims=0,
             buffers=tuple(self.buffers),
-            batch=cast(Any, tuple(batch)),
-            **sizes,
+            batch=tuple(batch),
+            q_len=q_len,
+            k_len=k_len,
+            head_dim=head_dim,
+            v_dim=v_dim,
             q=q,
             k=k,
             v=v,
@@ -324,7 +322,7 @@ class GroupLowering:
             position = self._emit("add", "i64", (position, self._constant(offset, "i64")))
         return position if dtype == "i64" else self._emit("cast", dtype, (position,))
 
-    def _position(self, index: Index) -> int:
+    def _position(self, index: Index[sympy.Expr]) -> int:
         if index.loop is None:
             return self._constant(index.offset, "i64")
         position = self._emit("iota", "i64", loop=index.loop)
@@ -337,7 +335,7 @@ class GroupLowering:
     def _constant(self, value: Any, dtype: str) -> int:
         """A number, or a dimension expression, in every element."""
         if isinstance(value, sympy.Expr):
-            size = self._emit("dim", "i64", size=cast(Any, value))
+            size = self._emit("dim", "i64", size=value)
             return size if dtype == "i64" else self._emit("cast", dtype, (size,))
         if isinstance(value, float) and not np.isfinite(value):
             value = "nan" if np.isnan(value) else "inf" if value > 0 else "-inf"
@@ -364,13 +362,13 @@ class GroupLowering:
         key = (value, shape)
         if key not in self._places:
             self._places[key] = len(self.buffers)
-            self.buffers.append(Buffer(_dtype(value), cast(Any, shape)))
+            self.buffers.append(Buffer(_dtype(value), shape))
             self.values.append(value)
         return self._places[key]
 
     def _output(self) -> int:
         root = self.group.root
-        self.buffers.append(Buffer(_dtype(root), cast(Any, shape_of(root)), is_output=True))
+        self.buffers.append(Buffer(_dtype(root), shape_of(root), is_output=True))
         return len(self.buffers) - 1
 
     def _store(self, value: int) -> None:
@@ -378,7 +376,7 @@ class GroupLowering:
         self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=self.group.access)
 
 
-def _window(node: Node) -> Window:
+def _window(node: Node) -> Window[sympy.Expr]:
     """Return the window of a conv; taps that go backwards start at the last one."""
     attrs = node.attrs
     low = tuple(
@@ -386,14 +384,14 @@ def _window(node: Node) -> Window:
         for low, dilation, kernel in zip(attrs["low"], attrs["dilation"], attrs["kernel"], strict=True)
     )
     axes = {name: attrs[name] for name in ("kernel", "stride", "dilation", "expansion", "groups")}
-    return Window(out=cast(Any, shape_of(node.result)[1:-1]), low=low, **axes)
+    return Window(out=shape_of(node.result)[1:-1], low=low, **axes)
 
 
 def _dtype(value: Value) -> str:
     return value.tensor.dtype
 
 
-def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
+def bind(spec: KernelSpec[sympy.Expr]) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
     """Return the spec with Dims for its distinct expressions, and these expressions in the order of the
     Dims."""
     dims: dict[DimExpr, Dim] = {}
@@ -403,9 +401,9 @@ def bind(spec: KernelSpec) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
             item = simplify(item)
             return item if isinstance(item, int) else dims.setdefault(item, Dim(len(dims)))
         if isinstance(item, Index) and item.scale < 0 and isinstance(item.offset, sympy.Expr):
-            item = replace(item, offset=cast(Any, sympy.Max(item.offset, 0)))  # below 0 for empty loops only
+            item = replace(item, offset=sympy.Max(item.offset, 0))  # below 0 for empty loops only
         if isinstance(item, Instr) and isinstance(item.size, sympy.Expr):
-            item = replace(item, size=cast(Any, sympy.Max(item.size, 0)))  # the same
+            item = replace(item, size=sympy.Max(item.size, 0))  # the same
         if isinstance(item, tuple):
             return tuple(visit(part) for part in item)
         if is_dataclass(item) and not isinstance(item, type):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from ...jit.spec import Index
 from ..ir.dims import DimExpr, equal, simplify
@@ -40,8 +40,8 @@ def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
 def moved(access: Access, axis: int, by: DimExpr) -> Access:
     """Return `access` with the place along one axis moved."""
     index = access[axis]
-    offset = simplify(cast(Any, index.offset) + by)
-    return (*access[:axis], replace(index, offset=cast(Any, offset)), *access[axis + 1 :])
+    offset = simplify(index.offset + by)
+    return (*access[:axis], replace(index, offset=offset), *access[axis + 1 :])
 
 
 def arg_access(node: Node, part: int, access: Access) -> Access:

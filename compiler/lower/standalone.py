@@ -7,7 +7,8 @@ buffers are the node's arguments in order (absent ones left out), then come the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+
+import sympy
 
 from ...jit.families.nonzero.spec import Nonzero
 from ...jit.families.scan.spec import Scan
@@ -19,42 +20,42 @@ from ..ir.graph import Node, Value
 from .access import shape_of
 
 
-def buffers_of(node: Node) -> tuple[Buffer, ...]:
+def buffers_of(node: Node) -> tuple[Buffer[sympy.Expr], ...]:
     """Return the buffers of a node's present arguments, then of its results."""
     args = node.present
     return (*map(_buffer, args), *(_buffer(result, is_output=True) for result in node.results))
 
 
-def _buffer(value: Value, is_output: bool = False) -> Buffer:
-    return Buffer(value.tensor.dtype, cast(Any, shape_of(value)), is_output)
+def _buffer(value: Value, is_output: bool = False) -> Buffer[sympy.Expr]:
+    return Buffer(value.tensor.dtype, shape_of(value), is_output)
 
 
-def _scan(node: Node) -> Scan:
-    rows, length, columns = cast(Any, shape_of(node.arg(0)))
+def _scan(node: Node) -> Scan[sympy.Expr]:
+    rows, length, columns = shape_of(node.arg(0))
     return Scan(0, buffers_of(node), rows, length, columns, node.attrs["function"])
 
 
-def _scatter(node: Node) -> Scatter:
-    updates = cast(Any, tuple(node.attrs["updates"]))
+def _scatter(node: Node) -> Scatter[sympy.Expr]:
+    updates = tuple(node.attrs["updates"])
     return Scatter(0, buffers_of(node), updates, node.attrs["axis"], node.attrs["mode"])
 
 
-def _sort(node: Node) -> Sort:
-    rows, length = cast(Any, shape_of(node.arg(0)))
+def _sort(node: Node) -> Sort[sympy.Expr]:
+    rows, length = shape_of(node.arg(0))
     return Sort(0, buffers_of(node), rows, length, node.attrs["keep"], node.attrs["descending"])
 
 
-def _nonzero(node: Node) -> Nonzero:
-    (length,) = cast(Any, shape_of(node.arg(0)))
+def _nonzero(node: Node) -> Nonzero[sympy.Expr]:
+    (length,) = shape_of(node.arg(0))
     return Nonzero(0, buffers_of(node), length, node.attrs["count"])
 
 
-def _search(node: Node) -> Search:
-    rows, values = (cast(Any, shape_of(arg)) for arg in node.present)
+def _search(node: Node) -> Search[sympy.Expr]:
+    rows, values = map(shape_of, node.present)
     return Search(0, buffers_of(node), values[0], rows[1], values[1], node.attrs["right"])
 
 
-SPECS: dict[str, Callable[[Node], KernelSpec]] = {
+SPECS: dict[str, Callable[[Node], KernelSpec[sympy.Expr]]] = {
     "scatter": _scatter,
     "scan": _scan,
     "sort": _sort,

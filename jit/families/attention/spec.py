@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Size
+from ...spec import Body, Index, KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Attention(KernelSpec):
+class Attention(KernelSpec[Symbol]):
     """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
 
     `batch`: the loops that head and batch make, e.g. (B, H).
@@ -23,19 +23,19 @@ class Attention(KernelSpec):
     """
 
     family: ClassVar[str] = "attention"
-    batch: tuple[Size, ...]
-    q_len: Size
-    k_len: Size
-    head_dim: Size
-    v_dim: Size
+    batch: tuple[int | Symbol, ...]
+    q_len: int | Symbol
+    k_len: int | Symbol
+    head_dim: int | Symbol
+    v_dim: int | Symbol
     q: int
     k: int
     v: int
     out: int
-    q_index: tuple[Index, ...]
-    k_index: tuple[Index, ...]
-    v_index: tuple[Index, ...]
-    out_index: tuple[Index, ...]
+    q_index: tuple[Index[Symbol], ...]
+    k_index: tuple[Index[Symbol], ...]
+    v_index: tuple[Index[Symbol], ...]
+    out_index: tuple[Index[Symbol], ...]
     scale: float
     safe_softmax: bool
-    body: Body
+    body: Body[Symbol]

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from ...spec import Body, KernelSpec, Size
+from ...spec import Body, KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(Generic[Symbol]):
     """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
 
-    domain: tuple[Size, ...]
-    body: Body
+    domain: tuple[int | Symbol, ...]
+    body: Body[Symbol]
 
 
 @dataclass(frozen=True)
-class Concat(KernelSpec):
+class Concat(KernelSpec[Symbol]):
     """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
 
     Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
     """
 
     family: ClassVar[str] = "concat"
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece[Symbol], ...]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Size
+from ...spec import Body, Index, KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Matmul(KernelSpec):
+class Matmul(KernelSpec[Symbol]):
     """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
 
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
@@ -26,14 +26,14 @@ class Matmul(KernelSpec):
     """
 
     family: ClassVar[str] = "matmul"
-    batch: tuple[Size, ...]
-    m: Size
-    n: Size
-    k: Size
+    batch: tuple[int | Symbol, ...]
+    m: int | Symbol
+    n: int | Symbol
+    k: int | Symbol
     a: int
-    a_index: tuple[Index, ...]
+    a_index: tuple[Index[Symbol], ...]
     b: int
-    b_index: tuple[Index, ...]
+    b_index: tuple[Index[Symbol], ...]
     b_layout: str
-    epilogue: Body
-    prologue: Body = ()
+    epilogue: Body[Symbol]
+    prologue: Body[Symbol] = ()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size
+from ...spec import KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Nonzero(KernelSpec):
+class Nonzero(KernelSpec[Symbol]):
     """The places where a mask holds, in order: the first `count`; where there are fewer, the rest are -1.
 
     Buffers: the mask [length] (bool), the places [count] (i64).
     """
 
     family: ClassVar[str] = "nonzero"
-    length: Size
-    count: Size
+    length: int | Symbol
+    count: int | Symbol

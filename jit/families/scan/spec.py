@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size
+from ...spec import KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Scan(KernelSpec):
+class Scan(KernelSpec[Symbol]):
     """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
 
     Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
@@ -18,7 +18,7 @@ class Scan(KernelSpec):
     """
 
     family: ClassVar[str] = "scan"
-    rows: Size
-    length: Size
-    columns: Size
+    rows: int | Symbol
+    length: int | Symbol
+    columns: int | Symbol
     op: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size
+from ...spec import KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Scatter(KernelSpec):
+class Scatter(KernelSpec[Symbol]):
     """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each place of `updates`.
 
     Buffers: base, index (i64 or i32), source, out; all of out's rank. `updates`: the loops, one for each axis
@@ -20,7 +20,7 @@ class Scatter(KernelSpec):
     """
 
     family: ClassVar[str] = "scatter"
-    updates: tuple[Size, ...]
+    updates: tuple[int | Symbol, ...]
     axis: int
     mode: str
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size
+from ...spec import KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Search(KernelSpec):
+class Search(KernelSpec[Symbol]):
     """How many elements of a row that goes up come before each value; with `right`, or are equal to it.
 
     Buffers: rows [rows, length], or [1, length], the same for all; values [rows, count] of the same dtype;
@@ -17,7 +17,7 @@ class Search(KernelSpec):
     """
 
     family: ClassVar[str] = "search"
-    rows: Size
-    length: Size
-    count: Size
+    rows: int | Symbol
+    length: int | Symbol
+    count: int | Symbol
     right: bool

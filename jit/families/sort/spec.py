@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size
+from ...spec import KernelSpec, Symbol
 
 
 @dataclass(frozen=True)
-class Sort(KernelSpec):
+class Sort(KernelSpec[Symbol]):
     """The first `keep` elements of every row in a stable order, a NaN above all others and -0 equal to 0.
 
     Buffers: x [rows, length]; values [rows, keep] of x's dtype and their places in the row, indices [rows,
@@ -17,7 +17,7 @@ class Sort(KernelSpec):
     """
 
     family: ClassVar[str] = "sort"
-    rows: Size
-    length: Size
-    keep: Size
+    rows: int | Symbol
+    length: int | Symbol
+    keep: int | Symbol
     descending: bool
