@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 import types
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..vm.errors import ArtifactError
 
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_ITEMS = 1 << 16  # of one list
+_FIELD_TYPES: dict[type, dict[str, Any]] = {}  # those that were asked for
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ def decode(annotation: Any, data: Any, where: str, symbol: Numbered) -> Any:
         return _scalar(data, where)
     annotation = symbol.kind if isinstance(annotation, TypeVar) else annotation
     origin = get_origin(annotation)
-    annotation = origin if is_dataclass(origin) else annotation
     if origin in (Union, types.UnionType):
         return _union(get_args(annotation), data, where, symbol)
     if origin is tuple:
@@ -87,9 +86,19 @@ def _union(kinds: tuple[Any, ...], data: Any, where: str, symbol: Numbered) -> A
     raise refuse(where, data, "an integer or a size of the kernel")
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def field_types(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name, dataclasses without their type arguments."""
+    if kind not in _FIELD_TYPES:
+        hints = get_type_hints(kind)
+        _FIELD_TYPES[kind] = {f.name: _without_arguments(hints[f.name]) for f in fields(kind)}
+    return _FIELD_TYPES[kind]
+
+
+def _without_arguments(annotation: Any) -> Any:
+    origin = get_origin(annotation)
+    if origin is tuple:
+        return types.GenericAlias(tuple, (_without_arguments(get_args(annotation)[0]), ...))
+    return origin if is_dataclass(origin) else annotation
 
 
 def _dataclass(kind: Any, data: Any, where: str, symbol: Numbered) -> Any:
@@ -107,5 +116,5 @@ def _dataclass(kind: Any, data: Any, where: str, symbol: Numbered) -> Any:
     for name, row in rows.items():
         if name not in data and row.default is MISSING and row.default_factory is MISSING:
             raise SpecError(f"kernel spec: {where}.{name} is missing; export the artifact again")
-    hints = _hints(kind)
+    hints = field_types(kind)
     return kind(**{n: decode(hints[n], x, f"{where}.{n}", symbol) for n, x in data.items()})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     Symbol = TypeVar("Symbol", covariant=True, default=Dim)
 else:  # (a default needs Python 3.13)
     Symbol = TypeVar("Symbol", covariant=True)
-Size = int | Dim
+#: A size: an int, or what stands for one (a bare `Size`: a Dim).
+Size: TypeAlias = int | Symbol
 #: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
 Term = tuple[int, tuple[Size, ...]]
 Terms = tuple[Term, ...]
@@ -58,7 +59,7 @@ class Buffer(Generic[Symbol]):
     """
 
     dtype: str
-    shape: tuple[int | Symbol, ...]
+    shape: tuple[Size[Symbol], ...]
     is_output: bool = False
 
 
@@ -73,7 +74,7 @@ class Index(Generic[Symbol]):
     loop: int | None = None
     value: int | None = None
     scale: int = 1
-    offset: int | Symbol = 0
+    offset: Size[Symbol] = 0
 
     @property
     def along(self) -> int:
@@ -110,7 +111,7 @@ class Instr(Generic[Symbol]):
     index: tuple[Index[Symbol], ...] = ()
     value: Any = None
     loop: int | None = None
-    size: int | Symbol | None = None
+    size: Size[Symbol] | None = None
 
 
 Body = tuple[Instr[Symbol], ...]
@@ -137,7 +138,7 @@ class Nest(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "nest"
-    domain: tuple[int | Symbol, ...]
+    domain: tuple[Size[Symbol], ...]
     body: Body[Symbol]
 
 

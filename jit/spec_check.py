@@ -8,13 +8,15 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ..vm.errors import ArtifactError
-from .decode import SpecError, refuse
+from .decode import SpecError, field_types, refuse
 from .llvm.dtypes import DTYPES
 from .math.table import INTS, OPS, find, result_dtype
 from .spec import Body, Dim, Index, Instr, KernelSpec, Size
 
 MAX_DIMS, MAX_BUFFERS, MAX_RANK = 32, 64, 16
 MAX_SIZE = 1 << 62
+#: The annotations of the fields that hold sizes.
+SIZES = (Size, tuple[Size, ...])
 #: Instructions without an operation of `jit.math.table`, and how many operands they take.
 ARITIES = {"load": 0, "store": 1, "const": 0, "iota": 0, "dim": 0, "acc": 0, "cast": 1, "select": 3}
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -49,7 +51,7 @@ def _sizes(value: Any, where: str) -> Iterator[tuple[str, Size]]:
         for field in fields(value):
             found, name = getattr(value, field.name), f"{where}.{field.name}"
             yield from _sizes(found, name)
-            if field.type in ("Size", "tuple[Size, ...]") and not isinstance(value, Index):
+            if field_types(type(value))[field.name] in SIZES and not isinstance(value, Index):
                 found = found if isinstance(found, tuple) else (found,)
                 yield from ((name, size) for size in found if isinstance(size, int))
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from .decode import field_types
 from .families.concat.spec import Concat, Piece
 from .families.conv.spec import Window
 from .families.table import FAMILIES
@@ -31,8 +32,9 @@ from .spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Size
 
 def format_spec(spec: KernelSpec) -> str:
     """Return the text of `spec`, several lines without a trailing newline."""
-    simple = [f for f in fields(spec) if f.type in _FIELDS]
-    head = " ".join(f"{f.name}={_FIELDS[str(f.type)][0](getattr(spec, f.name))}" for f in simple)
+    kinds = field_types(type(spec))
+    simple = [f.name for f in fields(spec) if kinds[f.name] in _FIELDS]
+    head = " ".join(f"{name}={_FIELDS[kinds[name]][0](getattr(spec, name))}" for name in simple)
     lines = [f"{spec.family} {head}"]
     lines += [f"  b{i} {_format_buffer(buffer)}" for i, buffer in enumerate(spec.buffers)]
     for piece in spec.pieces if isinstance(spec, Concat) else ():
@@ -68,7 +70,7 @@ def parse_spec(text: str) -> KernelSpec:
         elif f.name not in given:
             raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")
         else:
-            values[f.name] = _FIELDS[str(f.type)][1](given[f.name])
+            values[f.name] = _FIELDS[field_types(kind)[f.name]][1](given[f.name])
     spec: KernelSpec = kind(**values)
     return spec
 
@@ -86,7 +88,7 @@ def _parse_pieces(lines: list[str]) -> tuple[Piece, ...]:
 
 def _bodies(family: type) -> list[tuple[str, str]]:
     """Return (the letter of its values, its field) of every body, in the order of execution."""
-    names = [f.name for f in fields(family) if f.type == "Body"]
+    names = [name for name, kind in field_types(family).items() if kind == tuple[Instr, ...]]
     return sorted(("p" if name == "prologue" else "v", name) for name in names)
 
 
@@ -200,13 +202,13 @@ def _parse_window(text: str) -> Window:
 
 
 #: Annotation of a spec's field -> (format, parse).
-_FIELDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
-    "int": (str, int),
-    "Size": (str, _parse_size),
-    "tuple[Size, ...]": (_format_sizes, _parse_sizes),
-    "tuple[Index, ...]": (_format_indices, _parse_indices),
-    "str": (json.dumps, json.loads),
-    "float": (json.dumps, json.loads),
-    "bool": (json.dumps, json.loads),
-    "Window": (_format_window, _parse_window),
+_FIELDS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    int: (str, int),
+    Size: (str, _parse_size),
+    tuple[Size, ...]: (_format_sizes, _parse_sizes),
+    tuple[Index, ...]: (_format_indices, _parse_indices),
+    str: (json.dumps, json.loads),
+    float: (json.dumps, json.loads),
+    bool: (json.dumps, json.loads),
+    Window: (_format_window, _parse_window),
 }

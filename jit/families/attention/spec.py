@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Symbol
+from ...spec import Body, Index, KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Attention(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "attention"
-    batch: tuple[int | Symbol, ...]
-    q_len: int | Symbol
-    k_len: int | Symbol
-    head_dim: int | Symbol
-    v_dim: int | Symbol
+    batch: tuple[Size[Symbol], ...]
+    q_len: Size[Symbol]
+    k_len: Size[Symbol]
+    head_dim: Size[Symbol]
+    v_dim: Size[Symbol]
     q: int
     k: int
     v: int

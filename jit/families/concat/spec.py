@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from ...spec import Body, KernelSpec, Symbol
+from ...spec import Body, KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
 class Piece(Generic[Symbol]):
     """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
 
-    domain: tuple[int | Symbol, ...]
+    domain: tuple[Size[Symbol], ...]
     body: Body[Symbol]
 
 

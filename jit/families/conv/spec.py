@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic
 
-from ...spec import Symbol
+from ...spec import Size, Symbol
 from ..matmul.spec import Matmul
 
 
@@ -19,7 +19,7 @@ class Window(Generic[Symbol]):
     with zeros between (a transposed convolution). Columns n are of group n // (N / groups).
     """
 
-    out: tuple[int | Symbol, ...]
+    out: tuple[Size[Symbol], ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]

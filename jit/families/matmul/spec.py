@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Symbol
+from ...spec import Body, Index, KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Matmul(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "matmul"
-    batch: tuple[int | Symbol, ...]
-    m: int | Symbol
-    n: int | Symbol
-    k: int | Symbol
+    batch: tuple[Size[Symbol], ...]
+    m: Size[Symbol]
+    n: Size[Symbol]
+    k: Size[Symbol]
     a: int
     a_index: tuple[Index[Symbol], ...]
     b: int

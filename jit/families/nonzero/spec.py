@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Symbol
+from ...spec import KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -16,5 +16,5 @@ class Nonzero(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "nonzero"
-    length: int | Symbol
-    count: int | Symbol
+    length: Size[Symbol]
+    count: Size[Symbol]

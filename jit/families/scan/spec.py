@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Symbol
+from ...spec import KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Scan(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "scan"
-    rows: int | Symbol
-    length: int | Symbol
-    columns: int | Symbol
+    rows: Size[Symbol]
+    length: Size[Symbol]
+    columns: Size[Symbol]
     op: str

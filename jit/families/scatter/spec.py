@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Symbol
+from ...spec import KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Scatter(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "scatter"
-    updates: tuple[int | Symbol, ...]
+    updates: tuple[Size[Symbol], ...]
     axis: int
     mode: str
 

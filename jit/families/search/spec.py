@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Symbol
+from ...spec import KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Search(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "search"
-    rows: int | Symbol
-    length: int | Symbol
-    count: int | Symbol
+    rows: Size[Symbol]
+    length: Size[Symbol]
+    count: Size[Symbol]
     right: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Symbol
+from ...spec import KernelSpec, Size, Symbol
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Sort(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "sort"
-    rows: int | Symbol
-    length: int | Symbol
-    keep: int | Symbol
+    rows: Size[Symbol]
+    length: Size[Symbol]
+    keep: Size[Symbol]
     descending: bool
