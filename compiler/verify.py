@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import sympy
@@ -196,7 +195,7 @@ def check_control(graph: Graph) -> Found:
         elif node.op == "while":
             cond, body = node.regions
             yield from _check_condition(node, cond.results[0].type if len(cond.results) == 1 else None)
-            args = types_of(cast(list[Value], node.args))
+            args = types_of(node.present)
             for what, types in (("argument", args), ("yielded", types_of(body.results))):
                 wanted = renamed(results, types)
                 yield from _same_types(node, f"({what}) has type", types, "the result is", wanted)
@@ -309,11 +308,11 @@ def _bound(shape: tuple[int | Dim, ...], dims: tuple[DimExpr, ...]) -> DimExpr:
 
 def _fits(node: Node, value: Value | None, dtype: str, n_elements: DimExpr) -> Found:
     type = value.type if value is not None else None
-    if not isinstance(type, TensorType) or type.dtype != dtype:
+    if value is None or not isinstance(type, TensorType) or type.dtype != dtype:
         yield node, f"{type} is given for a buffer of {dtype}"
     elif not equal(product(type.shape), n_elements):
         n, wanted = format_dim(product(type.shape)), format_dim(simplify(n_elements))
-        yield node, f"%{cast(Value, value).name} has {n} elements; its buffer has {wanted}"
+        yield node, f"%{value.name} has {n} elements; its buffer has {wanted}"
 
 
 def check_constants(graph: Graph) -> Found:

@@ -39,7 +39,7 @@ def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     b = importer.builder
     condition = _truth(importer, node.args[0])
     operands = _operands(importer, node, 3)
-    graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[1:3]]
+    graphs = [importer.values[node_argument(node, i)] for i in (1, 2)]
     blocks = [_block(importer, [], partial(importer.import_region, graph, operands)) for graph in graphs]
     wanted = _result_types(importer, node)
     require_types(str(node.target), "a branch returns", wanted, *blocks)
@@ -48,7 +48,7 @@ def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
 
 def _while_loop(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     b = importer.builder
-    graphs = [importer.values[cast(torch.fx.Node, arg)] for arg in node.args[:2]]
+    graphs = [importer.values[node_argument(node, i)] for i in (0, 1)]
     carried = [importer.output_value(operand) for operand in _operands(importer, node, 2)]
     rest = _operands(importer, node, 3)
     wanted = _result_types(importer, node)
@@ -132,7 +132,8 @@ def _block(importer: FxImporter, params: list[Value], results: Callable[[], list
 def _operands(importer: FxImporter, node: torch.fx.Node, position: int) -> list[Any]:
     """Return the items of a call's argument that is a list; it may be left out."""
     args = node.args[position] if position < len(node.args) else ()
-    return [importer.values_of(arg) for arg in cast(Sequence[Any], args)]
+    assert isinstance(args, Sequence)
+    return [importer.values_of(arg) for arg in args]
 
 
 def _truth(importer: FxImporter, condition: Any) -> Value:

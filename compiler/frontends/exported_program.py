@@ -18,7 +18,7 @@ import torch
 from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._pytree import tree_map
@@ -134,7 +134,7 @@ def decomposition_table() -> Any:
     stay whole: in parts they would draw others."""
     table = torch.export.default_decompositions()
     for overload in list(table):
-        is_random = torch.Tag.nondeterministic_seeded in cast(Any, overload).tags
+        is_random = torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
         if is_random or find_converter(str(overload)) is not None:
             del table[overload]
     table.update(DECOMPOSITIONS)
@@ -183,6 +183,12 @@ def import_program(
     plain = _in_known_operators(program)
     importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch", least)
     return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
+
+
+def _target(spec: InputSpec | OutputSpec) -> str:
+    """Return the name of the parameter or buffer that an input or output of the program is."""
+    assert spec.target is not None
+    return spec.target
 
 
 def _draws(node: torch.fx.Node) -> bool:
@@ -238,9 +244,7 @@ class ProgramImporter(FxImporter):
                 constant = isinstance(spec.arg, ConstantArgument)
                 self.values[node] = spec.arg.value if constant else self.add_input(next(names), node)
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                self.values[node] = self.add_parameter(
-                    self._tensor(cast(str, spec.target)), cast(str, spec.target)
-                )
+                self.values[node] = self.add_parameter(self._tensor(_target(spec)), _target(spec))
             else:
                 raise UnsupportedOp(
                     f"input {spec.arg.name} is of kind {spec.kind.name}; only tensors and numbers can "
@@ -248,7 +252,7 @@ class ProgramImporter(FxImporter):
                 )
 
         for node, spec in kept:
-            self._add_state(node, cast(str, spec.target))
+            self._add_state(node, _target(spec))
 
     def _add_state(self, node: torch.fx.Node, target: str) -> None:
         """A buffer that calls change: an input whose values the program keeps."""
@@ -316,12 +320,11 @@ class ProgramImporter(FxImporter):
         return found
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
-        every = self.program.graph_signature.output_specs
-        values = [self._argument(arg) for arg in cast(tuple[Any, ...], node.args[0])]
+        every, results = self.program.graph_signature.output_specs, node.args[0]
+        assert isinstance(results, Sequence)
+        values = [self._argument(arg) for arg in results]
         new = {
-            cast(str, spec.target): value
-            for spec, value in zip(every, values, strict=True)
-            if spec.kind in _CHANGES
+            _target(spec): value for spec, value in zip(every, values, strict=True) if spec.kind in _CHANGES
         }
         pairs = [(spec, v) for spec, v in zip(every, values, strict=True) if spec.kind not in _CHANGES]
         for spec, _ in pairs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import sympy
 import torch
@@ -21,7 +21,7 @@ from ..ir.types import BOOL, FLOAT, ScalarType, TensorType, Type
 from ..ops import build as B
 from .dtypes import dtype_name
 from .layout import memory_order, restored
-from .nodes import node_argument
+from .nodes import node_argument, operator_of
 from .symbols import Symbols
 from .views import is_certain_view
 
@@ -83,15 +83,15 @@ def memory_read(node: torch.fx.Node) -> torch.fx.Node | None:
 
 def place_read(node: torch.fx.Node) -> Any:
     """Return the place in memory from which an as_strided reads."""
-    names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    names = [argument.name for argument in operator_of(node)._schema.arguments]
+    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     place = given.get("storage_offset")
     return given["self"].meta["val"].storage_offset() if place is None else place
 
 
 def _starts_at_tensor(node: torch.fx.Node) -> bool:
     """Return True where an operator that reads storage is given no place in it to start from."""
-    names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+    names = [argument.name for argument in operator_of(node)._schema.arguments]
     given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     return "storage_offset" in names and given.get("storage_offset") is None
 

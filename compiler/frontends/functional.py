@@ -20,7 +20,7 @@ from torch.fx.node import map_arg
 from .fx_nodes import is_check, is_item, is_operator, overload_of, schema_arguments
 from .importer import find_converter
 from .layout import restored
-from .nodes import node_argument
+from .nodes import node_argument, operator_of
 from .views import is_composite
 
 aten = torch.ops.aten
@@ -90,7 +90,7 @@ def _changes_memory(node: torch.fx.Node) -> bool:
 def new_value_overload(node: torch.fx.Node) -> Any:
     """Return the overload that makes the new value of an in-place call, such as aten.add.Tensor of
     aten.add_.Tensor; None where there is none with a converter."""
-    schema = cast(Any, node.target)._schema
+    schema = operator_of(node)._schema
     space, name = schema.name.split("::")
     packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
     found = getattr(packet, schema.overload_name or "default", None)
@@ -118,7 +118,7 @@ def _is_itself(node: torch.fx.Node) -> bool:
 
 
 def _dtype(node: torch.fx.Node) -> torch.dtype:
-    return cast(torch.dtype, node.meta["val"].dtype)
+    return node.meta["val"].dtype
 
 
 def _is_writable(view: torch.fx.Node) -> bool:
@@ -130,7 +130,7 @@ def _is_view(node: torch.fx.Node) -> bool:
     """Return True where the result certainly is the memory of the first argument."""
     if not is_operator(node) or _is_itself(node):
         return is_operator(node)
-    has_alias = any(result.alias_info is not None for result in cast(Any, node.target)._schema.returns)
+    has_alias = any(result.alias_info is not None for result in operator_of(node)._schema.returns)
     return has_alias and not is_composite(node.target)
 
 
@@ -200,7 +200,7 @@ class _Renamer:
         return True
 
     def _can_change(self, node: torch.fx.Node, target: torch.fx.Node) -> bool:
-        moves_axes = torch.Tag.inplace_view in cast(Any, node.target).tags
+        moves_axes = torch.Tag.inplace_view in operator_of(node).tags
         owner = self._owner(target)
         if owner in self._shared or (moves_axes and owner in self._viewed):
             return False
@@ -222,7 +222,7 @@ class _Renamer:
         """Append what `view` is of, with `new` for it."""
         if _is_itself(view):
             return new
-        parent, target = self._parent[view], cast(Any, view.target)
+        parent, target = self._parent[view], operator_of(view)
         rest: list[Any] = list(map_arg(view.args[1:], self._newest))
         if target in _PARTS:
             target, args = _PARTS[target], (self._newest(parent), new, *rest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import sympy
 import torch
@@ -175,7 +175,7 @@ class GraphModuleImporter(FxImporter):
 
     def _change(self, node: torch.fx.Node) -> Value:
         """Note an input's new value, which is what later nodes see of it."""
-        target, source = (cast(torch.fx.Node, arg) for arg in node.args[:2])
+        target, source = node_argument(node, 0), node_argument(node, 1)
         self.builder.source = source_of(node)
         wanted = self.type_of(target.meta["val"])
         new = B.expand(self.builder, B.cast_to(self.builder, self.values[source], wanted.dtype), wanted.shape)
@@ -213,7 +213,7 @@ def shape_env_of(nodes: Sequence[torch.fx.Node]) -> ShapeEnv | None:
         sizes = found.shape if isinstance(found, torch.Tensor) else [found]
         for size in sizes:
             if isinstance(size, torch.SymInt | torch.SymFloat):
-                return cast(ShapeEnv, size.node.shape_env)
+                return size.node.shape_env
     return None
 
 

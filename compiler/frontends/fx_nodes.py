@@ -36,7 +36,7 @@ from .fallback import (
     reason_against,
 )
 from .importer import Importer
-from .nodes import node_argument
+from .nodes import node_argument, operator_of
 from .numbers import number_of
 from .squeezed import may_keep_axes
 from .symbols import Symbols
@@ -157,12 +157,11 @@ class FxImporter(Importer):
                 self._offsets.add(found.node.expr)
             return self.symbols.dim(found)
         if node.target is operator.getitem:
-            container, position = node.args
-            return self.values[cast(torch.fx.Node, container)][cast(int, position)]
+            return self.values[node_argument(node)][node.args[1]]
         if not is_operator(node):
             return self._import_python(node)
         if overload_of(node) == _PART:
-            (whole, name), part = self.values[node_argument(node)], cast(str, node.args[1])
+            (whole, name), part = self.values[node_argument(node)], str(node.args[1])
             return self.add_parameter(getattr(whole, part), f"{name}.{part}")
         if is_item(node):
             return self._import_item(node)
@@ -219,7 +218,7 @@ class FxImporter(Importer):
         node = cast(torch.fx.Node, self._node)
         if not self.can_convert_unknown(overload):
             return super().convert_unknown(overload, args, kwargs)
-        names = [argument.name for argument in cast(Any, node.target)._schema.arguments]
+        names = [argument.name for argument in operator_of(node)._schema.arguments]
         given = [self.values_of(value) for value in schema_arguments(node)]
         return self._fallback.call(node, dict(zip(names, given, strict=True)))
 
@@ -302,7 +301,7 @@ class FxImporter(Importer):
     def _import_check(self, node: torch.fx.Node) -> None:
         """A check that tracing could not decide: what the contract does not prove is checked at every
         call."""
-        condition, message = cast(tuple[torch.fx.Node, str], node.args)
+        condition, message = node_argument(node), str(node.args[1])
         self.builder.source = source_of(node)
         found = self.values[condition]
         if isinstance(found, torch.SymBool):
@@ -326,7 +325,7 @@ class FxImporter(Importer):
         """Return the arguments in the order of the overload's schema with defaults filled in."""
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
-        schema = cast(Any, node.target)._schema.arguments
+        schema = operator_of(node)._schema.arguments
         for argument, value in zip(schema, schema_arguments(node), strict=True):
             if argument.kwarg_only:
                 keywords[argument.name] = self._argument(value)
@@ -442,7 +441,7 @@ def overload_of(node: torch.fx.Node) -> str:
 def schema_arguments(node: torch.fx.Node) -> list[Any]:
     """Return a call's arguments in the order of its overload's schema, defaults filled in."""
     found = []
-    for i, argument in enumerate(cast(Any, node.target)._schema.arguments):
+    for i, argument in enumerate(operator_of(node)._schema.arguments):
         if i < len(node.args) and not argument.kwarg_only:
             found.append(node.args[i])
         else:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -28,4 +26,4 @@ def example(size: int | torch.SymInt) -> int:
     """Return a size; of a symbolic one, what it was when it was traced."""
     if isinstance(size, int):
         return size
-    return int(cast(ShapeEnv, size.node.shape_env).optimization_hint(size.node.expr, 2))
+    return int(size.node.shape_env.optimization_hint(size.node.expr, 2))

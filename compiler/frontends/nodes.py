@@ -1,4 +1,4 @@
-"""Reading the arguments of FX nodes."""
+"""Reading FX nodes: the operator and the arguments of a call."""
 
 from __future__ import annotations
 
@@ -10,3 +10,9 @@ def node_argument(node: torch.fx.Node, position: int = 0) -> torch.fx.Node:
     found = node.args[position]
     assert isinstance(found, torch.fx.Node), f"{node.name}: argument {position} is {found!r}, no node"
     return found
+
+
+def operator_of(node: torch.fx.Node) -> torch._ops.OpOverload:
+    """Return the operator that a node calls."""
+    assert isinstance(node.target, torch._ops.OpOverload), f"{node.name} calls {node.target}, no operator"
+    return node.target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -35,7 +35,7 @@ def _takes_row(user: torch.fx.Node, x: torch.fx.Node) -> bool:
     if user.target in OF_ALL:
         return _names_no_axis(user)
     if user.target in RESHAPES:
-        return cast(torch.Tensor, user.meta["val"]).ndim <= 1
+        return bool(user.meta["val"].ndim <= 1)
     if torch.Tag.pointwise not in getattr(user.target, "tags", ()):
         return False
     return all(arg is x or not _has_axes(arg) for arg in user.all_input_nodes) and _is_used_as_row(user)

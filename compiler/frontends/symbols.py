@@ -124,8 +124,9 @@ class Symbols:
     def _scaled(self, expr: Any) -> DimExpr:
         """Return the whole part of a size times a float."""
         found = _factor_and_size(expr.args[0])
-        size = None if found is None else simplify(self.translate(found[1]))
-        result = None if found is None else scaled(cast(DimExpr, size), found[0], self.contract)
+        result = None
+        if found is not None:
+            result = scaled(simplify(self.translate(found[1])), found[0], self.contract)
         if result is None:
             raise UnsupportedOp(
                 f"the size {expr} cannot be compiled: it is no quotient of integers for all sizes in range; "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from .nodes import node_argument
+from .nodes import node_argument, operator_of
 
 
 def is_certain_view(node: torch.fx.Node) -> bool:
@@ -16,7 +16,7 @@ def is_certain_view(node: torch.fx.Node) -> bool:
         return is_certain_view(node_argument(node))
     if not isinstance(node.target, torch._ops.OpOverload) or is_composite(node.target):
         return False
-    aliases = [result.alias_info for result in cast(Any, node.target)._schema.returns]
+    aliases = [result.alias_info for result in operator_of(node)._schema.returns]
     return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 

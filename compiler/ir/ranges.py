@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import cast
 
 import numpy as np
 import sympy
@@ -83,7 +82,7 @@ def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimEx
         if (sizes * ratio.numerator // ratio.denominator != found).any():
             return None
     quotient = floordiv(sympy.sympify(dim) * ratio.numerator, sympy.Integer(ratio.denominator))
-    return simplify(cast(DimExpr, quotient))
+    return simplify(quotient)
 
 
 def _sum(args: list[Bounds]) -> Bounds:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from ...jit.families.conv import depthwise, winograd
@@ -46,7 +44,7 @@ def winograd_layout(channels: int) -> str:
 
 def has_depthwise_kernel(conv: Node) -> bool:
     """Return True for a conv that `jit.families.conv.depthwise` computes; it reads the weights in place."""
-    attrs, (x, weight) = conv.attrs, cast(tuple[Value, Value], conv.args)
+    attrs, (x, weight) = conv.attrs, conv.present
     if attrs["planes"]:
         return False
     is_plain = len(attrs["kernel"]) <= AXES and set(attrs["expansion"]) == {1}

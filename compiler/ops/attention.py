@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import inf, sqrt
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +126,7 @@ def sdpa(
     dtype = B.dtype_of(q)
     if dropout_p or dtype == "f64" or (scale is None and not isinstance(width, int)):
         return B.in_f32(b, partial(_by_products, b, mask=mask, dropout_p=dropout_p, scale=scale), q, k, v)
-    scale = float(scale if scale is not None else 1 / sqrt(cast(int, width)))
+    scale = float(scale if scale is not None else 1 / sqrt(width))
     q, k, v = (B.cast_to(b, x, "f32") for x in (q, k, v))
     mask = mask if mask is None or B.dtype_of(mask) == "bool" else B.cast_to(b, mask, "f32")
     return B.cast_to(b, b.one("attention", q, k, v, mask, scale=scale), dtype)

@@ -7,7 +7,7 @@ nodes that would change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import sympy
 
@@ -165,7 +165,7 @@ def divide(a: DimExpr, by: DimExpr) -> DimExpr:
     """Return floor(a / by)."""
     if by == 0:
         raise ShapeError("reshape: a size of -1 cannot be found beside a size of 0; write the size out")
-    return simplify(cast(DimExpr, floordiv(sympy.sympify(a), sympy.sympify(by))))
+    return simplify(floordiv(sympy.sympify(a), sympy.sympify(by)))
 
 
 def permute(b: Builder, x: Value, axes: Sequence[int]) -> Value:
@@ -242,7 +242,7 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     parts: list[Value] = []
     for x in xs:
         is_same = x.node is not None and x.node.op == "concat" and x.node.attrs["axis"] == axis
-        parts += cast(list[Value], x.definition.args) if is_same else [x]
+        parts += x.definition.present if is_same else [x]
     kept = [x for x in parts if not equal(shape_of(x)[axis], 0)] or parts[:1]
     symbolic = any(not isinstance(shape_of(x)[axis], int) for x in kept)
     most = MAX_SYMBOLIC_PARTS if symbolic else MAX_PARTS
@@ -422,7 +422,8 @@ def where(b: Builder, condition: Value, x: Tensorlike, y: Tensorlike) -> Value:
 
 def in_f32(b: Builder, compute: Callable[..., Value], *args: Value | None) -> Value:
     """Return compute(*args) with f16 and bf16 arguments as f32 and the result rounded back once."""
-    dtype = dtype_of(cast(Value, args[0]))
+    assert args[0] is not None
+    dtype = dtype_of(args[0])
     if dtype not in ("f16", "bf16"):
         return compute(*args)
     return cast_to(b, compute(*(None if x is None else cast_to(b, x, "f32") for x in args)), dtype)

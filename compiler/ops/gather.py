@@ -215,7 +215,8 @@ def merged_index(
         if not known:
             inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
             merged = B.where(b, inside, merged, _NEVER)
-    return cast(Value, merged)
+    assert merged is not None
+    return merged
 
 
 _NEVER = -(2**40)  # stays negative through later steps of merging

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any, cast
+from typing import Any
 
 from ..ir.dims import DimExpr, equal, simplify
 from ..ir.errors import UnsupportedOp
@@ -81,10 +81,10 @@ def _bag_size(indices: Value, offsets: Value, include_last_offset: bool) -> DimE
     """Return the one size of all bags, where the offsets are known to be its multiples, else None."""
     node = offsets.node
     if node is not None and node.op == "iota" and not include_last_offset and node.attrs["start"] == 0:
-        size = node.attrs["step"]
+        size: DimExpr = node.attrs["step"]
         (n_bags,), (n,) = B.shape_of(offsets), B.shape_of(indices)
         if equal(B.product((n_bags, size)), n):
-            return cast(DimExpr, size)
+            return size
     return None
 
 
@@ -174,7 +174,9 @@ def segment_reduce(
         raise UnsupportedOp("segment_reduce: give lengths or offsets of segments of floats")
     shape = B.shape_of(data)
     rows, inner = B.product(shape[:axis]), B.product(shape[axis + 1 :])
-    given = B.cast_to(b, cast(Value, offsets if lengths is None else lengths), "i64")
+    given = offsets if lengths is None else lengths
+    assert given is not None
+    given = B.cast_to(b, given, "i64")
     count = B.shape_of(given)[-1]
     ends = B.reshape(b, given, [rows, count])
     if lengths is None:

@@ -261,7 +261,8 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     places: Value | None = None
     for i in reversed(range(len(axes))):  # an axis at a time: the order of the scan is that of the places
         best, places = _scanned(b, best, places, axes[i : i + 1], axes[i:])
-    return cast(Value, places)
+    assert places is not None
+    return places
 
 
 def _scanned(
@@ -285,7 +286,8 @@ def _scanned(
         if is_float(B.dtype_of(x)):
             better = b.one("or", better, b.one("isnan", tap))
         best, places = b.one("where", better, tap, best), B.where(b, better, place, places)
-    return cast(Value, best), places
+    assert best is not None
+    return best, places
 
 
 def _first_inside(b: Builder, starts: Value, window: Window) -> Value:
@@ -404,7 +406,7 @@ def _longest(length: DimExpr, count: DimExpr) -> DimExpr:
     """Return the size of the longest window of adaptive pooling, or a bound of it."""
     if isinstance(length, int) and isinstance(count, int):
         return max((-(-(i + 1) * length // count) - i * length // count for i in range(count)), default=1)
-    return simplify(cast(DimExpr, floordiv(sympy.sympify(length + count - 1), sympy.sympify(count))) + 1)
+    return simplify(floordiv(sympy.sympify(length + count - 1), sympy.sympify(count)) + 1)
 
 
 def adaptive_axis(b: Builder, x: Value, axis: int, count: DimExpr, pointwise: str, reduction: str) -> Value:
@@ -453,7 +455,7 @@ def _adaptive_avg_pool(n: int) -> Callable[..., Value]:
 def _even_mean(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     if not windows:
         return x
-    area = float(cast(int, product(window.size for window in windows)))
+    area = float(product(window.size for window in windows))
     return B.in_f32(
         b,
         lambda v: B.pointwise(b, "div", _over_windows(b, v, windows, "add", "reduce_sum"), area),
@@ -496,8 +498,8 @@ def _adaptive_places(b: Builder, x: Value, values: Value, counts: Sequence[DimEx
         spread = [sizes[0] if i == axis else sizes[1] if i == n + axis else 1 for i in range(2 * n)]
         place = B.pointwise(b, "mul", B.reshape(b, place, spread), product(lengths[axis + 1 :]))
         merged = place if merged is None else B.pointwise(b, "add", merged, place)
-    places = cast(Value, merged)
-    places = B.reshape(b, places, [*counts, product(B.shape_of(places)[n:])])
+    assert merged is not None
+    places = B.reshape(b, merged, [*counts, product(B.shape_of(merged)[n:])])
     line = B.reshape(b, x, [*shape[: len(shape) - n], product(lengths)])
     rows = b.one("gather", line, places, axis=len(shape) - n)
     best = B.add_axis(b, values, len(shape))

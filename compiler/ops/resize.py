@@ -391,9 +391,10 @@ def _at_points(b: Builder, x: Value, places: Sequence[Value]) -> Value:
         b, [line_of(b, shape[0]), line_of(b, shape[1])], [product(shape[1:]), product(shape[2:])]
     )
     rows = B.reshape(b, rows, [shape[0], shape[1], *[1] * (rank - 2)])
-    index = B.pointwise(b, "add", rows, B.add_axis(b, cast(Value, merged), 1))
+    assert merged is not None and inside is not None
+    index = B.pointwise(b, "add", rows, B.add_axis(b, merged, 1))
     taken = b.one("gather", B.reshape(b, x, [product(shape)]), index, axis=0)
-    return B.where(b, B.add_axis(b, cast(Value, inside), 1), taken, B.full(b, 0, B.dtype_of(x)))
+    return B.where(b, B.add_axis(b, inside, 1), taken, B.full(b, 0, B.dtype_of(x)))
 
 
 def _of_both(name: str, direct: Callable[..., Value], vec: Callable[..., Value]) -> tuple[Composite, ...]:

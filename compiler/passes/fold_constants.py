@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def _is_widened(node: Node) -> bool:
     """Return True where `node` casts a constant matrix of NARROW for matrix products alone."""
     if node.op != "cast":
         return False
-    (arg,) = cast(tuple[Value], node.args)
+    (arg,) = node.present
     is_narrow = isinstance(arg.type, TensorType) and arg.type.dtype in NARROW and len(arg.type.shape) == 2
     is_wide = node.result.tensor.dtype == "f32"
     return is_narrow and is_wide and _is_weight(node.result) and _constant(arg) is not None
@@ -101,7 +100,7 @@ def _is_weight(value: Value) -> bool:
 
 def _widened(node: Node) -> np.ndarray:
     """Return a constant of NARROW as f32."""
-    (arg,) = cast(tuple[Value], node.args)
+    (arg,) = node.present
     return np.asarray(from_memory(_constant(arg), arg.tensor.dtype))
 
 
@@ -116,7 +115,7 @@ def _constant(value: Value) -> np.ndarray | None:
     if node is None or not isinstance(value.type, TensorType):
         return None
     if node.op == "constant":
-        return cast(np.ndarray, node.attrs["array"])
+        return node.attrs["array"]
     if node.op in LOOKED_THROUGH and n_elements(value.type) <= SMALL:
         return _computed(node)
     return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import reduce
 from itertools import product as combinations
 from math import prod
-from typing import cast
 
 from ..ir.dims import DimExpr, equal
 from ..ir.graph import Builder, Graph, Node, Value
@@ -33,7 +32,7 @@ def simplify_convs(graph: Graph) -> None:
 
 
 def _simpler(b: Builder, node: Node) -> Value | None:
-    attrs, (x, weight) = node.attrs, cast(tuple[Value, Value], node.args)
+    attrs, (x, weight) = node.attrs, node.present
     is_padded = any((*attrs["low"], *attrs["high"]))
     if any(e != 1 for e in attrs["expansion"]):
         return None
@@ -48,7 +47,7 @@ def _simpler(b: Builder, node: Node) -> Value | None:
 
 def _by_taps(b: Builder, node: Node) -> Value:
     """Return the sum over taps of the shifted image times the tap's weights, one for each channel."""
-    attrs, (x, weight) = node.attrs, cast(tuple[Value, Value], node.args)
+    attrs, (x, weight) = node.attrs, node.present
     shape = shape_of(node.result)
     image = B.pad(b, x, [(0, 0), *zip(attrs["low"], attrs["high"], strict=True), (0, 0)])
     terms = []

@@ -132,7 +132,8 @@ class Merger:
             inner = self.plan_of(x.content, values)
             if isinstance(inner, RunTimeList):
                 return RunTimeList(inner.element, False)
-            return Parts("list", cast(Parts, inner).parts)
+            assert isinstance(inner, Parts)
+            return Parts("list", inner.parts)
         if is_run_time_list(x):
             return RunTimeList(x.type.element, True)
         if isinstance(x, Maybe):
