@@ -15,9 +15,9 @@ from functools import cache
 from time import perf_counter, process_time
 
 from ..vm.objects import parse_object, serialise_object
+from ..vm.program import KernelObject
 from .compiler import compile_kernel
 from .measure import Scratch, compared_ns
-from .object.records import kernel_object
 from .spec_reader import from_json
 
 LENGTH_BYTES = 8
@@ -57,10 +57,10 @@ def _scratch() -> Scratch:
 def answer(job: Job) -> Answer:
     """Do a job. Raises what compiling raises."""
     begin, cpu = perf_counter(), process_time()
-    made = kernel_object(compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule))
+    made = compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule)
     seconds, ns = perf_counter() - begin, {}
     if job.generic:
-        objects = {"exact": made, "generic": parse_object(job.generic)}
+        objects: dict[str, KernelObject] = {"exact": made, "generic": parse_object(job.generic)}
         ns = compared_ns(objects, job.dims, max_bytes=MAX_MEASURED_BYTES, scratch=_scratch())
     measured = ns.get("exact", 0), ns.get("generic", 0)
     return Answer(serialise_object(made), seconds, process_time() - cpu, *measured)

@@ -178,8 +178,7 @@ def compile_kernel(
         alignment=blob.alignment,
         exact_dims=_exact(dims),
         ranges=_ranges(dims),
-        schedule=generated.schedule,
-        variants=tuple(f.variants),
+        schedule=" ".join((generated.schedule, *f.variants)),
         llvm_ir=_shown(f, target) if keep_ir else "",
         timings=timings,
     )

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from .llvm.abi import ERROR_INDEX, CodeObject, resolve
+from ..vm.program import KernelObject
+from .llvm.abi import ERROR_INDEX, resolve
 from .llvm.dtypes import DTYPES
 from .llvm.target import runs_here
 from .spec import Size
@@ -63,7 +64,7 @@ def product_terms(terms: Iterable[tuple[int, tuple[Size, ...]]], dims: Sequence[
 class Kernel:
     """A mapped code object. Calls may come from several threads at once."""
 
-    def __init__(self, code: CodeObject) -> None:
+    def __init__(self, code: KernelObject) -> None:
         if not runs_here(code.target):
             raise ValueError(f"kernel: it was compiled for {code.target}, which this machine does not run")
         self.code = code

@@ -11,7 +11,6 @@ import numpy as np
 from ..vm.program import NUMPY_DTYPES, KernelObject
 from .execute import Kernel, product_terms
 from .llvm.dtypes import DTYPES
-from .object.records import code_object
 
 ALIGN = 64
 MEASURE_SECONDS = 0.003  # of each measurement
@@ -84,7 +83,7 @@ def compared_ns(
 ) -> dict[str, int]:  # fmt: skip
     """Return the nanoseconds of a launch of each of these code objects of one kernel, measured in turn on the
     same made-up data; {} where that takes more than `max_bytes`. Raises OSError where there is no memory."""
-    kernels = {name: Kernel(code_object(o)) for name, o in objects.items()}
+    kernels = {name: Kernel(o) for name, o in objects.items()}
     if max_bytes is not None and max(buffer_bytes(k, dims) for k in kernels.values()) > max_bytes:
         return {}
     scratch = scratch or Scratch()
@@ -99,12 +98,11 @@ def compared_ns(
 
 def work_of(o: KernelObject) -> Callable[[Sequence[int]], int]:
     """Return the work of a launch by its dims, flops or bytes, from a code object's own terms."""
-    code = code_object(o)
 
     def work(dims: Sequence[int]) -> int:
         n_tiles = 1
-        for size, divisor in code.tiles:
+        for size, divisor in o.tiles:
             n_tiles *= -(-product_terms([(1, (size,))], dims) // divisor)
-        return product_terms(code.cost, dims) * n_tiles
+        return product_terms(o.cost, dims) * n_tiles
 
     return work

@@ -17,54 +17,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
+from typing import Any, ClassVar, Generic
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-else:
-    from typing import TypeVar
+from ..vm.program import Buffer, Dim, Size, Term, Terms, Unknown
 
 SPEC_VERSION = 1
 
 
-@dataclass(frozen=True, order=True)
-class Dim:
-    """The run-time parameter `dims[index]` (an int64, >= 0) of a kernel: a size or a slice offset."""
-
-    index: int
-
-    def __str__(self) -> str:
-        return f"n{self.index}"
-
-
-if TYPE_CHECKING:
-    #: What stands for a size that is no int.
-    Symbol = TypeVar("Symbol", covariant=True, default=Dim)
-else:  # (a default needs Python 3.13)
-    Symbol = TypeVar("Symbol", covariant=True)
-#: A size: an int, or what stands for one (a bare `Size`: a Dim).
-Size: TypeAlias = int | Symbol
-#: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
-Term = tuple[int, tuple[Size, ...]]
-Terms = tuple[Term, ...]
-
-
 @dataclass(frozen=True)
-class Buffer(Generic[Symbol]):
-    """`buffers[i]` of the kernel ABI: a contiguous row-major array of `dtype` and `shape`; () is 0-d.
-
-    `dtype` is one of f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool (bool: one byte, 0 or 1).
-    `is_output`: the kernel writes all of it; otherwise it only reads. Outputs may share memory with an
-    input only where the emitter proved every element is read before its place is written.
-    """
-
-    dtype: str
-    shape: tuple[Size[Symbol], ...]
-    is_output: bool = False
-
-
-@dataclass(frozen=True)
-class Index(Generic[Symbol]):
+class Index(Generic[Unknown]):
     """One axis position: `scale * (loop or value) + offset`.
 
     Exactly one of `loop` (index of a domain loop) and `value` (id of an earlier integer Instr: a gather,
@@ -74,7 +35,7 @@ class Index(Generic[Symbol]):
     loop: int | None = None
     value: int | None = None
     scale: int = 1
-    offset: Size[Symbol] = 0
+    offset: Size[Unknown] = 0
 
     @property
     def along(self) -> int:
@@ -84,7 +45,7 @@ class Index(Generic[Symbol]):
 
 
 @dataclass(frozen=True)
-class Instr(Generic[Symbol]):
+class Instr(Generic[Unknown]):
     """One scalar step of a body; its id is its position in the tuple.
 
     op      args               attrs
@@ -108,26 +69,26 @@ class Instr(Generic[Symbol]):
     dtype: str
     args: tuple[int, ...] = ()
     buffer: int | None = None
-    index: tuple[Index[Symbol], ...] = ()
+    index: tuple[Index[Unknown], ...] = ()
     value: Any = None
     loop: int | None = None
-    size: Size[Symbol] | None = None
+    size: Size[Unknown] | None = None
 
 
-Body = tuple[Instr[Symbol], ...]
+Body = tuple[Instr[Unknown], ...]
 
 
 @dataclass(frozen=True)
-class KernelSpec(Generic[Symbol]):
+class KernelSpec(Generic[Unknown]):
     """What the specs of all families have: `n_dims` run-time sizes, and the buffers."""
 
     family: ClassVar[str]
     n_dims: int
-    buffers: tuple[Buffer[Symbol], ...]
+    buffers: tuple[Buffer[Unknown], ...]
 
 
 @dataclass(frozen=True)
-class Nest(KernelSpec[Symbol]):
+class Nest(KernelSpec[Unknown]):
     """Loops `domain` (outermost first) around `body`.
 
     Without reduce instructions all loops are alike. With them the last loop is the *row*: reductions run over
@@ -138,8 +99,8 @@ class Nest(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "nest"
-    domain: tuple[Size[Symbol], ...]
-    body: Body[Symbol]
+    domain: tuple[Size[Unknown], ...]
+    body: Body[Unknown]
 
 
 # Serialisation ------------------------------------------------------------------------------------
@@ -179,3 +140,9 @@ def spec_hash(spec: KernelSpec) -> str:
     if "_hash" not in kept:
         kept["_hash"] = hashlib.sha256(to_json(spec).encode()).hexdigest()
     return kept["_hash"]
+
+
+__all__ = [
+    "Body", "Buffer", "Dim", "Index", "Instr", "KernelSpec", "Nest", "Size", "Unknown", "Term", "Terms",
+    "family_name", "spec_hash", "to_json",
+]  # fmt: skip

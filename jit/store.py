@@ -17,7 +17,6 @@ from .compile_job import Answer, Job
 from .compiler import compile_kernel, target_for
 from .llvm.target import find_target, host_target
 from .object.cache import cache_key, generator_version
-from .object.records import kernel_object
 from .object.shared_cache import Cache
 from .spec import KernelSpec, spec_hash, to_json
 from .tuning import TuningDatabase, cpu_name
@@ -64,7 +63,7 @@ class KernelStore:
         if record is None:
             start = perf_counter()
             made = compile_kernel(spec, dims, target, schedule=schedule)
-            record = serialise_object(kernel_object(made))
+            record = serialise_object(made)
             self._keep(spec, dims, target, schedule, record, perf_counter() - start)
         return record
 

@@ -114,16 +114,15 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
     from .jit.compiler import compile_kernel, target_for
     from .jit.execute import Kernel
     from .jit.measure import made_up
-    from .jit.object.records import code_object, kernel_object
     from .jit.tuning import schedules_of
     from .vm.artifact import parse_object
 
     target = target_for(spec, store.target)
-    default = kernel_object(compile_kernel(spec, dims, target))
+    default = compile_kernel(spec, dims, target)
     names = [name for name in schedules_of(spec, target) if name != default.schedule_name]
-    objects = {default.schedule_name: default}
+    objects: dict[str, KernelObject] = {default.schedule_name: default}
     objects |= {name: parse_object(store.record(spec, dims, target, name)) for name in names}
-    kernels = {name: Kernel(code_object(o)) for name, o in objects.items()}
+    kernels = {name: Kernel(o) for name, o in objects.items()}
     buffers = made_up(kernels[default.schedule_name], dims)
     results = {}
     for name, kernel in kernels.items():

@@ -29,7 +29,7 @@ from .builder import FunctionBuilder, Label, ProgramBuilder
 from .errors import ArtifactError, Error
 from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, Op, Operand
 from .objects import parse_object
-from .program import NUMPY_DTYPES, Axis, Constant, Input, Kernel, KernelBuffer, Output, Program, Size, Symbol
+from .program import NUMPY_DTYPES, Axis, Buffer, Constant, Dim, Input, Kernel, Output, Program, Size, Symbol
 from .verify import verify
 
 _TOKEN = re.compile(
@@ -216,15 +216,15 @@ class _Assembler:
         except (ValueError, OverflowError) as error:
             raise line.fail(f"the elements are not {dtype}{list(shape)} ({error})") from None
 
-    def _buffer(self, line: _Line) -> KernelBuffer:
+    def _buffer(self, line: _Line) -> Buffer:
         is_output = line.skip("out")
         dtype = self._dtype(line)
         line.expect("[")
 
         def size() -> Size:
-            return (True, line.indexed("n")) if line.peek().startswith("n") else (False, line.integer())
+            return Dim(line.indexed("n")) if line.peek().startswith("n") else line.integer()
 
-        return KernelBuffer(dtype, tuple(line.items("]", size)), is_output)
+        return Buffer(dtype, tuple(line.items("]", size)), is_output)
 
     def kernel(self, line: _Line) -> None:
         index, label = line.indexed("k"), line.string()

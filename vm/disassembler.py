@@ -18,13 +18,12 @@ from .isa import LIST_KINDS
 from .objects import serialise_object
 from .program import (
     DTYPE_NAMES,
+    Buffer,
     Constant,
     Function,
     Input,
     Kernel,
-    KernelBuffer,
     Program,
-    Size,
     Symbol,
     format_key,
 )
@@ -38,13 +37,9 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _size(size: Size) -> str:
-    return f"n{size[1]}" if size[0] else str(size[1])
-
-
-def buffer_text(buffer: KernelBuffer) -> str:
+def buffer_text(buffer: Buffer) -> str:
     """Return a buffer as text: `out f32[n0, 384]`."""
-    return f"{'out ' if buffer.is_output else ''}{buffer.dtype}[{', '.join(map(_size, buffer.shape))}]"
+    return f"{'out ' if buffer.is_output else ''}{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
 
 
 # Declarations ---------------------------------------------------------------------------------------

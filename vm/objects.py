@@ -12,7 +12,7 @@ from .codes import codes
 from .errors import ArtifactError
 from .isa import DTYPES
 from .layout import BY_NAME, LIMITS, NO_MAX, PAGE, SECTION_ALIGN
-from .program import DTYPE_NAMES, KernelBuffer, KernelObject, Size, SizeRange, Terms
+from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, Size, SizeRange, Terms
 
 _GUARDS = codes("guard")
 GENERIC, EXACT, BUCKET = _GUARDS["generic"], _GUARDS["exact"], _GUARDS["bucket"]  # of the field guard
@@ -74,7 +74,13 @@ class Cursor:
 
 def pack_size(size: Size) -> bytes:
     """Return the record `size`."""
-    return BY_NAME["size"].pack(is_dim=int(size[0]), value=size[1])
+    return BY_NAME["size"].pack(**_size_fields(size))
+
+
+def _size_fields(size: Size) -> dict[str, int]:
+    if isinstance(size, Dim):
+        return {"is_dim": 1, "value": size.index}
+    return {"is_dim": 0, "value": size}
 
 
 def _check_size(cursor: Cursor, is_dim: int, value: int, n_dims: int, signed: bool) -> Size:
@@ -83,7 +89,7 @@ def _check_size(cursor: Cursor, is_dim: int, value: int, n_dims: int, signed: bo
         cursor.check(0 <= value < n_dims, f"dim {value} of a kernel with {n_dims} dims")
     else:
         cursor.check(signed or value >= 0, f"a size is {value}; it must be >= 0")
-    return bool(is_dim), value
+    return Dim(value) if is_dim else value
 
 
 def read_size(cursor: Cursor, n_dims: int, signed: bool = False) -> Size:
@@ -92,7 +98,7 @@ def read_size(cursor: Cursor, n_dims: int, signed: bool = False) -> Size:
     return _check_size(cursor, fields["is_dim"], fields["value"], n_dims, signed)
 
 
-def pack_buffers(buffers: tuple[KernelBuffer, ...]) -> bytes:
+def pack_buffers(buffers: tuple[Buffer, ...]) -> bytes:
     """Return the records `buffer`, each with its sizes."""
     parts = []
     for buffer in buffers:
@@ -104,7 +110,7 @@ def pack_buffers(buffers: tuple[KernelBuffer, ...]) -> bytes:
     return b"".join(parts)
 
 
-def read_buffers(cursor: Cursor, n_buffers: int, n_dims: int) -> tuple[KernelBuffer, ...]:
+def read_buffers(cursor: Cursor, n_buffers: int, n_dims: int) -> tuple[Buffer, ...]:
     """Return the next `n_buffers` buffers, checked."""
     buffers = []
     for _ in range(cursor.limited(n_buffers, "BUFFERS")):
@@ -113,7 +119,7 @@ def read_buffers(cursor: Cursor, n_buffers: int, n_dims: int) -> tuple[KernelBuf
         cursor.check(dtype < len(DTYPE_NAMES), f"dtype {dtype} is unknown")
         cursor.check(is_output in (0, 1), f"is_output is {is_output}; it must be 0 or 1")
         shape = tuple(read_size(cursor, n_dims) for _ in range(cursor.limited(fields["rank"], "RANK")))
-        buffers.append(KernelBuffer(DTYPE_NAMES[dtype], shape, bool(is_output)))
+        buffers.append(Buffer(DTYPE_NAMES[dtype], shape, bool(is_output)))
     return tuple(buffers)
 
 
@@ -146,7 +152,7 @@ def _body(o: KernelObject) -> bytes:
         parts.append(BY_NAME["range"].pack(min=r.min, max=top, multiple_of=r.multiple_of))
     parts.append(pack_buffers(o.buffers))
     for size, divisor in o.tiles:
-        parts.append(BY_NAME["tile"].pack(is_dim=int(size[0]), value=size[1], divisor=divisor))
+        parts.append(BY_NAME["tile"].pack(**_size_fields(size), divisor=divisor))
     parts += [_pack_terms(o.scratch), _pack_terms(o.cost)]
     for loop, scale, offset, axis in o.bounds:
         parts.append(pack_size(loop) + _I64.pack(scale) + pack_size(offset) + pack_size(axis))

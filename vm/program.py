@@ -9,17 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
 import numpy as np
 
 from .isa import DTYPES
 from .layout import SECTION_ALIGN
-
-#: (False, n): the number n; (True, i): dims[i] of the launch.
-Size = tuple[bool, int]
-#: The sum of factors times sizes: bytes of scratch, a tile's cost.
-Terms = tuple[tuple[int, tuple[Size, ...]], ...]
 
 #: dtype -> numpy dtype that holds it; bf16 travels as uint16.
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -98,14 +93,44 @@ class Output:
 # Kernels --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, order=True)
+class Dim:
+    """The run-time parameter `dims[index]` (an int64, >= 0) of a kernel: a size or a slice offset."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"n{self.index}"
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    #: What stands for a size that is no int.
+    Unknown = TypeVar("Unknown", covariant=True, default=Dim)
+else:  # (a default needs Python 3.13)
+    from typing import TypeVar
+
+    Unknown = TypeVar("Unknown", covariant=True)
+#: A size: an int, or what stands for one (a bare `Size`: a Dim).
+Size: TypeAlias = int | Unknown
+#: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
+Term = tuple[int, tuple[Size, ...]]
+Terms = tuple[Term, ...]
+
+
 @dataclass(frozen=True)
-class KernelBuffer:
-    """One tensor of a launch: exactly product(shape) elements of `dtype`; `is_output`: written whole, else
-    only read.
+class Buffer(Generic[Unknown]):
+    """`buffers[i]` of the kernel ABI: a contiguous row-major array of `dtype` and `shape`; () is 0-d.
+
+    `dtype` is one of f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool (bool: one byte, 0 or 1).
+    `is_output`: the kernel writes all of it; otherwise it only reads. Outputs may share memory with an
+    input only where the emitter proved every element is read before its place is written. A launch is given
+    exactly product(shape) elements.
     """
 
     dtype: str
-    shape: tuple[Size, ...]
+    shape: tuple[Size[Unknown], ...]
     is_output: bool = False
 
 
@@ -136,17 +161,25 @@ def format_key(key: KernelKey) -> str:
 
 @dataclass(frozen=True)
 class KernelObject:
-    """Machine code of one kernel, and what must be known to call it: jit.abi.CodeObject with sizes as `Size`.
+    """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
 
-    `spec_hash` in hex. `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim;
-    both None: generic. `schedule`: its name, then those of the variants that the code has
-    ("14x32 gemv panels"). The other fields are explained there.
+    `spec_hash` in hex. `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch`
+    bytes per thread = sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes
+    per tile, same form, for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer
+    must have that dtype and exactly product(shape) elements, else the launch is refused.
+    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
+    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
+    follow from the shapes alone; checked at a launch as well.
+    `code` has the entry point at `entry`; it holds .text and .rodata linked together, no relocations left,
+    and runs at any multiple of `alignment` bytes.
+    `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim; both None: generic,
+    any sizes >= 0. `schedule`: its name, then those of the variants that the code has ("14x32 gemv panels").
     """
 
     spec_hash: str
-    target: str
+    target: str  # a name of `target.TARGETS`
     n_dims: int
-    buffers: tuple[KernelBuffer, ...]
+    buffers: tuple[Buffer, ...]
     tiles: tuple[tuple[Size, int], ...]
     scratch: Terms
     cost: Terms
@@ -164,6 +197,11 @@ class KernelObject:
         return self.schedule.partition(" ")[0]
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """The family's ways to compute that the code has."""
+        return tuple(self.schedule.split(" ")[1:])
+
+    @property
     def key(self) -> KernelKey:
         """What the code was compiled for, fixed sizes of a bucket as ints."""
         if self.ranges is None:
@@ -177,7 +215,7 @@ class Kernel:
 
     spec: str
     n_dims: int
-    buffers: tuple[KernelBuffer, ...]
+    buffers: tuple[Buffer, ...]
     label: str = ""
     source: str = ""
     objects: tuple[KernelObject, ...] = ()

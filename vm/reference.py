@@ -34,7 +34,7 @@ from .errors import (
 from .instruction import Instruction, decode
 from .isa import DTYPES, Op, Operand, article
 from .layout import LIMITS
-from .program import DTYPE_NAMES, NUMPY_DTYPES, Function, Kernel, Program
+from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, Function, Kernel, Program
 from .verify import verify
 
 RunKernel = Callable[[int, tuple[int, ...], list[Any]], None]
@@ -479,7 +479,7 @@ def check_launch(kernel: Kernel, dims: tuple[int, ...], buffers: list[Any]) -> N
             raise KindError(f"{place} is {article(tag_of(array))}; it takes a tensor")
         if NUMPY_NAMES[array.dtype] != buffer.dtype:
             raise KernelError(f"{place} is {NUMPY_NAMES[array.dtype]}; it takes {buffer.dtype}")
-        wanted = math.prod(dims[value] if is_dim else value for is_dim, value in buffer.shape)
+        wanted = math.prod([dims[size.index] if isinstance(size, Dim) else size for size in buffer.shape])
         if array.size != wanted:
             raise KernelError(f"{place} has {array.size} elements; at these sizes it takes {wanted}")
         if buffer.is_output and not array.flags.writeable:

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import sympy
 
-from ...jit.object.records import kernel_buffers
 from ...jit.spec import KernelSpec, to_json
 from ...vm.builder import FunctionBuilder, Label, ProgramBuilder
 from ...vm.program import Constant, Kernel, KernelObject, Output, Program
@@ -75,7 +74,7 @@ class _Tables:
         """Return the index of the kernel of `spec`."""
         if spec not in self._kernels:
             objects = tuple(self.compile(spec)) if self.compile is not None else ()
-            row = Kernel(to_json(spec), spec.n_dims, kernel_buffers(spec.buffers), label, source, objects)
+            row = Kernel(to_json(spec), spec.n_dims, spec.buffers, label, source, objects)
             self._kernels[spec] = self.program.kernel(row)
         return self._kernels[spec]
 

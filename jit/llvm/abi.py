@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...vm.layout import SECTION_ALIGN
-from ...vm.program import SizeRange
-from ..spec import Buffer, Dim, Size, Terms
+from ...vm.program import KernelObject
+from ..spec import Dim, Size, Terms
 from .function import Function, Int
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
@@ -42,37 +41,9 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class CodeObject:
-    """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
+class CodeObject(KernelObject):
+    """A code object just compiled, with what only the compiler knows of it."""
 
-    `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
-    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
-    for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer must have that dtype
-    and exactly product(shape) elements, else the launch is refused. `exact_dims` are the values that an exact
-    kernel was compiled for (None: generic, any sizes >= 0).
-    `ranges`: the sizes that a bucket's kernel may be launched with, one range for each dim.
-    `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
-    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
-    follow from the shapes alone; checked at a launch as well.
-    `code` has the entry point at `entry`; it holds .text and .rodata linked together, no relocations left,
-    and runs at any multiple of `alignment` bytes.
-    """
-
-    spec_hash: str
-    target: str  # a name of `target.TARGETS`
-    n_dims: int
-    buffers: tuple[Buffer, ...]
-    tiles: tuple[tuple[Size, int], ...]
-    scratch: Terms
-    cost: Terms
-    bounds: tuple[tuple[Size, int, Size, Size], ...]
-    code: bytes
-    entry: int = 0
-    exact_dims: tuple[int, ...] | None = None
-    schedule: str = ""  # the schedule's name
-    variants: tuple[str, ...] = ()  # the family's ways to compute that the code has, see `Function.takes`
-    ranges: tuple[SizeRange, ...] | None = None
-    alignment: int = SECTION_ALIGN
     llvm_ir: str = field(default="", compare=False, repr=False)  # kept only on request (show)
     timings: Timings | None = field(default=None, compare=False, repr=False)
 

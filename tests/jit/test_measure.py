@@ -10,7 +10,6 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.measure import Scratch, buffer_bytes, compared_ns, made_up, work_of
-from shapevm.jit.object.records import kernel_object
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm.objects import parse_object, serialise_object
 
@@ -59,7 +58,7 @@ def test_buffers_lie_apart_in_one_piece_of_memory():
 
 
 def test_memory_is_used_again_and_given_back():
-    scratch, objects = Scratch(), {"generic": kernel_object(compile_kernel(GATHER, None))}
+    scratch, objects = Scratch(), {"generic": compile_kernel(GATHER, None)}
     compared_ns(objects, (1000,), scratch=scratch)
     before = resident_bytes()
     for n in (1_000_000, 2_000_000, 3_000_000):  # 48 MB
@@ -68,7 +67,7 @@ def test_memory_is_used_again_and_given_back():
 
 
 def test_what_takes_too_much_memory_is_not_measured():
-    generic = kernel_object(compile_kernel(GATHER, None))
+    generic = compile_kernel(GATHER, None)
     n = MAX_MEASURED_BYTES // 16
     job = Job(to_json(GATHER), (n,), host_target(), None, serialise_object(generic))
     before = resident_bytes()
@@ -79,10 +78,10 @@ def test_what_takes_too_much_memory_is_not_measured():
 
 
 def test_a_job_compiles_and_measures():
-    generic = kernel_object(compile_kernel(GATHER, None))
+    generic = compile_kernel(GATHER, None)
     made = answer(Job(to_json(GATHER), (100,), host_target(), None, serialise_object(generic)))
     own = parse_object(made.record)
-    assert own == kernel_object(compile_kernel(GATHER, (100,)))
+    assert made.record == serialise_object(compile_kernel(GATHER, (100,)))
     assert made.exact_ns > 0 and made.generic_ns > 0 and made.cpu_seconds > 0 and not made.failure
     unmeasured = answer(Job(to_json(GATHER), (100,), host_target(), None, b""))
     assert unmeasured.record == made.record and unmeasured.exact_ns == 0
@@ -91,5 +90,5 @@ def test_a_job_compiles_and_measures():
 
 
 def test_work_grows_with_the_sizes():
-    work = work_of(kernel_object(compile_kernel(GATHER, None)))
+    work = work_of(compile_kernel(GATHER, None))
     assert work((0,)) == 0 and 0 < work((1000,)) < work((100_000,))

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.object.records import kernel_object
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.assembler import assemble
@@ -52,7 +51,7 @@ def with_code(text: str, exact: tuple[int, ...] = ()) -> Program:
 
 def _compiled(kernel: Kernel, exact: tuple[int, ...]) -> Kernel:
     spec = from_json(kernel.spec)
-    objects = [kernel_object(compile_kernel(spec, dims)) for dims in (None, *((n,) for n in exact))]
+    objects = [compile_kernel(spec, dims) for dims in (None, *((n,) for n in exact))]
     return Kernel(**{**vars(kernel), "objects": tuple(objects)})
 
 

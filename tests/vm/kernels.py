@@ -8,7 +8,6 @@ from typing import Any
 
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel as CompiledKernel
-from shapevm.jit.object.records import kernel_object
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.assembler import assemble
@@ -61,7 +60,7 @@ function "main" (3 params, 1 results)
 
 def code(spec: Nest, dims: KernelKey = None) -> KernelObject:
     """Return machine code for this CPU."""
-    return kernel_object(compile_kernel(spec, dims))
+    return compile_kernel(spec, dims)
 
 
 def with_code(program: Program) -> Program:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
 from shapevm.vm.isa import DTYPES, OPS, Op, Operand
-from shapevm.vm.program import Constant, Kernel, KernelBuffer, KernelObject, Output, Program, SizeRange
+from shapevm.vm.program import Buffer, Constant, Dim, Kernel, KernelObject, Output, Program, SizeRange
 
 SAMPLE = """
 symbol "n" 1 .. 64 step 2 why "model.py:3"
@@ -64,10 +64,10 @@ def sample(objects: bool = True) -> Program:
     if not objects:
         return program
     kernel = program.kernels[0]
-    dim, number = (True, 0), (False, 3)
+    dim, number = Dim(0), 3
     generic = KernelObject(
         kernel.spec_hash, "x86-64-v3", 1, kernel.buffers, ((dim, 4), (number, 1)), ((4, (dim, number)),),
-        ((2, ()),), ((dim, -1, (False, -1), number),), bytes(range(1, 201)), 3, None, "plain",
+        ((2, ()),), ((dim, -1, -1, number),), bytes(range(1, 201)), 3, None, "plain",
     )  # fmt: skip
     exact = replace(generic, exact_dims=(7,), code=b"\xc3", entry=0, schedule="")
     ranges = (SizeRange(16, None, 8),)
@@ -202,6 +202,6 @@ def with_code(program: Program, code: tuple[int, ...]) -> Program:
     return replace(program, functions=(replace(program.functions[0], code=code), *program.functions[1:]))
 
 
-def kernel_of(label: str, *buffers: KernelBuffer, n_dims: int = 1) -> Kernel:
+def kernel_of(label: str, *buffers: Buffer, n_dims: int = 1) -> Kernel:
     """Return a kernel without code whose spec is made up."""
     return Kernel(json.dumps({"label": label}), n_dims, buffers, label)

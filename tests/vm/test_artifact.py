@@ -12,7 +12,7 @@ from shapevm.vm import artifact
 from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
 from shapevm.vm.layout import BY_NAME, CHUNKED, PAGE, SECTIONS
-from shapevm.vm.program import Axis, Constant, Input, KernelBuffer, Program, Symbol
+from shapevm.vm.program import Axis, Buffer, Constant, Input, Program, Symbol
 
 from .programs import sample
 
@@ -177,7 +177,7 @@ def test_contract_is_checked(change: dict[str, object], message: str | None) -> 
 def test_objects_must_be_the_kernels() -> None:
     p = sample()
     kernel = p.kernels[0]
-    other = replace(kernel, buffers=(KernelBuffer("f32", ((False, 3),)), kernel.buffers[1]))
+    other = replace(kernel, buffers=(Buffer("f32", (3,)), kernel.buffers[1]))
     with pytest.raises(ArtifactError, match="other dims or buffers"):
         artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(other, p.kernels[1]))))
     with pytest.raises(ArtifactError, match="another kernel spec"):

@@ -40,7 +40,7 @@ from shapevm.vm.errors import (
 from shapevm.vm.layout import BY_NAME
 from shapevm.vm.load_options import LoadOptions
 from shapevm.vm.machine import Machine, Price, Request
-from shapevm.vm.program import KernelBuffer, KernelKey, KernelObject, Program, SizeRange
+from shapevm.vm.program import KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
@@ -642,7 +642,7 @@ HERE = {
 def located(spec: str, alignment: int, guard: KernelKey = None) -> KernelObject:
     """Return code of a kernel that writes where it lies, and ten bytes more."""
     machine_code = bytes.fromhex(HERE[platform.machine()]) + bytes(10)
-    buffers = (KernelBuffer("i64", ((False, 1),), True),)
+    buffers = (Buffer("i64", (1,), True),)
     hash_of_spec = hashlib.sha256(spec.encode()).hexdigest()
     return KernelObject(
         hash_of_spec, machine.host_target(), 1, buffers, (), (), (), (), machine_code,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Size, Symbol
+from ...spec import Body, Index, KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Attention(KernelSpec[Symbol]):
+class Attention(KernelSpec[Unknown]):
     """out[b.., i, :] = softmax over j of body(scale * q[b.., i, :] . k[b.., j, :]) times v[b.., j, :].
 
     `batch`: the loops that head and batch make, e.g. (B, H).
@@ -23,19 +23,19 @@ class Attention(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "attention"
-    batch: tuple[Size[Symbol], ...]
-    q_len: Size[Symbol]
-    k_len: Size[Symbol]
-    head_dim: Size[Symbol]
-    v_dim: Size[Symbol]
+    batch: tuple[Size[Unknown], ...]
+    q_len: Size[Unknown]
+    k_len: Size[Unknown]
+    head_dim: Size[Unknown]
+    v_dim: Size[Unknown]
     q: int
     k: int
     v: int
     out: int
-    q_index: tuple[Index[Symbol], ...]
-    k_index: tuple[Index[Symbol], ...]
-    v_index: tuple[Index[Symbol], ...]
-    out_index: tuple[Index[Symbol], ...]
+    q_index: tuple[Index[Unknown], ...]
+    k_index: tuple[Index[Unknown], ...]
+    v_index: tuple[Index[Unknown], ...]
+    out_index: tuple[Index[Unknown], ...]
     scale: float
     safe_softmax: bool
-    body: Body[Symbol]
+    body: Body[Unknown]

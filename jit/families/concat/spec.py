@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from ...spec import Body, KernelSpec, Size, Symbol
+from ...spec import Body, KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Piece(Generic[Symbol]):
+class Piece(Generic[Unknown]):
     """One part of a `Concat`: the loops and the body of a nest over the family's buffers."""
 
-    domain: tuple[Size[Symbol], ...]
-    body: Body[Symbol]
+    domain: tuple[Size[Unknown], ...]
+    body: Body[Unknown]
 
 
 @dataclass(frozen=True)
-class Concat(KernelSpec[Symbol]):
+class Concat(KernelSpec[Unknown]):
     """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
 
     Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
     """
 
     family: ClassVar[str] = "concat"
-    pieces: tuple[Piece[Symbol], ...]
+    pieces: tuple[Piece[Unknown], ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic
 
-from ...spec import Size, Symbol
+from ...spec import Size, Unknown
 from ..matmul.spec import Matmul
 
 
 @dataclass(frozen=True)
-class Window(Generic[Symbol]):
+class Window(Generic[Unknown]):
     """How a convolution's rows lie in its image [N, X.., C], one entry per spatial axis.
 
     Row r of A belongs to image r // product(out) and, row-major, to position o of the axes `out`. Its k runs
@@ -19,7 +19,7 @@ class Window(Generic[Symbol]):
     with zeros between (a transposed convolution). Columns n are of group n // (N / groups).
     """
 
-    out: tuple[Size[Symbol], ...]
+    out: tuple[Size[Unknown], ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -29,7 +29,7 @@ class Window(Generic[Symbol]):
 
 
 @dataclass(frozen=True)
-class Conv(Matmul[Symbol]):
+class Conv(Matmul[Unknown]):
     """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
@@ -40,5 +40,5 @@ class Conv(Matmul[Symbol]):
     """
 
     family: ClassVar[str] = "conv"
-    window: Window[Symbol] = field(kw_only=True)
+    window: Window[Unknown] = field(kw_only=True)
     planes: bool = field(default=False, kw_only=True)

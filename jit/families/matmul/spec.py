@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import Body, Index, KernelSpec, Size, Symbol
+from ...spec import Body, Index, KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Matmul(KernelSpec[Symbol]):
+class Matmul(KernelSpec[Unknown]):
     """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
 
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
@@ -26,14 +26,14 @@ class Matmul(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "matmul"
-    batch: tuple[Size[Symbol], ...]
-    m: Size[Symbol]
-    n: Size[Symbol]
-    k: Size[Symbol]
+    batch: tuple[Size[Unknown], ...]
+    m: Size[Unknown]
+    n: Size[Unknown]
+    k: Size[Unknown]
     a: int
-    a_index: tuple[Index[Symbol], ...]
+    a_index: tuple[Index[Unknown], ...]
     b: int
-    b_index: tuple[Index[Symbol], ...]
+    b_index: tuple[Index[Unknown], ...]
     b_layout: str
-    epilogue: Body[Symbol]
-    prologue: Body[Symbol] = ()
+    epilogue: Body[Unknown]
+    prologue: Body[Unknown] = ()

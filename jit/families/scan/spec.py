@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size, Symbol
+from ...spec import KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Scan(KernelSpec[Symbol]):
+class Scan(KernelSpec[Unknown]):
     """out[r, i, c] = what `op` makes of x[r, 0 .. i, c]: a running sum, product, extremum ...
 
     Buffers: x, out and, for max and min, the latest place of the extremum (i64), all [rows, length, columns].
@@ -18,7 +18,7 @@ class Scan(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "scan"
-    rows: Size[Symbol]
-    length: Size[Symbol]
-    columns: Size[Symbol]
+    rows: Size[Unknown]
+    length: Size[Unknown]
+    columns: Size[Unknown]
     op: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size, Symbol
+from ...spec import KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Scatter(KernelSpec[Symbol]):
+class Scatter(KernelSpec[Unknown]):
     """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each place of `updates`.
 
     Buffers: base, index (i64 or i32), source, out; all of out's rank. `updates`: the loops, one for each axis
@@ -20,7 +20,7 @@ class Scatter(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "scatter"
-    updates: tuple[Size[Symbol], ...]
+    updates: tuple[Size[Unknown], ...]
     axis: int
     mode: str
 

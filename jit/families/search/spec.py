@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size, Symbol
+from ...spec import KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Search(KernelSpec[Symbol]):
+class Search(KernelSpec[Unknown]):
     """How many elements of a row that goes up come before each value; with `right`, or are equal to it.
 
     Buffers: rows [rows, length], or [1, length], the same for all; values [rows, count] of the same dtype;
@@ -17,7 +17,7 @@ class Search(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "search"
-    rows: Size[Symbol]
-    length: Size[Symbol]
-    count: Size[Symbol]
+    rows: Size[Unknown]
+    length: Size[Unknown]
+    count: Size[Unknown]
     right: bool

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...spec import KernelSpec, Size, Symbol
+from ...spec import KernelSpec, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Sort(KernelSpec[Symbol]):
+class Sort(KernelSpec[Unknown]):
     """The first `keep` elements of every row in a stable order, a NaN above all others and -0 equal to 0.
 
     Buffers: x [rows, length]; values [rows, keep] of x's dtype and their places in the row, indices [rows,
@@ -17,7 +17,7 @@ class Sort(KernelSpec[Symbol]):
     """
 
     family: ClassVar[str] = "sort"
-    rows: Size[Symbol]
-    length: Size[Symbol]
-    keep: Size[Symbol]
+    rows: Size[Unknown]
+    length: Size[Unknown]
+    keep: Size[Unknown]
     descending: bool
