@@ -80,7 +80,6 @@ def test_what_takes_too_much_memory_is_not_measured():
 def test_a_job_compiles_and_measures():
     generic = compile_kernel(GATHER, None)
     made = answer(Job(to_json(GATHER), (100,), host_target(), None, serialise_object(generic)))
-    own = parse_object(made.record)
     assert made.record == serialise_object(compile_kernel(GATHER, (100,)))
     assert made.exact_ns > 0 and made.generic_ns > 0 and made.cpu_seconds > 0 and not made.failure
     unmeasured = answer(Job(to_json(GATHER), (100,), host_target(), None, b""))

@@ -115,7 +115,7 @@ def test_an_epilogue_in_registers_has_the_bits_of_one_in_scratch(
     for made in (exact, compile_kernel(spec, (m,), "x86-64-v4", keep_ir=True)):
         if made.target == "x86-64-v4-amx":
             continue  # sums of AMX tiles are never in registers
-        is_whole = LANES * SCHEDULES[made.schedule].vectors >= PANEL
+        is_whole = LANES * SCHEDULES[made.schedule_name].vectors >= PANEL
         assert ("_ended" in made.llvm_ir) == (k <= SHORT and "tanh" not in epilogue and is_whole)
     assert is_whole
     for code in (exact, compile_kernel(spec, None)):
