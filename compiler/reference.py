@@ -161,7 +161,7 @@ def _extern(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symb
 
 def _guard(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
     if not args[0]:
-        raise GuardError(node.attrs["message"], source=node.source)
+        raise GuardError(args[1] if len(args) > 1 else node.attrs["message"], source=node.source)
     return []
 
 

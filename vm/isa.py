@@ -147,9 +147,9 @@ def _float(name: str, expression: str) -> Op:
     return _op(name, "d=float a:float b:float", f"R[d] = R[a] {expression} R[b] (floats)", "may_fail")
 
 
-def _compare(name: str, expression: str) -> Op:
-    effect = f"R[d] = R[a] {expression} R[b] (two ints or two floats) as bool"
-    return _op(name, "d=bool a:int|float b:a", effect, "may_fail")
+def _compare(name: str, expression: str, tags: str = "int|float") -> Op:
+    effect = f"R[d] = R[a] {expression} R[b] (two of one kind) as bool"
+    return _op(name, f"d=bool a:{tags} b:a", effect, "may_fail")
 
 
 # fmt: off
@@ -175,8 +175,8 @@ OPS: Final[tuple[Op, ...]] = (
     _int("mod", "mod (sign of the divisor)"),
     _int("min", "min"),
     _int("max", "max"),
-    _compare("eq", "=="),
-    _compare("ne", "!="),
+    _compare("eq", "==", "int|float|str"),
+    _compare("ne", "!=", "int|float|str"),
     _compare("lt", "<"),
     _compare("le", "<="),
     _op("and", "d=bool a:bool b:bool", "R[d] = R[a] and R[b] (bools)", "may_fail"),
@@ -205,6 +205,12 @@ OPS: Final[tuple[Op, ...]] = (
     _op("get", "d=any a:list|tuple|dict key:any", "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)", "may_fail"),
     _op("len", "d=int a:list|tuple|dict|str", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
     _op("append", "d=list a:list value:any", "R[d] = list R[a] with R[value] after it", "may_fail"),
+    _op("set", "d=list a:list index:int value:any", "R[d] = list R[a] with R[value] at R[index]", "may_fail"),
+    _op("slice", "d=list a:list begin:int end:int", "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]", "may_fail"),
+    # Strings
+    _op("concat", "d=str a:str b:str", "R[d] = str R[a] with R[b] after it", "may_fail"),
+    _op("format", "d=str a:bool|int", "R[d] = R[a] (bool or int) as Python writes it", "may_fail"),
+    _op("require", "cond:bool message:str", "if not R[cond] (bool): stop with the error R[message]", "may_fail"),
 )
 # fmt: on
 

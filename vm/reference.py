@@ -455,6 +455,37 @@ class Reference:
         """A list with one more element; the old one stays as it was."""
         r[i["d"]] = _nested([*r[i["a"]], r[i["value"]]])
 
+    def op_set(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A list with another element at an index; the old one stays as it was."""
+        items, index = list(r[i["a"]]), r[i["index"]]
+        value = _nested([r[i["value"]]])[0]
+        if not 0 <= index < len(items):
+            raise IndexOutOfRange(f"set: {index} is not in the list of {len(items)} elements")
+        items[index] = value
+        r[i["d"]] = items
+
+    def op_slice(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """The elements from one index to before another one."""
+        items, begin, end = r[i["a"]], r[i["begin"]], r[i["end"]]
+        if not 0 <= begin <= end <= len(items):
+            raise IndexOutOfRange(f"slice: {begin} .. {end} is not in the list of {len(items)} elements")
+        r[i["d"]] = items[begin:end]
+
+    # Strings ----------------------------------------------------------------------------------------
+
+    def op_concat(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """One string after the other."""
+        r[i["d"]] = r[i["a"]] + r[i["b"]]
+
+    def op_format(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A bool or int as Python writes it."""
+        r[i["d"]] = str(r[i["a"]])
+
+    def op_require(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Stop with a message that was computed unless the condition holds."""
+        if not r[i["cond"]]:
+            raise GuardError(r[i["message"]])
+
 
 def _depth(value: Any) -> int:
     if isinstance(value, dict):

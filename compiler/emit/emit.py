@@ -328,7 +328,10 @@ class FunctionEmitter:
         return registers
 
     def guard(self, node: Node) -> None:
-        """Stop with a message unless a bool holds."""
+        """Stop with a message, which may be a string that is computed, unless a bool holds."""
+        if len(node.args) == 2:
+            self.code.op("require", cond=self.register(node.arg(0)), message=self.register(node.arg(1)))
+            return
         self.code.op("guard", cond=self.register(node.arg(0)), message=node.attrs["message"])
 
     # plain values
@@ -366,6 +369,12 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "get": ("get", "a key"),
     "len": ("len", "a"),
     "append": ("append", "a value"),
+    "list_set": ("set", "a index value"),
+    "list_slice": ("slice", "a begin end"),
+    "str_eq": ("eq", "a b"),
+    "str_ne": ("ne", "a b"),
+    "str_concat": ("concat", "a b"),
+    "to_str": ("format", "a"),
 }
 
 _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir.dims import symbol
 from ..ir.errors import DtypeError, VerifyError
-from ..ir.types import BOOL, ScalarType, Type
+from ..ir.types import BOOL, STR, ScalarType, Type
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types
 
@@ -42,8 +42,10 @@ def _infer_while(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 
 def _infer_guard(types: Types, attrs: Attrs) -> Sequence[Type]:
-    if len(types) != 1 or types[0] != BOOL:
+    if not types or types[0] != BOOL:
         raise DtypeError(f"guard: the condition is {types[0] if types else 'absent'}; it must be a bool")
+    if len(types) > 1 and list(types[1:]) != [STR]:
+        raise DtypeError(f"guard: the message is {types[1] or 'absent'}; it must be a str")
     return ()
 
 
@@ -76,10 +78,11 @@ OPS: tuple[Op, ...] = (
     ),
     _control(
         "guard",
-        "guard(bool condition; message) -> ()",
-        "Stops with the message unless the condition holds.",
+        "guard(bool condition, str? text; message) -> ()",
+        "Stops with the message, an attribute or an argument, unless the condition holds.",
         _infer_guard,
         Sample(("bool",), {"message": "it must hold"}),
+        Sample(("bool", "str"), {}),
     ),
     _control(
         "call",

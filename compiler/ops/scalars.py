@@ -236,6 +236,36 @@ def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
     return (container,)
 
 
+def _infer_list_set(types: Types, attrs: Attrs) -> Sequence[Type]:
+    scalar("list_set", types, 1, "int")
+    return _infer_append((types[0], types[2]), attrs)
+
+
+def _infer_list_slice(types: Types, attrs: Attrs) -> Sequence[Type]:
+    container = types[0]
+    if not isinstance(container, ListType):
+        raise DtypeError(f"list_slice: argument 0 is {container or 'absent'}; it must be a list")
+    scalar("list_slice", types, 1, "int")
+    scalar("list_slice", types, 2, "int")
+    return (container,)
+
+
+def _with_item(items: Sequence[Any], index: int, item: Any) -> list[Any]:
+    return [*items[:index], item, *items[index + 1 :]]
+
+
+def _infer_concat(types: Types, attrs: Attrs) -> Sequence[Type]:
+    _two("str_concat", "str", types)
+    return (STR,)
+
+
+def _infer_to_str(types: Types, attrs: Attrs) -> Sequence[Type]:
+    found = types[0] if len(types) == 1 else None
+    if not isinstance(found, ScalarType) or found.kind not in ("bool", "int"):
+        raise DtypeError(f"to_str: the argument is {found or 'absent'}; it must be a bool or int")
+    return (STR,)
+
+
 def _value_op(
     name: str,
     schema: str,
@@ -385,6 +415,36 @@ OPS: tuple[Op, ...] = (
         _infer_append,
         lambda args, attrs: [*args[0], args[1]],
         Sample(("list<int>", "int"), {}, "positive"),
+    ),
+    _value_op(
+        "list_set",
+        "list_set(list, int index, value) -> list",
+        "The list with another element at a position in it.",
+        _infer_list_set,
+        lambda args, attrs: _with_item(*args),
+        Sample(("list<int>", "int(0)", "int"), {}, "positive"),
+    ),
+    _value_op(
+        "list_slice",
+        "list_slice(list, int begin, int end) -> list",
+        "The elements from `begin` to before `end`.",
+        _infer_list_slice,
+        lambda args, attrs: args[0][args[1] : args[2]],
+        Sample(("list<int>", "int(0)", "int(1)"), {}, "positive"),
+    ),
+    *(
+        _binary(f"str_{n}", f"a {n} b.", _infer_bool(f"str_{n}", "str"), _COMPARISONS[n], "str", "bool")
+        for n in ("eq", "ne")
+    ),
+    _binary("str_concat", "a, then b.", _infer_concat, operator.add, "str", "str"),
+    _value_op(
+        "to_str",
+        "to_str(Scalar a) -> str",
+        "A bool or int as Python writes it.",
+        _infer_to_str,
+        lambda args, attrs: str(args[0]),
+        Sample(("int",), {}, "positive"),
+        Sample(("bool",), {}),
     ),
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ..ir.graph import Block, Graph, Node, Value, erase, replace_uses
+from ..ir.graph import Block, Graph, Node, Value, erase, is_named, replace_uses
 
 #: Ops whose equal applications are not interchangeable: `item` names a new size, the others act.
 DISTINCT = frozenset(("item", "extern", "call", "if", "while", "guard", "fail", "free", "kernel"))
@@ -33,7 +33,7 @@ def _merge(block: Block, outer: dict[Hashable, Node], merged: dict[Value, Value]
     for node in list(block.nodes):
         for region in node.regions:
             _merge(region, seen, merged)
-        if node.op in DISTINCT or node.regions:
+        if node.op in DISTINCT or node.regions or any(map(is_named, node.results)):
             continue
         first = seen.setdefault(key(node), node)
         if first is not node:

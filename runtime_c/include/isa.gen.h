@@ -13,7 +13,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0x4e865b36e7272191)
+#define SVM_ISA_HASH UINT64_C(0x1fe7d6bb99401020)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -35,10 +35,10 @@
   X(15, MOD, "mod", "d:d a:s b:s", 4, "R[d] = R[a] mod (sign of the divisor) R[b] (ints; overflow fails)") \
   X(16, MIN, "min", "d:d a:s b:s", 4, "R[d] = R[a] min R[b] (ints; overflow fails)") \
   X(17, MAX, "max", "d:d a:s b:s", 4, "R[d] = R[a] max R[b] (ints; overflow fails)") \
-  X(18, EQ, "eq", "d:d a:s b:s", 4, "R[d] = R[a] == R[b] (two ints or two floats) as bool") \
-  X(19, NE, "ne", "d:d a:s b:s", 4, "R[d] = R[a] != R[b] (two ints or two floats) as bool") \
-  X(20, LT, "lt", "d:d a:s b:s", 4, "R[d] = R[a] < R[b] (two ints or two floats) as bool") \
-  X(21, LE, "le", "d:d a:s b:s", 4, "R[d] = R[a] <= R[b] (two ints or two floats) as bool") \
+  X(18, EQ, "eq", "d:d a:s b:s", 4, "R[d] = R[a] == R[b] (two of one kind) as bool") \
+  X(19, NE, "ne", "d:d a:s b:s", 4, "R[d] = R[a] != R[b] (two of one kind) as bool") \
+  X(20, LT, "lt", "d:d a:s b:s", 4, "R[d] = R[a] < R[b] (two of one kind) as bool") \
+  X(21, LE, "le", "d:d a:s b:s", 4, "R[d] = R[a] <= R[b] (two of one kind) as bool") \
   X(22, AND, "and", "d:d a:s b:s", 4, "R[d] = R[a] and R[b] (bools)") \
   X(23, OR, "or", "d:d a:s b:s", 4, "R[d] = R[a] or R[b] (bools)") \
   X(24, NOT, "not", "d:d a:s", 4, "R[d] = not R[a] (bool)") \
@@ -61,9 +61,14 @@
   X(41, DICT, "dict", "d:d items:S", 4, "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)") \
   X(42, GET, "get", "d:d a:s key:s", 4, "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)") \
   X(43, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple, dict or str R[a]") \
-  X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it")
+  X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it") \
+  X(45, SET, "set", "d:d a:s index:s value:s", 4, "R[d] = list R[a] with R[value] at R[index]") \
+  X(46, SLICE, "slice", "d:d a:s begin:s end:s", 4, "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]") \
+  X(47, CONCAT, "concat", "d:d a:s b:s", 4, "R[d] = str R[a] with R[b] after it") \
+  X(48, FORMAT, "format", "d:d a:s", 4, "R[d] = R[a] (bool or int) as Python writes it") \
+  X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]")
 
-#define SVM_N_OPCODES 45
+#define SVM_N_OPCODES 50
 #define SVM_MAX_OPERANDS 4
 
 enum {
@@ -112,6 +117,11 @@ enum {
   SVM_OP_GET = 42,
   SVM_OP_LEN = 43,
   SVM_OP_APPEND = 44,
+  SVM_OP_SET = 45,
+  SVM_OP_SLICE = 46,
+  SVM_OP_CONCAT = 47,
+  SVM_OP_FORMAT = 48,
+  SVM_OP_REQUIRE = 49,
 };
 
 enum {

@@ -109,13 +109,13 @@
 #define SVM_AT_EQ_D(pc) (1)
 #define SVM_AT_EQ_A(pc) (2)
 #define SVM_AT_EQ_B(pc) (3)
-#define SVM_FITS_EQ(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
+#define SVM_FITS_EQ(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
 
 #define SVM_WORDS_NE(pc) (4)
 #define SVM_AT_NE_D(pc) (1)
 #define SVM_AT_NE_A(pc) (2)
 #define SVM_AT_NE_B(pc) (3)
-#define SVM_FITS_NE(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
+#define SVM_FITS_NE(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
 
 #define SVM_WORDS_LT(pc) (4)
 #define SVM_AT_LT_D(pc) (1)
@@ -265,6 +265,36 @@
 #define SVM_AT_APPEND_VALUE(pc) (3)
 #define SVM_FITS_APPEND(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_LIST)
 
+#define SVM_WORDS_SET(pc) (5)
+#define SVM_AT_SET_D(pc) (1)
+#define SVM_AT_SET_A(pc) (2)
+#define SVM_AT_SET_INDEX(pc) (3)
+#define SVM_AT_SET_VALUE(pc) (4)
+#define SVM_FITS_SET(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_LIST && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
+
+#define SVM_WORDS_SLICE(pc) (5)
+#define SVM_AT_SLICE_D(pc) (1)
+#define SVM_AT_SLICE_A(pc) (2)
+#define SVM_AT_SLICE_BEGIN(pc) (3)
+#define SVM_AT_SLICE_END(pc) (4)
+#define SVM_FITS_SLICE(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_LIST && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT && SVM_TAG_AT(r, pc, 4) == SVM_TAG_INT)
+
+#define SVM_WORDS_CONCAT(pc) (4)
+#define SVM_AT_CONCAT_D(pc) (1)
+#define SVM_AT_CONCAT_A(pc) (2)
+#define SVM_AT_CONCAT_B(pc) (3)
+#define SVM_FITS_CONCAT(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_STR && SVM_TAG_AT(r, pc, 3) == SVM_TAG_STR)
+
+#define SVM_WORDS_FORMAT(pc) (3)
+#define SVM_AT_FORMAT_D(pc) (1)
+#define SVM_AT_FORMAT_A(pc) (2)
+#define SVM_FITS_FORMAT(r, pc) (((1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT) >> SVM_TAG_AT(r, pc, 2) & 1))
+
+#define SVM_WORDS_REQUIRE(pc) (3)
+#define SVM_AT_REQUIRE_COND(pc) (1)
+#define SVM_AT_REQUIRE_MESSAGE(pc) (2)
+#define SVM_FITS_REQUIRE(r, pc) (SVM_TAG_AT(r, pc, 1) == SVM_TAG_BOOL && SVM_TAG_AT(r, pc, 2) == SVM_TAG_STR)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -307,10 +337,10 @@
   X(MAX, 's', "a", 1u << SVM_TAG_INT, 0, "an int") \
   X(MAX, 's', "b", 1u << SVM_TAG_INT, 0, "an int") \
   X(EQ, 'd', "d", 0, 0, "") \
-  X(EQ, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "an int or float") \
+  X(EQ, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR, 0, "an int, float or str") \
   X(EQ, 's', "b", 0, 2, "") \
   X(NE, 'd', "d", 0, 0, "") \
-  X(NE, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "an int or float") \
+  X(NE, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR, 0, "an int, float or str") \
   X(NE, 's', "b", 0, 2, "") \
   X(LT, 'd', "d", 0, 0, "") \
   X(LT, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "an int or float") \
@@ -379,6 +409,21 @@
   X(LEN, 's', "a", 1u << SVM_TAG_LIST | 1u << SVM_TAG_TUPLE | 1u << SVM_TAG_DICT | 1u << SVM_TAG_STR, 0, "a list, tuple, dict or str") \
   X(APPEND, 'd', "d", 0, 0, "") \
   X(APPEND, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
-  X(APPEND, 's', "value", 0, 0, "")
+  X(APPEND, 's', "value", 0, 0, "") \
+  X(SET, 'd', "d", 0, 0, "") \
+  X(SET, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
+  X(SET, 's', "index", 1u << SVM_TAG_INT, 0, "an int") \
+  X(SET, 's', "value", 0, 0, "") \
+  X(SLICE, 'd', "d", 0, 0, "") \
+  X(SLICE, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
+  X(SLICE, 's', "begin", 1u << SVM_TAG_INT, 0, "an int") \
+  X(SLICE, 's', "end", 1u << SVM_TAG_INT, 0, "an int") \
+  X(CONCAT, 'd', "d", 0, 0, "") \
+  X(CONCAT, 's', "a", 1u << SVM_TAG_STR, 0, "a str") \
+  X(CONCAT, 's', "b", 1u << SVM_TAG_STR, 0, "a str") \
+  X(FORMAT, 'd', "d", 0, 0, "") \
+  X(FORMAT, 's', "a", 1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT, 0, "a bool or int") \
+  X(REQUIRE, 's', "cond", 1u << SVM_TAG_BOOL, 0, "a bool") \
+  X(REQUIRE, 's', "message", 1u << SVM_TAG_STR, 0, "a str")
 
 #endif

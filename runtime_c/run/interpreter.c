@@ -4,6 +4,7 @@
 #include "run/interpreter.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,8 +116,9 @@ static int32_t int_operation(int32_t opcode, const char *name, int64_t x, int64_
   return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
 }
 
-/* Of two ints or two floats. */
+/* Of two ints, two floats or, for EQ and NE, two strings. */
 static int64_t compare(int32_t opcode, value a, value b) {
+  if (a.tag == SVM_TAG_STR) return text_equal(a.text, b.text) == (opcode == SVM_OP_EQ);
   int are_ints = a.tag == SVM_TAG_INT;
   int is_less = are_ints ? a.integer < b.integer : a.number < b.number;
   int is_equal = are_ints ? a.integer == b.integer : a.number == b.number;
@@ -270,6 +272,26 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
     SET(1, (value){SVM_TAG_BOOL, {made}});                                                          \
     NEXT_OF(constant);                                                                              \
   }
+/* A list in a register as an argument that the callee takes over: moved where the result replaces it. */
+static value take_list(value *r, const uint32_t *pc) {
+  value list = r[pc[2]];
+  if (pc[1] == pc[2]) r[pc[2]].tag = SVM_TAG_NONE;
+  else value_retain(list);
+  return list;
+}
+
+static int is_copied(const value *r, const uint32_t *pc) {
+  return pc[1] != pc[2] || r[pc[2]].sequence->base.refs != 1;
+}
+
+static int32_t format_int(heap *heap, value v, value *result, svm_error *error) {
+  char bytes[24];
+  if (v.tag == SVM_TAG_BOOL) return v.integer ? text_make(heap, "True", 4, result, error)
+                                              : text_make(heap, "False", 5, result, error);
+  int n = snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
+  return text_make(heap, bytes, n, result, error);
+}
+
 #define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
 
 /* Run the frame on top until its function returns into `results`. One long function: the loop of computed
@@ -484,18 +506,60 @@ op_LEN:
 op_APPEND:
   {
     CHECK(APPEND);
-    value list = R(2), item = R(3), made;
-    if (list.sequence->base.refs != 1 || pc[1] != pc[2]) /* it is copied */
-      SPEND(list.sequence->length / WORDS_PER_FUEL);
+    value item = R(3), made;
+    if (is_copied(r, pc)) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
     value_retain(item); /* it may be the list itself, or in the register that is written */
-    if (pc[1] == pc[2]) R(2).tag = SVM_TAG_NONE; /* the reference moves: in place if it is the only one */
-    else value_retain(list);
-    int32_t code = sequence_append(&c->heap, list, item, &made, c->error);
+    int32_t code = sequence_append(&c->heap, take_list(r, pc), item, &made, c->error);
     value_drop(&c->heap, &item);
     TRY(code);
     SET(1, made);
     NEXT_OF(APPEND);
   }
+op_SET:
+  {
+    CHECK(SET);
+    value item = R(4), made;
+    if (is_copied(r, pc)) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
+    value_retain(item);
+    int64_t index = R(3).integer;
+    int32_t code = sequence_set(&c->heap, take_list(r, pc), index, item, &made, c->error);
+    value_drop(&c->heap, &item);
+    TRY(code);
+    SET(1, made);
+    NEXT_OF(SET);
+  }
+op_SLICE:
+  {
+    CHECK(SLICE);
+    value made;
+    int64_t begin = R(3).integer, end = R(4).integer;
+    if (is_copied(r, pc) || begin != 0) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
+    TRY(sequence_slice(&c->heap, take_list(r, pc), begin, end, &made, c->error));
+    SET(1, made);
+    NEXT_OF(SLICE);
+  }
+
+op_CONCAT:
+  {
+    CHECK(CONCAT);
+    value made;
+    SPEND((R(2).text->length + R(3).text->length) / WORDS_PER_FUEL);
+    TRY(text_concat(&c->heap, R(2).text, R(3).text, &made, c->error));
+    SET(1, made);
+    NEXT_OF(CONCAT);
+  }
+op_FORMAT:
+  {
+    CHECK(FORMAT);
+    value made;
+    TRY(format_int(&c->heap, R(2), &made, c->error));
+    SET(1, made);
+    NEXT_OF(FORMAT);
+  }
+op_REQUIRE:
+  CHECK(REQUIRE);
+  if (!R(1).integer) TRY(fail_guard(R(2).text->bytes, c->error));
+  NEXT_OF(REQUIRE);
 
 end_of_slice:
   SPEND(0);

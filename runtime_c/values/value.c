@@ -107,6 +107,21 @@ int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, 
   return SVM_OK;
 }
 
+int32_t text_concat(heap *heap, const text *a, const text *b, value *result, svm_error *error) {
+  text *made = take(heap, text_bytes(a->length + b->length), error);
+  if (!made) return error->code;
+  made->base = (svm_object){1, SVM_TAG_STR};
+  made->length = a->length + b->length;
+  memcpy(made->bytes, a->bytes, (size_t)a->length);
+  memcpy(made->bytes + a->length, b->bytes, (size_t)b->length + 1);
+  *result = (value){SVM_TAG_STR, {.text = made}};
+  return SVM_OK;
+}
+
+int text_equal(const text *a, const text *b) {
+  return a->length == b->length && memcmp(a->bytes, b->bytes, (size_t)a->length) == 0;
+}
+
 /* Storage and tensors -------------------------------------------------------------------------- */
 
 enum { STORAGE_HEADER = 64 }; /* data that a storage owns starts here, 64-byte aligned */
@@ -196,8 +211,7 @@ static int is_key(value v) { return v.tag == SVM_TAG_INT || v.tag == SVM_TAG_STR
 static int keys_equal(value a, value b) {
   if (a.tag != b.tag) return 0;
   if (a.tag == SVM_TAG_INT) return a.integer == b.integer;
-  return a.text->length == b.text->length &&
-         memcmp(a.text->bytes, b.text->bytes, (size_t)a.text->length) == 0;
+  return text_equal(a.text, b.text);
 }
 
 /* Put the pairs into the dict; a later value of an equal key replaces the earlier one, as in Python. */
@@ -270,6 +284,65 @@ int32_t sequence_append(heap *heap, value list, value item, value *result, svm_e
   s->depth = depth > s->depth ? depth : s->depth;
   *result = (value){SVM_TAG_LIST, {.sequence = s}};
   return SVM_OK;
+}
+
+/* The depth of a list whose elements may have become less deep. */
+static void measure_depth(sequence *s) {
+  s->depth = 1;
+  for (int64_t i = 0; i < s->length; i++) {
+    int32_t depth = depth_of(s->items[i]) + 1;
+    s->depth = depth > s->depth ? depth : s->depth;
+  }
+}
+
+/* The list itself if the caller has the only reference, else a copy; takes over the reference. */
+static sequence *make_own(heap *heap, sequence *s, svm_error *error) {
+  if (s->base.refs == 1) return s;
+  value made;
+  int32_t code = sequence_make(heap, SVM_TAG_LIST, s->length, s->items, &made, error);
+  object_release(heap, &s->base);
+  return code ? NULL : made.sequence;
+}
+
+int32_t sequence_set(heap *heap, value list, int64_t index, value item, value *result, svm_error *error) {
+  int32_t depth = depth_of(item) + 1, code = check_depth(SVM_TAG_LIST, depth, error);
+  int64_t length = list.sequence->length;
+  if (!code && (index < 0 || index >= length))
+    code = status_fail(error, SVM_ERROR_INDEX, "set: %" PRId64 " is not in the list of %" PRId64 " elements",
+                       index, length);
+  if (code) {
+    value_drop(heap, &list);
+    return code;
+  }
+  sequence *s = make_own(heap, list.sequence, error);
+  if (!s) return error->code;
+  int32_t before = depth_of(s->items[index]) + 1;
+  value_retain(item);
+  value_drop(heap, &s->items[index]);
+  s->items[index] = item;
+  if (depth > s->depth) s->depth = depth;
+  else if (before == s->depth && depth < before) measure_depth(s);
+  *result = (value){SVM_TAG_LIST, {.sequence = s}};
+  return SVM_OK;
+}
+
+int32_t sequence_slice(heap *heap, value list, int64_t begin, int64_t end, value *result, svm_error *error) {
+  sequence *s = list.sequence;
+  int32_t code = SVM_OK;
+  if (begin < 0 || end < begin || end > s->length) {
+    code = status_fail(error, SVM_ERROR_INDEX,
+                       "slice: %" PRId64 " .. %" PRId64 " is not in the list of %" PRId64 " elements", begin,
+                       end, s->length);
+  } else if (s->base.refs == 1 && begin == 0) {
+    while (s->length > end) value_drop(heap, &s->items[--s->length]);
+    if (s->depth > 1) measure_depth(s);
+    *result = list;
+    return SVM_OK;
+  } else {
+    code = sequence_make(heap, SVM_TAG_LIST, end - begin, s->items + begin, result, error);
+  }
+  value_drop(heap, &list);
+  return code;
 }
 
 static int32_t fail_key(const sequence *s, value key, svm_error *error) {

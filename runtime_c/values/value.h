@@ -96,6 +96,8 @@ int64_t checked_elements(int32_t rank, const int64_t *sizes);
 int64_t checked_bytes(int32_t dtype, int64_t n_elements);
 
 int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error);
+int32_t text_concat(heap *heap, const text *a, const text *b, value *result, svm_error *error);
+int text_equal(const text *a, const text *b);
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -126,6 +128,14 @@ static inline int64_t sequence_n_compared(int64_t n) { return n / 2 * (n / 2 - 1
 /* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one.
  */
 int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error);
+
+/* `list` with `item` at `index`; takes over the caller's reference to `list`, in place if it is the only one.
+ */
+int32_t sequence_set(heap *heap, value list, int64_t index, value item, value *result, svm_error *error);
+
+/* Elements begin .. end - 1 of `list`; takes over the caller's reference to it, in place if it is the only one
+ * and begin is 0. */
+int32_t sequence_slice(heap *heap, value list, int64_t begin, int64_t end, value *result, svm_error *error);
 
 /* Value of `key` in the sequence, borrowed. */
 int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error);

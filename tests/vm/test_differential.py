@@ -117,6 +117,79 @@ def test_kernels_run_alike(n: int) -> None:
     assert_agree(add_program(), [x[0], x[1]])
 
 
+LISTS = """
+    output "y"
+    constant c0 int = {index}
+    constant c1 str = "ab"
+    constant c2 str = "c"
+    function "main" (0 params, 1 results)
+      int d=r0 value=4
+      int d=r1 value=5
+      list d=r2 values=(r0, r1, r0)
+      const r3 c0
+      {change}
+      return (r2)
+"""
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "set d=r2 a=r2 index=r3 value=r1",
+        "set d=r4 a=r2 index=r3 value=r1",
+        "set d=r2 a=r2 index=r3 value=r2",
+        "slice d=r2 a=r2 begin=r3 end=r3",
+        "int d=r4 value=0\n      slice d=r2 a=r2 begin=r4 end=r3",
+        "int d=r4 value=3\n      slice d=r2 a=r2 begin=r3 end=r4",
+    ],
+)
+def test_lists_are_changed_alike(change: str, index: int) -> None:
+    assert_agree(assemble(LISTS.format(change=change, index=index)), [])
+
+
+def test_a_list_that_was_deep_may_grow_again() -> None:
+    """The depth of a list is that of what is in it now, whether it was changed in place or not."""
+    deepen = "\n      ".join("list d=r5 values=(r5)" for _ in range(62))
+    change = f"""list d=r5 values=(r0)
+      {deepen}
+      set d=r2 a=r2 index=r3 value=r5
+      set d=r2 a=r2 index=r3 value=r0
+      list d=r2 values=(r2)"""
+    assert_agree(assemble(LISTS.format(change=change, index=1)), [])
+
+
+@pytest.mark.parametrize("index", [7, -(1 << 63), 0])
+def test_strings_are_made_alike(index: int) -> None:
+    change = """const r4 c1
+      const r5 c2
+      concat d=r6 a=r4 b=r5
+      format d=r7 a=r3
+      concat d=r7 a=r6 b=r7
+      eq d=r8 a=r4 b=r5
+      ne d=r9 a=r4 b=r5
+      format d=r10 a=r9
+      list d=r2 values=(r6, r7, r8, r9, r10)"""
+    assert_agree(assemble(LISTS.format(change=change, index=index)), [])
+
+
+@pytest.mark.parametrize("relation", ["eq", "ne"])
+def test_a_message_that_is_computed(relation: str) -> None:
+    change = f"""const r4 c1
+      {relation} d=r5 a=r4 b=r4
+      format d=r6 a=r3
+      concat d=r6 a=r4 b=r6
+      require cond=r5 message=r6"""
+    program = assemble(LISTS.format(change=change, index=-3))
+    assert_agree(program, [])
+    if relation == "ne":
+        with (
+            pytest.raises(Error, match="ab-3"),
+            Machine.from_bytes(artifact.to_bytes(program), OPTIONS) as machine,
+        ):
+            machine.call([])
+
+
 def test_contract_errors_are_the_same_sentences() -> None:
     program = add_program()
     reference = Reference(program, runner(program))

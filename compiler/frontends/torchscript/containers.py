@@ -6,18 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ScalarType, TensorType
+from ...ir.types import TensorType, Type
 from ...ops import build as B
+from ...ops.loops import for_each
 from ..dtypes import NUMBER_OF
-from .scalars import scalar_op, value_of
+from . import elements
+from .composites import choose
+from .scalars import scalar_op, unknown_int, value_of
 from .values import (
     UNINITIALIZED,
     Cell,
     Dict,
+    Fails,
     List,
     Maybe,
+    Object,
     Tensor,
     is_run_time,
     is_run_time_list,
@@ -53,9 +60,13 @@ def _get_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
 
 def _set_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
     owner, new = importer.get(node.inputsAt(0)), importer.get(node.inputsAt(1))
+    if owner.script is None and node.s("name") not in owner.attributes:
+        owner.attributes[node.s("name")] = Attribute(new)
+        return []
     cell = importer.attribute_cell(owner, node.s("name"))
     if not is_same(cell.content, new):
-        importer.keep_state(cell.path)
+        if cell.path:
+            importer.keep_state(cell.path)
         importer.regions.note(cell)
         cell.content = new
     return []
@@ -110,9 +121,13 @@ def _number_to_tensor(importer: ScriptImporter, node: Any) -> list[Any]:
 def _raise(importer: ScriptImporter, node: Any) -> list[Any]:
     b = importer.builder
     message = importer.message_of(node)
-    if len(importer.regions.blocks) == 1:
+    if len(importer.regions.blocks) == 1 and isinstance(message, str):
         raise ShapeError(f"the model raises: {message}")
-    b.apply("guard", b.one("literal", value=False), message=message)
+    never = b.one("literal", value=False)
+    if isinstance(message, Value):
+        b.apply("guard", never, message)
+    else:
+        b.apply("guard", never, message=message)
     return []
 
 
@@ -132,7 +147,7 @@ def _shape(importer: ScriptImporter, node: Any) -> list[Any]:
 
 
 def _create(importer: ScriptImporter, node: Any) -> list[Any]:
-    raise UnsupportedOp(f"objects of {node.output().type()} cannot be compiled")
+    return [Object(None, "")]
 
 
 def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
@@ -155,6 +170,14 @@ def _plain(name: str) -> Handler:
         return [scalar_op(importer.builder, name, args) if len(args) == 1 and name == "abs" else made]
 
     return handler
+
+
+def _fork(importer: ScriptImporter, node: Any) -> list[Any]:
+    """torch.jit.fork: the work is done at once, as in a program of one thread."""
+    graph = node.g("Subgraph")
+    torch._C._jit_pass_inline(graph)
+    results = importer.run_apart(graph, _values(importer, node))
+    return [results[0] if len(results) == 1 else tuple(results)]
 
 
 def _range(importer: ScriptImporter, node: Any) -> list[Any]:
@@ -200,6 +223,8 @@ HANDLERS: dict[str, Handler] = {
     "prim::max": _plain("max"),
     "prim::abs": _plain("abs"),
     "prim::rangelist": _range,
+    "prim::fork": _fork,
+    "aten::wait": _values,
     "aten::warn": _always(None),
     "aten::is_grad_enabled": _always(True),
     "aten::is_autocast_enabled": _always(False),
@@ -235,39 +260,80 @@ def _index(importer: ScriptImporter, items: Sequence[Any], index: Any) -> int:
     if not isinstance(index, int):
         raise UnsupportedOp("a position in this list that only a call tells cannot be compiled")
     if not -len(items) <= index < len(items):
-        raise ShapeError(f"index {index} is out of range; the list has {len(items)} elements")
+        raise Fails(f"index {index} is out of range; the list has {len(items)} elements")
     return index
 
 
 def _get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
     if isinstance(index, int):
         return x.content[_index(importer, x.content, index)]
-    kinds = {kind_of(item) for item in x.content}
-    if len(kinds) == 1 and kinds <= {"int", "float", "bool"}:
-        return _element(importer, _run_time(importer, x), index)
-    return x.content[_index(importer, x.content, index)]
+    return _element(importer, at_run_time(importer, x), index)
 
 
-def _run_time(importer: ScriptImporter, x: List) -> List:
+def at_run_time(importer: ScriptImporter, x: List) -> List:
+    """Return a list with the same elements, of one type, whose positions a call may tell. Raises Fails for an
+    empty one, which has none, UnsupportedOp where elements are of several types."""
+    if is_run_time_list(x.content):
+        return x
+    if not x.content:
+        raise Fails("the index is out of range; the list is empty")
+    b, read = importer.builder, importer.tensors.read
+    types = [elements.type_of(item, lambda x: B.type_of(read(x))) for item in x.content]
+    if len({_form(type) for type in types}) > 1:
+        raise UnsupportedOp(
+            f"a position in a list of {' and '.join(dict.fromkeys(map(str, types)))} that only a call tells "
+            "cannot be compiled; its elements must be of one type"
+        )
+    made = b.one("list", element=types[0])
+    for item in x.content:
+        made = b.one("append", made, elements.packed(b, item, types[0], read))
+    found = List(made, x.birth, x.memory)
+    for item in x.content:
+        _hold(importer, found, item)
+    return found
+
+
+def _form(type: Type) -> Any:
+    """Return what types have in common that may be made equal: tensors of one dtype and rank."""
+    return (type.dtype, type.rank) if isinstance(type, TensorType) else str(type)
+
+
+def _hold(importer: ScriptImporter, x: List, item: Any) -> None:
+    """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
+    if isinstance(item, Tensor):
+        importer.tensors.share(x.memory, item.memory)
+    for each in item if isinstance(item, tuple) else ():
+        _hold(importer, x, each)
+
+
+def _become_run_time(importer: ScriptImporter, x: List) -> None:
+    """Give a list elements whose positions a call may tell."""
+    found = at_run_time(importer, x)
+    if found is not x:
+        importer.regions.note(x)
+        x.content = found.content
+
+
+def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
+    """Return a position in a list, counted from its end where the index is negative."""
     b = importer.builder
-    kind = kind_of(x.content[0])
-    items = [value_of(b, item, kind) for item in x.content]
-    made = b.one("list", element=ScalarType(kind))
-    for item in items:
-        made = b.one("append", made, item)
-    return List(made)
+    found = value_of(b, index, "int")
+    if isinstance(index, int):
+        return b.one("int_add", length, found) if index < 0 else found
+    low = B.bounds_of(b, index)[0] if is_size(index) else None
+    if low is not None and low >= 0:
+        return found
+    return choose(b, b.one("int_lt", found, b.size(0)), b.one("int_add", length, found), found)
 
 
 def _element(importer: ScriptImporter, x: List, index: Any) -> Any:
+    if x.memory.stale:
+        raise UnsupportedOp(x.memory.stale)
     b = importer.builder
-    position = value_of(b, index, "int")
-    length = b.one("len", x.content)
-    if isinstance(index, int) and index < 0:
-        position = b.one("int_add", length, position)
-    elif not is_size(index) and not isinstance(index, int):
-        position = b.one("int_mod", position, length)
-    made = b.one("get", x.content, position)
-    return importer.tensors.fresh(made) if isinstance(made.type, TensorType) else made
+    made = b.one("get", x.content, position(importer, index, b.one("len", x.content)))
+    found = elements.unpacked(b, made, importer.tensors.fresh)
+    _hold(importer, x, found)
+    return found
 
 
 def _append(importer: ScriptImporter, x: List, item: Any) -> List:
@@ -276,20 +342,139 @@ def _append(importer: ScriptImporter, x: List, item: Any) -> List:
     return x
 
 
+def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
+    """Return the graph value of what is put into a list."""
+    _hold(importer, x, item)
+    return elements.packed(importer.builder, item, x.content.type.element, importer.tensors.read)
+
+
 def _append_at_run_time(importer: ScriptImporter, x: List, item: Any) -> List:
     importer.regions.note(x)
-    b = importer.builder
-    element = x.content.type.element
-    value = (
-        importer.tensors.read(item)
-        if isinstance(item, Tensor)
-        else value_of(b, item, getattr(element, "kind", ""))
-    )
-    x.content = b.one("append", x.content, value)
+    x.content = importer.builder.one("append", x.content, _item_value(importer, x, item))
     return x
 
 
+def _set_at_run_time(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
+    _become_run_time(importer, x)
+    importer.regions.note(x)
+    b = importer.builder
+    place = position(importer, index, b.one("len", x.content))
+    x.content = b.one("list_set", x.content, place, _item_value(importer, x, item))
+    return x
+
+
+def _pop_at_run_time(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
+    if index != -1:
+        raise UnsupportedOp("pop of another element than the last, of this list, cannot be compiled")
+    found = _element(importer, x, -1)
+    importer.regions.note(x)
+    b = importer.builder
+    rest = b.one("int_sub", b.one("len", x.content), b.size(1))
+    x.content = b.one("list_slice", x.content, b.size(0), rest)
+    return found
+
+
+def _clear_at_run_time(importer: ScriptImporter, x: List) -> None:
+    importer.regions.note(x)
+    x.content = importer.builder.one("list", element=x.content.type.element)
+
+
+def _slice_at_run_time(
+    importer: ScriptImporter, x: List, start: Any = None, end: Any = None, step: Any = 1
+) -> List:
+    if step != 1:
+        raise UnsupportedOp("a slice of this list with a step cannot be compiled")
+    b = importer.builder
+    length = b.one("len", x.content)
+    end = length if end is None or end == 2**63 - 1 else _bound(importer, end, length)
+    start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
+    return List(b.one("list_slice", x.content, start, end), memory=x.memory)
+
+
+def _bound(importer: ScriptImporter, bound: Any, length: Value) -> Value:
+    """Return a bound of a slice, brought into the list."""
+    b = importer.builder
+    found = b.one("int_max", position(importer, bound, length), b.size(0))
+    return b.one("int_min", found, length)
+
+
+def _folded(importer: ScriptImporter, x: List, start: Any, step: Callable[[Any, Any], Any]) -> Any:
+    """Return what `step(before, element)` makes of `start`, element by element."""
+    b = importer.builder
+    length = importer.size_of(b.one("len", x.content))
+
+    def turn(row: Value, made: list[Value]) -> list[Value]:
+        return [value_of(b, step(made[0], b.one("get", x.content, b.one("item", row))))]
+
+    return for_each(b, length, [start], turn, "list")[0]
+
+
+def _contains_at_run_time(importer: ScriptImporter, x: List, item: Any) -> Any:
+    b, kind = importer.builder, x.content.type.element.kind
+    wanted = value_of(b, item, kind)
+    is_there = b.one("bool_not", b.one("literal", value=True))
+
+    def step(found: Any, element: Any) -> Any:
+        return b.one("bool_or", found, scalar_op(b, "eq", (element, wanted)))
+
+    return _folded(importer, x, is_there, step)
+
+
+def _fold_at_run_time(name: str) -> Callable[..., Any]:
+    def handler(importer: ScriptImporter, x: List, *_: Any) -> Any:
+        b = importer.builder
+        if name == "add":
+            kind = x.content.type.element.kind
+            start = value_of(b, 0.0) if kind == "float" else unknown_int(b, 0)
+        else:
+            start = value_of(b, _element(importer, x, 0))
+        return _folded(importer, x, start, lambda a, c: scalar_op(b, name, (a, c)))
+
+    return handler
+
+
+def _concat_at_run_time(importer: ScriptImporter, x: List, other: List) -> List:
+    """x + other, of which one or both are lists whose length only a call tells."""
+    b = importer.builder
+    sides = [at_run_time(importer, each) for each in (x, other) if each.content]
+    if len(sides) == 1:
+        return List(sides[0].content, memory=sides[0].memory)
+    one, two = sides
+    length = importer.size_of(b.one("len", two.content))
+
+    def turn(row: Value, made: list[Value]) -> list[Value]:
+        return [b.one("append", made[0], b.one("get", two.content, b.one("item", row)))]
+
+    made = List(for_each(b, length, [one.content], turn, "list")[0], memory=one.memory)
+    importer.tensors.share(one.memory, two.memory)
+    return made
+
+
+def _extend_at_run_time(importer: ScriptImporter, x: List, other: List) -> List:
+    made = _concat_at_run_time(importer, x, other)
+    importer.regions.note(x)
+    x.content = made.content
+    return x
+
+
+def _repeat(importer: ScriptImporter, x: List, n: Any) -> List:
+    """x * n."""
+    if isinstance(n, int) and not is_run_time_list(x.content):
+        return List(x.content * n)
+    b, source = importer.builder, at_run_time(importer, x)
+    count = scalar_op(b, "max", (n, 0))
+    start = b.one("list", element=source.content.type.element)
+
+    def turn(_: Value, made: list[Value]) -> list[Value]:
+        grown = _concat_at_run_time(importer, List(made[0]), source)
+        return [grown.content]
+
+    return List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=source.memory)
+
+
 def _set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
+    if not isinstance(index, int):
+        return _set_at_run_time(importer, x, index, item)
     importer.regions.note(x)
     items = list(x.content)
     items[_index(importer, items, index)] = item
@@ -303,15 +488,35 @@ def _changing(change: Callable[..., Any]) -> Callable[..., Any]:
     def handler(importer: ScriptImporter, x: List, *args: Any) -> Any:
         importer.regions.note(x)
         x.content = list(x.content)
-        return change(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args))
+        try:
+            return change(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args))
+        except IndexError as error:
+            raise Fails(f"{error}; the list has {len(x.content)} elements") from None
 
     return handler
 
 
 def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
-    return lambda importer, x, *args: List(
-        compute(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args))
-    )
+    def handler(importer: ScriptImporter, x: List, *args: Any) -> List:
+        if any(is_run_time(a) or is_size(a) for a in args):
+            return _slice_at_run_time(importer, at_run_time(importer, x), *args)
+        return List(compute(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args)))
+
+    return handler
+
+
+def _joined(importer: ScriptImporter, x: List, other: List) -> List:
+    if is_run_time_list(other.content):
+        return _concat_at_run_time(importer, x, other)
+    return List([*x.content, *other.content])
+
+
+def _extend(importer: ScriptImporter, x: List, other: List) -> List:
+    if is_run_time_list(other.content):
+        return _extend_at_run_time(importer, x, other)
+    importer.regions.note(x)
+    x.content = [*x.content, *other.content]
+    return x
 
 
 def _slice(items: Sequence[Any], start: Any = None, end: Any = None, step: int = 1) -> list[Any]:
@@ -360,7 +565,7 @@ def _fold(name: str) -> Callable[..., Any]:
         if not x.content:
             if name == "add":
                 return 0
-            raise ShapeError(f"{name} of an empty list")
+            raise Fails(f"{name} of an empty list")
         made = x.content[0]
         for item in x.content[1:]:
             made = scalar_op(importer.builder, name, (made, item))
@@ -396,12 +601,12 @@ _LISTS: dict[str, Callable[..., Any]] = {
     "len": lambda importer, x: len(x.content),
     "_set_item": _set_item,
     "slice": _new_list(_slice),
-    "add": _new_list(lambda items, other: [*items, *other]),
-    "add_": _changing(lambda items, other: items.extend(other)),
-    "mul": _new_list(lambda items, n: items * n),
+    "add": _joined,
+    "add_": _extend,
+    "mul": _repeat,
     "copy": _new_list(list),
     "list": _new_list(list),
-    "extend": _changing(lambda items, other: items.extend(other)),
+    "extend": _extend,
     "insert": _changing(lambda items, index, item: items.insert(index, item)),
     "pop": _changing(lambda items, index=-1: items.pop(index)),
     "clear": _changing(lambda items: items.clear()),
@@ -420,6 +625,20 @@ _RUN_TIME_LISTS: dict[str, Callable[..., Any]] = {
     "__getitem__": _element,
     "append": _append_at_run_time,
     "len": _length,
+    "_set_item": _set_at_run_time,
+    "pop": _pop_at_run_time,
+    "clear": _clear_at_run_time,
+    "slice": _slice_at_run_time,
+    "copy": lambda importer, x: List(x.content, memory=x.memory),
+    "list": lambda importer, x: List(x.content, memory=x.memory),
+    "add": _concat_at_run_time,
+    "add_": _extend_at_run_time,
+    "extend": _extend_at_run_time,
+    "mul": _repeat,
+    "__contains__": _contains_at_run_time,
+    "sum": _fold_at_run_time("add"),
+    "max": _fold_at_run_time("max"),
+    "min": _fold_at_run_time("min"),
 }
 
 
@@ -429,7 +648,7 @@ def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) 
 
 def _dict_item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     if _key(key) not in x.content:
-        raise ShapeError(f"the dict has no key {key!r}; it has {', '.join(map(repr, x.content)) or 'none'}")
+        raise Fails(f"the dict has no key {key!r}; it has {', '.join(map(repr, x.content)) or 'none'}")
     return x.content[key]
 
 

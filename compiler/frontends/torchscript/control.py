@@ -19,6 +19,7 @@ from .scalars import condition_of, scalar_op, value_of
 from .values import (
     UNINITIALIZED,
     Cell,
+    Fails,
     Maybe,
     Memory,
     Tensor,
@@ -214,19 +215,46 @@ def _import_check(
 ) -> list[Any]:
     """A branch that raises is a guard; what follows is the other one."""
     b = importer.builder
-    right = b.one("bool_not", condition) if which == 0 else condition
-    with importer.trial():
+    raising = _raise_in(blocks[which])
+
+    def fail() -> list[Any]:
         for inner in blocks[which].nodes():
-            if inner.kind() == "prim::RaiseException":
+            if inner is raising or inner.kind() == "prim::RaiseException":
                 break
             importer.run_node(inner)
-        message = importer.message_of(inner)
-    b.source = importer.line_of(inner)
+        return [importer.message_of(raising)]
+
+    with importer.trial():
+        (message,) = fail()
+    if isinstance(message, Value):
+        return _import_message(importer, condition, blocks, which, fail)
+    right = b.one("bool_not", condition) if which == 0 else condition
+    b.source = importer.line_of(raising)
     needed = condition_of(right)
     if needed is None:
         b.apply("guard", right, message=message)
     else:
         add_guard(b, needed, message)
+    return importer.run_block(blocks[1 - which])
+
+
+def _import_message(
+    importer: ScriptImporter,
+    condition: Value,
+    blocks: Sequence[Any],
+    which: int,
+    fail: Callable[[], list[Any]],
+) -> list[Any]:
+    """A branch that raises with a message that it computes."""
+
+    def way() -> list[Any]:
+        b = importer.builder
+        (message,) = fail()
+        b.apply("guard", b.one("bool_not", b.one("literal", value=True)), message)
+        return []
+
+    ways = [way, list]
+    branch(importer, condition, ways if which == 0 else ways[::-1])
     return importer.run_block(blocks[1 - which])
 
 
@@ -238,11 +266,19 @@ def branch(
 ) -> list[Any]:
     """Import two ways, of which the condition chooses when a call runs; return their joined results.
     `tells_form`: the condition is which form a value of two has."""
-    arms = []
-    for way in ways:
-        with importer.regions.region() as arm:
-            arm.results = way()
-        arms.append(arm)
+    arms, failed = [], []
+    for i, way in enumerate(ways):
+        try:
+            with importer.regions.region() as arm:
+                arm.results = way()
+            arms.append(arm)
+        except Fails as error:
+            failed.append((i, error))
+            _discard(importer, arm.block)
+    if failed:
+        for arm in arms:
+            _discard(importer, arm.block)
+        return _only_way(importer, condition, ways, failed)
     merger = _merger(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
     items = [
@@ -256,7 +292,7 @@ def branch(
             for item in items
         ]
     values = _all_values(importer, arms, items)
-    plans = [merger.widen(Same(one), two, values) for one, two in items]
+    plans = [merger.widen(merger.widen(Same(UNINITIALIZED), one, values), two, values) for one, two in items]
     for i, arm in enumerate(arms):
         with importer.regions.again_in(arm):
             leaves = [
@@ -270,6 +306,29 @@ def branch(
         return [plan.value for plan in plans if isinstance(plan, Same)][: len(arms[0].results)]
     results = importer.builder.insert(Node("if", [condition], regions=[arm.block for arm in arms]), types)
     return _taken(importer, merger, plans, items, cells, results)
+
+
+def _discard(importer: ScriptImporter, block: Block) -> None:
+    """Take back all nodes of a block."""
+    for node in reversed(list(block.nodes)):
+        erase(block, node)
+
+
+def _only_way(
+    importer: ScriptImporter,
+    condition: Value,
+    ways: Sequence[Callable[[], list[Any]]],
+    failed: Sequence[tuple[int, Fails]],
+) -> list[Any]:
+    """A branch of which one way always fails becomes a guard that it is the other. Raises Fails where both
+    do."""
+    i, error = failed[0]  # the other way may have been imported: it is imported again, outside of a block
+    if len(failed) == len(ways):
+        raise error
+    b = importer.builder
+    right = b.one("bool_not", condition) if i == 0 else condition
+    b.apply("guard", right, message=str(error))
+    return ways[1 - i]()
 
 
 def _all_values(
@@ -460,6 +519,8 @@ class _Loop:
 
 def _frozen(content: Any) -> Any:
     """Return a cell's content as a plan can compare it: lists are changed in place."""
+    if isinstance(content, dict):
+        return dict(content)
     return list(content) if isinstance(content, list) else content
 
 

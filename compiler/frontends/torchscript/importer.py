@@ -25,7 +25,7 @@ from . import containers, control, operators, variants
 from .inputs import Inputs, outputs_of
 from .source import Script, source_of
 from .tensors import Tensors
-from .values import Dict, List, Object, Tensor, Variant, is_run_time
+from .values import Dict, List, Object, Tensor, Variant, is_run_time, kind_of
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -148,6 +148,14 @@ class ScriptImporter(Importer):
             self.run_node(node)
         return [self.get(value) for value in block.outputs()]
 
+    def run_apart(self, graph: Any, args: Sequence[Any]) -> list[Any]:
+        """Import another graph, whose values have names of their own; return its results."""
+        outer, self._values = self._values, {}
+        try:
+            return self.run_block(graph, args)
+        finally:
+            self._values = outer
+
     def run_node(self, node: Any) -> None:
         """Import one node. Errors get the model's line."""
         kind, line = node.kind(), self.line_of(node)
@@ -171,9 +179,11 @@ class ScriptImporter(Importer):
         """Return a context in which what is imported is taken back."""
         return control.trial(self)
 
-    def message_of(self, node: Any) -> str:
-        """Return the message of prim::RaiseException."""
+    def message_of(self, node: Any) -> Any:
+        """Return the message of prim::RaiseException; a graph value where a call tells it."""
         found = self.get(node.inputsAt(0))
+        if kind_of(found) == "str" and is_run_time(found):
+            return found
         return found if isinstance(found, str) and found else "the model raises an exception"
 
     def call(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -217,8 +227,10 @@ class ScriptImporter(Importer):
 
     def _assume(self, condition: Any) -> None:
         """Make it part of the contract that sizes of the inputs are equal, where the example says so."""
-        if len(self.regions.blocks) > 1:
-            return
+        if len(self.regions.blocks) == 1:
+            self._keep(condition)
+
+    def _keep(self, condition: Any) -> None:
         for part in condition.args if isinstance(condition, sympy.Or) else (condition,):
             found = self._solved(part)
             if found is not None:
@@ -246,9 +258,10 @@ class ScriptImporter(Importer):
         return None
 
     def require_equal(self, one: DimExpr, other: DimExpr) -> None:
-        """Make sizes that an operator needs to be equal so, where they are sizes of the inputs."""
+        """Make sizes that an operator needs to be equal so, where they are sizes of the inputs, also where a
+        call may not come there: nothing else can be compiled."""
         if simplify(sympy.sympify(one) - sympy.sympify(other)) != 0:
-            self._assume(sympy.Eq(sympy.sympify(one), sympy.sympify(other), evaluate=False))
+            self._keep(sympy.Eq(sympy.sympify(one), sympy.sympify(other), evaluate=False))
 
     # Attributes
 

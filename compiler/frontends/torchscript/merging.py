@@ -14,12 +14,14 @@ from typing import Any, cast
 from ...ir.dims import DimExpr, equal, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Builder, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type
+from ...ir.types import BOOL, ListType, ScalarType, TensorType, TupleType, Type
 from ...ops import build as B
+from .elements import packed
 from .scalars import value_of
 from .tensors import Tensors
 from .values import (
     UNINITIALIZED,
+    Dict,
     List,
     Maybe,
     Tensor,
@@ -57,10 +59,12 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class Parts:
-    """A tuple (`kind` "tuple"), a list object ("list"), or the content of one ("items")."""
+    """A tuple (`kind` "tuple"), a list object ("list"), or the content of one ("items"); a dict object
+    ("dict") with `keys`, or the content of one ("pairs")."""
 
     kind: str
     parts: tuple[Any, ...]
+    keys: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,12 @@ class Merger:
             return Parts("tuple", tuple(self.widen(Same(part), part, values) for part in x))
         if isinstance(x, list):
             return Parts("items", tuple(self.widen(Same(part), part, values) for part in x))
+        if isinstance(x, dict):
+            parts = tuple(self.widen(Same(part), part, values) for part in x.values())
+            return Parts("pairs", parts, tuple(x))
+        if isinstance(x, Dict):
+            pairs = cast(Parts, self.plan_of(x.content, values))
+            return Parts("dict", pairs.parts, pairs.keys)
         if isinstance(x, List):
             inner = self.plan_of(x.content, values)
             if isinstance(inner, RunTimeList):
@@ -165,7 +175,8 @@ class Merger:
                 return plan
             if plan.value is None or x is None:
                 other = x if plan.value is None else plan.value
-                return Optional(self.plan_of(other, values))
+                inner = self.plan_of(other, values)
+                return inner if isinstance(inner, Optional) else Optional(inner)
             return self.widen(self.plan_of(plan.value, values), x, values)
         if isinstance(plan, Optional):
             inner = x.value if isinstance(x, Maybe) else x
@@ -180,12 +191,19 @@ class Merger:
         if isinstance(plan, TensorPlan | Forms) and isinstance(other, TensorPlan | Forms):
             return self._both_forms(plan, other)
         if isinstance(plan, Parts) and isinstance(other, Parts) and plan.kind == other.kind:
-            items = x if isinstance(x, tuple | list) else x.content
+            if plan.keys != other.keys:
+                raise UnsupportedOp(
+                    f"a dict has the keys {list(plan.keys)} or {list(other.keys)}, depending on which way "
+                    "the program goes; they must be the same, in the same order"
+                )
+            items = _items(x)
             if len(items) == len(plan.parts):
                 parts = zip(plan.parts, items, strict=True)
-                return Parts(plan.kind, tuple(self.widen(p, item, values) for p, item in parts))
+                widened = tuple(self.widen(p, item, values) for p, item in parts)
+                return Parts(plan.kind, widened, plan.keys)
         is_list = [
-            isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind != "tuple") for p in (plan, other)
+            isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind in ("list", "items"))
+            for p in (plan, other)
         ]
         if all(is_list):
             return self._both_lists(plan, other)
@@ -242,7 +260,7 @@ class Merger:
             return self._is_outer(x)
         if isinstance(x, Tensor):
             return self._is_outer(x.memory)
-        if isinstance(x, List):
+        if isinstance(x, List | Dict):
             return self._is_outer(x)
         if kind_of(x) == "int" and not isinstance(x, int):
             return self._is_visible(x)
@@ -264,7 +282,7 @@ class Merger:
         elif isinstance(plan, TensorPlan):
             yield from self._tensor_leaves(plan, x, read)
         elif isinstance(plan, Parts):
-            items = [UNINITIALIZED] * len(plan.parts) if _is_absent(x) else getattr(x, "content", x)
+            items = [UNINITIALIZED] * len(plan.parts) if _is_absent(x) else _items(x)
             for part, item in zip(plan.parts, items, strict=True):
                 yield from self.leaves(part, item, read)
         elif isinstance(plan, RunTimeList):
@@ -304,13 +322,9 @@ class Merger:
         content = [] if _is_absent(x) else getattr(x, "content", x)
         if isinstance(content, Value):
             return content
-        kind = plan.element.kind if isinstance(plan.element, ScalarType) else ""
-        items = [
-            read(item) if isinstance(item, Tensor) else value_of(self.builder, item, kind) for item in content
-        ]
         made = self.builder.one("list", element=plan.element)
-        for item in items:
-            made = self.builder.one("append", made, item)
+        for item in content:
+            made = self.builder.one("append", made, packed(self.builder, item, plan.element, read))
         return made
 
     def types(self, plan: Plan) -> Iterator[Type]:
@@ -353,6 +367,9 @@ class Merger:
             return value if plan.is_raw else self.tensors.fresh(value)
         if isinstance(plan, Parts):
             items = [self.made(part, values) for part in plan.parts]
+            if plan.kind in ("dict", "pairs"):
+                pairs = dict(zip(plan.keys, items, strict=True))
+                return pairs if plan.kind == "pairs" else Dict(pairs)
             return tuple(items) if plan.kind == "tuple" else items if plan.kind == "items" else List(items)
         if isinstance(plan, RunTimeList):
             value = next(values)
@@ -366,6 +383,12 @@ class Merger:
 def _is_one_form(a: TensorPlan, b: TensorPlan) -> bool:
     """Return True for tensors of one rank and dtype."""
     return a.dtype == b.dtype and len(a.dims) == len(b.dims)
+
+
+def _items(x: Any) -> list[Any]:
+    """Return the parts of a tuple, list or dict, or of the content of one."""
+    found = getattr(x, "content", x)
+    return list(found.values() if isinstance(found, dict) else found)
 
 
 def _is_absent(x: Any) -> bool:
@@ -385,6 +408,10 @@ def _element_type(plan: Plan) -> Type:
         return ScalarType(plan.kind)
     if isinstance(plan, Same) and kind_of(plan.value) in ("bool", "int", "float", "str"):
         return ScalarType(kind_of(plan.value))
+    if isinstance(plan, Same) and isinstance(plan.value, tuple):
+        return TupleType(tuple(_element_type(Same(item)) for item in plan.value))
+    if isinstance(plan, Parts) and plan.kind == "tuple":
+        return TupleType(tuple(map(_element_type, plan.parts)))
     if (
         isinstance(plan, Same)
         and isinstance(plan.value, Tensor)

@@ -11,16 +11,16 @@ import torch
 
 from ...ir.dims import product, simplify
 from ...ir.errors import UnsupportedOp
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ir.promotion import is_float
-from ...ir.types import INT, TensorType
+from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
 from . import composites, matching
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
-from .scalars import PYTHON, decided, scalar_op
+from .scalars import PYTHON, decided, scalar_op, unknown_int
 from .tensors import VIEWS
 from .values import Dict, List, Maybe, Tensor, View, is_run_time, is_run_time_list, is_size, kind_of
 
@@ -48,6 +48,8 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     found = container_op(importer, name, args)
     if found is not NotImplemented:
         return found
+    if name in _TEXTS and type(args[0]) is str and not any(isinstance(x, Value) for x in args):
+        return _of_text(importer, name, args)
     special = _SPECIAL.get(name)
     if special is not None:
         return special(importer, *args)
@@ -105,14 +107,38 @@ def _is_not(importer: ScriptImporter, x: Any, y: Any) -> Any:
     return (not found) if isinstance(found, bool) else importer.builder.one("bool_not", found)
 
 
-def _format(importer: ScriptImporter, text: str, *args: Any) -> str:
-    return text.format(*(_shown(importer, x) for x in args))
+class Partial(str):
+    """A text, such as an error's, with "?" for what only a call tells and no instruction writes. The program
+    cannot compute with it."""
 
 
-def _shown(importer: ScriptImporter, x: Any) -> Any:
-    if isinstance(x, List):
-        return [_shown(importer, item) for item in x.content] if isinstance(x.content, list) else "?"
-    return "?" if isinstance(x, Value | Tensor) or is_size(x) else x
+def _format(importer: ScriptImporter, text: str, *args: Any) -> Any:
+    """text.format(*args), of plain fields."""
+    made: Any = ""
+    *heads, tail = text.split("{}")
+    for head, x in zip(heads, args, strict=True):
+        made = _glued(importer, made, _glued(importer, head, _text(importer, x)))
+    return _glued(importer, made, tail)
+
+
+def _glued(importer: ScriptImporter, one: Any, two: Any) -> Any:
+    if isinstance(one, Partial) or isinstance(two, Partial):
+        return Partial("".join(x if isinstance(x, str) else "?" for x in (one, two)))
+    return two if one == "" else one if two == "" else scalar_op(importer.builder, "add", (one, two))
+
+
+def _text(importer: ScriptImporter, x: Any) -> Any:
+    """Return a value as Python writes it."""
+    if isinstance(x, List) and isinstance(x.content, list):
+        made: Any = "["
+        for i, item in enumerate(x.content):
+            made = _glued(importer, made, _glued(importer, ", " if i else "", _text(importer, item)))
+        return _glued(importer, made, "]")
+    if is_size(x) or (is_run_time(x) and kind_of(x) in ("int", "bool")):
+        return scalar_op(importer.builder, "str", (x,))
+    if is_run_time(x) and kind_of(x) == "str":
+        return x
+    return Partial("?") if isinstance(x, Value | Tensor | Maybe | List) else str(x)
 
 
 def _to(importer: ScriptImporter, x: Tensor, *rest: Any) -> Tensor:
@@ -189,7 +215,7 @@ def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
             if low is None or low < 0:
                 is_low = decided(b, sympy.Lt(index, 0))
                 if not isinstance(is_low, bool):
-                    return _select(importer, x, dim, _opaque(importer, index))
+                    return _select(importer, x, dim, unknown_int(b, index))
         limit = sympy.sympify(index) + 1 if is_size(index) or index >= 0 else -index
         add_guard(
             b,
@@ -197,12 +223,6 @@ def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
             f"select: index {index} must be in the axis of size {size}",
         )
     return _view(importer, "aten.select.int", x, (dim, index), {})
-
-
-def _opaque(importer: ScriptImporter, size: Any) -> Value:
-    """Return an int computed from sizes as one of which nothing is known."""
-    b = importer.builder
-    return b.insert(Node("int_add", [b.size(size), b.size(0)]), [INT])[0]
 
 
 def _slice(
@@ -271,6 +291,21 @@ def _unbind(importer: ScriptImporter, x: Tensor, dim: int = 0) -> Any:
     if example is not None:
         importer.require_equal(size, example)
     return NotImplemented
+
+
+def _of_text(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
+    """Return what a string's method that is no operator of plain values gives."""
+    found = _TEXTS[name](*(content(importer, x) if isinstance(x, List) else x for x in args))
+    return List(found) if isinstance(found, list) else found
+
+
+_TEXTS: dict[str, Callable[..., Any]] = {
+    "split": lambda text, separator=None, most=-1: text.split(separator, most),
+    "splitlines": str.splitlines,
+    "slice": lambda text, start=None, end=None, step=1: text[start:end:step],
+    "list": list,
+    "join": str.join,
+}
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {

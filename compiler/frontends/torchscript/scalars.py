@@ -12,7 +12,9 @@ import sympy
 
 from ...ir.dims import floordiv, simplify
 from ...ir.errors import ShapeError, UnsupportedOp
-from ...ir.graph import Builder, Value
+from ...ir.graph import Builder, Node, Value
+from ...ir.types import INT
+from ...ops import COMPOSITES
 from ...ops import build as B
 from ...ops.conditions import is_proved, truth
 from ...ops.pointwise import power
@@ -23,6 +25,15 @@ def _true_div(a: Any, b: Any) -> Any:
     return math.copysign(math.inf, a) if isinstance(b, float) and b == 0 and a else a / b
 
 
+def _within(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of strings as TorchScript has it: an end of -1 is that of the string."""
+
+    def found(text: str, part: str, start: int = 0, end: int = -1) -> Any:
+        return method(text, part, start, end if end >= 0 else max(0, len(text) + end + 1))
+
+    return found
+
+
 #: Operators of TorchScript whose arguments are all plain values, in Python.
 PYTHON: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": _true_div,
@@ -31,13 +42,17 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "ge": operator.ge, "__not__": operator.not_, "__and__": operator.and_, "__or__": operator.or_,
     "__xor__": operator.xor, "__lshift__": operator.lshift, "__rshift__": operator.rshift,
     "Bool": bool, "Int": int, "Float": float, "abs": abs, "floor": math.floor, "ceil": math.ceil,
-    "round": round, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "log2": math.log2,
+    "round": lambda x: float(round(x)), "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
+    "log2": math.log2,
     "log10": math.log10, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh,
     "max": max, "min": min, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
     "str": str, "len": len, "upper": str.upper, "lower": str.lower, "strip": str.strip,
-    "startswith": str.startswith, "endswith": str.endswith, "find": str.find, "replace": str.replace,
+    "startswith": _within(str.startswith), "endswith": _within(str.endswith), "find": _within(str.find),
+    "rfind": _within(str.rfind), "count": _within(str.count), "replace": str.replace,
     "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv,
-    "copysign": math.copysign,
+    "copysign": math.copysign, "capitalize": str.capitalize, "title": str.title,
+    "lstrip": str.lstrip, "rstrip": str.rstrip, "isdigit": str.isdigit, "isalpha": str.isalpha,
+    "__contains__": operator.contains,
 }  # fmt: skip
 _SIZE_OPS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": floordiv,
@@ -65,9 +80,21 @@ _LOGIC = {"__and__": "bool_and", "__or__": "bool_or"}
 #: Functions of one float that a kernel computes, in f64.
 _KERNELS = {
     "sqrt": "sqrt", "exp": "exp", "log": "log", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
-    "floor": "floor", "ceil": "ceil", "abs": "abs",
+    "floor": "floor", "ceil": "ceil", "abs": "abs", "round": "round", "log2": "log2", "log10": "log10",
+}  # fmt: skip
+#: Functions of two ints that a kernel computes, in i64.
+_INT_KERNELS = {
+    "__and__": "aten.bitwise_and.Tensor", "__or__": "aten.bitwise_or.Tensor",
+    "__xor__": "aten.bitwise_xor.Tensor", "__lshift__": "aten.__lshift__.Tensor",
+    "__rshift__": "aten.__rshift__.Tensor",
+}  # fmt: skip
+#: Functions of two floats that a kernel computes, in f64.
+_FLOAT_KERNELS = {
+    "floordiv": "aten.floor_divide.default", "remainder": "aten.remainder.Tensor",
+    "max": "aten.maximum.default", "min": "aten.minimum.default",
 }  # fmt: skip
 _TO_INT = ("floor", "ceil")
+_STRINGS = {"eq": "str_eq", "ne": "str_ne", "add": "str_concat"}
 
 
 def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
@@ -142,6 +169,10 @@ _CONDITIONS = {"int_eq": sympy.Eq, "int_ne": sympy.Ne, "int_lt": sympy.Lt, "int_
 
 def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
     kinds = [kind_of(x) for x in args]
+    if kinds == ["str", "str"] and name in _STRINGS:
+        return b.one(_STRINGS[name], *(value_of(b, x) for x in args))
+    if name == "str" and kinds in (["int"], ["bool"]):
+        return b.one("to_str", value_of(b, args[0]))
     if "str" in kinds or "none" in kinds or "" in kinds:
         return None
     if name in ("Bool", "Int", "Float"):
@@ -178,7 +209,12 @@ def _binary(b: Builder, name: str, args: Sequence[Any], kinds: Sequence[str]) ->
         return b.one(f"{kind}_{op}", *(sides[::-1] if is_exchanged else sides))
     if name in table:
         return b.one(f"{kind}_{table[name]}", *(value_of(b, x, kind) for x in args))
-    return None
+    kernel = (_INT_KERNELS if is_int else _FLOAT_KERNELS).get(name)
+    if kernel is None:
+        return None
+    dtype = "i64" if is_int else "f64"
+    sides = [B.tensor_of(b, value_of(b, x, kind), dtype) for x in args]
+    return b.one("item", COMPOSITES[kernel].expand(b, *sides))
 
 
 def _differ(b: Builder, x: Value, y: Value) -> Value:
@@ -194,6 +230,11 @@ def converted(b: Builder, x: Any, kind: str) -> Any:
         return b.one(f"to_{kind}", value_of(b, x))
     zero = 0 if kind_of(x) == "int" else 0.0
     return b.one(f"{kind_of(x)}_ne", value_of(b, x), value_of(b, zero))
+
+
+def unknown_int(b: Builder, x: Any) -> Value:
+    """Return an int as one of whose value nothing is known."""
+    return b.insert(Node("int_add", [b.size(x), b.size(0)]), [INT])[0]
 
 
 def value_of(b: Builder, x: Any, kind: str = "") -> Value:

@@ -13,6 +13,7 @@ from typing import Any
 
 import sympy
 
+from ...ir.errors import ShapeError
 from ...ir.graph import Block, Value
 from ...ir.types import ListType, ScalarType, TensorType
 
@@ -76,7 +77,11 @@ class Tensor:
 
 @dataclass(eq=False)
 class List(Cell):
-    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells."""
+    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells; then
+    `memory` stands for that of the tensors in it.
+    """
+
+    memory: Memory = field(default_factory=lambda: Memory(None))
 
 
 @dataclass(eq=False)
@@ -91,6 +96,10 @@ class Object:
     script: Any
     path: str
     attributes: dict[str, Cell] = field(default_factory=dict)
+
+
+class Fails(ShapeError):
+    """What is imported raises an error of Python's own whenever a call comes there."""
 
 
 @dataclass(frozen=True, eq=False)

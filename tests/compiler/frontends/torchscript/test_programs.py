@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import shapevm
 
+from . import objects, trees, values  # noqa: F401 (they add their programs to the table)
 from .programs import PROGRAMS
 
 
