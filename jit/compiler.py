@@ -19,7 +19,7 @@ from .families.table import family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
 from .llvm.function import NUMBERS, Bounded, Function, Int, module_text
-from .llvm.target import find_target, host_target, target_machine
+from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, Object
 from .spec import Dim, KernelSpec, Size, Terms, spec_hash
 
@@ -31,7 +31,7 @@ def _generate(
     spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:
     row = find_target(target)
-    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, bool(row.base))
+    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension)
     f.numbers = None if dims is None else {}
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec, sizes, schedule)
@@ -50,8 +50,8 @@ def _shown(f: Function, target: str) -> str:
 
 def target_for(spec: KernelSpec, target: str) -> str:
     """Return the target that `spec` is compiled for when `target` is asked for: its base if that does too."""
-    base = find_target(target).base
-    return target if not base or family_of(spec).uses_tiles(spec) else base
+    used = family_of(spec).extension(spec)
+    return next(name for name in bases(target) if find_target(name).extension in ("", used))
 
 
 def kernel_text(

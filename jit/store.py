@@ -15,7 +15,7 @@ from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 from .compile_job import Answer, Job
 from .compiler import compile_kernel, target_for
-from .llvm.target import find_target, host_target
+from .llvm.target import bases, host_target
 from .object.cache import cache_key, generator_version
 from .object.shared_cache import Cache
 from .spec import KernelSpec, spec_hash, to_json
@@ -125,12 +125,11 @@ class KernelStore:
         return parse_object(self.record(spec, dims))
 
     def generic(self, spec: KernelSpec) -> list[KernelObject]:
-        """Return the generic code for the store's target and, where that is a variant, for its base as well.
+        """Return the generic code for the store's target and, where that is a variant, for its bases as well.
 
         So an artifact from a machine with AMX runs on those without.
         """
-        targets = (self.target, find_target(self.target).base or self.target)
-        own = dict.fromkeys(target_for(spec, target) for target in targets)
+        own = dict.fromkeys(target_for(spec, target) for target in bases(self.target))
         return [parse_object(self.record(spec, None, target)) for target in own]
 
     def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:

@@ -599,7 +599,7 @@ def exceptions(program: Program) -> list[str]:
     for number, kernel in enumerate(program.kernels):
         if any(o.target == AMX for o in kernel.objects):
             spec = from_json(kernel.spec)
-            if family_of(spec).uses_tiles(spec):
+            if family_of(spec).extension(spec) == "amx":
                 found.append(
                     f"k{number} {kernel.label} on {AMX}: with {MIN_ROWS} rows and more its products are sums "
                     "of bf16 products; compile for x86-64-v4 to have the same bits in any batch"

@@ -228,7 +228,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 record_size: bytes of this structure and all that follows it, code excluded",
         "u32 reserved: 0",
         "u8[32] spec_hash: SHA-256 of the kernel's spec string",
-        "char[16] target: x86-64-v3, x86-64-v4, x86-64-v4-amx, aarch64; zero-padded",
+        "char[16] target: a row of jit/llvm/target.py, such as x86-64-v3; zero-padded",
         "char[64] schedule: UTF-8, for people; zero-padded, at least one zero",
         "u64 code_size: bytes, >= 1",
         "u64 entry: offset of the entry point in the code, < code_size",

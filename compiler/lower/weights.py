@@ -19,7 +19,8 @@ Conversion = Callable[[np.ndarray], np.ndarray]
 def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
     """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: see `Graph.weights`."""
     for dtype, (narrow, wide) in _CONVERSIONS.items():
-        if rounded == dtype or (rounded == "f32" and _survives(weight, narrow, wide)):
+        may_narrow = rounded == "f32" or dtype == "i8"
+        if rounded == dtype or (may_narrow and _survives(weight, narrow, wide)):
             return narrow(weight), dtype
     return weight, "f32"
 

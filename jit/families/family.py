@@ -29,9 +29,9 @@ def one_schedule(spec: KernelSpec, target: str) -> tuple[str, ...]:
     return ()
 
 
-def no_tiles(spec: KernelSpec) -> bool:
-    """Return False: no kernel of the family has code of its own for AMX tiles."""
-    return False
+def no_extension(spec: KernelSpec) -> str:
+    """Return "": no kernel of the family has code of its own for a target's extension."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Family(Generic[S]):
     `follow(launch, spec)`: which rows of a batch the results depend on.
     `examples`: small specs, one of each kind.
     `schedules(spec, target)`: those to tune among.
-    `uses_tiles(spec)`: whether code for AMX differs from plain AVX-512 code.
+    `extension(spec)`: that of the targets for which its code is better than for their base, "" for none.
     """
 
     spec: type[S]
@@ -57,7 +57,7 @@ class Family(Generic[S]):
     follow: Callable[[Launch, S], None]
     examples: tuple[Example, ...]
     schedules: Callable[[S, str], tuple[str, ...]] = one_schedule
-    uses_tiles: Callable[[S], bool] = no_tiles
+    extension: Callable[[S], str] = no_extension
 
 
 def body_accesses(body: Body, loops: tuple[Size, ...]) -> Iterable[BufferAccess]:

@@ -113,8 +113,8 @@ class Function:
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `has_tiles`: the target has AMX. `numbers`: what the function loads from a table
-    instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
+    registers together. `extension`: of the target (see `Target`). `numbers`: what the function loads from a
+    table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
     `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
@@ -123,10 +123,10 @@ class Function:
         name: str,
         params: Sequence[tuple[str, str]],
         register_bytes: int = 2048,
-        has_tiles: bool = False,
+        extension: str = "",
     ) -> None:
         self.name = name
-        self.has_tiles = has_tiles
+        self.extension = extension
         self.register_bytes = register_bytes
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []
@@ -138,6 +138,16 @@ class Function:
         self.digest = b""  # of the finished function, once it was asked for
         self._n = 0
         self.block = "entry"
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the target has AMX."""
+        return self.extension == "amx"
+
+    @property
+    def has_vnni(self) -> bool:
+        """Whether the target multiplies bytes by AVX-512 VNNI."""
+        return self.extension in ("vnni", "amx")
 
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""
@@ -176,7 +186,7 @@ class Function:
 
     def open_part(self, name: str, *args: Value) -> Function:
         """Return a new part, a function of parameters like `args`, whose body is still to be written."""
-        part = Function(name, [], self.register_bytes, self.has_tiles)
+        part = Function(name, [], self.register_bytes, self.extension)
         part.variants = self.variants
         for arg in args:
             part.parameter(arg)
@@ -202,7 +212,7 @@ class Function:
         """
         if name not in self.parts:
             assert define is not None
-            whole = (name, key, tuple(arg.type for arg in args), self.register_bytes, self.has_tiles)
+            whole = (name, key, tuple(arg.type for arg in args), self.register_bytes, self.extension)
             written = None if key is None else _WRITTEN.get(whole)
             if written is not None:
                 self.parts[name] = written

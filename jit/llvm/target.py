@@ -17,8 +17,10 @@ import llvmlite.binding as llvm
 X86_LINUX = "x86_64-unknown-linux-gnu"
 X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-X86_AMX = (*X86_V4, "amx-tile", "amx-bf16")
-AMX_FEATURES = "-prefer-256-bit,+amx-tile,+amx-bf16"
+X86_VNNI = (*X86_V4, "avx512vnni")
+X86_AMX = (*X86_VNNI, "amx-tile", "amx-bf16")
+VNNI_FEATURES = "-prefer-256-bit,+avx512vnni"
+AMX_FEATURES = f"{VNNI_FEATURES},+amx-tile,+amx-bf16"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Target:
     """One instruction set: its LLVM triple, CPU name and features, and what a host must have to run its code.
 
     `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
-    `base`: the target whose code is as good for kernels that make no use of what this one adds (AMX tiles).
+    `extension`: what it adds to its `base`, whose code is as good for kernels that make no use of that: "amx"
+    (tiles), "vnni" (products of bytes).
     """
 
     name: str
@@ -37,6 +40,7 @@ class Target:
     vector_bytes: int
     n_vector_registers: int
     base: str = ""
+    extension: str = ""
 
     @property
     def attributes(self) -> str:
@@ -57,12 +61,25 @@ class Target:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target("x86-64-v4-amx", X86_LINUX, "x86-64-v4", AMX_FEATURES, X86_AMX, 64, 32, base="x86-64-v4"),
+        Target(
+            "x86-64-v4-amx", X86_LINUX, "x86-64-v4", AMX_FEATURES, X86_AMX, 64, 32, "x86-64-v4-vnni", "amx"
+        ),
+        Target(
+            "x86-64-v4-vnni", X86_LINUX, "x86-64-v4", VNNI_FEATURES, X86_VNNI, 64, 32, "x86-64-v4", "vnni"
+        ),
         Target("x86-64-v4", X86_LINUX, "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
         Target("x86-64-v3", X86_LINUX, "x86-64-v3", "", X86_V3, 32, 16),
         Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "", ("neon",), 16, 32),
     )
 }
+
+
+def bases(name: str) -> list[str]:
+    """Return the target of that name, its base, and so on."""
+    found = [name]
+    while base := find_target(found[-1]).base:
+        found.append(base)
+    return found
 
 
 def find_target(name: str) -> Target:
@@ -80,7 +97,7 @@ def runs_here(name: str) -> bool:
     return (
         same_arch
         and all(has.get(feature) for feature in target.needs)
-        and (not target.base or _may_use_tiles())
+        and (target.extension != "amx" or _may_use_tiles())
     )
 
 

@@ -525,7 +525,7 @@ typedef struct svm_file_object {
   uint32_t record_size; /* bytes of this structure and all that follows it, code excluded */
   uint32_t reserved; /* 0 */
   uint8_t spec_hash[32]; /* SHA-256 of the kernel's spec string */
-  char target[16]; /* x86-64-v3, x86-64-v4, x86-64-v4-amx, aarch64; zero-padded */
+  char target[16]; /* a row of jit/llvm/target.py, such as x86-64-v3; zero-padded */
   char schedule[64]; /* UTF-8, for people; zero-padded, at least one zero */
   uint64_t code_size; /* bytes, >= 1 */
   uint64_t entry; /* offset of the entry point in the code, < code_size */

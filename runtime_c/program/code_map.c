@@ -43,14 +43,22 @@ static int32_t rank_x86_v4(void) {
 #endif
 }
 
+static int32_t rank_x86_vnni(void) {
+#if defined(__x86_64__)
+  return rank_x86_v4() && __builtin_cpu_supports("avx512vnni") ? 5 : 0;
+#else
+  return 0;
+#endif
+}
+
 /* AMX tiles with bf16, if Linux lets this process use them: asking twice is fine. */
 static int32_t rank_x86_amx(void) {
 #if defined(__x86_64__) && defined(__linux__)
   enum { TILE = 1 << 24, BF16 = 1 << 22, ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
   unsigned a, b, c, d;
-  if (!rank_x86_v4() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (!rank_x86_vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
   if (!(d & TILE) || !(d & BF16)) return 0;
-  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 5 : 0;
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 6 : 0;
 #else
   return 0;
 #endif
@@ -68,6 +76,7 @@ static const struct target {
   const char *name;
   int32_t (*rank)(void);
 } TARGETS[] = {{"x86-64-v4-amx", rank_x86_amx},
+               {"x86-64-v4-vnni", rank_x86_vnni},
                {"x86-64-v4", rank_x86_v4},
                {"x86-64-v3", rank_x86_v3},
                {"aarch64", rank_aarch64}};

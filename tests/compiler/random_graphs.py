@@ -24,7 +24,7 @@ from shapevm.compiler.ops import OPS
 from shapevm.compiler.ops import build as B
 from shapevm.compiler.reference import decode, encode, round_to
 from shapevm.jit.families.scatter import reference
-from shapevm.jit.llvm.target import host_target
+from shapevm.jit.llvm.target import bases, host_target
 
 from .random_rules import EXACT, FLOATS, INTS, POLYNOMIALS, RULES, STEPS, Rule, S, Step, T
 
@@ -47,7 +47,7 @@ N_NOISES = 3
 NOISE = 2.0**-22
 SUMS = 8  # how much coarser sums of many are
 MANY = 64  # products in a sum, from which on it gets coarser with their number: equal ones round one way
-HAS_LOOKUPS = host_target() in ("x86-64-v4", "x86-64-v4-amx")
+HAS_LOOKUPS = "x86-64-v4" in bases(host_target())
 #: By how much gelu, which takes almost 1 from 1, may be off besides, as a part of its argument: a 16th of the
 #: bound. Measured below 0: by the normal distribution 2^-30.1 with AVX-512 and 2^-22.1 without (eager's:
 #: 2^-21.6), by tanh 2^-25.1 (eager's: 2^-25.0).

@@ -78,7 +78,10 @@ def test_a_scope_is_its_threads_own():
         ({"threads": True}, "threads=True must be a whole number"),
         ({"cache": 1}, "cache=1 must be 0 or 1"),
         ({"plans": 5, "verify": None}, "verify=None must be 0 or 1"),
-        ({"target": 5}, "target=5 must be one of nothing, x86-64-v4-amx, x86-64-v4, x86-64-v3, aarch64"),
+        (
+            {"target": 5},
+            "target=5 must be one of nothing, x86-64-v4-amx, x86-64-v4-vnni, x86-64-v4, x86-64-v3, aarch64",
+        ),
     ],
 )
 def test_wrong_scopes(values, message):

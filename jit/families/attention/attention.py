@@ -36,10 +36,10 @@ from ...loops.bodies import LANES, BodyEmitter, Position, splat
 from ...loops.strip_mining import State
 from ...loops.tiling import Range
 from ...spec import Size, Term, Terms
+from ..matmul.arithmetic import VECTOR
 from ..matmul.microkernel import (
     PANEL,
     SCHEDULES,
-    VECTOR,
     Into,
     MicroKernels,
     Schedule,

@@ -21,8 +21,9 @@ from ...llvm.abi import Generated, Generator, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, tail_mask
 from ...spec import Size, Terms
+from ..matmul.arithmetic import F32, VECTOR
 from ..matmul.matmul import _check, _Matmul, choose_schedule, fitting_schedules, pack_panels
-from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, load, tail
+from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, load, tail
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
 from .depthwise import is_depthwise
@@ -197,7 +198,7 @@ class _ByTaps(_Conv):
         self.is_alone = is_alone
         super().__init__(f, spec, sizes, schedule)
         if not is_alone:  # shares have any number of rows
-            given = (self.block, self.k, self.width, schedule, self.dtype, self.pieces)
+            given = (self.block, self.k, self.width, schedule, F32, self.pieces)
             self.rows = RowTiles(f, f.i64(self.m), *given)
         self.strides = self.rows.all_taps(self.strides, self.lhs.width, 0)
 

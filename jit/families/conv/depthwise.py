@@ -19,7 +19,8 @@ import numpy as np
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
-from ..matmul.microkernel import SCHEDULES, VECTOR, default_schedule, load
+from ..matmul.arithmetic import VECTOR
+from ..matmul.microkernel import SCHEDULES, default_schedule, load
 from ..nest.rows import is_dear
 from .pixels import AXES, OverPixels, flat, two
 from .spec import Conv

@@ -78,8 +78,8 @@ def _schedules(spec: Conv, target: str) -> tuple[str, ...]:
     return tuple(SCHEDULES) if spec.planes else product.schedules(spec, target)
 
 
-def _uses_tiles(spec: Conv) -> bool:
-    return not spec.planes and uses_tiles(spec)
+def _extension(spec: Conv) -> str:
+    return "amx" if not spec.planes and uses_tiles(spec) else ""
 
 
 EXAMPLES = (
@@ -101,5 +101,5 @@ window=[n2,7];[3,3];[1,1];[1,1];[1,1];[1,1];1 planes=false
 )
 
 FAMILY = Family(
-    Conv, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, uses_tiles=_uses_tiles
+    Conv, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, extension=_extension
 )

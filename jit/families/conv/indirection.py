@@ -16,8 +16,9 @@ from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Terms
+from ..matmul.arithmetic import VECTOR
 from ..matmul.matmul import uses_tiles
-from ..matmul.microkernel import VECTOR, Strides
+from ..matmul.microkernel import Strides
 from .spec import Conv
 
 MAX_TAPS = 64  # of a table

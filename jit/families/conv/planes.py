@@ -15,9 +15,10 @@ from math import prod
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
+from ..matmul.arithmetic import VECTOR
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import _check, widest_schedule
-from ..matmul.microkernel import PANEL, SCHEDULES, VECTOR, Schedule, Strides, load
+from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, Strides, load
 from ..matmul.row_tiles import Finish, RowTiles
 from .pixels import AXES, OverPixels, flat, two
 from .spec import Conv
@@ -69,7 +70,7 @@ class _Planes(OverPixels):
         self.phase = f.mul(f.ceildiv(f.add(self.along, self.reach), LANES), LANES)
         self.line = f.mul(self.phase, channels * self.phases)
         line = self.along if isinstance(self.along, int) else schedule.rows
-        self.tiles = RowTiles(f, self.along, line or 1, self.k, self.width, schedule, self.dtype)
+        self.tiles = RowTiles(f, self.along, line or 1, self.k, self.width, schedule)
         self.table = f.at(self.packed, "float", self.steps * self.width if self.has_copy else 0)
         self.image = f.at(self.table, "i64", self.steps)
         panel = self.steps * PANEL if self.width > PANEL and not self.has_copy else 0

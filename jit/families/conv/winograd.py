@@ -26,20 +26,11 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES, splat
 from ...spec import Size
+from ..matmul.arithmetic import VECTOR, fill
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import choose_schedule, pack_panels
-from ..matmul.microkernel import (
-    PANEL,
-    SCHEDULES,
-    UNROLL,
-    VECTOR,
-    Into,
-    MicroKernels,
-    Schedule,
-    Strides,
-    each_tile,
-)
-from ..matmul.row_tiles import RowTiles, fill
+from ..matmul.microkernel import PANEL, SCHEDULES, UNROLL, Into, MicroKernels, Schedule, Strides, each_tile
+from ..matmul.row_tiles import RowTiles
 from .pixels import OverPixels
 from .spec import Conv
 from .winograd_points import SIDE, TAPS, TILE, transforms
@@ -169,7 +160,7 @@ class AtPoints(OverPixels):
         self.m = n_tiles(f, spec, sizes)
         self.block = self._tiles_of_block()
         self.channels_of_block = block_of_channels(channels)
-        self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule, self.dtype)
+        self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule)
         self.chunk = self._channels()
         self.panel = TAPS * TAPS * channels * PANEL  # elements of one
         self.point_sums = self.block * self.width + GAP

@@ -29,8 +29,9 @@ from ...llvm.prefetch import unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
 from ...spec import Size, Terms
-from .microkernel import PANEL, VECTOR, load, tail
-from .row_tiles import add_to, copy_to
+from .arithmetic import F32, VECTOR
+from .microkernel import PANEL, load, tail
+from .row_tiles import copy_to
 from .spec import Matmul
 from .sums import BLOCK as BLOCK_STEPS
 from .sums import LONG
@@ -241,14 +242,14 @@ def add_block(f: Function, k: Int, done: Int, sums: Value, totals: Value) -> Non
     end, size, count = f.add(done, CHUNK), block_of(f, k), GROUP * PANEL
     is_last = f.less(f.sub(k, 1), end)
     with f.when(_both(f, f.less(size, end), is_last)):
-        add_to(f, sums, totals, count)
+        F32.add_to(f, sums, totals, count)
     is_inner = f.op("i1", f"xor i1 {is_last.name}, true")
     ends = f.less(f.i64(f.urem(end, size)), 1)
     with f.when(_both(f, ends, is_inner)):
         f.either(
             f.less(end, f.add(size, 1)),
             lambda: copy_to(f, totals, sums, count),
-            lambda: add_to(f, totals, sums, count),
+            lambda: F32.add_to(f, totals, sums, count),
         )
 
 

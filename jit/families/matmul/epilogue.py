@@ -15,7 +15,8 @@ from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...spec import Instr
 from ..nest.rows import is_dear
-from .microkernel import PANEL, VECTOR, Ending
+from .arithmetic import INTEGERS, VECTOR
+from .microkernel import PANEL, Ending
 from .spec import Matmul
 
 
@@ -193,6 +194,8 @@ class _Rows:
     ) -> None:
         """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
         bodies = self.bodies
+        if self.spec.b_layout == "quads":
+            acc = self.f.op(INTEGERS, f"bitcast {VECTOR} {acc.name} to {INTEGERS}")
         at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
         bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
 

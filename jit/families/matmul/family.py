@@ -12,10 +12,10 @@ from ...evaluation import Array, Evaluation, convert, from_memory
 from ...llvm.target import find_target
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
-from .matmul import emit, fitting_schedules, uses_tiles
+from .matmul import emit, extension, fitting_schedules
 from .spec import Matmul
 
-B_LAYOUTS = ("rows", "panels", "winograd")
+B_LAYOUTS = ("rows", "panels", "winograd", "quads")
 
 
 def accesses(spec: Matmul, reads_a: bool = True) -> Iterable[BufferAccess]:
@@ -36,11 +36,23 @@ def _evaluate(run: Evaluation, spec: Matmul) -> None:
         panels = run.arrays[spec.b]  # [ceil(n / panel), k, panel]
         rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(spec.n)]
         b = from_memory(rows, spec.buffers[spec.b].dtype).T
+    elif spec.b_layout == "quads":
+        b = _from_quads(run.arrays[spec.b])[: run.size(spec.n)]
     else:
         b = np.squeeze(run.load(spec.b, spec.b_index, loops, {}), -3)  # [batch.., n, k]
+    if spec.b_layout == "quads":
+        acc = a.astype(np.int64) @ b.T.astype(np.int64)
+        run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "i64", "i32"))
+        return
     acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
     dtype = "f64" if spec.buffers[spec.b].dtype == "f64" else "f32"
     run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+
+
+def _from_quads(panels: Array) -> Array:
+    """Return [N, K] of a weight in quads."""
+    n_panels, quads, width, _ = panels.shape
+    return panels.transpose(0, 2, 1, 3).reshape(n_panels * width, quads * 4)
 
 
 def _lhs(run: Evaluation, spec: Matmul, loops: list[Array]) -> Array:
@@ -84,7 +96,7 @@ def follow_product(launch: Launch, spec: Matmul, a: Scalar) -> None:
 
 def schedules(spec: Matmul, target: str) -> tuple[str, ...]:
     """Return the schedules to tune among."""
-    return fitting_schedules(spec, bool(find_target(target).base))
+    return fitting_schedules(spec, find_target(target).extension == "amx")
 
 
 EXAMPLES = (
@@ -112,5 +124,5 @@ b_layout="rows"
 )
 
 FAMILY = Family(
-    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, uses_tiles=uses_tiles
+    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, extension=extension
 )

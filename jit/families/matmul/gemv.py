@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value, least, most
 from ...loops.bodies import LANES
+from .arithmetic import Arithmetic, fill
 from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
-from .row_tiles import add_to, copy_to, fill
+from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG
 
 GEMV_PANELS = 6  # panels read side by side
@@ -25,11 +25,11 @@ MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
 
 class Gemv:
-    """Products of few rows with GEMV_PANELS panels of `k` steps, in `dtype`, for register tiles `tile`."""
+    """Products of few rows with GEMV_PANELS panels of `k` steps, for register tiles `tile`."""
 
-    def __init__(self, f: Function, m: Int, k: Int, tile: Schedule, dtype: str) -> None:
-        self.f, self.m, self.k, self.tile, self.dtype = f, m, k, tile, dtype
-        self.row_bytes = PANEL * DTYPES[dtype].bytes
+    def __init__(self, f: Function, m: Int, k: Int, tile: Schedule, arithmetic: Arithmetic) -> None:
+        self.f, self.m, self.k, self.tile, self.arithmetic = f, m, k, tile, arithmetic
+        self.row_bytes = PANEL * arithmetic.bytes
 
     @property
     def limit(self) -> int:
@@ -70,18 +70,18 @@ class Gemv:
         def block(begin: Int, steps: int) -> None:
             if self._has_groups():
                 with f.when(f.less(f.i64(f.urem(begin, GROUP * BLOCK)), 1)):
-                    add_to(f, groups, sums, floats)
-                    fill(f, sums, floats, -0.0)
+                    self.arithmetic.add_to(f, groups, sums, floats)
+                    self.arithmetic.fill(f, sums, floats)
             self._chain(strides, a, b, begin, steps, rows, chain, sums)
 
         for totals in (sums, groups) if self._has_groups() else (sums,):
-            fill(f, totals, floats, -0.0)
+            self.arithmetic.fill(f, totals, floats)
         with f.loop(0, whole, BLOCK) as at:
             block(at.index, BLOCK)
         if whole < k:
             block(whole, k - whole)
         if self._has_groups():
-            add_to(f, groups, sums, floats)
+            self.arithmetic.add_to(f, groups, sums, floats)
             copy_to(f, sums, groups, floats)
 
     def _has_groups(self) -> bool:
@@ -93,12 +93,12 @@ class Gemv:
         totals: Value | None = None,
     ) -> None:  # fmt: skip
         """Leave the chains of `count` steps from `first` on in `sums`, or add them to `totals`."""
-        f, dtype = self.f, self.dtype
+        f = self.f
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
         if vectors * LANES == GEMV_PANELS * PANEL:
             into, to = (Into.CHAIN, sums) if totals is None else (Into.ADDED, totals)
             name = f"streams{count}" if totals is not None else "streams"
-            kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, dtype)
+            kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, self.arithmetic)
             here = f.at(b, kernels.element, f.mul(first, PANEL))
             self._panels(kernels, f.at(a, "float", first), here, rows, to)
             return
@@ -109,12 +109,12 @@ class Gemv:
             if begin == end:
                 continue
             part = replace(strides, k=steps)
-            kernels = MicroKernels(f, f"streams{steps}", part, vectors, Into.GOES_ON, dtype)
+            kernels = MicroKernels(f, f"streams{steps}", part, vectors, Into.GOES_ON, self.arithmetic)
             with f.loop(f.add(first, begin), f.add(first, end), steps) as turn:
                 here = f.at(b, kernels.element, f.mul(turn.index, PANEL))
                 self._panels(kernels, f.at(a, "float", turn.index), here, rows, sums)
         if totals is not None:
-            add_to(f, totals, sums, floats)
+            self.arithmetic.add_to(f, totals, sums, floats)
 
     def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
         """Multiply `kernels`' steps of all panels."""

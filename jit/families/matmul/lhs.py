@@ -21,7 +21,8 @@ from .spec import Matmul
 
 
 class InPlace:
-    """Rows of a buffer whose k axis is its last. Construct it in the entry block."""
+    """Rows of a buffer whose k axis is its last: f32, or u8 of which a step takes four. Construct it in the
+    entry block."""
 
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], addresses: Sequence[Value]) -> None:
         self.f = f
@@ -30,7 +31,11 @@ class InPlace:
         self.access = affine(f, spec.buffers[spec.a], spec.a_index, sizes)
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
-        self.stride = self.access.stride(self.m_loop)
+        self.element, self.stride = "float", self.access.stride(self.m_loop)
+        if spec.b_layout == "quads":
+            self.element, self.stride = "i8", f.udiv(self.stride, 4)
+            if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != 4 * self.stride:
+                raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")
 
     def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
         """Nothing: the rows are there."""
@@ -38,7 +43,7 @@ class InPlace:
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`."""
         loops = {**dict(enumerate(batch)), self.m_loop: m0}
-        return self.f.at(self.base, "float", self.access.offset(self.f, loops))
+        return self.f.at(self.base, self.element, self.access.offset(self.f, loops))
 
 
 class Computed:

@@ -23,6 +23,7 @@ from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES, BodyEmitter
 from ...spec import Size, Term
 from . import amx
+from .arithmetic import QUADS, arithmetic_of
 from .epilogue import Epilogue, RowTile
 from .gemv import GEMV_PANELS, Gemv
 from .lhs import Computed, InPlace, scratch_of
@@ -45,12 +46,20 @@ A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-l
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
+LAYOUTS = ("rows", "panels", "quads")  # of B
 PANEL_DTYPES = (
     "f32",
     "bf16",
     "f16",
     "i8",
 )  # of a weight in panels; the narrow ones are widened when they are read
+
+
+def pack_quads(weight: np.ndarray) -> np.ndarray:
+    """Return a [K, N] weight as [ceil(N / PANEL), K / 4, PANEL, 4]; K is a multiple of 4."""
+    panels = pack_panels(weight)
+    n_panels, k, _ = panels.shape
+    return np.ascontiguousarray(panels.reshape(n_panels, k // 4, 4, PANEL).swapaxes(2, 3))
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -78,17 +87,27 @@ def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) 
 
 
 def _check(spec: Matmul) -> None:
-    takes = {"b": PANEL_DTYPES if spec.b_layout == "panels" else ("f32",)}
+    is_quads = spec.b_layout == "quads"
+    takes = {"b": ("i8",) if is_quads else PANEL_DTYPES if spec.b_layout == "panels" else ("f32",)}
     if not spec.prologue:
-        takes["a"] = ("f32",)
+        takes["a"] = ("u8",) if is_quads else ("f32",)
+    if is_quads and (not isinstance(spec.k, int) or spec.k % 4):
+        raise ValueError(f"matmul kernel: k is {spec.k} in layout 'quads'; it must be a multiple of 4")
     for role, dtypes in sorted(takes.items()):
         dtype = spec.buffers[spec.a if role == "a" else spec.b].dtype
         if dtype not in dtypes:
             raise ValueError(
                 f"matmul kernel: {role} is {dtype}; it must be {' or '.join(dtypes)} (cast it first)"
             )
-    if spec.b_layout not in ("rows", "panels"):
-        raise ValueError(f"matmul kernel: b_layout is {spec.b_layout!r}; it must be 'rows' or 'panels'")
+    if spec.b_layout not in LAYOUTS:
+        raise ValueError(
+            f"matmul kernel: b_layout is {spec.b_layout!r}; it must be one of {', '.join(LAYOUTS)}"
+        )
+
+
+def extension(spec: Matmul) -> str:
+    """Return the extension for which code of `spec` differs: see `Target`."""
+    return "vnni" if spec.b_layout == "quads" else "amx" if uses_tiles(spec) else ""
 
 
 def uses_tiles(spec: Matmul) -> bool:
@@ -130,6 +149,8 @@ class _Matmul:
         self.sizes, self.schedule = sizes, schedule
         self.m, self.n, self.k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
         self.batch = [resolve(size, sizes) for size in spec.batch]
+        if spec.b_layout == "quads":
+            self.k = f.udiv(self.k, 4)  # a step takes four
         self.m_loop = len(spec.batch)
         self.n_loop, self.k_loop = self.m_loop + 1, self.m_loop + 2
         self.bodies = BodyEmitter(f, spec.epilogue, spec.buffers, sizes, vector_loop=self.n_loop)
@@ -140,17 +161,18 @@ class _Matmul:
                 raise ValueError(
                     "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"
                 )
-        self.dtype = spec.buffers[spec.b].dtype
-        self.element = DTYPES[self.dtype].memory
-        self.is_narrow = self.b is None and self.dtype != "f32"
+        self.dtype = QUADS if spec.b_layout == "quads" else spec.buffers[spec.b].dtype
+        arithmetic = arithmetic_of(self.dtype)
+        self.element = arithmetic.element
+        self.is_narrow = self.b is None and arithmetic.is_widened
         self.has_copy = self.b is not None or self.is_narrow  # of a tile's columns of B, in scratch
         self.width = max(PANEL, LANES * schedule.vectors)  # columns of a tile
         few = amx.few(self.m, self.k)
         self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
-        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, self.dtype, self.pieces)
-        self.gemv = Gemv(f, self.m, self.k, schedule, self.dtype)
+        self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, arithmetic, self.pieces)
+        self.gemv = Gemv(f, self.m, self.k, schedule, arithmetic)
         self.has_gemv = type(spec) is Matmul and self.b is None and not spec.batch and self.gemv.limit > 0
         self.sums_bytes = self.rows.sums_bytes(in_panels=self.b is None)
         if self.has_gemv:

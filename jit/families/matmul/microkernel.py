@@ -14,14 +14,12 @@ from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 
-from ...llvm.conversion import widened
-from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Loop, Value, least, most
-from ...llvm.prefetch import LINE_BYTES, prefetch, unread
+from ...llvm.prefetch import prefetch, unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
+from .arithmetic import F32, VECTOR, Arithmetic
 
-VECTOR = vector("float", LANES)
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 UNROLL = 4  # steps of k in one trip
 
@@ -161,8 +159,8 @@ class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
-    what they do with c. `dtype`: that of B in memory: f32, or f16, bf16 or i8, which are widened when
-    they are read. `totals`: how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
+    what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added. `totals`:
+    how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
     """
 
     def __init__(
@@ -172,14 +170,14 @@ class MicroKernels:
         strides: Strides,
         vectors: int,
         into: Into = Into.CHAIN,
-        dtype: str = "f32",
+        arithmetic: Arithmetic = F32,
         totals: int = 0,
     ) -> None:
         self.f = f
         self.into, self.totals = into, totals
-        self.name = name if dtype == "f32" else f"{name}_{dtype}"
-        self.dtype = dtype
-        self.element, self.line = DTYPES[dtype].memory, line(dtype)
+        self.plain_name, self.name = name, f"{name}{arithmetic.suffix}"
+        self.arithmetic = arithmetic
+        self.element, self.line = arithmetic.element, arithmetic.line
         self.strides = strides
         self.vectors = vectors
         self.ending: Ending | None = None
@@ -216,7 +214,7 @@ class MicroKernels:
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
         ending, strides = self.ending, self.strides
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
-        what = (self.into, self.totals, self.dtype, self.vectors)
+        what = (self.into, self.totals, self.arithmetic, self.vectors)
         key = (strides.known(), *what, rows, lines, near, factors is None)
         n = len(arguments)
 
@@ -325,11 +323,10 @@ class MicroKernels:
             block.next(*found[len(places) :])
         return [g.load(VECTOR, place, align=4) for place in places]
 
-    @staticmethod
-    def _added(g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:
+    def _added(self, g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:
         """Return c's sums plus those of one more chain."""
         pairs = [(g.load(VECTOR, place, align=4), x) for x, place in zip(sums, places, strict=True)]
-        return [g.op(VECTOR, f"fadd {VECTOR} {before.name}, {x.name}") for before, x in pairs]
+        return [self.arithmetic.add(g, before, x) for before, x in pairs]
 
     @staticmethod
     def _store(g: Function, sums: Sequence[Value], places: Sequence[Value]) -> None:
@@ -405,23 +402,13 @@ class MicroKernels:
 
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Sequence[Value], b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]; `a`: addresses."""
-        right = [self._right(g, g.at(b, self.element, strides.vector(g, v))) for v in range(self.vectors)]
+        kind, places = self.arithmetic, range(self.vectors)
+        right = [kind.right(g, g.at(b, self.element, strides.vector(g, v))) for v in places]
         for r, address in enumerate(a):
-            left = g.splat(g.load("float", address, align=4), LANES)
-            for v in range(self.vectors):
+            left = kind.left(g, address)
+            for v in places:
                 i = r * self.vectors + v
-                sums[i] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right[v], sums[i])
-
-    def _right(self, g: Function, address: Value) -> Value:
-        """Load a vector of B."""
-        kind = DTYPES[self.dtype]
-        narrow = g.load(vector(kind.memory, LANES), address, align=kind.bytes)
-        return widened(Vec(g, narrow), self.dtype).value
-
-
-def line(dtype: str) -> int:
-    """Return the elements in a cache line."""
-    return LINE_BYTES // DTYPES[dtype].bytes
+                sums[i] = kind.multiply_add(g, left, right[v], sums[i])
 
 
 # Rows shared out to micro-kernels ---------------------------------------------------------------------

@@ -18,8 +18,9 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.vector import AVX512_BYTES
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...math.table import OPS
+from .arithmetic import VECTOR
 from .epilogue import RowTile
-from .microkernel import PANEL, VECTOR
+from .microkernel import PANEL
 from .spec import Matmul
 
 HELD = 16  # registers of the weight at most

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
-from ...loops.bodies import LANES, splat
+from ...loops.bodies import LANES
+from .arithmetic import F32, VECTOR, Arithmetic
 from .microkernel import (
     PANEL,
     SCHEDULES,
     UNROLL,
-    VECTOR,
     Ending,
     Into,
     MicroKernels,
@@ -31,7 +31,6 @@ from .microkernel import (
     default_schedule,
     dispatch,
     each_tile,
-    line,
     row_counts,
 )
 from .sums import BLOCK, GROUP, LONG, block_of_pieces
@@ -70,24 +69,10 @@ def is_chunked(k: Int) -> bool:
     return isinstance(k, int) and k >= LONG
 
 
-def fill(f: Function, place: Value, count: Int, number: float) -> None:
-    """Emit the filling of `count` f32, whole vectors."""
-    with f.loop(0, count, LANES) as at:
-        f.store(splat(f, "f32", number), f.at(place, "float", at.index), align=4)
-
-
 def copy_to(f: Function, to: Value, place: Value, count: Int) -> None:
     """Emit the copy of `count` f32, whole vectors."""
     with f.loop(0, count, LANES) as at:
         f.store(f.load(VECTOR, f.at(place, "float", at.index), align=4), f.at(to, "float", at.index), align=4)
-
-
-def add_to(f: Function, totals: Value, sums: Value, count: Int) -> None:
-    """Emit the addition of `count` f32, whole vectors, to `totals`."""
-    with f.loop(0, count, LANES) as at:
-        to = f.at(totals, "float", at.index)
-        pair = [f.load(VECTOR, place, align=4) for place in (to, f.at(sums, "float", at.index))]
-        f.store(f.op(VECTOR, f"fadd {VECTOR} {pair[0].name}, {pair[1].name}"), to, align=4)
 
 
 class Pieces(NamedTuple):
@@ -108,15 +93,15 @@ WHOLE = Pieces()
 class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    `dtype`: that of a weight in panels. If it is not f32, panels are read by lone row tiles only. `pieces`:
+    `arithmetic`: of a weight in panels. If that is widened, panels are read by lone row tiles only. `pieces`:
     how the steps come, see there.
     """
 
     def __init__(
-        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule, dtype: str,
-        pieces: Pieces = WHOLE,
+        self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule,
+        arithmetic: Arithmetic = F32, pieces: Pieces = WHOLE,
     ) -> None:  # fmt: skip
-        self.f, self.dtype = f, dtype
+        self.f, self.arithmetic = f, arithmetic
         self.piece, self.taps, self.together = pieces
         self.m, self.block, self.k, self.width = m, block, k, width
         self.chunk = block_of_pieces(self.piece) if self.piece else BLOCK
@@ -162,7 +147,7 @@ class RowTiles:
         `is_new`: whether A's rows lie one behind the other and come from memory.
         """
         f = self.f
-        kernels = MicroKernels(f, "micro", strides, self._used(columns), dtype=self.dtype)
+        kernels = MicroKernels(f, "micro", strides, self._used(columns), arithmetic=self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
             ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new)
@@ -170,24 +155,24 @@ class RowTiles:
             return
         n_chunks, floats = self._n_chunks(), f.mul(rows, self.width)
         if n_chunks <= GROUP:
-            fill(f, sums, floats, -0.0)
+            self.arithmetic.fill(f, sums, floats)
             with f.loop(0, n_chunks) as number:
                 self._panel_chunk(kernels, a, b, rows, sums, after, number.index, finish)
             return
         totals = f.at(sums, "i8", self._sums_bytes(in_panels=True))
-        fill(f, totals, floats, -0.0)
+        self.arithmetic.fill(f, totals, floats)
 
         def whole(begin: Int, count: Int, at: Value) -> None:
             place = f.at(totals, "float", f.mul(begin, self.width))
-            add_to(f, place, at, f.mul(count, self.width))
+            self.arithmetic.add_to(f, place, at, f.mul(count, self.width))
             finish.done(begin, count, place)
 
         with f.loop(0, n_chunks, GROUP) as group:
-            fill(f, sums, floats, -0.0)
+            self.arithmetic.fill(f, sums, floats)
             with f.loop(group.index, f.minimum(f.add(group.index, GROUP), n_chunks), nonempty=True) as number:
                 self._panel_chunk(kernels, a, b, rows, sums, after, number.index, replace(finish, done=whole))
             with f.when(f.less(f.add(group.index, GROUP), n_chunks)):
-                add_to(f, totals, sums, floats)
+                self.arithmetic.add_to(f, totals, sums, floats)
 
     def _panel_chunk(
         self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, after: Value, number: Value,
@@ -202,7 +187,7 @@ class RowTiles:
         steps = f.mul(strides.k, strides.taps if self.taps else 1)
         first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
         ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
-        adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.dtype)
+        adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.arithmetic)
 
         def done(begin: Int, count: Int, at: Value) -> None:
             with f.when(is_last):
@@ -337,7 +322,7 @@ class RowTiles:
         Three row tiles of so few rows would wait for B from the second-level cache (13 x 384 x 1536: 1.2
         times as long). A kernel of known rows has tall tiles alone then.
         """
-        if isinstance(self.m, int) or self.dtype != "f32" or self.width == PANEL:
+        if isinstance(self.m, int) or self.arithmetic.is_widened or self.width == PANEL:
             return []
         low, top, most_tall = least(self.m), most(self.m), SCHEDULES[default_schedule(self.f)].rows
         last = most_tall if top is None else min(most_tall, top)
@@ -349,7 +334,7 @@ class RowTiles:
         """Compute all rows by one row tile for each panel; their number is one of `_tall_counts`."""
         f = self.f
         strides = replace(kernels.strides, b_panel=0)
-        one = MicroKernels(f, kernels.name, strides, PANEL // LANES, kernels.into)
+        one = MicroKernels(f, kernels.plain_name, strides, PANEL // LANES, kernels.into, self.arithmetic)
         finish.soon(0, rows)
         with f.loop(0, self.width, PANEL) as panel:
             there = f.at(b, one.element, f.mul(panel.index, self.k))
@@ -394,7 +379,7 @@ class RowTiles:
 
         if ahead is None:
             self._multiply_rows(kernels, count, a, b, sums, near=False)
-        elif self.dtype != "f32" or self.is_tall:
+        elif self.arithmetic.is_widened or self.is_tall:
             alone()
         else:
             *fewer, dense = self._spread()
@@ -418,7 +403,7 @@ class RowTiles:
 
     def _enough(self, lines: int) -> int:
         """Return the rows from which on row tiles that prefetch `lines` a trip ask for all of `ahead`."""
-        wanted = self.width // line(self.dtype) * UNROLL  # each trip, of all row tiles together
+        wanted = self.width // self.arithmetic.line * UNROLL  # each trip, of all row tiles together
         return self.most * (-(-wanted // lines) - 1) + 1
 
     def _share(self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int) -> Value:
@@ -491,7 +476,7 @@ class RowTiles:
                 strides = replace(kernels.strides, k=f.i64(f.sub(end, begin)), block=block)
                 part(begin, f.at(a, "float", begin), strides)
                 return
-            fill(f, sums, f.mul(count, self.width), -0.0)
+            self.arithmetic.fill(f, sums, f.mul(count, self.width))
             with f.loop(begin, end, nonempty=True) as number:
                 part(*self._chunk(kernels.strides, a, number.index))
 
@@ -516,8 +501,8 @@ class RowTiles:
         """Emit `group(begin, end)`, which leaves sums, for each `size` of `total`; leave the sums of all."""
         f, floats = self.f, self.f.mul(count, self.width)
         totals = f.at(sums, "i8", self._sums_bytes(in_panels=False))
-        fill(f, totals, floats, -0.0)
+        self.arithmetic.fill(f, totals, floats)
         with f.loop(0, total, size) as at:
             group(at.index, f.minimum(f.add(at.index, size), total))
-            add_to(f, totals, sums, floats)
+            self.arithmetic.add_to(f, totals, sums, floats)
         copy_to(f, sums, totals, floats)

@@ -1,0 +1,177 @@
+"""How micro-kernels multiply and add: the table of operand kinds.
+
+A step takes 4 bytes of A's row, broadcast to all lanes, a vector of B and a vector of sums. Sums are 4 bytes
+in each lane, whatever they count. They travel as f32 vectors, so tiles, scratch and prefetching are the same
+for all kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...llvm.conversion import widened
+from ...llvm.dtypes import DTYPES, vector
+from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import LINE_BYTES
+from ...llvm.vector import Vec
+from ...loops.bodies import LANES, splat
+
+VECTOR = vector("float", LANES)
+INTEGERS = vector("i32", LANES)
+BYTES = vector("i8", 4 * LANES)
+SHORTS = vector("i16", 2 * LANES)
+QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """f32 times B's element, by fused multiply-add. `dtype`: that of B in memory; narrow ones are widened."""
+
+    dtype: str
+
+    start = -0.0  # of sums to which others are added: it leaves zeros of either sign as they are
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of B's element in memory."""
+        return DTYPES[self.dtype].memory
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of B's element in memory."""
+        return DTYPES[self.dtype].bytes
+
+    @property
+    def line(self) -> int:
+        """The elements of B in a cache line."""
+        return LINE_BYTES // self.bytes
+
+    @property
+    def suffix(self) -> str:
+        """What names of its micro-kernels end in."""
+        return "" if self.dtype == "f32" else f"_{self.dtype}"
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether B's elements are converted when they are read."""
+        return self.dtype != "f32"
+
+    def left(self, g: Function, address: Value) -> Value:
+        """Return a step of A's row at `address` in all lanes."""
+        return g.splat(g.load("float", address, align=4), LANES)
+
+    def right(self, g: Function, address: Value) -> Value:
+        """Return a vector of B."""
+        narrow = g.load(vector(self.element, LANES), address, align=self.bytes)
+        return widened(Vec(g, narrow), self.dtype).value
+
+    def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
+        """Return sums + left * right."""
+        return g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right, sums)
+
+    def add(self, g: Function, x: Value, y: Value) -> Value:
+        """Return x + y, both sums."""
+        return g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}")
+
+    def fill(self, f: Function, place: Value, count: Int) -> None:
+        """Emit the filling of `count` sums, whole vectors, with `start`."""
+        fill(f, place, count, self.start)
+
+    def add_to(self, f: Function, totals: Value, sums: Value, count: Int) -> None:
+        """Emit the addition of `count` sums, whole vectors, to `totals`."""
+        with f.loop(0, count, LANES) as at:
+            to = f.at(totals, "float", at.index)
+            pair = [f.load(VECTOR, place, align=4) for place in (to, f.at(sums, "float", at.index))]
+            f.store(self.add(f, *pair), to, align=4)
+
+
+@dataclass(frozen=True)
+class Quads(Arithmetic):
+    """u8 times i8, four products a lane and step, in i32 modulo 2^32: exact in any order.
+
+    B lies in panels of [K / 4, PANEL, 4]. VNNI has one instruction for it. Other targets multiply the even
+    and the odd bytes as 16-bit numbers and add neighbours, which cannot overflow (twice 255 * 128).
+    """
+
+    start = 0.0
+
+    @property
+    def element(self) -> str:
+        """Four i8."""
+        return "i32"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of four i8."""
+        return 4
+
+    @property
+    def is_widened(self) -> bool:
+        """They are multiplied as they are."""
+        return False
+
+    def left(self, g: Function, address: Value) -> Value:
+        """See Arithmetic. Rows may begin anywhere."""
+        return g.splat(g.load("float", address, align=1), LANES)
+
+    def right(self, g: Function, address: Value) -> Value:
+        """See Arithmetic."""
+        return g.load(VECTOR, address, align=4)
+
+    def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
+        """See Arithmetic."""
+        total = _cast(g, sums, INTEGERS)
+        if g.has_vnni:
+            name = "llvm.x86.avx512.vpdpbusd.512"
+            found = g.call(INTEGERS, name, total, _cast(g, left, BYTES), _cast(g, right, BYTES))
+        else:
+            found = _dot(g, _cast(g, left, SHORTS), _cast(g, right, SHORTS), total)
+        return _cast(g, found, VECTOR)
+
+    def add(self, g: Function, x: Value, y: Value) -> Value:
+        """See Arithmetic."""
+        left, right = (_cast(g, value, INTEGERS) for value in (x, y))
+        return _cast(g, g.op(INTEGERS, f"add {INTEGERS} {left.name}, {right.name}"), VECTOR)
+
+
+def fill(f: Function, place: Value, count: Int, number: float) -> None:
+    """Emit the filling of `count` f32, whole vectors."""
+    with f.loop(0, count, LANES) as at:
+        f.store(splat(f, "f32", number), f.at(place, "float", at.index), align=4)
+
+
+F32 = Arithmetic("f32")
+
+
+def arithmetic_of(dtype: str) -> Arithmetic:
+    """Return the row for a B in `dtype`, QUADS for bytes of which A's are as well."""
+    return Quads(dtype) if dtype == QUADS else Arithmetic(dtype)
+
+
+def _cast(g: Function, x: Value, type: str) -> Value:
+    return x if x.type == type else g.op(type, f"bitcast {x.type} {x.name} to {type}")
+
+
+def _dot(g: Function, left: Value, right: Value, sums: Value) -> Value:
+    """Return sums plus the products of each lane's four bytes, by multiplications of 16-bit numbers."""
+    even = g.op(SHORTS, f"and {SHORTS} {left.name}, splat (i16 255)")
+    odd = g.op(SHORTS, f"lshr {SHORTS} {left.name}, splat (i16 8)")
+    shifted = g.op(SHORTS, f"shl {SHORTS} {right.name}, splat (i16 8)")
+    for x, y in ((even, shifted), (odd, right)):
+        signed = g.op(SHORTS, f"ashr {SHORTS} {y.name}, splat (i16 8)")
+        pair = _pairwise(g, x, signed)
+        sums = g.op(INTEGERS, f"add {INTEGERS} {sums.name}, {pair.name}")
+    return sums
+
+
+def _pairwise(g: Function, x: Value, y: Value) -> Value:
+    """Return the products of 16-bit numbers, neighbours added: a form that x86 has one instruction for."""
+    wide = vector("i32", 2 * LANES)
+    factors = [g.op(wide, f"sext {SHORTS} {value.name} to {wide}") for value in (x, y)]
+    product = g.op(wide, f"mul {wide} {factors[0].name}, {factors[1].name}")
+    halves = []
+    for first in (0, 1):
+        mask = ", ".join(f"i32 {i}" for i in range(first, 2 * LANES, 2))
+        text = f"shufflevector {wide} {product.name}, {wide} poison, <{LANES} x i32> <{mask}>"
+        halves.append(g.op(INTEGERS, text))
+    return g.op(INTEGERS, f"add {INTEGERS} {halves[0].name}, {halves[1].name}")
