@@ -14,7 +14,7 @@ from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate
 
 M = s.Dim(0)
-I, J, K = (s.Index(loop=i) for i in range(3))
+ROW, COLUMN, STEP = (s.Index(loop=i) for i in range(3))
 TARGETS = [name for name in bases("x86-64-v4-amx") + ["x86-64-v3"] if runs_here(name)]
 
 
@@ -31,11 +31,11 @@ def product(n: int, k: int, scaled: bool = False) -> Matmul:
         buffers.append(s.Buffer("f32", (n,)))
         body += [
             s.Instr("cast", "f32", (0,)),
-            s.Instr("load", "f32", buffer=3, index=(J,)),
+            s.Instr("load", "f32", buffer=3, index=(COLUMN,)),
             s.Instr("mul", "f32", (1, 2)),
         ]
-    body.append(s.Instr("store", out, (len(body) - 1,), buffer=2, index=(I, J)))
-    return Matmul(1, tuple(buffers), (), M, n, k, 0, (I, K), 1, (), "quads", tuple(body))
+    body.append(s.Instr("store", out, (len(body) - 1,), buffer=2, index=(ROW, COLUMN)))
+    return Matmul(1, tuple(buffers), (), M, n, k, 0, (ROW, STEP), 1, (), "quads", tuple(body))
 
 
 def arrays(spec: Matmul, m: int, extreme: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
