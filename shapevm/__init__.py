@@ -90,16 +90,15 @@ def compile(
     compiled, who draws random numbers. `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, with the model's lines;
-    ArgumentError for a strategy or options that cannot be; ShapeError for a model that does something
-    else at size 0 or 1, where a `Dim` in `dynamic_shapes` allows these (`Dim.AUTO` and `Dim.DYNAMIC` get
-    the range that works instead, and a log record says so); and what torch.export raises for a model that
-    it cannot export.
+    ArgumentError for a strategy or options that cannot be; ShapeError for a model that does something else
+    at size 0 or 1, where a `Dim` in `dynamic_shapes` allows these (`Dim.AUTO` and `Dim.DYNAMIC` get the range
+    that works instead, and a log record says so); and what torch.export raises.
     """
     from .specialise import check_compiler, open_store
 
     check_compiler()
-    from .boundary import check_boundaries
-    from .build import build_program, lower, open_source
+    from .boundary import boundary_check
+    from .build import build, open_source
     from .limits import check_strategy
     from .opening import executable_of
     from .options import check_options
@@ -108,12 +107,9 @@ def compile(
     store = open_store(options.target)
     notify = progress or (lambda stage, done, total: None)
     source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
-    graph = lower(source, options, notify)
-    program = build_program(graph, store, options.sizes, notify, options.buckets)
+    program = build(source, store, options, notify)
     notify("check sizes 0 and 1", 0, 1)
-    reference, weights = source.reference, options.weights
-    check = None if reference is None else (lambda exe: check_boundaries(exe, reference, weights))
-    return executable_of(program, strategy, store, check)
+    return executable_of(program, strategy, store, boundary_check(source.reference, options.weights))
 
 
 def load(

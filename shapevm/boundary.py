@@ -12,7 +12,7 @@ What does not work is refused where the user gave the range with a `Dim`. A rang
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,13 @@ class Least:
 
     value: int
     why: str
+
+
+def boundary_check(
+    reference: Reference | None, weights: str
+) -> Callable[[Executable], dict[str, Least]] | None:
+    """Return `check_boundaries` for a program, where there is something to compare it with."""
+    return None if reference is None else lambda exe: check_boundaries(exe, reference, weights)
 
 
 def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32") -> dict[str, Least]:

@@ -207,6 +207,12 @@ def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None =
     run(graph, check=settings.verify, watch=after)
 
 
+def build(source: Source, store: KernelStore, options: Options, progress: Progress = _silent) -> Program:
+    """Return the program of what was opened."""
+    graph = lower(source, options, progress)
+    return build_program(graph, store, options.sizes, progress, options.buckets)
+
+
 def build_program(
     graph: Graph,
     store: KernelStore,

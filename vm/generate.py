@@ -171,13 +171,38 @@ def _structures(layout: ModuleType) -> str:
     return "\n".join(parts)
 
 
+def _kinds(isa: ModuleType) -> list[str]:
+    """Return dtypes and tags as lists and as enums."""
+    dtypes = [f"{code}, {name.upper()}, {_quote(name)}, {size}" for name, (code, size) in isa.DTYPES.items()]
+    tags = [f"{code}, {name.upper()}, {_quote(name)}" for name, code in isa.TAGS.items()]
+    codes = [(name, code) for name, (code, _) in isa.DTYPES.items()]
+    return [
+        _macro("SVM_DTYPES", 'code, NAME, "name", bytes per element', dtypes),
+        _enum("SVM_DTYPE_", [*codes, ("count", len(isa.DTYPES))]),
+        _macro("SVM_TAGS", 'code, NAME, "name"', tags),
+        _enum("SVM_TAG_", [*isa.TAGS.items(), ("count", len(isa.TAGS))]),
+    ]
+
+
+def _file(layout: ModuleType) -> str:
+    """Return the numbers that a file's header and sections are checked against."""
+    magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
+    rows = [
+        ("MAGIC", f"{{{magic}}}"),
+        ("VERSION", str(layout.FORMAT_VERSION)),
+        ("ALIGN", str(layout.SECTION_ALIGN)),
+        ("PAGE", str(layout.PAGE)),
+        ("CHUNK", str(layout.CHUNK)),
+        ("CHUNKED_ALIGN", str(layout.CHUNKED_ALIGN)),
+        ("N_SECTIONS", str(len(layout.SECTIONS))),
+    ]
+    return _define("SVM_FILE_", rows)
+
+
 def header(tables: Tables) -> str:
     """Return the text of runtime_c/include/isa.gen.h."""
     isa, errors, layout = tables.isa, tables.errors, tables.layout
-    magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
     max_operands = max(len(op.operands) for op in isa.OPS)
-    dtypes = [f"{code}, {name.upper()}, {_quote(name)}, {size}" for name, (code, size) in isa.DTYPES.items()]
-    tags = [f"{code}, {name.upper()}, {_quote(name)}" for name, code in isa.TAGS.items()]
     sections = [(name, section[0]) for name, section in layout.SECTIONS.items()]
     parts = [
         f"/* {NOTICE}\n * {SOURCES}\n */",
@@ -188,29 +213,12 @@ def header(tables: Tables) -> str:
         _define("SVM_", [("N_OPCODES", str(len(isa.OPS))), ("MAX_OPERANDS", str(max_operands))]),
         _enum("SVM_OP_", list(isa.OPCODES.items())),
         _enum("SVM_FLAG_", [(name, 1 << bit) for bit, name in enumerate(FLAGS)]),
-        _macro("SVM_DTYPES", 'code, NAME, "name", bytes per element', dtypes),
-        _enum(
-            "SVM_DTYPE_",
-            [(name, code) for name, (code, _) in isa.DTYPES.items()] + [("count", len(isa.DTYPES))],
-        ),
-        _macro("SVM_TAGS", 'code, NAME, "name"', tags),
-        _enum("SVM_TAG_", [*isa.TAGS.items(), ("count", len(isa.TAGS))]),
+        *_kinds(isa),
         _macro(
             "SVM_ERRORS", 'code, NAME, "name"', [f"{c}, {n.upper()}, {_quote(n)}" for c, n, _ in errors.TABLE]
         ),
         "enum { SVM_OK = 0 };\n" + _enum("SVM_ERROR_", [(name, code) for code, name, _ in errors.TABLE]),
-        _define(
-            "SVM_FILE_",
-            [
-                ("MAGIC", f"{{{magic}}}"),
-                ("VERSION", str(layout.FORMAT_VERSION)),
-                ("ALIGN", str(layout.SECTION_ALIGN)),
-                ("PAGE", str(layout.PAGE)),
-                ("CHUNK", str(layout.CHUNK)),
-                ("CHUNKED_ALIGN", str(layout.CHUNKED_ALIGN)),
-                ("N_SECTIONS", str(len(sections))),
-            ],
-        ),  # fmt: skip
+        _file(layout),
         _numbers("SVM_LIMIT_", layout.LIMITS | tables.codes.LIMITS),
         _numbers("SVM_DEFAULT_", tables.codes.DEFAULTS),
         _codes(tables.codes),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from .codes import codes
@@ -207,11 +208,8 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     """
     start = cursor.at
     fields = cursor.record("object")
-    n_dims, guard = cursor.limited(fields["n_dims"], "DIMS"), fields["guard"]
-    cursor.check(guard in (GENERIC, EXACT, BUCKET), f"guard is {guard}; it must be 0, 1 or 2")
-    exact = tuple(cursor.i64() for _ in range(n_dims)) if guard == EXACT else None
-    cursor.check(min(exact or (0,)) >= 0, f"exact dims {exact} must be >= 0")
-    ranges = tuple(_read_range(cursor) for _ in range(n_dims)) if guard == BUCKET else None
+    n_dims = cursor.limited(fields["n_dims"], "DIMS")
+    exact, ranges = _read_guard(cursor, fields["guard"], n_dims)
     buffers = read_buffers(cursor, fields["n_buffers"], n_dims)
     tiles = tuple(_read_tile(cursor, n_dims) for _ in range(cursor.limited(fields["n_tiles"], "TERMS")))
     scratch = _read_terms(cursor, fields["n_scratch"], n_dims)
@@ -222,43 +220,45 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
         fields["record_size"] == size,
         f"the code object has {size} bytes; its record_size is {fields['record_size']}",
     )
-    offset, code_size, entry = fields["code_offset"], fields["code_size"], fields["entry"]
-    cursor.check(
-        1 <= code_size <= len(blobs) and offset <= len(blobs) - code_size,
-        f"code {offset} + {code_size} is outside of BLOBS",
-    )
-    cursor.check(entry < code_size, f"entry {entry} is outside of the code's {code_size} bytes")
-    alignment = fields["alignment"]
-    is_alignment = SECTION_ALIGN <= alignment <= PAGE and alignment & (alignment - 1) == 0
-    cursor.check(is_alignment, f"alignment is {alignment}; it must be a power of two from 64 to 4096")
-    code = bytes(blobs[offset : offset + code_size])
-    digest = hashlib.sha256(cursor.data[start + HASHED_FROM : cursor.at])
-    digest.update(code)
-    cursor.check(
-        digest.digest() == fields["sha256"], "the code object's SHA-256 differs: its bytes were changed"
-    )
-    target, schedule = (
-        _text(cursor, fields["target"], "target"),
-        _text(cursor, fields["schedule"], "schedule"),
-    )
+    code = _code_of(cursor, fields, blobs)
+    _check_hash(cursor, fields["sha256"], cursor.data[start + HASHED_FROM : cursor.at], code)
+    target = _text(cursor, fields["target"], "target")
+    schedule = _text(cursor, fields["schedule"], "schedule")
     cursor.check(len(schedule.encode()) < 64, "schedule is not zero-terminated")
     made = KernelObject(
-        fields["spec_hash"].hex(),
-        target,
-        n_dims,
-        buffers,
-        tiles,
-        scratch,
-        cost,
-        bounds,
-        code,
-        entry,
-        exact,
-        schedule,
-        ranges,
-        alignment,
+        fields["spec_hash"].hex(), target, n_dims, buffers, tiles, scratch, cost, bounds, code,
+        fields["entry"], exact, schedule, ranges, fields["alignment"],
+    )  # fmt: skip
+    return made, fields["code_offset"]
+
+
+def _read_guard(
+    cursor: Cursor, guard: int, n_dims: int
+) -> tuple[tuple[int, ...] | None, tuple[SizeRange, ...] | None]:
+    """Return the sizes that an exact kernel is for, and the ranges that a bucket's is for."""
+    cursor.check(guard in (GENERIC, EXACT, BUCKET), f"guard is {guard}; it must be 0, 1 or 2")
+    exact = tuple(cursor.i64() for _ in range(n_dims)) if guard == EXACT else None
+    cursor.check(min(exact or (0,)) >= 0, f"exact dims {exact} must be >= 0")
+    return exact, tuple(_read_range(cursor) for _ in range(n_dims)) if guard == BUCKET else None
+
+
+def _code_of(cursor: Cursor, fields: Mapping[str, Any], blobs: bytes | memoryview) -> bytes:
+    """Return the code of the record `object`, its place, its entry point and its alignment checked."""
+    offset, size, entry, alignment = (
+        fields[name] for name in ("code_offset", "code_size", "entry", "alignment")
     )
-    return made, offset
+    is_inside = 1 <= size <= len(blobs) and offset <= len(blobs) - size
+    cursor.check(is_inside, f"code {offset} + {size} is outside of BLOBS")
+    cursor.check(entry < size, f"entry {entry} is outside of the code's {size} bytes")
+    is_alignment = SECTION_ALIGN <= alignment <= PAGE and alignment & (alignment - 1) == 0
+    cursor.check(is_alignment, f"alignment is {alignment}; it must be a power of two from 64 to 4096")
+    return bytes(blobs[offset : offset + size])
+
+
+def _check_hash(cursor: Cursor, wanted: bytes, metadata: memoryview, code: bytes) -> None:
+    digest = hashlib.sha256(metadata)
+    digest.update(code)
+    cursor.check(digest.digest() == wanted, "the code object's SHA-256 differs: its bytes were changed")
 
 
 def parse_object(data: bytes) -> KernelObject:

@@ -1,0 +1,71 @@
+"""Measures of the Python source: the length of functions, and types that are asserted without a check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("compiler", "jit", "vm", "shapevm", "runtime_c")
+
+#: Lines of a function, its docstring included.
+MAX_LINES, MAX_P90, MAX_MEDIAN = 45, 18, 6
+LONGER = {
+    ("jit/families/matmul/row_tiles.py", "_multiply"): 47,
+    ("jit/families/matmul/row_tiles.py", "_multiply_rows"): 46,
+    ("jit/families/matmul/matmul.py", "__init__"): 46,
+}
+#: `typing.cast` and `# type: ignore` in the whole source: an `assert isinstance` is checked, these are not.
+MAX_CASTS, MAX_IGNORES = 39, 31
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Return the text of each file of the source, by its path."""
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+
+
+def functions(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and the number of lines of every function."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def casts(text: str) -> int:
+    """Return how often a module calls `typing.cast`."""
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "typing"]
+    if not any(alias.name == "cast" for n in imported for alias in n.names):
+        return 0
+    calls = (n.func for n in nodes if isinstance(n, ast.Call))
+    return sum(isinstance(function, ast.Name) and function.id == "cast" for function in calls)
+
+
+def test_functions_are_short() -> None:
+    found = [(lines, path, name) for path, text in sources().items() for name, lines in functions(text)]
+    too_long = [
+        f"{path}: {name} has {lines} lines" for lines, path, name in sorted(found) if lines > MAX_LINES
+    ]
+    assert not too_long, f"at most {MAX_LINES} are allowed:\n" + "\n".join(too_long)
+    lengths = sorted(lines for lines, _, _ in found)
+    assert lengths[len(lengths) * 9 // 10] <= MAX_P90 and statistics.median(lengths) <= MAX_MEDIAN
+
+
+def test_types_are_checked_not_asserted() -> None:
+    by_path = {path: casts(text) for path, text in sources().items() if casts(text)}
+    assert sum(by_path.values()) <= MAX_CASTS, by_path
+    ignored = {path: len(re.findall(r"# type: ignore", text)) for path, text in sources().items()}
+    assert sum(ignored.values()) <= MAX_IGNORES, {path: n for path, n in ignored.items() if n}
+
+
+def test_what_is_measured() -> None:
+    text = "from typing import cast\ndef f():\n    x = cast(int, 1)\n\n    return b.cast(x)\n"
+    assert list(functions(text)) == [("f", 4)] and casts(text) == 1
+    assert casts("def cast(x): ...\ncast(1)\n") == 0
