@@ -7,11 +7,11 @@ each row tile (see `Tile`) it computes the scores with keys along the lanes, tur
 multiplies v, all in the first- and second-level cache. A group of row tiles takes each of these two steps
 together: the keys, then the values, stay near.
 
-Weights are powers of two, 2^(score - base). A row's base is 0 where its greatest score is within
-+-`attention_parts.LIMIT`: its weights and their sum can be numbers then without regard to the maximum. So a
-row tile's scores become weights in the registers in which they were added up, their maxima beside them; only
-if one of those is beyond the limit are the scores computed again, stored, and their maxima taken first. A
-row's bits depend on its own scores alone, not on which of the two ways its row tile went.
+Weights are powers of two, 2^(unit * (score - base)), with the unit of `mask`. A row's base is 0 where its
+greatest score is within +-`parts.LIMIT`: its weights and their sum can be numbers then without regard to the
+maximum. So a row tile's scores become weights in the registers in which they were added up, their maxima
+beside them; only if one of those is beyond the limit are the scores computed again, stored, and their maxima
+taken first. A row's bits depend on its own scores alone, not on which of the two ways its row tile went.
 
 All three sums have a fixed order: over the head dimension and over keys by ascending fused multiply-adds
 (`microkernel`), the softmax's by ascending vectors of keys, then over the lanes. The division by the row's
@@ -467,7 +467,8 @@ class _Attention:
         self._mask(tile, outer, keys)
         given = (tile.scores, self.tops, self.totals, tile.factors, f.i64(tile.rows), f.i64(keys.count))
         running = () if self.is_one else (tile.running,)
-        call_part(f, "exponentiate", exponentiate, *given, self.most, self.key_panel, *running)
+        shape = (self.most, self.key_panel, self.mask.unit)
+        call_part(f, "exponentiate", exponentiate, *given, *shape, *running)
         self._finish(tile, keys, False)
 
     def _finish(self, tile: RowTile, keys: Keys, unless_shifted: bool) -> Value:
@@ -476,10 +477,10 @@ class _Attention:
         given = (self.tops, self.totals, tile.factors, f.i64(keys.count), self.most, self.spec.safe_softmax)
         name = "finish_unless_shifted" if unless_shifted else "finish"
         if self.is_one:
-            return call_part(f, name, finish, *given, unless_shifted)
+            return call_part(f, name, finish, *given, unless_shifted, self.mask.unit)
         assert isinstance(keys.is_last, Value)
         last = f.select(keys.is_last, 1, 0)
-        return call_part(f, name, finish, *given, unless_shifted, tile.running, last)
+        return call_part(f, name, finish, *given, unless_shifted, self.mask.unit, tile.running, last)
 
     def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int, are_weights: bool) -> None:
         """scores[i, j] = q[i] . k[j], unscaled, of whole panels; or the weights that they are if none has to
@@ -524,7 +525,7 @@ class _Attention:
         bias = f.at(biases, "float", first * stride + column)
         lanes = [f.at(lanes, "float", first * LANES) for lanes in (self.tops, self.totals)]
         given = (self.constants, weights, bias, *lanes)
-        return kernels.ended_by(weights_of_sums(given, self.key_panel, stride))
+        return kernels.ended_by(weights_of_sums(given, self.key_panel, stride, self.mask.unit))
 
     def _outputs(
         self, tile: RowTile, out: Value, keys: Keys, values: Value, kernels: Sequence[MicroKernels]

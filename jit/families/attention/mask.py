@@ -1,7 +1,10 @@
-"""What attention makes of sums q . k: scores, scaled and masked by the spec's body, as powers of two.
+"""What attention makes of sums q . k: scores, scaled and masked by the spec's body, and their unit.
 
-e^x is 2^y with y = x log2(e), so log2(e) is part of the scale and of what a body adds. A body that adds to
-the score, or selects -inf in its place, comes to a bias: one multiply-add then makes a score of a sum.
+A weight e^x is 2^y with y = x log2(e). Where a body only selects -inf, log2(e) is part of the scale, and
+scores are powers of two (`Mask.unit` 1). What a body adds or computes stays as it is: times log2(e), a large
+number would be rounded once more, and the difference of two scores with it. There scores are multiplied by
+the unit log2(e) after the greatest is subtracted. A body that adds to the score, or selects -inf in its
+place, comes to a bias: one multiply-add then makes a score of a sum.
 """
 
 from __future__ import annotations
@@ -10,12 +13,11 @@ from dataclasses import dataclass
 from math import e, inf, log2
 
 from ...llvm.function import Function, Value
-from ...llvm.vector import Vec, at_least, at_most, fma, select
+from ...llvm.vector import Vec, fma, select
 from ...loops.bodies import BodyEmitter, Position, splat
 from ...spec import Body
 from .spec import Attention
 
-GREATEST = 2.0**128 - 2.0**104  # number of f32
 LOG2E = log2(e)
 
 
@@ -33,8 +35,10 @@ class Mask:
     def __init__(self, f: Function, spec: Attention, bodies: BodyEmitter) -> None:
         self.f, self.spec, self.bodies = f, spec, bodies
         self.row_loop = len(spec.batch)
-        self.scale = spec.scale * LOG2E
         self.bias = _find_bias(spec.body, bodies)
+        adds = self.bias is None or (self.bias.value is not None and not self.bias.is_mask)
+        self.unit = LOG2E if adds else 1.0  # of scores, as powers of two
+        self.scale = spec.scale if adds else spec.scale * LOG2E
 
     @property
     def is_bias(self) -> bool:
@@ -62,7 +66,7 @@ class Mask:
             return self._whole(fma(sums, self.scale, self._biases(at, known)), at.mask)
         ids = self.bodies.ids
         score = self.bodies.emit(ids, at, known, (sums * self.spec.scale).value)[ids[-1]]
-        return self._whole(_to_power(Vec(self.f, score)), at.mask)
+        return self._whole(Vec(self.f, score), at.mask)
 
     def _biases(self, at: Position, known: dict[int, Value]) -> Vec:
         zero = Vec(self.f, splat(self.f, "f32", 0.0))
@@ -71,7 +75,7 @@ class Mask:
             return zero
         ids = self.bodies.needed([self.bias.value])
         value = Vec(self.f, self.bodies.emit(ids, at, known)[self.bias.value])
-        return select(value, zero, -inf) if self.bias.is_mask else _to_power(value)
+        return select(value, zero, -inf) if self.bias.is_mask else value
 
     def _whole(self, x: Vec, mask: Value | None) -> Vec:
         return x if mask is None else select(Vec(self.f, mask), x, -inf)
@@ -91,9 +95,3 @@ def _find_bias(body: Body, bodies: BodyEmitter) -> Bias | None:
     if value is None or any(body[i].op == "acc" for i in bodies.needed([value])):
         return None
     return Bias(value, is_mask=last.op == "select")
-
-
-def _to_power(x: Vec) -> Vec:
-    """Return the y with 2^y = e^x; finite where x is, so that numbers are told from infinities."""
-    y = at_most(at_least(x * LOG2E, -GREATEST), GREATEST)
-    return select(x.abs().eq(inf), x, y)

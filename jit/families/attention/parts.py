@@ -19,7 +19,7 @@ from ..matmul.microkernel import Ending, load, tail
 
 MAX_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
-LIMIT = 32.0  # of a row whose greatest score, in powers of two, is within it, scores are not shifted
+LIMIT = 32.0  # of a row whose greatest score, as a power of two, is within it, scores are not shifted
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
@@ -79,9 +79,14 @@ def _top(f: Function, tops: Value, most: int, running: Value | None) -> Vec:
     return top if running is None else Vec(f, greater(f, top.value, f.load(VECTOR, running, align=4)))
 
 
-def _base(top: Vec) -> Vec:
+def _base(top: Vec, unit: float) -> Vec:
     """Return what is subtracted from the scores of rows whose greatest is `top`."""
-    return select(top.abs().le(LIMIT) | top.eq(float("-inf")), 0.0, top)
+    return select(top.abs().le(LIMIT / unit) | top.eq(float("-inf")), 0.0, top)
+
+
+def _weight(score: Vec, unit: float, constants: Sequence[Vec | float] = WEIGHT) -> Vec:
+    """Return 2^(unit * score)."""
+    return weight(score if unit == 1.0 else score * unit, constants)
 
 
 def write_constants(f: Function, to: Value, scale: float) -> None:
@@ -97,8 +102,8 @@ def clear(f: Function, tops: Value, totals: Value, most: int) -> None:
         f.store(splat(f, "f32", 0.0), f.at(totals, "float", LANES * r), align=4)
 
 
-def weights_of_sums(arguments: Sequence[Value], width: int, stride: int) -> Ending:
-    """Return what turns sums q . k into weights 2^(scale * sum + bias).
+def weights_of_sums(arguments: Sequence[Value], width: int, stride: int, unit: float) -> Ending:
+    """Return what turns sums q . k into weights 2^(unit * (scale * sum + bias)).
 
     `arguments`: the constants, where a panel's weights go, the biases of its keys (those of the next row
     `stride` further), rows' maxima and rows' sums by lane.
@@ -117,13 +122,13 @@ def weights_of_sums(arguments: Sequence[Value], width: int, stride: int) -> Endi
                 bias = g.load(VECTOR, g.at(biases, "float", stride * r + LANES * v), align=4)
                 score = fma(Vec(g, acc), scale, Vec(g, bias))
                 greatest = greater(g, score.value, greatest)
-                one = weight(score, constants)
+                one = _weight(score, unit, constants)
                 so_far = so_far + one
                 g.store(one.value, g.at(weights, "float", width * r + LANES * v), align=4)
             g.store(greatest, top, align=4)
             g.store(so_far.value, total, align=4)
 
-    return Ending(list(arguments), emit, (width, stride))
+    return Ending(list(arguments), emit, (width, stride, unit))
 
 
 def exponentiate(
@@ -136,25 +141,28 @@ def exponentiate(
     k_len: Value,
     most: int,
     width: int,
+    unit: float,
     running: Value | None = None,
 ) -> None:
-    """Replace masked scores by 2^(score - base), row by row; write their sums by lane to `totals`.
+    """Replace masked scores by 2^(unit * (score - base)), row by row; write their sums by lane to `totals`.
 
     `tops`: each row's maxima by lane. `factors`: room for the rows' bases.
     """
-    f.store(_base(_top(f, tops, most, running)).value, factors, align=4)
+    f.store(_base(_top(f, tops, most, running), unit).value, factors, align=4)
     with f.loop(0, rows) as r:
         row = f.at(scores, "float", f.mul(r.index, width))
         base = Vec(f, f.splat(f.load("float", f.at(factors, "float", r.index), align=4), LANES))
-        total = _exponentiate_row(f, row, base, k_len, most, width)
+        total = _exponentiate_row(f, row, base, k_len, most, width, unit)
         f.store(total, f.at(totals, "float", f.mul(r.index, LANES)), align=4)
 
 
-def _exponentiate_row(f: Function, row: Value, base: Vec, k_len: Value, most: int, width: int) -> Value:
-    """Replace masked scores by 2^(score - base); return their sum by lane."""
+def _exponentiate_row(
+    f: Function, row: Value, base: Vec, k_len: Value, most: int, width: int, unit: float
+) -> Value:
+    """Replace masked scores by 2^(unit * (score - base)); return their sum by lane."""
 
     def chunk(j: Int, place: Value, mask: Value | None, state: State) -> State:
-        one = weight(Vec(f, f.load(VECTOR, place, align=4)) - base)
+        one = _weight(Vec(f, f.load(VECTOR, place, align=4)) - base, unit)
         f.store(one.value, place, align=4)
         return [(Vec(f, state[0]) + one).value]
 
@@ -172,6 +180,7 @@ def finish(
     most: int,
     is_safe: bool,
     unless_shifted: bool,
+    unit: float,
     running: Value | None = None,
     is_last: Value | None = None,
 ) -> None:
@@ -182,13 +191,13 @@ def finish(
     scores of a row must be shifted.
     """
     top = _top(f, tops, most, running)
-    base = _base(top)
+    base = _base(top, unit)
     if unless_shifted:
         f.result = base.ne(0.0).any()
         with f.when(f.op("i1", f"xor i1 {f.result.name}, true")):
-            _finish(f, top, base, totals, factors, k_len, most, is_safe, running, is_last)
+            _finish(f, top, base, totals, factors, k_len, most, is_safe, unit, running, is_last)
     else:
-        _finish(f, top, base, totals, factors, k_len, most, is_safe, running, is_last)
+        _finish(f, top, base, totals, factors, k_len, most, is_safe, unit, running, is_last)
 
 
 def _finish(
@@ -200,12 +209,13 @@ def _finish(
     k_len: Value,
     most: int,
     is_safe: bool,
+    unit: float,
     running: Value | None,
     is_last: Value | None,
 ) -> None:
     total = _fold(f, totals, most, lambda a, b: a + b)
     if running is not None:
-        total = _keep(f, running, top, base, total)
+        total = _keep(f, running, top, base, total, unit)
     factor = select(top.eq(float("-inf")), factor_of_none(f, total, k_len, is_safe), 1.0 / total)
     if is_last is not None:
         factor = select(Vec(f, f.splat(f.less(0, is_last), LANES)), factor, 1.0)
@@ -218,12 +228,12 @@ def factor_of_none(f: Function, like: Vec, k_len: Value, is_safe: bool) -> Vec:
     return one if is_safe else select(Vec(f, f.splat(f.less(k_len, 1), LANES)), one, nan)
 
 
-def _keep(f: Function, running: Value, top: Vec, base: Vec, total: Vec) -> Vec:
+def _keep(f: Function, running: Value, top: Vec, base: Vec, total: Vec, unit: float) -> Vec:
     """Write what rows keep of this block and those before; return their sums of both."""
     sums, scales = (f.at(running, "float", i * LANES) for i in (1, 2))
-    scale = weight(at_most(_base(Vec(f, f.load(VECTOR, running, align=4))) - base, 0.0))
-    so_far = Vec(f, f.load(VECTOR, sums, align=4))
-    total = fma(so_far, scale, total)
+    before = _base(Vec(f, f.load(VECTOR, running, align=4)), unit)
+    scale = _weight(at_most(before - base, 0.0), unit)
+    total = fma(Vec(f, f.load(VECTOR, sums, align=4)), scale, total)
     for value, place in ((top, running), (total, sums), (scale, scales)):
         f.store(value.value, place, align=4)
     return total

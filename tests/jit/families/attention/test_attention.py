@@ -183,6 +183,22 @@ def test_the_least_number_added_to_all_scores_of_a_row_gives_keys_equal_weights(
     np.testing.assert_allclose(buffers[3][:, 3], wanted[:, 3], atol=2e-3)  # of a score of -1e4: 1e-3
 
 
+@pytest.mark.parametrize("offset", [20.0, 1e3, -1e5])
+@pytest.mark.parametrize("k_len", [40, 1100])
+def test_large_numbers_added_to_scores_are_rounded_once(k_len: int, offset: float) -> None:
+    dims = (1, 1, 4, k_len)
+    buffers = arrays(dims, 8, 8, "bias")
+    for operand in buffers[:2]:
+        operand[...] = np.round(operand)  # sums and scores are exact
+    buffers[4] += np.float32(offset)
+    Kernel(compile_kernel(attention(8, 8, "bias", scale=0.25), None)).run(buffers, dims)
+    q, k, v = (x.transpose(0, 2, 1, 3) for x in buffers[:3])
+    scores = (q @ k.transpose(0, 1, 3, 2) * np.float32(0.25) + buffers[4]).astype(np.float64)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = (weights / weights.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(buffers[3], wanted, rtol=2e-5, atol=2e-6)
+
+
 def test_a_body_that_does_more_than_add_to_scores() -> None:
     plain = attention(8, 8, "bias")
     body = (*plain.body, s.Instr("tanh", "f32", (2,)), s.Instr("add", "f32", (3, 1)))
