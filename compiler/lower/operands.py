@@ -56,6 +56,8 @@ def is_readable_in_place(value: Value, access: Access) -> bool:
     last = access[-1].loop
     assert last is not None
     _, shape, seen = in_memory(value, access)
+    if value.tensor.dtype == "u8" and not (shape and isinstance(shape[-1], int) and shape[-1] % 4 == 0):
+        return False  # kernels read four bytes together, and rows by the same measure
     return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from ...jit.families.conv import depthwise, winograd
 from ...jit.families.conv.conv import pack_groups
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
-from ...jit.families.matmul.matmul import as_panels
+from ...jit.families.matmul.matmul import as_panels, pack_quads
 from ...jit.families.matmul.microkernel import PANEL
 from ...jit.loops.bodies import LANES
 from ..ir.graph import Builder, Node, Value
@@ -21,6 +24,8 @@ Packed = dict[tuple[Value, str, int], Value]
 def b_layout(product: Node, accurate: bool) -> str:
     """Return the `b_layout` of a matmul's or conv's spec; `accurate`: see `Graph`."""
     weight = product.arg(1)
+    if weight.tensor.dtype == "i8":
+        return "quads"
     if not is_constant_matrix(weight) or (product.op == "conv" and has_depthwise_kernel(product)):
         return "rows"
     return _conv_layout(product, weight) if product.op == "conv" and not accurate else "panels"
@@ -73,10 +78,10 @@ def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value
     key = value, kind, groups
     if key not in packed:
         node = value.definition
-        array, dtype = node.attrs["array"], "f32"
-        if product.op == "matmul":
+        array, dtype = node.attrs["array"], value.tensor.dtype
+        if product.op == "matmul" and dtype == "f32":
             array, dtype = held(array, builder.graph.weights)
-        panels = winograd.pack(array) if layout == LAYOUT else _in_panels(array, groups)
+        panels = _PACK.get(layout, partial(_in_panels, groups=groups))(array)
         packed[key] = builder.constant(panels, dtype, f"{node.attrs['name']}.panels")
     return packed[key]
 
@@ -86,3 +91,7 @@ def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
     into the artifact."""
     is_whole = groups == 1 and weight.shape[1] % PANEL == 0
     return as_panels(weight) if is_whole else pack_groups(weight, groups)
+
+
+#: How weights are packed for layouts other than panels.
+_PACK: dict[str, Callable[[np.ndarray], np.ndarray]] = {LAYOUT: winograd.pack, "quads": pack_quads}

@@ -21,8 +21,11 @@ from .rules import Attrs, Types, check_dtype, equal_shapes, same_dtype, show, te
 
 def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
     a, b = tensors("matmul", types, 2)
-    dtype = same_dtype("matmul", [a, b])
-    check_dtype("matmul", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
+    if is_of_bytes(a, b):
+        dtype = "i32"
+    else:
+        dtype = same_dtype("matmul", [a, b])
+        check_dtype("matmul", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
     if a.rank < 2 or b.rank < 2 or (b.rank > 2 and not equal_shapes(a.shape[:-2], b.shape[:-2])):
         raise ShapeError(
             f"matmul: arguments have shapes {show(a.shape)} and {show(b.shape)}; they must be [batch.., "
@@ -35,6 +38,18 @@ def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
             f"{format_dim(b.shape[-2])} in {show(b.shape)}"
         )
     return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)
+
+
+def is_of_bytes(a: TensorType, b: TensorType) -> bool:
+    """Return True for a product of u8 by i8, which is exact in i32 modulo 2^32."""
+    return (a.dtype, b.dtype) == ("u8", "i8")
+
+
+def _matmul(args: Sequence[Any], attrs: Attrs) -> Any:
+    a, b = args
+    if (a.dtype, b.dtype) == (np.uint8, np.int8):
+        a, b = a.astype(np.int32), b.astype(np.int32)
+    return np.matmul(a, b)
 
 
 def _infer_linear(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -98,9 +113,10 @@ OPS: tuple[Op, ...] = (
         "matmul",
         "matmul",
         "matmul(Tensor a, Tensor b) -> Tensor",
-        "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32.",
+        "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32; "
+        "u8 times a constant b in i8 in i32.",
         _infer_matmul,
-        lambda args, attrs: np.matmul(*args),
+        _matmul,
         samples=(
             Sample(("f32[s0, 5]", "f32[5, 3]"), {}),
             Sample(("f32[2, s0, 4]", "f32[4, 3]"), {}),

@@ -109,21 +109,25 @@ def n_elements(type: TensorType) -> float:
     return float(np.prod(type.shape)) if all(isinstance(d, int) for d in type.shape) else float("inf")
 
 
-def _constant(value: Value) -> np.ndarray | None:
-    """Return the array that `value` always is, if it is known and not made large by an expand."""
+def _constant(value: Value, is_reduced: bool = False) -> np.ndarray | None:
+    """Return the array that `value` always is, if it is known and not made large by an expand. `is_reduced`:
+    it is for a reduction, which makes less of it: what converts and moves a constant is looked through."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None
     if node.op == "constant":
         return node.attrs["array"]
+    if is_reduced and (node.op == "cast" or node.op in MOVES):
+        return _computed(node, is_reduced)
     if node.op in LOOKED_THROUGH and n_elements(value.type) <= SMALL:
         return _computed(node)
     return None
 
 
-def _computed(node: Node) -> np.ndarray | None:
+def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
     """Return the node's result, None where an argument or attribute is not constant or a dtype is HALF."""
-    arrays = [_constant(arg) if arg is not None else None for arg in node.args]
+    is_reduced = is_reduced or OPS[node.op].kind == "reduce"
+    arrays = [_constant(arg, is_reduced) if arg is not None else None for arg in node.args]
     types = [value.type for value in (*node.args, *node.results) if value is not None]
     is_half = any(isinstance(type, TensorType) and type.dtype in HALF for type in types)
     if any(array is None for array in arrays) or (is_half and node.op not in MOVES):

@@ -1,9 +1,10 @@
 """Quantised weights: their scales move behind what reads them.
 
-x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads a
-weight of small integers, which `compiler.lower.weights` holds in one byte each. Rows of a quantised table are
-taken first and dequantised then. Other weights of products and convolutions become constants in f32.
-`READERS` says which operators are looked at.
+x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads
+a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where x is quantised too,
+with one scale a row, the product is one of integers. Rows of a quantised table are taken first and
+dequantised then. Other weights of products and convolutions become constants in f32. `READERS` says which
+operators are looked at.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
 from ..ops import build as B
+from ..ops.integer_product import integer_product
 from ..ops.quantize import repeated
 
 
@@ -85,7 +87,9 @@ def _linear(b: Builder, node: Node) -> Value | None:
     scales = weight.scales_of(0)
     if scales is None:
         return b.one("linear", x, b.constant(weight.values(), "f32", weight.name), bias)
-    result = b.one("linear", x, b.constant(weight.integers(), "f32", weight.name), None)
+    result = _of_bytes(b, x, weight.permuted((1, 0)))
+    if result is None:
+        result = b.one("linear", x, b.constant(weight.integers(), "f32", weight.name), None)
     result = B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
     return result if bias is None else B.pointwise(b, "add", result, bias)
 
@@ -98,8 +102,26 @@ def _matmul(b: Builder, node: Node) -> Value | None:
     scales = weight.scales_of(1)
     if scales is None:
         return b.one("matmul", node.arg(0), b.constant(weight.values(), "f32", weight.name))
-    result = b.one("matmul", node.arg(0), b.constant(weight.integers(), "f32", weight.name))
+    result = _of_bytes(b, node.arg(0), weight)
+    if result is None:
+        result = b.one("matmul", node.arg(0), b.constant(weight.integers(), "f32", weight.name))
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
+
+
+def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
+    """Return x @ the weight's integers in f32, where x is dequantised too, by an exact product of integers;
+    None where it is not, or has several scales in a row."""
+    source = x.node
+    if source is None or source.op != "dequantize" or x.tensor.dtype != "f32" or x.tensor.rank < 2:
+        return None
+    q, scale = source.arg(0), source.arg(1)
+    zero = source.args[2] if len(source.args) > 2 else None
+    has_one_each = all(B.is_one(B.shape_of(part)[-1]) for part in (scale, zero) if part is not None)
+    is_of_bytes = q.tensor.dtype in ("u8", "i8") and weight.zero is None and weight.q.dtype == np.int8
+    if not has_one_each or not is_of_bytes:
+        return None
+    product = B.cast_to(b, integer_product(b, q, weight.q, weight.name, zero), "f32")
+    return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
 def _gather(b: Builder, node: Node) -> Value | None:

@@ -9,6 +9,7 @@ import torch
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.spec_reader import from_json
 from torchao.quantization import (
+    Int8DynamicActivationInt8WeightConfig,
     Int8DynamicActivationIntxWeightConfig,
     Int8WeightOnlyConfig,
     IntxWeightOnlyConfig,
@@ -34,22 +35,25 @@ CONFIGURATIONS = {
     ),
     "int4, channels, dynamic activations": (
         Int8DynamicActivationIntxWeightConfig(weight_dtype=INT4, weight_granularity=PerAxis(0)),
-        "i8",
+        "u8 x i8",
     ),
+    "int8, dynamic activations": (Int8DynamicActivationInt8WeightConfig(), "u8 x i8"),
 }
 
 
-def perceptron() -> torch.nn.Module:
+def perceptron(width: int = 96) -> torch.nn.Module:
     """Return two linear layers, one of them without bias."""
     torch.manual_seed(0)
-    layers = torch.nn.Linear(96, 160), torch.nn.ReLU(), torch.nn.Linear(160, 40, bias=False)
+    layers = torch.nn.Linear(width, 160), torch.nn.ReLU(), torch.nn.Linear(160, 40, bias=False)
     return torch.nn.Sequential(*layers).eval()
 
 
 def weight_dtypes(exe: shapevm.Executable) -> set[str]:
-    """Return the dtypes of the weights that an executable's products read."""
+    """Return the dtypes of the weights that an executable's products read, of both operands for integers."""
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    return {spec.buffers[spec.b].dtype for spec in specs if type(spec) is Matmul}
+    products = [spec for spec in specs if type(spec) is Matmul]
+    exact = "u8 x i8"
+    return {exact if p.b_layout == "quads" else p.buffers[p.b].dtype for p in products}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -66,6 +70,38 @@ def test_torchao(name: str, tmp_path: Path) -> None:
             torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
             assert torch.equal(loaded(x), exe(x))
             assert torch.equal(exe(x[:1]), exe(x)[:1])
+
+
+@pytest.mark.parametrize("width", [95, 97, 3])
+def test_integer_products_of_any_length(width: int) -> None:
+    model, x = perceptron(width), torch.randn(5, 2, width)
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    for rows in (1, 4):
+        x = torch.randn(rows, 2, width)
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-6, atol=1e-6)
+
+
+def test_int_mm() -> None:
+    y = torch.randint(-128, 128, (40, 24), dtype=torch.int8)
+
+    class Product(torch.nn.Module):
+        """Products by a constant and by an argument."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.y = torch.nn.Buffer(y)
+
+        def forward(self, x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            """Multiply."""
+            return torch._int_mm(x, self.y), torch._int_mm(x, z)
+
+    for dtype, low in ((torch.int8, -128), (torch.uint8, 0)):
+        x = torch.randint(low, low + 256, (33, 40), dtype=dtype)
+        x[0], x[1] = low, low + 255
+        exe = shapevm.compile(Product(), (x, y), dynamic_shapes=({0: ROWS}, None), options=NATIVE)
+        for found, wanted in zip(exe(x, y), Product()(x, y), strict=True):
+            assert found.dtype == torch.int32 and torch.equal(found, wanted)
 
 
 def test_torchao_under_torch_compile() -> None:

@@ -1,0 +1,60 @@
+"""Products of bytes by a constant: the form that kernels have, and torch's `_int_mm`.
+
+Kernels multiply u8 by i8. Rows of i8 are moved by 128, and what that adds to each column is taken off again.
+Steps are padded to whole fours with zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.graph import Builder, Value
+from . import build as B
+from .declare import Composite
+from .matmul import product
+
+STEP = 4  # bytes that kernels multiply together
+SHIFT = 128
+
+
+def integer_product(b: Builder, x: Value, weight: np.ndarray, name: str, zero: Value | None = None) -> Value:
+    """Return (x - zero) @ weight in i32, modulo 2^32: x [.., M, K] in u8 or i8, a weight [K, N] in i8.
+
+    `zero`: the zero points of x's rows, [.., M, 1], or sizes of 1.
+    """
+    if B.dtype_of(x) == "i8":
+        x = B.cast_to(b, B.pointwise(b, "add", B.cast_to(b, x, "i32"), SHIFT), "u8")
+        before = B.full(b, 0, "i32") if zero is None else B.cast_to(b, zero, "i32")
+        zero = B.pointwise(b, "add", before, SHIFT)
+    left = -weight.shape[0] % STEP
+    if left:
+        weight = np.pad(weight, ((0, left), (0, 0)))
+        x = B.pad(b, x, [*((0, 0) for _ in B.shape_of(x)[:-1]), (0, left)])
+    result = b.one("matmul", x, b.constant(np.ascontiguousarray(weight), "i8", name))
+    if zero is None:
+        return result
+    columns = b.constant(weight.sum(0, dtype=np.int32), "i32", f"{name}.sums")
+    return B.pointwise(b, "sub", result, B.pointwise(b, "mul", B.cast_to(b, zero, "i32"), columns))
+
+
+def constant_matrix(value: Value) -> tuple[np.ndarray, str] | None:
+    """Return the array and the name of a constant matrix, perhaps permuted; else None."""
+    node = value.node
+    if node is None:
+        return None
+    if node.op == "constant":
+        return node.attrs["array"], str(node.attrs["name"])
+    found = constant_matrix(node.arg(0)) if node.op == "permute" else None
+    return None if found is None else (found[0].transpose(node.attrs["axes"]), found[1])
+
+
+def int_mm(b: Builder, x: Value, y: Value) -> Value:
+    """x [M, K] in i8 or u8 times y [K, N] in i8, in i32."""
+    weight = constant_matrix(y)
+    if weight is not None and B.dtype_of(y) == "i8":
+        return integer_product(b, x, *weight)
+    return product(b, B.cast_to(b, x, "i32"), B.cast_to(b, y, "i32"))
+
+
+OPS = ()
+COMPOSITES: tuple[Composite, ...] = (Composite(("aten._int_mm.default",), int_mm),)
