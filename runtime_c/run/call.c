@@ -24,7 +24,7 @@ static void inputs_free(inputs *in, int32_t n) {
 
 static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const svm_tensor *t) {
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
-  if (heap_count(&c->heap, n_bytes, c->error)) return c->error->code;
+  if (budget_take(&c->budget, n_bytes, c->error)) return c->error->code;
   if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
   void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
   if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a copy of input %d", index);
@@ -54,12 +54,12 @@ static int32_t inputs_set(call *c, inputs *in, const svm_value *values, int32_t 
 
 /* The function's parameters as values: borrowed tensors over the inputs' data, copies of the rest. */
 static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index, value *out) {
-  if (in->tag != SVM_TAG_TENSOR) return value_import(&c->heap, in, out, c->error);
+  if (in->tag != SVM_TAG_TENSOR) return value_import(&c->budget, in, out, c->error);
   const svm_tensor *t = &in->tensor;
   if (strided_check("argument", t, c->error)) return c->error->code;
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
-  storage *memory = storage_over(&c->heap, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
-  return memory ? tensor_make(&c->heap, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
+  storage *memory = storage_over(&c->budget, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
+  return memory ? tensor_make(&c->budget, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
 }
 
 static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols,
@@ -75,8 +75,8 @@ static int32_t make_args(call *c, const svm_value *values, int32_t n, void *cons
   return SVM_OK;
 }
 
-static void free_values(heap *heap, value *values, int64_t n) {
-  for (int64_t i = 0; values && i < n; i++) value_drop(heap, &values[i]);
+static void free_values(memory_budget *budget, value *values, int64_t n) {
+  for (int64_t i = 0; values && i < n; i++) value_drop(budget, &values[i]);
   free(values);
 }
 
@@ -90,15 +90,15 @@ static int32_t check_weights(call *c, int32_t code) {
 /* Interpreted calls ---------------------------------------------------------------------------- */
 
 static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
-                                int64_t n_symbols, delivery *d, svm_value *outputs) {
+                                int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
-  int32_t code = results ? make_args(c, values, n, d->input_data, n_symbols, c->context->symbols, &args)
+  int32_t code = results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
                          : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
   if (!code) code = check_weights(c, interpret(c, function, args, results));
-  if (!code) code = delivery_finish(d, results, n_results, outputs);
-  free_values(&c->heap, args, n + n_symbols);
-  free_values(&c->heap, results, n_results);
+  if (!code) code = output_binding_finish(b, results, n_results, outputs);
+  free_values(&c->budget, args, n + n_symbols);
+  free_values(&c->budget, results, n_results);
   return code;
 }
 
@@ -124,7 +124,7 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
   *out = NULL;
   int32_t code = make_args(c, values, p->n_inputs, data, p->n_symbols, c->context->symbols, &args);
   if (!code) code = plan_make(c, args, c->context->key, &made);
-  free_values(&c->heap, args, p->n_inputs + p->n_symbols);
+  free_values(&c->budget, args, p->n_inputs + p->n_symbols);
   if (code || !made) return code;
   atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
   plan_pin(p, made);
@@ -139,34 +139,34 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
   return code;
 }
 
-static int32_t replay(call *c, const plan *made, delivery *d, svm_value *outputs) {
+static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *outputs) {
   context *x = c->context;
   svm_program *p = c->program;
   int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
   if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
-  int32_t code = heap_count(&c->heap, made->arena_bytes, c->error);
+  int32_t code = budget_take(&c->budget, made->arena_bytes, c->error);
   if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
   if (!code) {
     x->bases[BASE_ARENA] = x->arena;
     x->bases[BASE_ABSOLUTE] = NULL;
-    memcpy(x->bases + BASE_INPUTS, d->input_data, (size_t)p->n_inputs * sizeof *x->bases);
-    d->plan = made;
-    d->made = x->bases + BASE_INPUTS + p->n_inputs;
-    d->owners = owners;
-    code = delivery_prepare(d);
+    memcpy(x->bases + BASE_INPUTS, b->input_data, (size_t)p->n_inputs * sizeof *x->bases);
+    b->plan = made;
+    b->made = x->bases + BASE_INPUTS + p->n_inputs;
+    b->owners = owners;
+    code = output_binding_prepare(b);
     if (!code) {
       code = check_weights(c, plan_replay(c, made, x->bases));
-      if (!code) code = delivery_finish(d, made->results, made->n_results, outputs);
-      if (code) delivery_undo(d);
+      if (!code) code = output_binding_finish(b, made->results, made->n_results, outputs);
+      if (code) output_binding_undo(b);
     }
   }
   if (owners != few) free(owners);
   return code;
 }
 
-static int32_t call_planned(call *c, const svm_value *values, int32_t n, delivery *d, svm_value *outputs) {
+static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_binding *b, svm_value *outputs) {
   svm_program *p = c->program;
   make_key(p, values, c->context->symbols, c->context->key);
   plan *made = plan_find(p, c->context->key);
@@ -175,13 +175,13 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, deliver
     atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->n_replays, 1, memory_order_relaxed);
     if (plan_settle(c, made, 0)) return c->error->code;
-    return replay(c, made, d, outputs);
+    return replay(c, made, b, outputs);
   }
-  if (make_plan(c, values, d->input_data, &made)) return c->error->code;
-  if (made) return replay(c, made, d, outputs);
+  if (make_plan(c, values, b->input_data, &made)) return c->error->code;
+  if (made) return replay(c, made, b, outputs);
   atomic_store(&p->is_too_long_to_plan, 1);
   c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
-  return call_interpreted(c, 0, values, n, p->n_symbols, d, outputs);
+  return call_interpreted(c, 0, values, n, p->n_symbols, b, outputs);
 }
 
 /* Calls ---------------------------------------------------------------------------------------- */
@@ -218,21 +218,21 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
   if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the inputs of a call");
   int32_t code = inputs_set(c, &in, values, n);
-  delivery d = {.allocator = allocator,
-                .call = c,
-                .inputs = values,
-                .is_copied = in.is_copied,
-                .input_data = in.data,
-                .error = c->error};
+  output_binding b = {.allocator = allocator,
+                      .call = c,
+                      .inputs = values,
+                      .is_copied = in.is_copied,
+                      .input_data = in.data,
+                      .error = c->error};
   int is_planned =
       function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
   if (!code && is_planned) {
-    code = call_planned(c, values, n, &d, outputs);
+    code = call_planned(c, values, n, &b, outputs);
   } else if (!code) {
     atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
-    code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &d, outputs);
+    code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &b, outputs);
   }
-  delivery_free(&d);
+  output_binding_free(&b);
   inputs_free(&in, n);
   if (in.data != few) free(in.data);
   return code;
@@ -277,7 +277,7 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
   call c = {.program = p,
             .context = x,
             .watch = x->rt.watch,
-            .heap = {0, p->options.memory_max},
+            .budget = {0, p->options.memory_max},
             .strategy = strategy,
             .error = error};
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;

@@ -17,11 +17,11 @@ static int32_t reserve_registers(call *c, int64_t n) {
   context *x = c->context;
   if (n <= x->n_registers) return SVM_OK;
   int64_t wanted = n > 2 * x->n_registers ? n : 2 * x->n_registers;
-  if (c->heap.max && wanted * (int64_t)sizeof(value) > c->heap.max) wanted = n;
-  if (c->heap.max && n * (int64_t)sizeof(value) > c->heap.max) {
+  if (c->budget.max && wanted * (int64_t)sizeof(value) > c->budget.max) wanted = n;
+  if (c->budget.max && n * (int64_t)sizeof(value) > c->budget.max) {
     return status_fail(c->error, SVM_ERROR_LIMIT,
                        "memory_max: %" PRId64 " registers are over the limit of %" PRId64 " bytes; raise it",
-                       n, c->heap.max);
+                       n, c->budget.max);
   }
   value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
   if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
@@ -45,7 +45,7 @@ static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
 
 static void drop_registers(call *c, const frame *f) {
   value *registers = c->context->registers + f->base;
-  for (int32_t i = 0; i < f->function->info.n_registers; i++) value_drop(&c->heap, &registers[i]);
+  for (int32_t i = 0; i < f->function->info.n_registers; i++) value_drop(&c->budget, &registers[i]);
 }
 
 /* Copy values, sharing their objects. */
@@ -192,8 +192,8 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
                 slot->name, code);
   for (int32_t i = 0; i < n_results; i++) {
     value made;
-    if (!code) code = value_import(&c->heap, &results[i], &made, c->error);
-    if (!code) value_drop(&c->heap, &r[to[i]]), r[to[i]] = made;
+    if (!code) code = value_import(&c->budget, &results[i], &made, c->error);
+    if (!code) value_drop(&c->budget, &r[to[i]]), r[to[i]] = made;
     svm_value_release(&results[i]);
   }
   free(values);
@@ -207,10 +207,10 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   if (!items)
     return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a %s of %" PRIu32 " values", tag_name(tag), n);
   for (uint32_t i = 0; i < n; i++) items[i] = r[pc[3 + i]];
-  int32_t code = sequence_make(&c->heap, tag, n, items, &made, c->error);
+  int32_t code = sequence_make(&c->budget, tag, n, items, &made, c->error);
   if (items != few) free(items);
   if (code) return code;
-  value_drop(&c->heap, &r[pc[1]]);
+  value_drop(&c->budget, &r[pc[1]]);
   r[pc[1]] = made;
   return SVM_OK;
 }
@@ -237,7 +237,7 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
 #define SET(i, ...)              \
   do {                           \
     value made_ = __VA_ARGS__;   \
-    value_drop(&c->heap, &R(i)); \
+    value_drop(&c->budget, &R(i)); \
     R(i) = made_;                \
   } while (0)
 #define TRY(expression)        \
@@ -284,12 +284,12 @@ static int is_copied(const value *r, const uint32_t *pc) {
   return pc[1] != pc[2] || r[pc[2]].sequence->base.refs != 1;
 }
 
-static int32_t format_int(heap *heap, value v, value *result, svm_error *error) {
+static int32_t format_int(memory_budget *budget, value v, value *result, svm_error *error) {
   char bytes[24];
-  if (v.tag == SVM_TAG_BOOL) return v.integer ? text_make(heap, "True", 4, result, error)
-                                              : text_make(heap, "False", 5, result, error);
+  if (v.tag == SVM_TAG_BOOL) return v.integer ? text_make(budget, "True", 4, result, error)
+                                              : text_make(budget, "False", 5, result, error);
   int n = snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
-  return text_make(heap, bytes, n, result, error);
+  return text_make(budget, bytes, n, result, error);
 }
 
 #define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
@@ -320,7 +320,7 @@ op_RETURN:
     for (uint32_t i = 0; i < pc[1]; i++) {
       value v = r[pc[2 + i]];
       value_retain(v);
-      value_drop(&c->heap, &above[to[i]]);
+      value_drop(&c->budget, &above[to[i]]);
       above[to[i]] = v;
     }
     drop_registers(c, f);
@@ -375,10 +375,10 @@ op_INT:
   SET(1, (value){SVM_TAG_INT, {(int32_t)pc[2]}});
   NEXT_OF(INT);
 op_NONE:
-  value_drop(&c->heap, &R(1));
+  value_drop(&c->budget, &R(1));
   NEXT_OF(NONE);
 op_FREE:
-  for (uint32_t i = 0; i < pc[1]; i++) value_drop(&c->heap, &R(2 + i));
+  for (uint32_t i = 0; i < pc[1]; i++) value_drop(&c->budget, &R(2 + i));
   NEXT_OF(FREE);
 
   INTS(ADD, "add")
@@ -509,8 +509,8 @@ op_APPEND:
     value item = R(3), made;
     if (is_copied(r, pc)) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
     value_retain(item); /* it may be the list itself, or in the register that is written */
-    int32_t code = sequence_append(&c->heap, take_list(r, pc), item, &made, c->error);
-    value_drop(&c->heap, &item);
+    int32_t code = sequence_append(&c->budget, take_list(r, pc), item, &made, c->error);
+    value_drop(&c->budget, &item);
     TRY(code);
     SET(1, made);
     NEXT_OF(APPEND);
@@ -522,8 +522,8 @@ op_SET:
     if (is_copied(r, pc)) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
     value_retain(item);
     int64_t index = R(3).integer;
-    int32_t code = sequence_set(&c->heap, take_list(r, pc), index, item, &made, c->error);
-    value_drop(&c->heap, &item);
+    int32_t code = sequence_set(&c->budget, take_list(r, pc), index, item, &made, c->error);
+    value_drop(&c->budget, &item);
     TRY(code);
     SET(1, made);
     NEXT_OF(SET);
@@ -534,7 +534,7 @@ op_SLICE:
     value made;
     int64_t begin = R(3).integer, end = R(4).integer;
     if (is_copied(r, pc) || begin != 0) SPEND(R(2).sequence->length / WORDS_PER_FUEL);
-    TRY(sequence_slice(&c->heap, take_list(r, pc), begin, end, &made, c->error));
+    TRY(sequence_slice(&c->budget, take_list(r, pc), begin, end, &made, c->error));
     SET(1, made);
     NEXT_OF(SLICE);
   }
@@ -544,7 +544,7 @@ op_CONCAT:
     CHECK(CONCAT);
     value made;
     SPEND((R(2).text->length + R(3).text->length) / WORDS_PER_FUEL);
-    TRY(text_concat(&c->heap, R(2).text, R(3).text, &made, c->error));
+    TRY(text_concat(&c->budget, R(2).text, R(3).text, &made, c->error));
     SET(1, made);
     NEXT_OF(CONCAT);
   }
@@ -552,7 +552,7 @@ op_FORMAT:
   {
     CHECK(FORMAT);
     value made;
-    TRY(format_int(&c->heap, R(2), &made, c->error));
+    TRY(format_int(&c->budget, R(2), &made, c->error));
     SET(1, made);
     NEXT_OF(FORMAT);
   }

@@ -170,7 +170,7 @@ typedef struct call {
   svm_program *program;
   context *context;
   watch *watch; /* NULL: nothing can stop it */
-  heap heap;
+  memory_budget budget;
   int64_t fuel;
   int64_t number;            /* of the call: what counts entries once */
   int32_t strategy;          /* the program's, or its own */
@@ -281,7 +281,7 @@ int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_i
                       svm_error *error);
 
 /* How the tensors that a call returns get their memory. */
-typedef struct delivery {
+typedef struct output_binding {
   const svm_allocator *allocator; /* NULL: malloc */
   const svm_value *inputs;
   const int32_t *is_copied; /* per input: the call worked on a copy; NULL: on none */
@@ -290,20 +290,20 @@ typedef struct delivery {
   void **made;      /* per output of the plan: its memory */
   storage **owners; /* the same without an allocator */
   int32_t n_leaves; /* so far */
-  pointer_map copies; /* containers that were delivered: what became of them */
+  pointer_map copies; /* containers that were bound: what became of them */
   call *call;
   svm_error *error;
-} delivery;
+} output_binding;
 
-/* Get the memory of the plan's outputs: d->made, d->owners. */
-int32_t delivery_prepare(delivery *d);
+/* Get the memory of the plan's outputs: b->made, b->owners. */
+int32_t output_binding_prepare(output_binding *b);
 
 /* Describe the results to the caller; takes over nothing. On an error all outputs are none. */
-int32_t delivery_finish(delivery *d, const value *results, int32_t n, svm_value *outputs);
+int32_t output_binding_finish(output_binding *b, const value *results, int32_t n, svm_value *outputs);
 
-/* Give back what delivery_prepare got, after an error. */
-void delivery_undo(delivery *d);
+/* Give back what output_binding_prepare got, after an error. */
+void output_binding_undo(output_binding *b);
 
-void delivery_free(delivery *d);
+void output_binding_free(output_binding *b);
 
 #endif

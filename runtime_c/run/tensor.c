@@ -38,12 +38,12 @@ int32_t tensor_alloc(call *c, const value *r, const uint32_t *pc, value *out) {
                        "alloc: the sizes make over 2^62 bytes; use smaller inputs");
   int32_t number = 0;
   if (c->recorder && record_storage(c, n_bytes, &number)) return c->error->code;
-  storage *memory = c->recorder ? storage_over(&c->heap, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error)
-                                : storage_make(&c->heap, n_bytes, c->error);
+  storage *memory = c->recorder ? storage_over(&c->budget, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error)
+                                : storage_make(&c->budget, n_bytes, c->error);
   if (!memory) return c->error->code;
   memory->is_unset = !c->recorder;
   if (!c->program->options.native_code && !c->recorder) storage_clear(memory); /* kernels may write a part */
-  return tensor_make(&c->heap, dtype, rank, sizes, memory, out, c->error);
+  return tensor_make(&c->budget, dtype, rank, sizes, memory, out, c->error);
 }
 
 int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out) {
@@ -57,7 +57,7 @@ int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out) {
                        a->n_elements);
   }
   if (a->memory->refs >= 0) a->memory->refs++; /* constants are immortal */
-  return tensor_make(&c->heap, a->dtype, (int32_t)pc[at], sizes, a->memory, out, c->error);
+  return tensor_make(&c->budget, a->dtype, (int32_t)pc[at], sizes, a->memory, out, c->error);
 }
 
 int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error) {
@@ -204,12 +204,12 @@ int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
   int32_t code = SVM_OK;
   if (is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)) converted = scalar_to_float(a);
   else code = scalar_to_int(a, &converted, c->error);
-  storage *memory = code ? NULL : storage_make(&c->heap, DTYPE_BYTES[dtype], c->error);
+  storage *memory = code ? NULL : storage_make(&c->budget, DTYPE_BYTES[dtype], c->error);
   if (!memory) return c->error->code;
   if (is_float_dtype) store_float(dtype, converted.number, memory->data);
   else if (converted.tag == SVM_TAG_FLOAT) *(uint8_t *)memory->data = converted.number != 0;
   else store_int(dtype, converted.integer, memory->data);
-  return tensor_make(&c->heap, dtype, 0, NULL, memory, out, c->error);
+  return tensor_make(&c->budget, dtype, 0, NULL, memory, out, c->error);
 }
 
 int64_t text_n_characters(const text *t) {

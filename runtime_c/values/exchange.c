@@ -37,17 +37,17 @@ void value_export(value v, int owned, svm_value *out) {
   }
 }
 
-static int32_t import_tensor(heap *heap, const svm_tensor *in, value *result, svm_error *error) {
+static int32_t import_tensor(memory_budget *budget, const svm_tensor *in, value *result, svm_error *error) {
   int32_t code = strided_check("tensor", in, error);
   if (code) return code;
   int64_t n = checked_elements(in->rank, in->sizes);
-  storage *memory = storage_make(heap, checked_bytes(in->dtype, n), error);
+  storage *memory = storage_make(budget, checked_bytes(in->dtype, n), error);
   if (!memory) return error->code;
   strided_copy(memory->data, in);
-  return tensor_make(heap, in->dtype, in->rank, in->sizes, memory, result, error);
+  return tensor_make(budget, in->dtype, in->rank, in->sizes, memory, result, error);
 }
 
-int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *error) {
+int32_t value_import(memory_budget *budget, const svm_value *in, value *result, svm_error *error) {
   int is_container = in->tag == SVM_TAG_LIST || in->tag == SVM_TAG_TUPLE || in->tag == SVM_TAG_DICT;
   if (in->owner || is_container) {
     svm_object *object = in->owner ? in->owner : (svm_object *)in->text;
@@ -64,8 +64,8 @@ int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *
     case SVM_TAG_BOOL: *result = (value){SVM_TAG_BOOL, {in->integer != 0}}; return SVM_OK;
     case SVM_TAG_INT: *result = (value){SVM_TAG_INT, {in->integer}}; return SVM_OK;
     case SVM_TAG_FLOAT: *result = (value){SVM_TAG_FLOAT, {.number = in->number}}; return SVM_OK;
-    case SVM_TAG_STR: return text_make(heap, in->text, in->length, result, error);
-    case SVM_TAG_TENSOR: return import_tensor(heap, &in->tensor, result, error);
+    case SVM_TAG_STR: return text_make(budget, in->text, in->length, result, error);
+    case SVM_TAG_TENSOR: return import_tensor(budget, &in->tensor, result, error);
     default:
       return status_fail(error, SVM_ERROR_ARGUMENT, "a value of tag %d cannot come from outside", in->tag);
   }

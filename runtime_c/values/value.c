@@ -23,35 +23,35 @@ const char *tag_name(int32_t tag) {
 
 /* Memory --------------------------------------------------------------------------------------- */
 
-int32_t heap_count(heap *heap, int64_t bytes, svm_error *error) {
-  if (!heap) return SVM_OK;
-  if (bytes > 0 && heap->max && bytes > heap->max - heap->used) {
+int32_t budget_take(memory_budget *budget, int64_t bytes, svm_error *error) {
+  if (!budget) return SVM_OK;
+  if (bytes > 0 && budget->max && bytes > budget->max - budget->used) {
     return status_fail(error, SVM_ERROR_LIMIT,
                        "memory_max: the call holds %" PRId64 " bytes and needs %" PRId64
                        " more, over the limit of %" PRId64 "; raise memory_max or use smaller inputs",
-                       heap->used, bytes, heap->max);
+                       budget->used, bytes, budget->max);
   }
-  heap->used += bytes;
+  budget->used += bytes;
   return SVM_OK;
 }
 
-static void heap_release(heap *heap, int64_t bytes) {
-  if (heap) heap->used -= bytes;
+static void budget_give_back(memory_budget *budget, int64_t bytes) {
+  if (budget) budget->used -= bytes;
 }
 
-static void *take(heap *heap, size_t n_bytes, svm_error *error) {
-  if (heap_count(heap, (int64_t)n_bytes, error)) return NULL;
+static void *take(memory_budget *budget, size_t n_bytes, svm_error *error) {
+  if (budget_take(budget, (int64_t)n_bytes, error)) return NULL;
   void *memory = malloc(n_bytes);
   if (memory) return memory;
-  heap_release(heap, (int64_t)n_bytes);
+  budget_give_back(budget, (int64_t)n_bytes);
   status_fail(error, SVM_ERROR_MEMORY, "memory: malloc of %zu bytes failed; free memory or set memory_max",
               n_bytes);
   return NULL;
 }
 
-static void give_back(heap *heap, void *memory, size_t n_bytes) {
+static void give_back(memory_budget *budget, void *memory, size_t n_bytes) {
   free(memory);
-  heap_release(heap, (int64_t)n_bytes);
+  budget_give_back(budget, (int64_t)n_bytes);
 }
 
 int64_t checked_elements(int32_t rank, const int64_t *sizes) {
@@ -80,24 +80,24 @@ static size_t text_bytes(int64_t length) { return sizeof(text) + (size_t)length 
 static size_t tensor_bytes(int32_t rank) { return sizeof(tensor) + (size_t)rank * sizeof(int64_t); }
 static size_t sequence_bytes(int64_t capacity) { return sizeof(sequence) + (size_t)capacity * sizeof(value); }
 
-void object_release(heap *heap, svm_object *object) {
+void object_release(memory_budget *budget, svm_object *object) {
   if (object->refs < 0 || --object->refs > 0) return;
   if (object->tag == SVM_TAG_STR) {
-    give_back(heap, object, text_bytes(((text *)object)->length));
+    give_back(budget, object, text_bytes(((text *)object)->length));
   } else if (object->tag == SVM_TAG_TENSOR) {
     tensor *t = (tensor *)object;
-    storage_release(heap, t->memory);
-    give_back(heap, t, tensor_bytes(t->rank));
+    storage_release(budget, t->memory);
+    give_back(budget, t, tensor_bytes(t->rank));
   } else {
     sequence *s = (sequence *)object;
     int64_t n = sequence_n_values(s);
-    for (int64_t i = 0; i < n; i++) value_drop(heap, &s->items[i]);
-    give_back(heap, s, sequence_bytes(s->capacity));
+    for (int64_t i = 0; i < n; i++) value_drop(budget, &s->items[i]);
+    give_back(budget, s, sequence_bytes(s->capacity));
   }
 }
 
-int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error) {
-  text *made = take(heap, text_bytes(length), error);
+int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error) {
+  text *made = take(budget, text_bytes(length), error);
   if (!made) return error->code;
   made->base = (svm_object){1, SVM_TAG_STR};
   made->length = length;
@@ -107,8 +107,8 @@ int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, 
   return SVM_OK;
 }
 
-int32_t text_concat(heap *heap, const text *a, const text *b, value *result, svm_error *error) {
-  text *made = take(heap, text_bytes(a->length + b->length), error);
+int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error) {
+  text *made = take(budget, text_bytes(a->length + b->length), error);
   if (!made) return error->code;
   made->base = (svm_object){1, SVM_TAG_STR};
   made->length = a->length + b->length;
@@ -134,12 +134,12 @@ void memory_advise(void *data, int64_t n_bytes) {
   madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
 }
 
-storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
+storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error) {
   size_t size = (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64;
-  if (heap_count(heap, (int64_t)size, error)) return NULL;
+  if (budget_take(budget, (int64_t)size, error)) return NULL;
   storage *made = aligned_alloc(64, size);
   if (!made) {
-    heap_release(heap, (int64_t)size);
+    budget_give_back(budget, (int64_t)size);
     status_fail(error, SVM_ERROR_MEMORY,
                 "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs", n_bytes);
     return NULL;
@@ -150,9 +150,9 @@ storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error) {
   return made;
 }
 
-storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
+storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
                       svm_error *error) {
-  storage *made = take(heap, sizeof *made, error);
+  storage *made = take(budget, sizeof *made, error);
   if (!made) return NULL;
   *made = (storage){.refs = 1,
                     .origin = origin,
@@ -169,19 +169,19 @@ void storage_clear(storage *memory) {
   memory->is_unset = 0;
 }
 
-void storage_release(heap *heap, storage *memory) {
+void storage_release(memory_budget *budget, storage *memory) {
   if (memory->refs < 0 || --memory->refs > 0) return;
   if (memory->release) memory->release(memory->context);
   size_t size =
       memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
-  give_back(heap, memory, size);
+  give_back(budget, memory, size);
 }
 
-int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
+int32_t tensor_make(memory_budget *budget, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
                     value *result, svm_error *error) {
-  tensor *made = take(heap, tensor_bytes(rank), error);
+  tensor *made = take(budget, tensor_bytes(rank), error);
   if (!made) {
-    storage_release(heap, memory);
+    storage_release(budget, memory);
     return error->code;
   }
   made->base = (svm_object){1, SVM_TAG_TENSOR};
@@ -215,13 +215,13 @@ static int keys_equal(value a, value b) {
 }
 
 /* Put the pairs into the dict; a later value of an equal key replaces the earlier one, as in Python. */
-static void fill_dict(heap *heap, sequence *s, int64_t n, const value *items) {
+static void fill_dict(memory_budget *budget, sequence *s, int64_t n, const value *items) {
   for (int64_t i = 0; i < n; i += 2) {
     int64_t at = 0;
     while (at < s->length && !keys_equal(s->items[2 * at], items[i])) at++;
     value_retain(items[i + 1]);
     if (at < s->length) {
-      value_drop(heap, &s->items[2 * at + 1]);
+      value_drop(budget, &s->items[2 * at + 1]);
     } else {
       value_retain(items[i]);
       s->items[2 * s->length++] = items[i];
@@ -230,7 +230,7 @@ static void fill_dict(heap *heap, sequence *s, int64_t n, const value *items) {
   }
 }
 
-int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
+int32_t sequence_make(memory_budget *budget, int32_t tag, int64_t n, const value *items, value *result,
                       svm_error *error) {
   int32_t depth = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -241,14 +241,14 @@ int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, va
     depth = depth_of(items[i]) > depth ? depth_of(items[i]) : depth;
   }
   if (check_depth(tag, depth + 1, error)) return SVM_ERROR_LIMIT;
-  sequence *made = take(heap, sequence_bytes(n), error);
+  sequence *made = take(budget, sequence_bytes(n), error);
   if (!made) return error->code;
   made->base = (svm_object){1, tag};
   made->capacity = n;
   made->depth = depth + 1;
   made->length = 0;
   if (tag == SVM_TAG_DICT) {
-    fill_dict(heap, made, n, items);
+    fill_dict(budget, made, n, items);
   } else {
     for (int64_t i = 0; i < n; i++) value_retain(made->items[i] = items[i]);
     made->length = n;
@@ -258,26 +258,26 @@ int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, va
 }
 
 /* A list with room for one more value, of which the caller has the only reference. */
-static sequence *make_room(heap *heap, sequence *s, svm_error *error) {
+static sequence *make_room(memory_budget *budget, sequence *s, svm_error *error) {
   int alone = s->base.refs == 1;
   if (alone && s->length < s->capacity) return s;
   int64_t capacity = s->length + s->length / 2 + 4;
-  sequence *made = take(heap, sequence_bytes(capacity), error);
+  sequence *made = take(budget, sequence_bytes(capacity), error);
   if (!made) return NULL;
   memcpy(made, s, sequence_bytes(s->length));
   made->base.refs = 1;
   made->capacity = capacity;
   for (int64_t i = 0; i < made->length; i++) value_retain(made->items[i]);
-  object_release(heap, &s->base);
+  object_release(budget, &s->base);
   return made;
 }
 
-int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error) {
+int32_t sequence_append(memory_budget *budget, value list, value item, value *result, svm_error *error) {
   int32_t depth = depth_of(item) + 1;
   int32_t code = check_depth(SVM_TAG_LIST, depth, error);
-  sequence *s = code ? NULL : make_room(heap, list.sequence, error);
+  sequence *s = code ? NULL : make_room(budget, list.sequence, error);
   if (!s) {
-    value_drop(heap, &list);
+    value_drop(budget, &list);
     return error->code;
   }
   value_retain(s->items[s->length++] = item);
@@ -296,29 +296,29 @@ static void measure_depth(sequence *s) {
 }
 
 /* The list itself if the caller has the only reference, else a copy; takes over the reference. */
-static sequence *make_own(heap *heap, sequence *s, svm_error *error) {
+static sequence *make_own(memory_budget *budget, sequence *s, svm_error *error) {
   if (s->base.refs == 1) return s;
   value made;
-  int32_t code = sequence_make(heap, SVM_TAG_LIST, s->length, s->items, &made, error);
-  object_release(heap, &s->base);
+  int32_t code = sequence_make(budget, SVM_TAG_LIST, s->length, s->items, &made, error);
+  object_release(budget, &s->base);
   return code ? NULL : made.sequence;
 }
 
-int32_t sequence_set(heap *heap, value list, int64_t index, value item, value *result, svm_error *error) {
+int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result, svm_error *error) {
   int32_t depth = depth_of(item) + 1, code = check_depth(SVM_TAG_LIST, depth, error);
   int64_t length = list.sequence->length;
   if (!code && (index < 0 || index >= length))
     code = status_fail(error, SVM_ERROR_INDEX, "set: %" PRId64 " is not in the list of %" PRId64 " elements",
                        index, length);
   if (code) {
-    value_drop(heap, &list);
+    value_drop(budget, &list);
     return code;
   }
-  sequence *s = make_own(heap, list.sequence, error);
+  sequence *s = make_own(budget, list.sequence, error);
   if (!s) return error->code;
   int32_t before = depth_of(s->items[index]) + 1;
   value_retain(item);
-  value_drop(heap, &s->items[index]);
+  value_drop(budget, &s->items[index]);
   s->items[index] = item;
   if (depth > s->depth) s->depth = depth;
   else if (before == s->depth && depth < before) measure_depth(s);
@@ -326,7 +326,7 @@ int32_t sequence_set(heap *heap, value list, int64_t index, value item, value *r
   return SVM_OK;
 }
 
-int32_t sequence_slice(heap *heap, value list, int64_t begin, int64_t end, value *result, svm_error *error) {
+int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result, svm_error *error) {
   sequence *s = list.sequence;
   int32_t code = SVM_OK;
   if (begin < 0 || end < begin || end > s->length) {
@@ -334,14 +334,14 @@ int32_t sequence_slice(heap *heap, value list, int64_t begin, int64_t end, value
                        "slice: %" PRId64 " .. %" PRId64 " is not in the list of %" PRId64 " elements", begin,
                        end, s->length);
   } else if (s->base.refs == 1 && begin == 0) {
-    while (s->length > end) value_drop(heap, &s->items[--s->length]);
+    while (s->length > end) value_drop(budget, &s->items[--s->length]);
     if (s->depth > 1) measure_depth(s);
     *result = list;
     return SVM_OK;
   } else {
-    code = sequence_make(heap, SVM_TAG_LIST, end - begin, s->items + begin, result, error);
+    code = sequence_make(budget, SVM_TAG_LIST, end - begin, s->items + begin, result, error);
   }
-  value_drop(heap, &list);
+  value_drop(budget, &list);
   return code;
 }
 

@@ -11,10 +11,10 @@
 
 enum { IMMORTAL = -1, MAX_DEPTH = 64 };
 
-/* Bytes that one call holds on the heap, and how many it may hold (0: no limit). NULL where nobody counts. */
-typedef struct heap {
+/* Bytes that one call holds, and how many it may hold (0: no limit). NULL where nobody counts. */
+typedef struct memory_budget {
   int64_t used, max;
-} heap;
+} memory_budget;
 
 struct svm_object {
   int32_t refs;
@@ -76,18 +76,18 @@ extern const char *const DTYPE_NAMES[];
 extern const int32_t N_DTYPES;
 const char *tag_name(int32_t tag);
 
-/* Count bytes on the heap; SVM_OK or the error that its limit gives. */
-int32_t heap_count(heap *heap, int64_t bytes, svm_error *error);
+/* Count bytes that a call holds; SVM_OK or the error that its limit gives. */
+int32_t budget_take(memory_budget *budget, int64_t bytes, svm_error *error);
 
 int value_is_object(value v);
-void object_release(heap *heap, svm_object *object);
+void object_release(memory_budget *budget, svm_object *object);
 
 static inline void value_retain(value v) {
   if (value_is_object(v) && v.object->refs >= 0) v.object->refs++;
 }
 
-static inline void value_drop(heap *heap, value *v) {
-  if (value_is_object(*v)) object_release(heap, v->object);
+static inline void value_drop(memory_budget *budget, value *v) {
+  if (value_is_object(*v)) object_release(budget, v->object);
   v->tag = SVM_TAG_NONE;
 }
 
@@ -95,8 +95,8 @@ static inline void value_drop(heap *heap, value *v) {
 int64_t checked_elements(int32_t rank, const int64_t *sizes);
 int64_t checked_bytes(int32_t dtype, int64_t n_elements);
 
-int32_t text_make(heap *heap, const char *bytes, int64_t length, value *result, svm_error *error);
-int32_t text_concat(heap *heap, const text *a, const text *b, value *result, svm_error *error);
+int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error);
+int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error);
 int text_equal(const text *a, const text *b);
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
@@ -105,21 +105,21 @@ enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 void memory_advise(void *data, int64_t n_bytes);
 
 /* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
-storage *storage_make(heap *heap, int64_t n_bytes, svm_error *error);
-storage *storage_over(heap *heap, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
+storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error);
+storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
                       svm_error *error);
-void storage_release(heap *heap, storage *memory);
+void storage_release(memory_budget *budget, storage *memory);
 
 /* Fill memory into which nothing was written yet with zeros. */
 void storage_clear(storage *memory);
 
 /* A tensor over `memory`, whose reference it takes over (also when failing). The caller checked sizes and
  * bytes. */
-int32_t tensor_make(heap *heap, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
+int32_t tensor_make(memory_budget *budget, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,
                     value *result, svm_error *error);
 
 /* A list, tuple or dict of n values (dict: n = 2 * pairs), which it retains. */
-int32_t sequence_make(heap *heap, int32_t tag, int64_t n, const value *items, value *result,
+int32_t sequence_make(memory_budget *budget, int32_t tag, int64_t n, const value *items, value *result,
                       svm_error *error);
 
 /* Comparisons of keys that making a dict of n values takes at most. */
@@ -127,15 +127,15 @@ static inline int64_t sequence_n_compared(int64_t n) { return n / 2 * (n / 2 - 1
 
 /* `list` with `item` after it; takes over the caller's reference to `list`, in place if it is the only one.
  */
-int32_t sequence_append(heap *heap, value list, value item, value *result, svm_error *error);
+int32_t sequence_append(memory_budget *budget, value list, value item, value *result, svm_error *error);
 
 /* `list` with `item` at `index`; takes over the caller's reference to `list`, in place if it is the only one.
  */
-int32_t sequence_set(heap *heap, value list, int64_t index, value item, value *result, svm_error *error);
+int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result, svm_error *error);
 
 /* Elements begin .. end - 1 of `list`; takes over the caller's reference to it, in place if it is the only one
  * and begin is 0. */
-int32_t sequence_slice(heap *heap, value list, int64_t begin, int64_t end, value *result, svm_error *error);
+int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result, svm_error *error);
 
 /* Value of `key` in the sequence, borrowed. */
 int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error);
@@ -148,6 +148,6 @@ static inline int64_t sequence_n_values(const sequence *s) {
 /* For the API: describe `v` (the reference goes to out->owner if `owned`), and make a value from what came
  * in. */
 void value_export(value v, int owned, svm_value *out);
-int32_t value_import(heap *heap, const svm_value *in, value *result, svm_error *error);
+int32_t value_import(memory_budget *budget, const svm_value *in, value *result, svm_error *error);
 
 #endif
