@@ -18,7 +18,7 @@ from ..vm.program import KernelKey, SizeRange
 from .families.table import family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
-from .llvm.function import NUMBERS, Bounded, Function, Int, module_text
+from .llvm.function import POOL, Bounded, Function, Int, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, Object
 from .spec import Dim, KernelSpec, Size, Terms, spec_hash
@@ -32,7 +32,7 @@ def _generate(
 ) -> tuple[Function, Generated]:
     row = find_target(target)
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension)
-    f.numbers = None if dims is None else {}
+    f.pool = None if dims is None else {}
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec, sizes, schedule)
 
@@ -43,9 +43,9 @@ def _module(text: str, target: str) -> str:
 
 
 def _shown(f: Function, target: str) -> str:
-    """Return the whole module's text for people: with the values of its table of numbers."""
-    numbers = (f"; {NUMBERS}[{i}] = {made} = {value}\n" for i, (made, value) in enumerate(f.numbers or ()))
-    return "".join(numbers) + _module(f.whole_text(), target)
+    """Return the whole module's text for people: with the values of its constant pool."""
+    pool = (f"; {POOL}[{i}] = {made} = {value}\n" for i, (made, value) in enumerate(f.pool or ()))
+    return "".join(pool) + _module(f.whole_text(), target)
 
 
 def target_for(spec: KernelSpec, target: str) -> str:
@@ -68,7 +68,7 @@ def kernel_text(
 
 class _Parts:
     """Compiled functions, by target and text: kernels for other shapes mostly have the same parts, and often
-    differ in nothing but their table of numbers.
+    differ in nothing but their constant pool.
 
     A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
     to 2 ms more, most of a small part's time.
@@ -125,8 +125,8 @@ def _link(elf: bytes, functions: Sequence[Function], target: str, known: Mapping
     object, blobs = Object(elf), dict(known)
     for f in functions:
         parts = {name: blobs[name] for name in f.parts}
-        blobs[f.name] = object.link(f.name, parts, len(f.numbers or ()))
-        if f is not functions[-1] or f.numbers is not None:  # not generic kernels: large, and compiled once
+        blobs[f.name] = object.link(f.name, parts, len(f.pool or ()))
+        if f is not functions[-1] or f.pool is not None:  # not generic kernels: large, and compiled once
             _PARTS.add(f, target, blobs[f.name])
     return blobs[functions[-1].name]
 
@@ -173,7 +173,7 @@ def compile_kernel(
         scratch=_plain_terms(generated.scratch),
         cost=_plain_terms(generated.cost),
         bounds=limits,
-        code=blob.with_numbers([value for _, value in f.numbers or ()]),
+        code=blob.with_pool([value for _, value in f.pool or ()]),
         entry=blob.entry,
         alignment=blob.alignment,
         exact_dims=_exact(dims),

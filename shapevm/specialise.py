@@ -188,7 +188,7 @@ class Specialiser:
     """Answers what `machine` asks for on a thread of its own until it is stopped.
 
     `per_second`: see Budget. With a budget, code is compiled where its expected gain pays for it (see
-    `gain`), by a process of the lowest priority (see `compile_process`); without,
+    `profitability`), by a process of the lowest priority (see `compile_process`); without,
     while somebody is in a hurry, and for calls that wait, at once and by the thread itself.
     """
 

@@ -114,7 +114,7 @@ class Loop:
         return given
 
 
-NUMBERS = "numbers"  # the symbol of a kernel's table of numbers
+POOL = "pool"  # the symbol of a kernel's constant pool
 MAX_WRITTEN = 2048  # parts whose text is remembered, some 20 KB each
 _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
@@ -124,7 +124,7 @@ class Function:
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `extension`: of the target (see `Target`). `numbers`: what the function loads from a
+    registers together. `extension`: of the target (see `Target`). `pool`: what the function loads from a
     table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
     `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
@@ -144,7 +144,7 @@ class Function:
         self.declarations: dict[str, str] = {}
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
-        self.numbers: dict[tuple[str, int], Value] | None = None
+        self.pool: dict[tuple[str, int], Value] | None = None
         self.variants: dict[str, None] = {}  # a part's are its kernel's
         self.digest = b""  # of the finished function, once it was asked for
         self._n = 0
@@ -265,22 +265,22 @@ class Function:
         return [head, "entry:", *self._number_loads(), *self.lines, f"  ret {result}", "}"]
 
     def _number_loads(self) -> Iterator[str]:
-        for i, value in enumerate((self.numbers or {}).values()):
-            place = f"getelementptr ([{len(self.numbers or {})} x i64], ptr @{NUMBERS}, i64 0, i64 {i})"
+        for i, value in enumerate((self.pool or {}).values()):
+            place = f"getelementptr ([{len(self.pool or {})} x i64], ptr @{POOL}, i64 0, i64 {i})"
             yield f"  {value.name} = load i64, ptr {place}, align 8, !invariant.load !1"
 
     # i64 arithmetic with folding
     def i64(self, x: Int) -> Value:
         """Return `x` as a Value."""
-        if isinstance(x, FromSize) and self.numbers is not None:
-            return self._number(x, self.numbers)
+        if isinstance(x, FromSize) and self.pool is not None:
+            return self._pooled(x, self.pool)
         return Value("i64", str(x)) if isinstance(x, int) else x
 
-    def _number(self, x: FromSize, numbers: dict[tuple[str, int], Value]) -> Value:
+    def _pooled(self, x: FromSize, pool: dict[tuple[str, int], Value]) -> Value:
         """Return the value that is loaded from the table for `x`."""
-        if not numbers:
+        if not pool:
             self.declarations["!1"] = "!1 = !{}"
-        return numbers.setdefault((x.origin, int(x)), Value("i64", f"%n{len(numbers)}"))
+        return pool.setdefault((x.origin, int(x)), Value("i64", f"%n{len(pool)}"))
 
     def _int(self, opcode: str, fold: Callable[[int, int], int], a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int):
@@ -415,7 +415,7 @@ class Function:
         self.do(f"store {value.type} {value.name}, ptr {address.name}, align 64, !nontemporal !0")
 
     def fence(self) -> None:
-        """Order streamed stores before all that follows."""
+        """Order nontemporal stores before all that follows."""
         self.do("fence seq_cst")
 
     def splat(self, value: Value, lanes: int) -> Value:
@@ -539,9 +539,7 @@ def module_text(functions: Sequence[Function]) -> str:
     names = {f.name for f in functions}
     declared = {text for f in functions for text in f.declarations.values()}
     assert all("section" in text for text in declared if text.startswith("@")), "a table needs a section"
-    declared |= {
-        f"@{NUMBERS} = external hidden constant [{len(f.numbers)} x i64]" for f in functions if f.numbers
-    }
+    declared |= {f"@{POOL} = external hidden constant [{len(f.pool)} x i64]" for f in functions if f.pool}
     declared |= {
         f"declare {part._signature()}"
         for f in functions

@@ -15,7 +15,7 @@ from struct import Struct, pack
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ..llvm.function import NUMBERS
+from ..llvm.function import POOL
 
 SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
@@ -64,20 +64,20 @@ class Symbol:
 @dataclass(frozen=True)
 class Blob:
     """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `alignment`.
-    `numbers`: the place of its table of numbers (see `jit.llvm.constant_pool`), of zeros still; 0 for
+    `pool`: where its constant pool lies (see `jit.llvm.constant_pool`), of zeros still; 0 for
     none."""
 
     code: bytes
     entry: int
     alignment: int = ALIGNMENT
-    numbers: int = 0
+    pool: int = 0
 
-    def with_numbers(self, values: Sequence[int]) -> bytes:
-        """Return the code with its table filled in: i64 each."""
-        if not self.numbers:
+    def with_pool(self, values: Sequence[int]) -> bytes:
+        """Return the code with its constant pool filled in: i64 each."""
+        if not self.pool:
             return self.code
         table = pack(f"<{len(values)}q", *values)
-        return self.code[: self.numbers] + table + self.code[self.numbers + len(table) :]
+        return self.code[: self.pool] + table + self.code[self.pool + len(table) :]
 
 
 def _text(table: memoryview | bytes, start: int) -> str:
@@ -205,15 +205,15 @@ class Object:
                 found = [_Relocation(at, info >> 32, plus, info & 0xFFFFFFFF) for at, info, plus in rows]
                 self.relocations[section.info] = found
 
-    def link(self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}), n_numbers: int = 0) -> Blob:
+    def link(self, entry: str, parts: Mapping[str, Blob] = MappingProxyType({}), n_pooled: int = 0) -> Blob:
         """Return the blob of the function `entry` and of the constants that it reaches, whatever else the
-        object holds. `parts`: linked code of the functions that it calls. `n_numbers`: of its table.
+        object holds. `parts`: linked code of the functions that it calls. `n_pooled`: of its constant pool.
 
         Raises LinkError naming the symbol, section or relocation that stands against it.
         """
         for symbol in self.symbols:
             if symbol.name == entry and symbol.section != SHN_UNDEF:
-                return _Layout(self, symbol, parts, n_numbers).blob()
+                return _Layout(self, symbol, parts, n_pooled).blob()
         raise LinkError(f"the object defines no symbol {entry!r}")
 
     def piece(self, symbol: Symbol, addend: int) -> range:
@@ -232,15 +232,15 @@ class Object:
         return range(first, min(first + (2 if is_open else 1) * VECTOR_BYTES, n))
 
 
-_TABLE = SHN_UNDEF, 0  # the key of the table of numbers among a blob's pieces
+_POOL_KEY = SHN_UNDEF, 0  # the key of the constant pool among a blob's pieces
 
 
 class _Layout:
     """A blob as it grows: the code of `start`, the constants in the order in which they are first used (the
-    table of numbers is one of them), the parts."""
+    constant pool is one of them), the parts."""
 
-    def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob], n_numbers: int) -> None:
-        self.object, self.start, self.parts, self.n_numbers = object, start, parts, n_numbers
+    def __init__(self, object: Object, start: Symbol, parts: Mapping[str, Blob], n_pooled: int) -> None:
+        self.object, self.start, self.parts, self.n_pooled = object, start, parts, n_pooled
         self.bytes = bytearray()
         self.alignment = ALIGNMENT  # the greatest of those of all that the blob holds
         self.places: dict[tuple[int, int], int] = {}  # of pieces: (section, first byte)
@@ -260,7 +260,7 @@ class _Layout:
             rule(self.bytes, place, to + relocation.addend)
             if rule is _adr_page:
                 self.alignment = PAGE
-        return Blob(bytes(self.bytes), self.start.value, self.alignment, self.places.get(_TABLE, 0))
+        return Blob(bytes(self.bytes), self.start.value, self.alignment, self.places.get(_POOL_KEY, 0))
 
     def _align(self, alignment: int) -> None:
         """Append zeros up to a multiple of `alignment`, a power of two."""
@@ -282,21 +282,21 @@ class _Layout:
                     self.waiting.append((self.places[key] + relocation.offset - piece.start, relocation))
         return self.places[key]
 
-    def _place_table(self) -> int:
-        """Append the table of numbers, if it is not there yet; return its place."""
-        if _TABLE not in self.places:
+    def _place_pool(self) -> int:
+        """Append the constant pool, if it is not there yet; return its place."""
+        if _POOL_KEY not in self.places:
             self._align(8)
-            self.places[_TABLE] = len(self.bytes)
-            self.bytes += bytes(8 * self.n_numbers)
-        return self.places[_TABLE]
+            self.places[_POOL_KEY] = len(self.bytes)
+            self.bytes += bytes(8 * self.n_pooled)
+        return self.places[_POOL_KEY]
 
     def _target(self, relocation: _Relocation) -> int | None:
         """Return the place of a relocation's symbol in the blob, None for that of a part."""
         symbol = self.object.symbols[relocation.symbol]
         if symbol.name in self.parts:
             return None
-        if symbol.name == NUMBERS and self.n_numbers:
-            return self._place_table()
+        if symbol.name == POOL and self.n_pooled:
+            return self._place_pool()
         if symbol.section == SHN_UNDEF or not _is_loaded(self.object.sections[symbol.section]):
             raise LinkError(f"kernel calls {symbol.name!r}, which no blob contains; emit its code inline")
         piece = self.object.piece(symbol, relocation.addend)

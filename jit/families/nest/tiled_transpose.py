@@ -105,12 +105,12 @@ class Blocks:
             with f.loop(transposed.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
                 self._block(self._at(outer, i.index, j.index), False)
 
-        def streamed() -> None:
+        def nontemporal() -> None:
             with f.loop(last.begin, ends, LANES) as j, f.loop(transposed.begin, after, LANES) as i:
                 self._block(self._at(outer, i.index, j.index), True)
             f.fence()
 
-        f.either(self.bypasses, streamed, blocks)
+        f.either(self.bypasses, nontemporal, blocks)
         first, end = transposed.begin, last.end(f)
         if last.is_multiple(LANES):
             if transposed.is_multiple(LANES):

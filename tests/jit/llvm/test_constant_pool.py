@@ -61,5 +61,5 @@ def test_each_has_numbers_of_its_own(dims):
 
 def test_the_text_for_people_has_their_values():
     text, _ = kernel_text(bias_add(), (5, 37), "x86-64-v3")
-    assert "; numbers[0] = " in text and " = 37\n" in text
-    assert "numbers" not in kernel_text(bias_add(), None, "x86-64-v3")[0]
+    assert "; pool[0] = " in text and " = 37\n" in text
+    assert "@pool" not in kernel_text(bias_add(), None, "x86-64-v3")[0]
