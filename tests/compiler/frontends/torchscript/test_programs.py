@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -46,15 +50,63 @@ def test_memory_that_may_be_shared_is_not_read_after_a_change() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_equals_torchscript(name: str) -> None:
+def test_equals_torchscript(name: str, tmp_path: Path) -> None:
+    """Each argument set gives what TorchScript gives, or an error where it gives one; in the runner too, with
+    the same bits."""
     function, sets = PROGRAMS[name]
     scripted = torch.jit.script(function)
-    with shapevm.compile(scripted, args=copy.deepcopy(sets[0])) as exe:
+    with shapevm.compile(scripted, args=copy.deepcopy(sets[0]), strategy="generic") as exe:
+        assert not [each for each in exe.machine.externs if "::" in each], "PyTorch runs a part of it"
+        exe.save(tmp_path / "model.svm")
         for args in sets:
             wanted, refused = outcome(scripted, args)
             found, error = outcome(exe, args)
+            assert_runner_agrees(exe, tmp_path, args)
             if refused is not None:
                 assert isinstance(error, shapevm.Error), f"{args}: {found} instead of {refused}"
                 continue
             assert error is None, f"{args}: {error}"
             assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def assert_runner_agrees(exe: shapevm.Executable, folder: Path, args: tuple[Any, ...]) -> None:
+    """Run the artifact in `folder` as a program of its own; its outputs have the bits that they have here, and
+    what fails here fails there with the same message."""
+    try:
+        inputs = exe.flat(copy.deepcopy(args), {})
+    except shapevm.ArgumentError:
+        return  # the arguments have another structure, of which the runner knows nothing
+    given = dict(zip([row.name for row in exe.machine.inputs], inputs, strict=True))
+    command = [
+        str(Path(sys.executable).parent / "shapevm-run"),
+        str(folder / "model.svm"),
+        "--strategy",
+        "generic",
+    ]
+    for i, (name, value) in enumerate(given.items()):
+        command += ["--input", f"{name}={_shown(value, folder / f'{i}.npy')}"]
+    done = subprocess.run([*command, "--output", str(folder / "y.npz")], capture_output=True, text=True)
+    results, error = outcome(exe.run, (given,))
+    if error is not None:
+        message = str(error).splitlines()[0].split(" (")[0]
+        assert done.returncode and message in done.stderr, f"{args}: {done.stderr} instead of {error}"
+        return
+    assert not done.returncode, f"{args}: {done.stderr}"
+    with np.load(folder / "y.npz") as found:
+        wanted = {name: np.asarray(leaf) for path, x in results.items() for name, leaf in _leaves(path, x)}
+        assert sorted(found.files) == sorted(wanted)
+        for name, array in wanted.items():
+            assert found[name].tobytes() == array.tobytes() and found[name].shape == array.shape, name
+
+
+def _shown(value: Any, path: Path) -> str:
+    if isinstance(value, bool | int | float | str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    np.save(path, np.asarray(value))
+    return str(path)
+
+
+def _leaves(path: str, x: Any) -> list[tuple[str, Any]]:
+    if isinstance(x, list | tuple):
+        return [pair for i, item in enumerate(x) for pair in _leaves(f"{path}.{i}", item)]
+    return [(path, x)]
