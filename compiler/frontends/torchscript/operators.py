@@ -20,6 +20,7 @@ from ..importer import find_converter
 from . import composites, matching
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
+from .decomposed import can_decompose, decomposed
 from .scalars import PYTHON, decided, scalar_op, unknown_int
 from .tensors import VIEWS
 from .values import Dict, List, Maybe, Tensor, View, is_run_time, is_run_time_list, is_size, kind_of
@@ -394,6 +395,8 @@ def run(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: di
     if own is not None:
         return own(importer.builder, *args, **kwargs)
     if find_converter(overload) is None:
+        if can_decompose(overload, args):
+            return decomposed(importer, overload, args, kwargs)
         importer.require([(overload, importer.builder.source)])
     return importer.call(overload, args, kwargs)
 

@@ -97,3 +97,21 @@ def indexes(a: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
 def top_k(a: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, where = torch.topk(a, k, dim=0)
     return values, where
+
+
+# Composite operators ---------------------------------------------------------------------------------
+
+
+@program((x(2, 3, 4), x(2, 4, 5)), (x(1, 2, 3), x(1, 3, 1)), (x(3, 1, 2), x(3, 2, 2)))
+def einsum(a: Tensor, b: Tensor) -> Tensor:
+    return torch.einsum("bij,bjk->bik", [a, b])
+
+
+@program((x(2, 3), x(4, 3)), (x(1, 2), x(1, 2)), (x(5, 4), x(2, 4)))
+def composites(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.cdist(a, b), torch.nn.functional.normalize(a, dim=1)
+
+
+@program((x(3, 5), x(2, 5)), (x(1, 2), x(1, 2)), (x(4, 3), x(4, 3)))
+def tensordot(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.matmul(a, b.t()), torch.nn.functional.cosine_similarity(a[:1], b[:1])

@@ -70,8 +70,8 @@ def test_equals_torchscript(name: str, tmp_path: Path) -> None:
 
 
 def assert_runner_agrees(exe: shapevm.Executable, folder: Path, args: tuple[Any, ...]) -> None:
-    """Run the artifact in `folder` as a program of its own; its outputs have the bits that they have here, and
-    what fails here fails there with the same message."""
+    """Run the artifact in `folder` in the runner: its outputs have the bits that they have here, and what
+    fails here fails there with the same message."""
     try:
         inputs = exe.flat(copy.deepcopy(args), {})
     except shapevm.ArgumentError:
