@@ -1,9 +1,10 @@
 """Constant folding: nodes whose arguments are all constant are computed when compiling.
 
-Weights' transpositions always fold, however large: they move data once, not at every call. Other
-nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself never
-folds; it is looked through where something smaller is computed from it. A weight in f16, bf16 or i8 that
-matrix products take in f32 folds as well: its panels are narrow again (`compiler.lower.weights`).
+Weights' transpositions and reductions always fold, however large: they move data once, not at every call, or
+make less of it. Other nodes fold while they do not make the program larger than SMALL elements each. An
+`expand` by itself never folds; it is looked through where something smaller is computed from it. A weight in
+f16, bf16 or i8 that matrix products take in f32 folds as well: its panels are narrow again
+(`compiler.lower.weights`).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _may_fold(node: Node, type: TensorType) -> bool:
     if node.op in MOVES:
         return True
     kind = OPS[node.op].kind
-    return kind in COMPUTES and n_elements(type) <= SMALL or _is_widened(node)
+    return kind == "reduce" or (kind in COMPUTES and n_elements(type) <= SMALL) or _is_widened(node)
 
 
 def _is_widened(node: Node) -> bool:

@@ -73,3 +73,15 @@ def test_half_precision_arithmetic_is_left_to_the_kernels(rewrite):
       output %b as "b"
     """
     rewrite(fold_constants, HEAD + text, text)
+
+
+def test_sums_of_a_large_constant_fold():
+    array = np.arange(100 * 90).astype(np.int8).reshape(100, 90)
+    graph = Graph("g")
+    builder = Builder(graph)
+    wide = builder.one("cast", builder.constant(array, "i8", "w"), dtype="i32")
+    graph.body.results.append(builder.one("reduce_sum", builder.one("permute", wide, axes=(1, 0))))
+    fold_constants(graph)
+    (result,) = graph.body.results
+    assert result.node.op == "constant"
+    np.testing.assert_array_equal(result.node.attrs["array"], array.astype(np.int32).sum(0)[:, None])
