@@ -266,18 +266,8 @@ def branch(
 ) -> list[Any]:
     """Import two ways, of which the condition chooses when a call runs; return their joined results.
     `tells_form`: the condition is which form a value of two has."""
-    arms, failed = [], []
-    for i, way in enumerate(ways):
-        try:
-            with importer.regions.region() as arm:
-                arm.results = way()
-            arms.append(arm)
-        except Fails as error:
-            failed.append((i, error))
-            _discard(importer, arm.block)
+    arms, failed = _imported(importer, ways)
     if failed:
-        for arm in arms:
-            _discard(importer, arm.block)
         return _only_way(importer, condition, ways, failed)
     merger = _merger(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
@@ -306,6 +296,25 @@ def branch(
         return [plan.value for plan in plans if isinstance(plan, Same)][: len(arms[0].results)]
     results = importer.builder.insert(Node("if", [condition], regions=[arm.block for arm in arms]), types)
     return _taken(importer, merger, plans, items, cells, results)
+
+
+def _imported(
+    importer: ScriptImporter, ways: Sequence[Callable[[], list[Any]]]
+) -> tuple[list[Region], list[tuple[int, Fails]]]:
+    """Import ways, each into a region of its own; return these, or which ways fail, without regions."""
+    arms: list[Region] = []
+    failed: list[tuple[int, Fails]] = []
+    for i, way in enumerate(ways):
+        try:
+            with importer.regions.region() as arm:
+                arm.results = way()
+            arms.append(arm)
+        except Fails as error:
+            failed.append((i, error))
+            _discard(importer, arm.block)
+    for arm in arms if failed else ():
+        _discard(importer, arm.block)
+    return arms, failed
 
 
 def _discard(importer: ScriptImporter, block: Block) -> None:
