@@ -56,15 +56,7 @@ isnan, isinf, isfinite = np.isnan, np.isinf, np.isfinite
 bit_and, bit_or, bit_xor, bit_not = np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert
 floor, ceil, rint, trunc = (_quiet(f) for f in (np.floor, np.ceil, np.rint, np.trunc))
 sqrt, reciprocal = _quiet(np.sqrt), _quiet(lambda x: np.ones_like(x) / x)
-rsqrt = wide(lambda x: 1 / np.sqrt(x))
-exp, exp2, expm1 = wide(np.exp), wide(np.exp2), wide(np.expm1)
-log, log2, log10, log1p = wide(np.log), wide(np.log2), wide(np.log10), wide(np.log1p)
-sinh, cosh, tanh = wide(np.sinh), wide(np.cosh), wide(np.tanh)
-asinh, acosh, atanh = wide(np.arcsinh), wide(np.arccosh), wide(np.arctanh)
-sin, cos, tan = wide(np.sin), wide(np.cos), wide(np.tan)
-hypot = wide(np.hypot)
 copysign, nextafter, gcd = np.copysign, _quiet(np.nextafter), np.gcd
-asin, acos, atan, atan2 = wide(np.arcsin), wide(np.arccos), wide(np.arctan), wide(np.arctan2)
 sigmoid = wide(lambda x: np.where(x < 0, np.exp(-abs(x)), 1) / (1 + np.exp(-abs(x))))
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
