@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .settings import settings
 
 if TYPE_CHECKING:
+    from .accelerated import accelerate
     from .compiler.ir.errors import UnsupportedOp
     from .executable import Executable
     from .options import Options
@@ -45,14 +46,15 @@ _LAZY = {
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
-    "runner_path": ".runner",
+    "accelerate": ".accelerated", "runner_path": ".runner",
     "set_threads": ".vm.machine",
 }  # fmt: skip
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
     "LimitExceeded", "Options", "ShapeError", "Stats",
-    "UnsupportedOp", "compile", "get_threads", "load", "record", "runner_path", "set_threads", "settings",
+    "UnsupportedOp", "accelerate", "compile", "get_threads", "load", "record", "runner_path", "set_threads",
+    "settings",
 ]  # fmt: skip
 
 

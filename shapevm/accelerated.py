@@ -1,0 +1,159 @@
+"""`shapevm.accelerate`: a model that runs here what compiles, and in PyTorch what does not.
+
+A module or function of Python goes through `torch.compile`, which takes it apart where it must. A TorchScript
+program runs here as a whole: it is compiled when it is first called with arguments of new dtypes or ranks, or
+with sizes that no version of it takes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from . import compile as compile_model
+from .compiler.frontends.torchscript import is_script
+from .dynamo import MAX_CHANGES, REFUSALS, backend
+from .limits import check_strategy
+from .vm.errors import ArgumentError, DtypeError, Error, KindError, ShapeError
+from .vm.fork_lock import ForkLock
+from .vm.isa import article
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+MAX_VERSIONS = 4  # of a program, for arguments of the same dtypes and ranks
+#: What a program raises for arguments that another one may take.
+OTHER_ARGUMENTS = (ArgumentError, ShapeError, DtypeError, KindError)
+_LOG = logging.getLogger("shapevm")
+
+
+def accelerate(model: Any, *, strategy: str | None = None) -> Any:
+    """Return a module, or function, that is called as `model` and gives what it gives.
+
+    `model`: an nn.Module, a function, or a scripted or traced one. `strategy`: as `shapevm.compile` takes it.
+    What cannot be compiled, calls that a program refuses, and calls of a TorchScript program that need
+    gradients or whose calls change its attributes run in PyTorch; the logger `shapevm` says so once. Raises
+    ArgumentError for anything else and for an unknown strategy.
+    """
+    strategy = check_strategy(strategy)
+    if is_script(model):
+        return AcceleratedScript(model, strategy)
+    if not callable(model):
+        raise ArgumentError(f"the model is {article(type(model).__name__)}; give a module or a function")
+    return torch.compile(model, backend=backend, dynamic=True, options={"strategy": strategy})
+
+
+@dataclass
+class _Versions:
+    """The programs for arguments of some dtypes and ranks. `refusal`: why no more are compiled, "" while they
+    are."""
+
+    programs: list[Executable] = field(default_factory=list)
+    refusal: str = ""
+
+
+class AcceleratedScript(torch.nn.Module):
+    """A TorchScript program that runs here, and in PyTorch where that cannot be. Threads may share it."""
+
+    def __init__(self, script: Any, strategy: str) -> None:
+        super().__init__()
+        self.script = script
+        self._strategy = strategy
+        self._versions: dict[Any, _Versions] = {}
+        self._weights: Any = None  # addresses and versions of those that the programs have
+        self._n_changes = 0
+        self._has_warned = False
+        self._lock = ForkLock()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program."""
+        reason = self._reason_against(args, kwargs)
+        if reason:
+            return self._run_in_pytorch(args, kwargs, reason)
+        self._forget_old_weights()
+        versions = self._versions.setdefault(_signature(args, kwargs), _Versions())
+        for program in list(versions.programs):
+            try:
+                return program(*args, **kwargs)
+            except OTHER_ARGUMENTS:
+                continue
+            except REFUSALS as error:  # nothing has changed yet: the graph is functional
+                return self._run_in_pytorch(args, kwargs, str(error))
+        return self._run_new(versions, args, kwargs)
+
+    def _reason_against(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return why PyTorch must run a call, "" where it need not."""
+        if getattr(self.script, "training", False):
+            return "the model is in training mode; call eval() first"
+        leaves = [
+            *self._tensors(),
+            *(x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)),
+        ]
+        if torch.is_grad_enabled() and any(x.requires_grad for x in leaves):
+            return "the call needs gradients; call it under torch.no_grad()"
+        return "tensors are not on the CPU" if any(x.device.type != "cpu" for x in leaves) else ""
+
+    def _tensors(self) -> list[torch.Tensor]:
+        script = self.script
+        return [*script.parameters(), *script.buffers()] if isinstance(script, torch.nn.Module) else []
+
+    def _forget_old_weights(self) -> None:
+        """Drop all programs where weights were changed: they are constants there."""
+        weights = [(x.data_ptr(), x._version) for x in self._tensors() if not x.is_inference()]
+        with self._lock:
+            if self._weights is not None and weights != self._weights:
+                self._n_changes += 1
+                self._versions.clear()
+            self._weights = weights
+
+    def _run_new(self, versions: _Versions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a call that no program takes yet on a new one, if there may be one more."""
+        with self._lock:
+            if len(versions.programs) == MAX_VERSIONS:
+                versions.refusal = f"there are {MAX_VERSIONS} programs for other sizes or values already"
+            elif self._n_changes > MAX_CHANGES:
+                versions.refusal = "the weights, which are constants of a program, change again and again"
+            if not versions.refusal:
+                versions.refusal = self._compile(versions, args, kwargs)
+            program = None if versions.refusal else versions.programs[-1]
+        if program is None:
+            return self._run_in_pytorch(args, kwargs, versions.refusal)
+        try:
+            return program(*args, **kwargs)
+        except REFUSALS as error:  # perhaps the model's own: then PyTorch raises it as well
+            return self._run_in_pytorch(args, kwargs, str(error))
+
+    def _compile(self, versions: _Versions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Add a program for such arguments; return why there is none."""
+        try:
+            made = compile_model(self.script, tuple(args), dict(kwargs), strategy=self._strategy)
+        except Exception as error:  # PyTorch can do what we cannot, whatever the reason
+            return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        changed = ", ".join(made.state())
+        if changed:
+            made.close()
+            return f"its calls change {changed}"
+        versions.programs.append(made)
+        return ""
+
+    def _run_in_pytorch(self, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str) -> Any:
+        found = self.script(*args, **kwargs)
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning("a call of the model runs in PyTorch: %s", reason)
+        return found
+
+
+def _signature(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what decides which program a call may run: its structure, dtypes, ranks, and strings."""
+    leaves, structure = tree_flatten((args, dict(kwargs)))
+    kinds: list[Callable[..., Any] | Any] = [
+        (x.dtype, x.dim()) if isinstance(x, torch.Tensor) else x if isinstance(x, str) else type(x)
+        for x in leaves
+    ]
+    return structure, tuple(kinds)
