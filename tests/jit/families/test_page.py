@@ -28,7 +28,6 @@ def reverse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Family]
             place = tmp_path / path.removeprefix("jit/families/")
             place.parent.mkdir(exist_ok=True)
             place.write_text(text)
-    (tmp_path / "reverse" / "__init__.py").write_text('"""Rows back to front."""\n')
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
     family = importlib.import_module("shapevm.jit.families.reverse.family").FAMILY
     monkeypatch.setitem(FAMILIES, "reverse", family)
