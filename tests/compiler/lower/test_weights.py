@@ -9,6 +9,7 @@ from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.lower.weights import held
+from shapevm.compiler.passes.quantise_weights import quantised
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.families.matmul.spec import Matmul
@@ -79,7 +80,9 @@ def test_weights_are_rounded_on_request(dtype: str) -> None:
 
 
 def test_unknown_weights_are_refused() -> None:
-    with pytest.raises(shapevm.ArgumentError, match="weights 'int3' is unknown; known are f32, bf16, f16"):
+    with pytest.raises(
+        shapevm.ArgumentError, match="weights 'int3' is unknown; known are f32, bf16, f16, int8"
+    ):
         shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),), options=shapevm.Options(weights="int3"))
 
 
@@ -93,3 +96,33 @@ def test_panels_are_not_copied_when_compiling(n: int, is_view: bool) -> None:
     panels = pack(builder, constant, product.node, {}).node.attrs["array"]
     np.testing.assert_array_equal(panels, pack_panels(weight))
     assert np.shares_memory(panels, weight) == is_view
+
+
+def test_weights_become_integers_on_request() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(40, 200), torch.nn.ReLU(), torch.nn.Linear(200, 3)
+    model, x = torch.nn.Sequential(*layers), torch.randn(5, 40)
+    with torch.no_grad():
+        layers[0].weight[7] = 0
+        layers[2].weight[0, 0] = float("inf")
+    options = shapevm.Options(weights="int8")
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
+    assert weight_dtypes(exe) == ["i8", "f32"]  # the second is not finite
+    scale = layers[0].weight.abs().amax(1, keepdim=True) / 127
+    scale[scale == 0] = 1
+    with torch.no_grad():
+        layers[0].weight.copy_((layers[0].weight / scale).round() * scale)
+        for rows in (1, 5, 33):
+            x = torch.randn(rows, 40)
+            torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_integers_of_weights() -> None:
+    weight = np.array([[1.0, 0.0, -2.54], [-0.5, 0.0, 1.27]], np.float32)
+    integers, scales = quantised(weight)
+    np.testing.assert_array_equal(integers, [[127, 0, -127], [-64, 0, 64]])
+    np.testing.assert_allclose(scales, [1 / 127, 1, 0.02], rtol=1e-6)
+    assert not np.signbit(integers[integers == 0]).any()  # so that bytes hold them
+    assert quantised(np.full((2, 2), np.nan, np.float32)) is None
+    assert quantised(np.array([[3.0, -4.0]], np.float32)) is None  # integers already
+    assert quantised(np.zeros((0, 3), np.float32)) is None and quantised(np.zeros((3, 0), np.float32)) is None
