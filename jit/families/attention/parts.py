@@ -23,8 +23,8 @@ LIMIT = 32.0  # of a row whose greatest score, as a power of two, is within it, 
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
-def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int | None) -> Value:
-    """Call the part that `emit(g, *arguments)` makes, and return its result: ints are compiled in, Values
+def call_part(f: Function, name: str, emit: Callable[..., None], *arguments: Int | float | None) -> Value:
+    """Call the part that `emit(g, *arguments)` makes, and return its result: numbers are compiled in, Values
     become its parameters."""
 
     def define(part: Function) -> None:
