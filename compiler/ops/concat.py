@@ -16,7 +16,7 @@ from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .rules import Attrs, Types, check_axis, equal_shapes, same_dtype, show, tensors
-from .views import position_of, slice_bounds
+from .slices import position_of, slice_bounds
 
 # The operator -------------------------------------------------------------------------------------
 

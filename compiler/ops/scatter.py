@@ -20,7 +20,7 @@ from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .gather import merged_index, size_of, without_masks, wrapped
 from .rules import COMPUTE, Attrs, Shape, Types, check_axis, check_dtype, show, tensors
-from .views import strided_places
+from .slices import strided_places
 
 
 def _infer_scatter(types: Types, attrs: Attrs) -> Sequence[Type]:
