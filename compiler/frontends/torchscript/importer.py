@@ -8,7 +8,7 @@ to be equal, or one to be a number: then that becomes part of the contract, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +34,11 @@ MAX_ASSUMPTIONS = 1000
 @dataclass
 class Assumptions:
     """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
-    `state`: attributes that calls change; `frozen`: whether numbers among the arguments are constants."""
+    `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
-    frozen: bool = False
+    frozen: frozenset[str] = frozenset()
 
     def size(self, name: DimExpr) -> DimExpr:
         """Return a size with what is known of it in place of its name."""
@@ -60,18 +60,35 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
     """Return the graph of a program. `dynamic_shapes`: as torch.export takes it; None: every axis of
     every input is of any size. `least`: of sizes that nobody gave a range.
 
-    Numbers among the arguments are given by calls where the program can be compiled so, else they are
-    constants. Raises UnsupportedOp naming what cannot be compiled, ShapeError or DtypeError, with the
-    model's line.
+    Numbers and strings among the arguments are given by calls where the program can be compiled so; else
+    one of them, or all, are constants. Raises UnsupportedOp naming what cannot be compiled, ShapeError or
+    DtypeError, with the model's line.
     """
     try:
         return _import(script, dynamic_shapes, least, Assumptions())
     except (UnsupportedOp, ShapeError, DtypeError) as refused:
-        if not any(isinstance(x, bool | int | float) for x in script.arguments.values()):
-            raise
-        graph = _import(script, dynamic_shapes, least, Assumptions(frozen=True))
-        _LOG.warning("numbers among the arguments are constants of the program: %s", refused)
+        reason = refused
+    for names in _frozen(script):
+        try:
+            graph = _import(script, dynamic_shapes, least, Assumptions(frozen=names))
+        except (UnsupportedOp, ShapeError, DtypeError):
+            continue
+        _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
         return graph
+    raise reason
+
+
+def _frozen(script: Script) -> Iterator[frozenset[str]]:
+    """Yield sets of arguments to try as constants: fewer ones first."""
+    plain = {name: x for name, x in script.arguments.items() if isinstance(x, bool | int | float | str)}
+    yield from (
+        frozenset([name]) for name in sorted(plain, key=lambda name: not isinstance(plain[name], str))
+    )
+    texts = frozenset(name for name, x in plain.items() if isinstance(x, str))
+    if 1 < len(texts) < len(plain):
+        yield texts
+    if len(plain) != 1:
+        yield frozenset(script.arguments)
 
 
 def _import(script: Script, dynamic_shapes: Any, least: int | None, assumptions: Assumptions) -> Graph:

@@ -24,7 +24,7 @@ from .values import Dict, List, Memory, Tensor, Variant, is_run_time_list, kind_
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
-_NUMBERS = {bool: "bool", int: "int", float: "float"}
+_PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
 
 _NOT_SET = (np.array(False), "bool")
 _STATE_DTYPES = {"bool": "bool", "int": "i64", "float": "f64"}
@@ -100,8 +100,8 @@ class Inputs:
         """Return the structure of an argument and what it is in the program."""
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
-        if type(x) in _NUMBERS and not self.importer.assumptions.frozen:
-            value = self.importer.graph.input(path, ScalarType(_NUMBERS[type(x)]))
+        if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
+            value = self.importer.graph.input(path, ScalarType(_PLAIN[type(x)]))
             return LEAF, value
         if x is None or isinstance(x, bool | int | float | str):
             return {"constant": x}, x

@@ -469,11 +469,21 @@ def _converted(
     return positional, keywords
 
 
+_AXES = ("dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination")
+
+
+def _items(x: Any) -> list[Any]:
+    found = x.content if isinstance(x, List) else x
+    return found if isinstance(found, list) else [found]
+
+
 def _argument(importer: ScriptImporter, argument: Any, x: Any) -> Any:
     if argument.name == "dtype":
         return dtype_argument(x)
     if is_layout(argument.name):
         return None
+    if argument.name in _AXES and any(is_run_time(i) or is_size(i) for i in _items(x)):
+        raise UnsupportedOp(f"{argument.name} is an int that only a call tells; it must be a constant")
     return _plain(importer, x, wants_size(str(argument.type)))
 
 

@@ -171,6 +171,37 @@ def chosen_name(a: Tensor, n: int) -> Tensor:
     return a + 1
 
 
+@program((x(3), "add"), (x(3), "mul"), (x(1), "neither"), (x(2), ""))
+def string_given_by_a_call(a: Tensor, how: str) -> Tensor:
+    if how == "add":
+        return a + 1
+    elif how + "!" == "mul!":
+        return a * 2
+    raise ValueError("how is " + how)
+
+
+@program((2, "a"), (5, "a"), (-1, "b"), (2, "c"))
+def string_and_int(n: int, name: str) -> int:
+    text = f"{name}{n}"
+    if text == "a5" or text == "b-1":
+        return n * 10
+    return n
+
+
+@program((x(2), "b"), (x(2), "a"), (x(3), "c"))
+def position_of_a_string(a: Tensor, name: str) -> Tensor:
+    names = ["a", "b"]
+    for i, each in enumerate(names):
+        if each == name:
+            return a * i
+    return a - 1
+
+
+@program((x(2, 3), 0, 2.0), (x(4, 3), 0, -1.0), (x(1, 1), 0, 0.5))
+def an_axis_that_must_be_a_constant(a: Tensor, axis: int, scale: float) -> Tensor:
+    return a.sum(axis) * scale
+
+
 # Optionals ----------------------------------------------------------------------------------------------
 
 
