@@ -5,7 +5,7 @@ its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kern
 convolution's, are taken to their points as well, one line of points at a time, and multiplied; then each
 tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights at
 their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
-of the products of a block. Every transform is a fixed sequence of FMAs; at a point, blocks of up to 64
+of the products of a block. Every transform is a fixed sequence of FMAs; at a point, blocks of up to 32
 channels are each a chain of FMAs and are added up in order: the bits are the same on every tier. The layout
 belongs to the spec; images that are too small for points go by taps (`conv`), which the size of one image
 decides where the spec leaves their number open.
@@ -41,6 +41,7 @@ TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles
 CHANNELS = 64  # of weights at a line of points, which the second-level cache should hold
 FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
 CHANNELS_OF_FEW = 16
+CHAIN = 32  # channels at most that a point adds up in one chain: at 64 errors are 1.3 times as large
 POINTS = SIDE**2
 PIXELS_OF_TILE, PIXELS_OF_WEIGHTS = 7, 28  # by taps: as long as a tile's products, as weights to their points
 USUAL_IMAGES = 4  # for which the way is chosen where a batch may have any number
@@ -96,8 +97,13 @@ def check(spec: Conv) -> None:
 
 
 def block_of_channels(channels: int) -> int:
-    """Return how many channels are added up in one chain at a point; such blocks are added up in f32. They
-    are read at once or in parts that are not small."""
+    """Return how many channels are added up in one chain at a point; such blocks are added up in f32."""
+    at_once = _channels_at_once(channels)
+    return _greatest_part(at_once, CHAIN)
+
+
+def _channels_at_once(channels: int) -> int:
+    """Return how many channels' weights are at points at a time: few blocks, whose parts are not small."""
     parts = (n for n in range(1, CHANNELS + 1) if channels % n == 0)
     return max(n for n in parts if 2 * _greatest_part(n, CHANNELS_OF_FEW) >= min(n, CHANNELS_OF_FEW))
 
@@ -174,9 +180,10 @@ class AtPoints(OverPixels):
         return -(-self.m // max(-(-self.m // limit), 1)) or 1
 
     def _channels(self) -> int:
-        """Return how many channels' weights are at points at a time: a block of the sums, or a part of it."""
-        most = CHANNELS_OF_FEW if self.block <= FEW_TILES else CHANNELS
-        return _greatest_part(self.channels_of_block, most)
+        """Return how many channels' weights are at points at a time: blocks of the sums, or a part of one."""
+        if self.block <= FEW_TILES:
+            return _greatest_part(self.channels_of_block, CHANNELS_OF_FEW)
+        return _channels_at_once(self.channels)
 
     @property
     def n_chains(self) -> int:
@@ -288,9 +295,9 @@ class AtPoints(OverPixels):
                 after = self._weights_to_points(b, channel, line.index, columns)
                 self._products(channel, line.index, rows, columns, after, into)
 
-        with f.loop(0, self.channels, block) as first:
-            if chunk == block:
-                lines(first.index, Into.CHAIN if block == self.channels else Into.ADDED)
+        with f.loop(0, self.channels, max(block, chunk)) as first:
+            if chunk >= block:
+                lines(first.index, Into.CHAIN if chunk == self.channels else Into.ADDED)
             elif block == self.channels:
                 with f.loop(0, block, chunk) as part:
                     lines(part.index, Into.GOES_ON)
@@ -313,7 +320,8 @@ class AtPoints(OverPixels):
         f = self.f
         sharing = POINTS * PANEL // self.width  # points to a panel
         part = self.chunk * TAPS * TAPS * PANEL // sharing
-        strides = Strides(self.channels, self.width, self.width, self.chunk)
+        block = self.channels_of_block if self.channels_of_block < self.chunk else 0
+        strides = Strides(self.channels, self.width, self.width, self.chunk, block=block)
         name, n_chains = f"point_{into.name.lower()}", self.n_chains
         used = self.row_tiles._used(columns)
         kernels = MicroKernels(f, name, strides, used, into, totals=n_chains)

@@ -150,7 +150,7 @@ class Into(Enum):
     """What becomes of a micro-kernel's steps."""
 
     CHAIN = "c is one chain from 0, or where strides have a block, a sum of such chains"
-    ADDED = "one chain from 0 is added to c"
+    ADDED = "one chain from 0, or where strides have a block, each of such chains, is added to c"
     GOES_ON = "the chain that c holds goes on"
     ENDS = "the chain that c holds goes on and is added to its total, which lies elsewhere"
 
@@ -308,19 +308,26 @@ class MicroKernels:
         """Leave the sums of any number of steps in c, and return them. Their blocks are added there, since
         the registers are full."""
         zero, k, size = Value(VECTOR, "zeroinitializer"), strides.k, strides.block
-        moving = [] if near else [b, ahead]
-        with g.loop(0, k, size, moving, nonempty=True) as block:
-            is_even = isinstance(k, int) and isinstance(size, int) and k % size == 0
-            steps = size if is_even else g.minimum(size, g.sub(k, block.index))
-            state = [*[zero] * len(places), *block.carried]
-            found = self._steps(g, strides, a, b, ahead, state, rows, lines, block.index, steps)
+        is_even = isinstance(k, int) and isinstance(size, int) and k % size == 0
+
+        def block(begin: Int, moving: Sequence[Value]) -> list[Value]:
+            steps = size if is_even else g.minimum(size, g.sub(k, begin))
+            state = [*[zero] * len(places), *moving]
+            found = self._steps(g, strides, a, b, ahead, state, rows, lines, begin, steps)
             sums = found[: len(places)]
             g.either(
-                g.less(block.index, 1),
+                self.into is not Into.ADDED and g.is_less(begin, 1),
                 lambda: self._store(g, sums, places),
                 lambda: self._store(g, self._added(g, sums, places), places),
             )
-            block.next(*found[len(places) :])
+            return found[len(places) :]
+
+        moving = [] if near else [b, ahead]
+        if isinstance(k, int) and isinstance(size, int) and k == 2 * size:
+            block(size, block(0, moving))
+        else:
+            with g.loop(0, k, size, moving, nonempty=True) as each:
+                each.next(*block(each.index, each.carried))
         return [g.load(VECTOR, place, align=4) for place in places]
 
     def _added(self, g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:

@@ -79,6 +79,20 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(channels: in
         check_tiers(spec, sizes, arrays, 3, rtol=5e-5, atol=4e-4)
 
 
+@pytest.mark.parametrize("channels", [64, 128])
+def test_the_error_is_three_times_that_of_a_convolution_by_taps(channels: int) -> None:
+    spec, dims = conv(channels, 32), dims_of(1, 28, 28, 1)
+    buffers = arrays(spec, dims)
+    Kernel(compile_kernel(spec, None)).run(buffers, dims)
+    image, panels, bias = (x.astype(np.float64) for x in buffers[:3])
+    taps = panels.reshape(channels, TAPS, TAPS, 32)
+    framed = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = sum(framed[0, i : i + 28, j : j + 28] @ taps[:, i, j] for i in range(TAPS) for j in range(TAPS))
+    wanted = np.maximum(wanted + bias, 0).reshape(-1, 32)
+    error = np.sqrt(((buffers[3].reshape(-1, 32) - wanted) ** 2).mean() / (wanted**2).mean())
+    assert error < 3 * 2.3e-7  # by taps, PyTorch's: 2.3e-7
+
+
 @pytest.mark.parametrize("sides", [(9, 6), (12, 12)])
 def test_loops_that_are_not_joined_give_the_same_bits(sides: tuple[int, int]) -> None:
     dims = dims_of(2, *sides, 1)
