@@ -1,4 +1,4 @@
-"""Measures of the Python source: the length of functions, and types that are asserted without a check."""
+"""Measures of the source: the length of functions, and types that are asserted without a check."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ LONGER = {
     ("jit/families/matmul/row_tiles.py", "_multiply_rows"): 46,
     ("jit/families/matmul/matmul.py", "__init__"): 49,
 }
+#: Lines of a C function; the interpreter's loop has a label for each opcode.
+MAX_C_LINES, LONG_IN_C = 60, {"runtime_c/run/interpreter.c: run"}
 #: `typing.cast` and `# type: ignore` in the whole source: an `assert isinstance` is checked, these are not.
 MAX_CASTS, MAX_IGNORES = 39, 31
 
@@ -36,6 +38,13 @@ def functions(text: str) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield node.name, node.end_lineno - node.lineno + 1
+
+
+def c_functions(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and the number of lines of every function of a C file, which ends at the first `}` in
+    column 0."""
+    for match in re.finditer(r"^\w[^;={}]*?\b(\w+)\([^;{}]*\)\s*\{$.*?^\}", text, re.M | re.S):
+        yield match[1], match[0].count("\n") + 1
 
 
 def casts(text: str) -> int:
@@ -60,6 +69,16 @@ def test_functions_are_short() -> None:
     assert lengths[len(lengths) * 9 // 10] <= MAX_P90 and statistics.median(lengths) <= MAX_MEDIAN
 
 
+def test_functions_in_c_are_short() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {name}": lines
+        for path in sorted((ROOT / "runtime_c").glob("*/*.c"))
+        for name, lines in c_functions(path.read_text())
+    }
+    assert len(found) > 400
+    assert {name for name, lines in found.items() if lines > MAX_C_LINES} == LONG_IN_C
+
+
 def test_types_are_checked_not_asserted() -> None:
     by_path = {path: casts(text) for path, text in sources().items() if casts(text)}
     assert sum(by_path.values()) <= MAX_CASTS, by_path
@@ -70,4 +89,7 @@ def test_types_are_checked_not_asserted() -> None:
 def test_what_is_measured() -> None:
     text = "from typing import cast\ndef f():\n    x = cast(int, 1)\n\n    return b.cast(x)\n"
     assert list(functions(text)) == [("f", 4)] and casts(text) == 1
+    assert list(c_functions("static int f(int x,\n  int y) {\n  if (x) {\n  }\n}\nint g(void);\n")) == [
+        ("f", 5)
+    ]
     assert casts("def cast(x): ...\ncast(1)\n") == 0
