@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("shapevm")
 
+#: The distance from 1 to the next number, of what a program's weights or activations are rounded to.
+PRECISIONS = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6}
 #: Far more than rounding, far less than another branch. RELATIVE counts in units of the dtype's precision.
 RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
@@ -70,6 +72,16 @@ def boundary_check(
     return None if reference is None else lambda exe: check_boundaries(exe, reference, weights)
 
 
+def _quantises(exe: Executable) -> bool:
+    """Whether a program rounds floats to integers of a byte: whether one goes up or down hangs on an order of
+    sums."""
+    from .jit.spec_reader import from_json
+    from .jit.text import format_spec
+
+    texts = (format_spec(from_json(kernel.spec)) for kernel in exe.machine.kernels)
+    return any(" = cast i8 " in text or " = cast u8 " in text for text in texts)
+
+
 def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32") -> dict[str, Least]:
     """Compare `exe` with the model at size 0 and 1 of every symbol that may be that small.
 
@@ -79,7 +91,7 @@ def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32"
     """
     import torch
 
-    precision = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6}[weights]
+    precision = max(PRECISIONS[weights], PRECISIONS["int8" if _quantises(exe) else "f32"])
     trial = _Trial(exe, reference, precision)
     least: dict[str, Least] = {}
     with _in_evaluation(reference.model), torch.no_grad():
