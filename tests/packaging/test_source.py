@@ -1,4 +1,5 @@
-"""Measures of the source: the length of functions, and types that are asserted without a check."""
+"""Measures of the source: the length of functions, the fields of classes, and types that are asserted without
+a check."""
 
 from __future__ import annotations
 
@@ -17,7 +18,26 @@ MAX_LINES, MAX_P90, MAX_MEDIAN = 45, 18, 6
 LONGER = {
     ("jit/families/matmul/row_tiles.py", "_multiply"): 47,
     ("jit/families/matmul/row_tiles.py", "_multiply_rows"): 46,
-    ("jit/families/matmul/matmul.py", "__init__"): 49,
+    ("jit/families/matmul/matmul.py", "__init__"): 47,
+}
+#: Fields of a class. `WIDER` only shrinks: a class that has fewer fields than it says fails the test too.
+MAX_FIELDS = 12
+WIDER = {
+    ("jit/families/attention/attention.py", "_Attention"): 43,
+    ("jit/families/attention/spec.py", "Attention"): 16,
+    ("jit/families/conv/conv.py", "Patches"): 16,
+    ("jit/families/conv/depthwise.py", "_Depthwise"): 13,
+    ("jit/families/conv/indirection.py", "Indirection"): 16,
+    ("jit/families/conv/planes.py", "_Planes"): 17,
+    ("jit/families/conv/winograd.py", "AtPoints"): 25,
+    ("jit/families/matmul/matmul.py", "_Matmul"): 34,
+    ("jit/families/matmul/microkernel.py", "Strides"): 13,
+    ("jit/families/matmul/row_tiles.py", "RowTiles"): 13,
+    ("jit/families/nest/rows.py", "Passes"): 13,
+    ("jit/families/sort/sort.py", "_Sorter"): 18,
+    ("jit/llvm/function.py", "Function"): 13,
+    ("vm/load_options.py", "LoadOptions"): 14,
+    ("vm/program.py", "KernelObject"): 14,
 }
 #: Lines of a C function; the interpreter's loop has a label for each opcode.
 MAX_C_LINES, LONG_IN_C = 60, {"runtime_c/run/interpreter.c: run"}
@@ -45,6 +65,28 @@ def c_functions(text: str) -> Iterator[tuple[str, int]]:
     column 0."""
     for match in re.finditer(r"^\w[^;={}]*?\b(\w+)\([^;{}]*\)\s*\{$.*?^\}", text, re.M | re.S):
         yield match[1], match[0].count("\n") + 1
+
+
+def fields(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's own fields: those it declares, and those its methods set on `self`."""
+    declared = {
+        n.target.id
+        for n in node.body
+        if isinstance(n, ast.AnnAssign)
+        and isinstance(n.target, ast.Name)
+        and "ClassVar" not in ast.unparse(n.annotation)
+    }
+    methods = (n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    attributes = (n for method in methods for n in ast.walk(method) if isinstance(n, ast.Attribute))
+    stored = (n for n in attributes if isinstance(n.ctx, ast.Store))
+    return declared | {n.attr for n in stored if isinstance(n.value, ast.Name) and n.value.id == "self"}
+
+
+def classes(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and the number of fields of every class."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, len(fields(node))
 
 
 def casts(text: str) -> int:
@@ -79,6 +121,11 @@ def test_functions_in_c_are_short() -> None:
     assert {name for name, lines in found.items() if lines > MAX_C_LINES} == LONG_IN_C
 
 
+def test_objects_are_small() -> None:
+    found = {(path, name): n for path, text in sources().items() for name, n in classes(text)}
+    assert {key: n for key, n in found.items() if n > MAX_FIELDS} == WIDER
+
+
 def test_types_are_checked_not_asserted() -> None:
     by_path = {path: casts(text) for path, text in sources().items() if casts(text)}
     assert sum(by_path.values()) <= MAX_CASTS, by_path
@@ -93,3 +140,5 @@ def test_what_is_measured() -> None:
         ("f", 5)
     ]
     assert casts("def cast(x): ...\ncast(1)\n") == 0
+    text = "class A:\n    x: int\n    N: ClassVar[int]\n    def f(self):\n        self.y = self.x = 1\n"
+    assert list(classes(text)) == [("A", 2)]

@@ -17,12 +17,12 @@ from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
 from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value, most
-from ...llvm.prefetch import unread
 from ...llvm.vector import Vec
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES, BodyEmitter
 from ...spec import Size, Term
 from . import amx
+from .amx_tiles import OnTiles, Planes
 from .arithmetic import QUADS, arithmetic_of
 from .epilogue import Epilogue, RowTile
 from .gemv import GEMV_PANELS, Gemv
@@ -144,9 +144,7 @@ class _Matmul:
     pieces: Pieces = WHOLE
 
     def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule) -> None:
-        self.f = f
-        self.spec = spec
-        self.sizes, self.schedule = sizes, schedule
+        self.f, self.spec, self.sizes, self.schedule = f, spec, sizes, schedule
         self.m, self.n, self.k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
         self.batch = [resolve(size, sizes) for size in spec.batch]
         if spec.b_layout == "quads":
@@ -167,8 +165,7 @@ class _Matmul:
         self.is_narrow = self.b is None and arithmetic.is_widened
         self.has_copy = self.b is not None or self.is_narrow  # of a tile's columns of B, in scratch
         self.width = max(PANEL, LANES * schedule.vectors)  # columns of a tile
-        few = amx.few(self.m, self.k)
-        self.has_tiles = f.has_tiles and uses_tiles(spec) and not few
+        self.has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(self.m, self.k)
         self.block = amx.block_rows(self.m, self.k) if self.has_tiles else self._block(schedule.rows)
         self.epilogue = Epilogue(f, spec, sizes, self.width, self.bodies)
         self.rows = RowTiles(f, self.m, self.block, self.k, self.width, schedule, arithmetic, self.pieces)
@@ -182,7 +179,8 @@ class _Matmul:
             # Not in other kernels: parts of those for other numbers of rows would differ in it.
             self.packed = f.at(self.sums, "i8", self.sums_bytes)
         if self.has_tiles:
-            self._place_planes()
+            self.planes = Planes.behind(f, self.sums, self.k, self.block)
+            self.packed = self.planes.end
         self.lhs = self._lhs(sizes)
         lda, panel = self.lhs.stride, f.mul(self.k, PANEL)
         self.strides = Strides(lda, PANEL, self.width, self.k, b_panel=panel if self.width > PANEL else 0)
@@ -200,15 +198,6 @@ class _Matmul:
             return InPlace(f, spec, sizes, self.bodies.addresses)
         panel = f.mul(self.k, self.width) if self.has_copy else 0
         return Computed(f, spec, sizes, f.at(self.packed, "float", panel))
-
-    def _place_planes(self) -> None:
-        """Lay out the scratch of the tiles: sums, planes of a panel, planes of a block of rows."""
-        f = self.f
-        row_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
-        self.totals = f.at(self.sums, "i8", self.block * PANEL * 4)
-        self.panel_planes = f.at(self.sums, "i8", amx.sums_bytes(self.k, self.block))
-        self.row_planes = f.at(self.panel_planes, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
-        self.packed = f.at(self.row_planes, "i8", f.mul(row_bytes, self.block // amx.GROUP))
 
     def _block(self, most: int) -> int:
         """Return the rows of a tile, from the sizes alone."""
@@ -285,61 +274,25 @@ class _Matmul:
         """Emit the loop over the kernel's tiles, on AMX tiles."""
         f = self.f
         f.takes("amx")
+        tiles = OnTiles(f, self.k, self.lhs, self.epilogue, self.planes)
         amx.configure(f)
         with f.loop(f.params[3], f.params[4]) as tile:
             *batch, m_block, panel = self._decode(tile.index)
             m0, n0 = f.mul(m_block, self.block), f.mul(panel, self.width)
             rows = self.m if self._one_block() else f.minimum(self.block, f.sub(self.m, m0))
 
-            def prepare() -> None:
-                self.lhs.prepare(batch, m0, rows)
-                a = self.lhs.at(batch, m0)
-                amx.split_rows(f, a, self.lhs.stride, rows, self.k, self.row_planes)
-
-            f.either(self._starts_block(tile.index, panel), prepare, lambda: None)
-            self._columns(batch, m0, rows, panel, n0, self._groups)
+            is_new = self._starts_block(tile.index, panel)
+            f.either(is_new, lambda: tiles.prepare(batch, m0, rows), lambda: None)
+            self._columns(batch, m0, rows, panel, n0, self._on_tiles(tiles))
         amx.release(f)
 
-    def _groups(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
-        """Emit one tile of the kernel: chunks of k of its panel, each for all groups of 32 rows.
+    def _on_tiles(self, tiles: OnTiles) -> Callable[..., None]:
+        """Return what emits a tile of the kernel on AMX tiles."""
 
-        A group's epilogue follows its last chunk: its memory accesses overlap with the next group's products.
-        """
-        f = self.f
-        b = self._panels(panel)
-        group_bytes, block = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK), amx.block_of(f, self.k)
-        with f.loop(0, self.k, amx.CHUNK) as chunk:
-            done = chunk.index
-            k = f.minimum(amx.CHUNK, f.sub(self.k, done))
-            is_last = f.less(f.sub(self.k, done), amx.CHUNK + 1)
-            source = f.at(b, "float", f.mul(done, PANEL))
-            amx.split_panel(f, source, k, self.panel_planes)
-            chunk_planes = f.at(self.row_planes, "i8", f.mul(done, amx.BLOCK // amx.STEP))
-            with f.loop(0, f.ceildiv(rows, amx.GROUP)) as group:
-                sums = f.at(self.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
-                planes = f.at(chunk_planes, "i8", f.mul(group.index, group_bytes))
-                half = f.mul(group.index, amx.CHUNK * PANEL // 2)
-                ahead = self._first_two(group.index, unread(f, source, f.add(amx.CHUNK * PANEL, half)))
-                amx.multiply(f, planes, self.panel_planes, f.urem(done, block), k, sums, ahead)
-                totals = f.at(self.totals, "float", f.mul(group.index, amx.GROUP * PANEL))
-                amx.add_block(f, self.k, done, sums, totals)
-                with f.when(is_last):
-                    begin = f.mul(group.index, amx.GROUP)
-                    count = f.minimum(amx.GROUP, f.sub(rows, begin))
-                    self._mend(f.add(m0, begin), count, batch, b, sums)
-                    self.epilogue.emit(RowTile(batch, f.add(m0, begin), count, n0, columns), sums)
+        def tile(batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+            tiles.multiply(RowTile(batch, m0, rows, n0, columns), self._panels(panel))
 
-    def _mend(self, m0: Int, rows: Int, batch: list[Int], b: Value, sums: Value) -> None:
-        """Compute by FMAs again the rows of sums that are not finite."""
-        f = self.f
-        a = self.lhs.at(batch, m0)
-        amx.multiply_exactly(f, rows, a, self.lhs.stride, b, self.k, sums)
-
-    def _first_two(self, group: Value, ahead: Value) -> Value:
-        """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
-        f, near = self.f, self.panel_planes
-        is_early = f.less(group, 2)
-        return f.select(is_early, ahead, near)
+        return tile
 
     def _starts_block(self, tile: Value, panel: Int) -> Value | bool:
         """Whether `tile` is the first of this run of tiles that reads its block of rows."""

@@ -1,0 +1,99 @@
+"""A product on AMX tiles: where scratch holds the planes (see `amx`), and the tiles of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import unread
+from . import amx
+from .epilogue import Epilogue, RowTile
+from .microkernel import PANEL
+
+
+class Rows(Protocol):
+    """A's rows: see `lhs`."""
+
+    @property
+    def stride(self) -> Int:
+        """The elements from one row to the next."""
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Announce a block of rows."""
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the address of row `m0`."""
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The layout of scratch: sums of chunks, sums of all, planes of a panel, planes of a block of rows."""
+
+    sums: Value
+    totals: Value
+    panel: Value
+    rows: Value
+    end: Value
+
+    @staticmethod
+    def behind(f: Function, sums: Value, k: Int, block: int) -> Planes:
+        """Return the layout for sums of `k` steps and blocks of `block` rows that begins at `sums`."""
+        row_bytes = f.mul(f.ceildiv(k, amx.STEP), amx.BLOCK)
+        totals = f.at(sums, "i8", block * PANEL * 4)
+        panel = f.at(sums, "i8", amx.sums_bytes(k, block))
+        rows = f.at(panel, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
+        return Planes(sums, totals, panel, rows, f.at(rows, "i8", f.mul(row_bytes, block // amx.GROUP)))
+
+
+class OnTiles:
+    """Emits tiles of a product of `k` steps, from A's rows `lhs`."""
+
+    def __init__(self, f: Function, k: Int, lhs: Rows, epilogue: Epilogue, planes: Planes) -> None:
+        self.f, self.k, self.lhs, self.epilogue, self.planes = f, k, lhs, epilogue, planes
+
+    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit what a block of `rows` rows needs before its first tile: their planes."""
+        self.lhs.prepare(batch, m0, rows)
+        a = self.lhs.at(batch, m0)
+        amx.split_rows(self.f, a, self.lhs.stride, rows, self.k, self.planes.rows)
+
+    def multiply(self, tile: RowTile, b: Value) -> None:
+        """Emit one tile of the kernel: chunks of k of its panel at `b`, each for all groups of 32 rows.
+
+        A group's epilogue follows its last chunk: its memory accesses overlap with the next group's products.
+        """
+        f, scratch = self.f, self.planes
+        group_bytes, block = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK), amx.block_of(f, self.k)
+        with f.loop(0, self.k, amx.CHUNK) as chunk:
+            done = chunk.index
+            k = f.minimum(amx.CHUNK, f.sub(self.k, done))
+            is_last = f.less(f.sub(self.k, done), amx.CHUNK + 1)
+            source = f.at(b, "float", f.mul(done, PANEL))
+            amx.split_panel(f, source, k, scratch.panel)
+            chunk_planes = f.at(scratch.rows, "i8", f.mul(done, amx.BLOCK // amx.STEP))
+            with f.loop(0, f.ceildiv(tile.rows, amx.GROUP)) as group:
+                sums = f.at(scratch.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
+                planes = f.at(chunk_planes, "i8", f.mul(group.index, group_bytes))
+                half = f.mul(group.index, amx.CHUNK * PANEL // 2)
+                ahead = self._first_two(group.index, unread(f, source, f.add(amx.CHUNK * PANEL, half)))
+                amx.multiply(f, planes, scratch.panel, f.urem(done, block), k, sums, ahead)
+                totals = f.at(scratch.totals, "float", f.mul(group.index, amx.GROUP * PANEL))
+                amx.add_block(f, self.k, done, sums, totals)
+                with f.when(is_last):
+                    begin = f.mul(group.index, amx.GROUP)
+                    count = f.minimum(amx.GROUP, f.sub(tile.rows, begin))
+                    group_tile = tile._replace(m0=f.add(tile.m0, begin), rows=count)
+                    self._mend(group_tile, b, sums)
+                    self.epilogue.emit(group_tile, sums)
+
+    def _mend(self, tile: RowTile, b: Value, sums: Value) -> None:
+        """Compute by FMAs again the rows of sums that are not finite."""
+        a = self.lhs.at(tile.batch, tile.m0)
+        amx.multiply_exactly(self.f, tile.rows, a, self.lhs.stride, b, self.k, sums)
+
+    def _first_two(self, group: Value, ahead: Value) -> Value:
+        """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
+        f = self.f
+        return f.select(f.less(group, 2), ahead, self.planes.panel)
