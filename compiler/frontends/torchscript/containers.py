@@ -187,6 +187,17 @@ def _range(importer: ScriptImporter, node: Any) -> list[Any]:
     return [List(list(range(n)))]
 
 
+def _call_method(importer: ScriptImporter, node: Any) -> list[Any]:
+    """A method of an interface: which one it is, the module tells that is there."""
+    owner = importer.get(node.inputsAt(0))
+    if not isinstance(owner, Object) or owner.script is None:
+        raise UnsupportedOp(f"the method {node.s('name')} of {node.inputsAt(0).type()} cannot be compiled")
+    graph = owner.script._get_method(node.s("name")).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    results = importer.run_apart(graph, _values(importer, node))
+    return [results[0] if len(results) == 1 else tuple(results)]
+
+
 HANDLERS: dict[str, Handler] = {
     "prim::Constant": _constant,
     "prim::GetAttr": _get_attribute,
@@ -223,6 +234,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::max": _plain("max"),
     "prim::abs": _plain("abs"),
     "prim::rangelist": _range,
+    "prim::CallMethod": _call_method,
     "prim::fork": _fork,
     "aten::wait": _values,
     "aten::warn": _always(None),
@@ -327,10 +339,8 @@ def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
 
 
 def _element(importer: ScriptImporter, x: List, index: Any) -> Any:
-    if x.memory.stale:
-        raise UnsupportedOp(x.memory.stale)
     b = importer.builder
-    made = b.one("get", x.content, position(importer, index, b.one("len", x.content)))
+    made = b.one("get", x.read(), position(importer, index, b.one("len", x.content)))
     found = elements.unpacked(b, made, importer.tensors.fresh)
     _hold(importer, x, found)
     return found
@@ -350,7 +360,7 @@ def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
 
 def _append_at_run_time(importer: ScriptImporter, x: List, item: Any) -> List:
     importer.regions.note(x)
-    x.content = importer.builder.one("append", x.content, _item_value(importer, x, item))
+    x.content = importer.builder.one("append", x.read(), _item_value(importer, x, item))
     return x
 
 
@@ -388,7 +398,7 @@ def _slice_at_run_time(
     length = b.one("len", x.content)
     end = length if end is None or end == 2**63 - 1 else _bound(importer, end, length)
     start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
-    return List(b.one("list_slice", x.content, start, end), memory=x.memory)
+    return List(b.one("list_slice", x.read(), start, end), memory=x.memory)
 
 
 def _bound(importer: ScriptImporter, bound: Any, length: Value) -> Value:
@@ -436,7 +446,7 @@ def _fold_at_run_time(name: str) -> Callable[..., Any]:
 def _concat_at_run_time(importer: ScriptImporter, x: List, other: List) -> List:
     """x + other, of which one or both are lists whose length only a call tells."""
     b = importer.builder
-    sides = [at_run_time(importer, each) for each in (x, other) if each.content]
+    sides = [at_run_time(importer, each) for each in (x, other) if each.read()]
     if len(sides) == 1:
         return List(sides[0].content, memory=sides[0].memory)
     one, two = sides

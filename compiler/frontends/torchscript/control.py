@@ -424,6 +424,7 @@ class _Loop:
         self.plans: list[Plan] = [Same(x) for x in inits]
         self.cells: dict[Cell, Plan] = {}
         self.values: dict[int, Value] = {}  # of tensors outside
+        self.held: dict[int, list[Memory]] = {}  # by variable: lists that have the tensor of the turn before
         for leaf in (leaf for x in inits for leaf in _tensors(x)):
             self.values[id(leaf)] = importer.tensors.read(leaf)
 
@@ -452,8 +453,10 @@ class _Loop:
         """Import the body once."""
         rest = iter(params[2:])
         made = [merger.made(plan, rest) for plan in self.plans]
-        for x, init in zip(made, self.inits, strict=True):
+        for i, (x, init) in enumerate(zip(made, self.inits, strict=True)):
             _share(self.importer, x, [init])
+            for memory in self.held.get(i, ()) if isinstance(x, Tensor) else ():
+                self.importer.tensors.share(x.memory, memory)
         for cell, plan in self.cells.items():
             self.importer.regions.note(cell)
             cell.content = merger.made(plan, rest)
@@ -461,6 +464,9 @@ class _Loop:
                 cell.version = next_version()
         counter = params[0].type.expr  # type: ignore[union-attr]
         region.results = self.importer.run_block(self.body, [counter, *made])
+        for i, x in enumerate(region.results[1:]):
+            if isinstance(x, Tensor):
+                self.held[i] = [memory for memory in x.memory.others if memory.content is None]
 
     def _outside(self) -> Merger:
         return Merger(self.importer.builder, self.importer.tensors, lambda dim: True, lambda x: True)

@@ -331,7 +331,7 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         values.append(value_of(importer.builder, x))
         return LEAF
     if isinstance(x, List) and is_run_time_list(x.content):
-        values.append(x.content)
+        values.append(x.read())
         return LEAF
     if isinstance(x, tuple | List):
         items = [_structure(importer, item, values) for item in (x if isinstance(x, tuple) else x.content)]

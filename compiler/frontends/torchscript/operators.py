@@ -492,7 +492,7 @@ def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
         return importer.tensors.read(x)
     if isinstance(x, List):
         if is_run_time_list(x.content):
-            return x.content
+            return x.read()
         return [_plain(importer, item, is_size_wanted) for item in x.content]
     if isinstance(x, Maybe):
         raise UnsupportedOp("an optional value that only a call tells is given to an operator")

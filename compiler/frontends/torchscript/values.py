@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 
-from ...ir.errors import ShapeError
+from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Block, Value
 from ...ir.types import ListType, ScalarType, TensorType
 
@@ -82,6 +82,13 @@ class List(Cell):
     """
 
     memory: Memory = field(default_factory=lambda: Memory(None))
+
+    def read(self) -> Any:
+        """Return the content. Raises UnsupportedOp where a tensor in a list of a run-time length was changed
+        in place behind it."""
+        if self.memory.stale and is_run_time_list(self.content):
+            raise UnsupportedOp(self.memory.stale)
+        return self.content
 
 
 @dataclass(eq=False)

@@ -81,6 +81,48 @@ def test_submodules(how: str) -> None:
             exe(torch.randn(2, 5))
 
 
+@torch.jit.interface
+class Step(nn.Module):
+    """What a module that is given must have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        pass
+
+
+class AddOne(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+class Chosen(nn.Module):
+    """A module behind an interface, and others by a name that a call gives."""
+
+    step: Step
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = AddOne()
+        self.others = nn.ModuleDict({"tanh": nn.Tanh(), "relu": nn.ReLU()})
+
+    def forward(self, x: Tensor, name: str) -> Tensor:
+        x = self.step.forward(x)
+        for key, other in self.others.items():
+            if key == name:
+                x = other(x)
+        return x
+
+
+Chosen.__annotations__["step"] = Step  # TorchScript does not look up names of annotations here
+
+
+def test_interfaces_and_names() -> None:
+    program = scripted(Chosen())
+    with shapevm.compile(program, args=(torch.randn(2, 3), "tanh")) as exe:
+        for name in ("tanh", "relu", "none"):
+            x = torch.randn(4, 3)
+            assert_close(exe(x, name), program(x, name))
+
+
 def test_state() -> None:
     program = scripted(Counter())
     with shapevm.compile(program, args=(torch.randn(2, 3),)) as exe:

@@ -49,6 +49,31 @@ def test_memory_that_may_be_shared_is_not_read_after_a_change() -> None:
         shapevm.compile(torch.jit.script(shared), args=(torch.randn(3), torch.tensor(True)))
 
 
+def appended_and_changed(a: torch.Tensor) -> torch.Tensor:
+    parts: list[torch.Tensor] = []
+    h = a * 1
+    for _ in range(a.size(0)):
+        h += 1
+        parts.append(h)
+    return torch.stack(parts)
+
+
+def changed_in_the_next_turn(a: torch.Tensor) -> torch.Tensor:
+    parts: list[torch.Tensor] = []
+    h = a * 1
+    for _ in range(a.size(0)):
+        h += 1
+        h = h * 2
+        parts.append(h)
+    return torch.stack(parts)
+
+
+@pytest.mark.parametrize("function", [appended_and_changed, changed_in_the_next_turn])
+def test_a_list_whose_tensors_were_changed_in_place_is_not_read(function: Any) -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="may share memory with one that was changed in place"):
+        shapevm.compile(torch.jit.script(function), args=(torch.randn(3),))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equals_torchscript(name: str, tmp_path: Path) -> None:
     """Each argument set gives what TorchScript gives, or an error where it gives one; in the runner too, with
