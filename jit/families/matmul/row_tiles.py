@@ -343,16 +343,9 @@ class RowTiles:
         finish.done(0, rows, sums)
 
     def _multiply(
-        self,
-        kernels: MicroKernels,
-        rows: Int,
-        count: Int,
-        a: Value,
-        b: Value,
-        number: Int,
-        sums: Value,
+        self, kernels: MicroKernels, rows: Int, count: Int, a: Value, b: Value, number: Int, sums: Value,
         ahead: Ahead | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Compute row tile `number`, of `count` rows, of a block of `rows`.
 
         A lone row tile is fed straight from memory: it reads ahead in its own panels.
@@ -459,16 +452,8 @@ class RowTiles:
             right = f.at(b, kernels.element, f.mul(begin, strides.ldb))
             added = MicroKernels(f, f"{kernels.name}_added", strides, kernels.vectors, Into.ADDED)
             ahead = kernels.unread(f, right, f.mul(NEAR, strides.ldb)) if near else right
-            self._call(
-                added if in_pieces else kernels.at(strides),
-                count,
-                left,
-                right,
-                sums,
-                lambda _: ahead,
-                0,
-                near,
-            )
+            used = added if in_pieces else kernels.at(strides)
+            self._call(used, count, left, right, sums, lambda _: ahead, 0, near)
 
         def group(begin: Int, end: Int) -> None:
             if not in_pieces:
