@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("shapevm")
 
-#: The distance from 1 to the next number, of what a program's weights or activations are rounded to.
+#: The distance from 1 to the next number, of what a program's weights are rounded to.
 PRECISIONS = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6}
+#: The same of quantised activations: a last bit can move one by a step, and that others in the layers behind.
+QUANTISED = 2.0**-4
 #: Far more than rounding, far less than another branch. RELATIVE counts in units of the dtype's precision.
 RELATIVE, LEAST_RELATIVE, ABSOLUTE = 16, 1e-3, 1e-4
 
@@ -91,7 +93,7 @@ def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32"
     """
     import torch
 
-    precision = max(PRECISIONS[weights], PRECISIONS["int8" if _quantises(exe) else "f32"])
+    precision = max(PRECISIONS[weights], QUANTISED if _quantises(exe) else 0.0)
     trial = _Trial(exe, reference, precision)
     least: dict[str, Least] = {}
     with _in_evaluation(reference.model), torch.no_grad():

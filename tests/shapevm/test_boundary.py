@@ -252,3 +252,18 @@ def test_a_program_that_fails_inside_of_vmap_leaves_nothing_behind():
     shapevm.compile(exported(Maps(), x, y), options=shapevm.Options(fallback="error"))
     assert torch._C._functorch.maybe_current_level() is None
     torch.randn(2)
+
+
+def test_quantised_activations_may_differ_by_steps() -> None:
+    """Whether a float is rounded up or down hangs on an order of sums, and so do the layers behind."""
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(96, 96) for _ in range(12)]
+    model = torch.nn.Sequential(*[m for layer in layers for m in (layer, torch.nn.LayerNorm(96))]).eval()
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    rows = torch.export.Dim("rows", min=1, max=32)
+    with shapevm.compile(model, (torch.randn(7, 96),), dynamic_shapes=({0: rows},)) as exe:
+        assert boundary._quantises(exe)
+    with shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),)) as exe:
+        assert not boundary._quantises(exe)
