@@ -367,7 +367,7 @@ class Using:
 def summary_of(n_kernels: int, symbols: Sequence[Symbol]) -> str:
     """Return how many kernels a program has and for which sizes: "9 kernels for batch 1..32, length
     1..512"."""
-    ranges = [f"{s.name} {s.min}..{'' if s.max is None else s.max}" for s in symbols]
+    ranges = [f"{s.name} {s.shown_min}..{'' if s.max is None else s.max}" for s in symbols]
     return f"{n_kernels} kernel{'' if n_kernels == 1 else 's'} for {', '.join(ranges) or 'fixed sizes'}"
 
 

@@ -11,6 +11,7 @@ from .buckets import shown_keys
 from .invariance import along, along_text, exceptions, row_symbols
 from .vm.artifact import read
 from .vm.instruction import decode_all
+from .vm.layout import INT_MIN
 from .vm.program import Function, Input, Program, format_key
 
 _SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
@@ -77,7 +78,8 @@ def inspect_text(path: Path) -> str:
     for symbol in data["symbols"]:
         top = symbol["max"] if symbol["max"] is not None else "any"
         step = f", a multiple of {symbol['multiple_of']}" if symbol["multiple_of"] != 1 else ""
-        lines.append(f"size {symbol['name']}: {symbol['min']} to {top}{step}")
+        low = symbol["min"] if symbol["min"] != INT_MIN else "any"
+        lines.append(f"size {symbol['name']}: {low} to {top}{step}")
     for row in data["inputs"]:
         kind = f"{row['dtype']}[{', '.join(row['shape'])}]" if row["kind"] == "tensor" else row["kind"]
         lines.append(f"input {row['name']}: {kind}")

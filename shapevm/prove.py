@@ -226,7 +226,7 @@ class Prover:
         for s in self.symbols:
             few = s.name in self.verdicts and not all(v.causes for v in self.verdicts[s.name])
             step = s.multiple_of
-            low = max(-(-s.min // step), 0)
+            low = s.least_tried // step
             top = max(low, (MAX_ROWS if few else MAX_SIZE) // step)
             high = top if s.max is None else max(low, min(top, s.max // step))
             found[s.name] = step * self.rng.randint(max(low, min(2, high)), high)

@@ -81,7 +81,7 @@ def shapes(symbols: Sequence[Symbol], stream: str, seed: int) -> Iterator[dict[s
     rng = random.Random(f"{stream} {seed}")
     streams = []
     for s in symbols:
-        low = -(-s.min // s.multiple_of) * s.multiple_of
+        low = s.least_tried
         high = max(low, s.max if s.max is not None else UNBOUNDED)
         streams.append(STREAMS[stream](low, high, s.multiple_of, random.Random(rng.random())))
     if not streams:
@@ -331,7 +331,7 @@ def distinct(symbols: Sequence[Symbol], n_shapes: int) -> Iterator[dict[str, int
         side += 1
     rows = []
     for s in symbols:
-        low = -(-s.min // s.multiple_of) * s.multiple_of
+        low = s.least_tried
         high = low + (side - 1) * s.multiple_of
         rows.append(range(low, (high if s.max is None else min(high, s.max)) + 1, s.multiple_of))
     total = math.prod(map(len, rows))

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
@@ -22,7 +22,10 @@ CHUNK: Final = 1 << 20  # bytes of BLOBS and WEIGHTS that one hash of CHUNKS is 
 CHUNKED_ALIGN: Final = 256  # BLOBS and WEIGHTS are padded with zeros to a multiple of it
 CHUNKED: Final = ("BLOBS", "WEIGHTS")  # sections that CHUNKS holds the hashes of, in that order
 NO_SYMBOL: Final = -1
-NO_MAX: Final = -1
+NO_MAX: Final = -1  # of a bucket's range
+#: The bounds of an int input that has none: int64 but for its least number, which no input has.
+INT_MIN: Final = -(2**63) + 1
+INT_MAX: Final = 2**63 - 1
 
 #: Limits that the loader enforces, so that nothing hostile costs much.
 LIMITS: Final[dict[str, tuple[int, str]]] = {
@@ -130,7 +133,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
-        "u32 format_version: 2",
+        "u32 format_version: 3",
         "u32 n_sections: 14: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",
@@ -146,11 +149,11 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u8[32] sha256: of the section's bytes; zeros for BLOBS and WEIGHTS",
     ),
     _record(
-        "symbol", "A size that the caller chooses.",
+        "symbol", "A size, or an int input, that the caller chooses. An axis binds a value >= 0 only.",
         "u32 name: string",
         "u32 why: string: the model's line that wants the bounds, \"\" if unknown",
-        "i64 min: smallest value, >= 0",
-        "i64 max: greatest value, -1: unbounded",
+        "i64 min: smallest value, > -2^63; -2^63 + 1: not bounded",
+        "i64 max: greatest value, >= min; 2^63 - 1: not bounded",
         "i64 multiple_of: the value must be a multiple of it, >= 1",
     ),
     _record(

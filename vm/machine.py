@@ -22,7 +22,7 @@ from .fast_path import QuickCalls
 from .fork_lock import ForkLock
 from .host_functions import register
 from .isa import TAGS
-from .layout import PAGE
+from .layout import INT_MAX, PAGE
 from .load_options import LoadOptions, strategy_code
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
@@ -166,7 +166,7 @@ class Machine:
 
     def _symbol(self, index: int) -> Symbol:
         row = lib.svm_symbol(self._program, index)
-        top = None if row.max < 0 else row.max
+        top = None if row.max == INT_MAX else row.max
         return Symbol(text_of(row.name), row.min, top, row.multiple_of, text_of(row.why))
 
     def _input(self, index: int) -> Input:

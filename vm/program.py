@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 import numpy as np
 
 from .isa import DTYPES
-from .layout import SECTION_ALIGN
+from .layout import INT_MIN, SECTION_ALIGN
 
 #: dtype -> numpy dtype that holds it; bf16 travels as uint16.
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -31,7 +31,8 @@ DTYPE_NAMES: Final[tuple[str, ...]] = tuple(DTYPES)
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that the caller chooses: min <= value <= max (None: unbounded), a multiple of `multiple_of`.
+    """A size, or an int input, that the caller chooses: min <= value <= max (None: unbounded), a multiple of
+    `multiple_of`. Sizes are at least 0; `min` of an int that has no least value is INT_MIN.
 
     `why`: the model's line that wants the bounds, "" if unknown.
     """
@@ -41,6 +42,17 @@ class Symbol:
     max: int | None = None
     multiple_of: int = 1
     why: str = ""
+
+    @property
+    def least_tried(self) -> int:
+        """The least value that is tried out: of what may be negative 0, or the greatest value below it."""
+        low = max(self.min, 0 if self.max is None else min(self.max, 0))
+        return -(-low // self.multiple_of) * self.multiple_of
+
+    @property
+    def shown_min(self) -> str:
+        """The least value for people, "any" where there is none."""
+        return "any" if self.min == INT_MIN else str(self.min)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from .layout import (
     CHUNKED,
     CHUNKED_ALIGN,
     FORMAT_VERSION,
+    INT_MAX,
+    INT_MIN,
     LIMITS,
     MAGIC,
-    NO_MAX,
     NO_SYMBOL,
     PAGE,
     SECTION_ALIGN,
@@ -202,12 +203,12 @@ class _Reader:
     def symbol(self, cursor: Cursor) -> Symbol:
         row = cursor.record("symbol")
         low, high, step = row["min"], row["max"], row["multiple_of"]
-        cursor.check(low >= 0 and step >= 1, f"min {low} must be >= 0 and multiple_of {step} >= 1")
-        cursor.check(high == NO_MAX or high >= low, f"max {high} is below min {low}")
+        cursor.check(low >= INT_MIN and step >= 1, f"min {low} must be > -2^63 and multiple_of {step} >= 1")
+        cursor.check(high >= low, f"max {high} is below min {low}")
         return Symbol(
             self.string(cursor, row["name"]),
             low,
-            None if high == NO_MAX else high,
+            None if high == INT_MAX else high,
             step,
             self.string(cursor, row["why"]),
         )

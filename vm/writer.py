@@ -21,8 +21,8 @@ from .layout import (
     CHUNKED,
     CHUNKED_ALIGN,
     FORMAT_VERSION,
+    INT_MAX,
     MAGIC,
-    NO_MAX,
     NO_SYMBOL,
     PAGE,
     SECTION_ALIGN,
@@ -69,7 +69,7 @@ class Strings:
 
 
 def _symbol(s: Symbol, string: Strings) -> bytes:
-    top = NO_MAX if s.max is None else s.max
+    top = INT_MAX if s.max is None else s.max
     return BY_NAME["symbol"].pack(
         name=string(s.name), why=string(s.why), min=s.min, max=top, multiple_of=s.multiple_of
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,15 @@ def named_sizes(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[tor
             if isinstance(size, torch.SymInt):
                 found.append((size, axis_dim(dims, axis)))
     return sorted(found, key=lambda pair: not pair[0].node.expr.is_Symbol)
+
+
+def int_symbols(values: Iterable[Any]) -> frozenset[str]:
+    """Return torch's names of the ints among the values of inputs that are in no tensor's sizes."""
+    values = list(values)
+    named = {str(v.node.expr) for v in values if isinstance(v, torch.SymInt) and v.node.expr.is_Symbol}
+    sizes: list[Any] = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
+    symbolic = [size for size in sizes if isinstance(size, torch.SymInt)]
+    return frozenset(named - {str(name) for size in symbolic for name in size.node.expr.free_symbols})
 
 
 def axis_dim(dims: Any, axis: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, suppress
 from typing import Any, cast
 
@@ -22,6 +22,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._pytree import tree_map
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...pytree import call_paths, distinct, paths, to_json
 from ..ir.dims import simplify
@@ -31,7 +33,7 @@ from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
-from .dynamic_shapes import named_sizes
+from .dynamic_shapes import int_symbols, named_sizes
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
@@ -179,10 +181,18 @@ def import_program(
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
     model's line.
     """
-    guards = getattr(program, "_guards_code", None) or ()
+    guards = getattr(program, "_guards_code", None)
     plain = _in_known_operators(program)
     importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch", least)
     return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
+
+
+def _opened(ranges: Mapping[Any, Any], ints: Set[str]) -> dict[Any, Any]:
+    """Return torch's ranges without the bound of 0 that the export gives ints: guards say what it needs."""
+    return {
+        key: ValueRanges(-int_oo, found.upper) if str(key) in ints and found.lower == 0 else found
+        for key, found in ranges.items()
+    }
 
 
 def _target(spec: InputSpec | OutputSpec) -> str:
@@ -205,14 +215,18 @@ class ProgramImporter(FxImporter):
         program: ExportedProgram,
         name: str = "main",
         dynamic_shapes: Any = None,
-        guards: Sequence[str] = (),
+        guards: Sequence[str] | None = None,
         may_call_torch: bool = False,
         least: int | None = None,
     ) -> None:
-        symbols = Symbols(named_sizes(program, dynamic_shapes), program.range_constraints, least)
+        placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        values = [node.meta.get("val") for node in placeholders]
+        ints = int_symbols(values if guards is not None else ())
+        ranges = _opened(program.range_constraints, ints)
+        symbols = Symbols(named_sizes(program, dynamic_shapes), ranges, least, ints)
         super().__init__(name, symbols, may_call_torch)
         self.program = program
-        self.guards = guards
+        self.guards = guards or ()
         self._generator: Value | None = None  # what random numbers begin with
 
     def run(self, draws: bool = False) -> Graph:
@@ -300,13 +314,15 @@ class ProgramImporter(FxImporter):
 
     def _add_guards(self) -> None:
         """Put what tracing assumed of sizes into the contract, or check it at every call."""
-        left = []
+        found = []
         for text in self.guards:
             condition = parse_guard(text, self._shapes(), self.graph.symbols)
             parts = condition.args if isinstance(condition, sympy.And) else (condition,)
-            parts = [part for part in parts if part is not sympy.true]
-            parts = [part for part in parts if excludes_0_and_1(part) not in self.symbols.tried]
-            left += [(part, text) for part in parts if not narrow(self.graph.symbols, part)]
+            found += [(part, text) for part in parts if part is not sympy.true]
+        sizes = {str(part.lhs) for part, _ in found if isinstance(part, sympy.Ge) and part.rhs == 0}
+        tried = self.symbols.tried - (self.symbols.ints - sizes)  # an int that must be >= 0 is used as a size
+        found = [(part, text) for part, text in found if excludes_0_and_1(part) not in tried]
+        left = [(part, text) for part, text in found if not narrow(self.graph.symbols, part)]
         for condition, text in left:
             add_guard(self.builder, condition, f"the model needs {shown_guard(text)}")
 

@@ -20,7 +20,7 @@ from ..ir.errors import UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ops import build as B
 from ..ops.conditions import add_guard
-from .dynamic_shapes import axis_dim
+from .dynamic_shapes import axis_dim, int_symbols
 from .exported_program import decomposition_table, export_model, import_program
 from .fx_nodes import FxImporter, is_operator, overload_of, source_of
 from .guards import narrow
@@ -116,7 +116,8 @@ class GraphModuleImporter(FxImporter):
         self._env = shape_env_of(self._placeholders)
         ranges = self._env.var_to_range if self._env is not None else {}
         sizes = named_sizes(self._placeholders, dynamic_shapes)
-        super().__init__(name, Symbols(sizes, ranges), may_call_torch)
+        ints = int_symbols(node.meta["val"] for node in self._placeholders)
+        super().__init__(name, Symbols(sizes, ranges, ints=ints), may_call_torch)
         self._changed: dict[torch.fx.Node, Any] = {}  # new values of inputs
 
     def run(self) -> Graph:

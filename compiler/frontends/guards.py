@@ -40,7 +40,7 @@ _COMPARE: dict[type, Any] = {
     ast.Gt: sympy.Gt,
     ast.GtE: sympy.Ge,
 }
-_CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max}
+_CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max, "abs": lambda a: sympy.Max(a, -a)}
 
 
 def parse_guard(text: str, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> Any:
@@ -149,13 +149,15 @@ def excludes_0_and_1(condition: Any) -> str | None:
     """
     if isinstance(condition, sympy.Ne):
         low, high = condition.args[::-1] if isinstance(condition.args[0], sympy.Symbol) else condition.args
-        most = 1
+        least = 0
     elif isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
         low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
-        most = 1 if isinstance(condition, sympy.Lt | sympy.Gt) else 2
+        least = 0 if isinstance(condition, sympy.Lt | sympy.Gt) else 1
     else:
         return None
-    return str(high) if isinstance(high, sympy.Symbol) and low.is_Integer and low <= most else None
+    return (
+        str(high) if isinstance(high, sympy.Symbol) and low.is_Integer and least <= low <= least + 1 else None
+    )
 
 
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:

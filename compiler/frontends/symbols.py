@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from fractions import Fraction
 from math import lcm
 from typing import Any, cast
@@ -14,6 +14,7 @@ from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
 
+from ...vm.layout import INT_MIN
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
@@ -27,6 +28,7 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.Mod: sympy.Mod,
     torch_functions.PythonMod: sympy.Mod,
     torch_functions.Max: sympy.Max,
+    sympy.Abs: lambda a: sympy.Max(a, -a),
     torch_functions.Min: sympy.Min,
     torch_functions.ModularIndexing: lambda base, divisor, modulus: sympy.Mod(
         floordiv(base, divisor), modulus
@@ -46,10 +48,12 @@ class Symbols:
         sizes: Sequence[tuple[torch.SymInt, Any]],
         ranges: Mapping[Any, Any],
         least: int | None = None,
+        ints: Set[str] = frozenset(),
     ) -> None:
         """`sizes`: (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first;
         `ranges`: torch's ValueRanges of its symbols; `least`: of sizes that nobody gave a range, for which
-        torch.export says 2; None: what it says."""
+        torch.export says 2; None: what it says; `ints`: torch's names of int inputs that are no axis's size:
+        they may be negative."""
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
         self._fixed: dict[str, DimExpr] = {}  # what symbols of ours always are
@@ -65,13 +69,16 @@ class Symbols:
         self.tried = set(self._names.values()) if least is not None else set(self.of_user)
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))
+            if key in ints and low is None:
+                low = INT_MIN
             asked = getattr(given.get(name, hints.get(key)), "min", None)
             if asked is not None and (asked <= 1 or name not in given):
                 low = asked  # the export's own bound of 2 only keeps 0 and 1 out of its tracing
-            elif least is not None and name not in given:
+            elif least is not None and name not in given and low != INT_MIN:
                 low = least if low == 2 else max(low or 0, least)
             why = f"dynamic_shapes: {name}" if name in given else ""
-            self.contract[name] = SymbolInfo(name, max(low or 0, 0), high, 1, why)
+            self.contract[name] = SymbolInfo(name, max(low or 0, INT_MIN if key in ints else 0), high, 1, why)
+        self.ints = {self._names[key] for key in ints if key in self._names}
 
     def limits(self, size: torch.SymInt) -> tuple[int, int | None]:
         """Return the range that the program needs of a value read from a tensor; never below 0, as sizes

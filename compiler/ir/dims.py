@@ -80,8 +80,8 @@ def _is_whole(quotient: sympy.Expr) -> bool:
 
 
 def symbol(name: str) -> sympy.Symbol:
-    """Return the size symbol `name`: a non-negative integer."""
-    return sympy.Symbol(name, integer=True, nonnegative=True)
+    """Return the symbol `name`, an integer: what is known of its sign is what its graph says of its range."""
+    return sympy.Symbol(name, integer=True)
 
 
 def simplify(dim: DimExpr) -> DimExpr:

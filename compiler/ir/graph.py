@@ -122,7 +122,8 @@ class Block:
 
 @dataclass(frozen=True)
 class SymbolInfo:
-    """What the contract says of a size symbol: min <= value (<= max), a multiple of `multiple_of`.
+    """What the contract says of a size symbol: min <= value (<= max), a multiple of `multiple_of`. A
+    size is at least 0; an int input may be negative: INT_MIN is the `min` of one that has no least value.
 
     `why`: the model's line that wants it.
     """

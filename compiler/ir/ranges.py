@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 import sympy
 
+from ...vm.layout import INT_MIN
 from .dims import DimExpr, floordiv, simplify
 from .graph import SymbolInfo
 
@@ -24,7 +25,9 @@ def bounds(dim: DimExpr, symbols: Mapping[str, SymbolInfo]) -> Bounds:
         return int(dim), int(dim)
     if isinstance(dim, sympy.Symbol):
         info = symbols.get(str(dim))
-        return (0, None) if info is None else (info.min, info.max)
+        if info is None:
+            return 0, None
+        return None if info.min == INT_MIN else info.min, info.max
     args = [bounds(arg, symbols) for arg in dim.args]
     if isinstance(dim, sympy.Add):
         return _sum(args)
@@ -66,16 +69,20 @@ MAX_SCALED = 2**20
 
 def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
     """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
-    for all values in range. Factors that are not exact in few bits need a range up to MAX_SCALED, which
-    becomes the bound of a symbol that has none."""
+    for all values in range, or where `dim` may be negative: truncation is no floor there. Factors that are
+    not exact in few bits need a range up to MAX_SCALED, which becomes the bound of a symbol that has none.
+    """
+    low, _ = bounds(dim, symbols)
+    if low is None or low < 0:
+        return None
     ratio = Fraction(factor)
     if ratio.denominator > 1024:
         ratio = ratio.limit_denominator(10_000)
         info = symbols.get(str(dim))
         if info is not None and info.max is None:
             symbols[info.name] = replace(info, max=MAX_SCALED)
-        low, high = bounds(dim, symbols)
-        if high is None or high > MAX_SCALED or low is None or low < 0:
+        _, high = bounds(dim, symbols)
+        if high is None or high > MAX_SCALED:
             return None
         sizes = np.arange(low, high + 1)
         found = np.floor(sizes * factor).astype(np.int64)

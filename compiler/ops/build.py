@@ -53,22 +53,17 @@ def is_one(dim: DimExpr) -> bool:
 
 def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
     """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`,
-    everywhere."""
+    everywhere. What may be below 0 is read from a tensor: kernels take sizes, which are not."""
     value = convert_number(value, dtype)
-    less = _negative_terms(b, value)
-    if less == 0:
-        return b.one("full", value=value, dtype=dtype, shape=tuple(shape))
-    parts = (full(b, simplify(part), dtype, shape) for part in (value + less, less))
-    return b.one("sub", *parts)
+    if isinstance(value, sympy.Expr) and not value.is_number and not is_size(b, value):
+        return expand(b, b.one("scalar", b.size(simplify(value)), dtype=dtype), tuple(shape))
+    return b.one("full", value=value, dtype=dtype, shape=tuple(shape))
 
 
-def _negative_terms(b: Builder, value: Number) -> DimExpr:
-    """Return what a size expression that may be below 0 takes off; kernels take sizes, which are not."""
-    if not isinstance(value, sympy.Expr) or value.is_number:
-        return 0
+def is_size(b: Builder, value: DimExpr) -> bool:
+    """Return True where the contract says that `value` is never below 0."""
     low, _ = bounds_of(b, value)
-    terms = [] if low is not None and low >= 0 else sympy.Add.make_args(sympy.expand(value))
-    return simplify(-sum((term for term in terms if term.could_extract_minus_sign()), sympy.Integer(0)))
+    return low is not None and low >= 0
 
 
 def uniform(x: Value) -> Number | None:

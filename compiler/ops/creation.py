@@ -66,7 +66,7 @@ def _iota(args: Sequence[Any], attrs: Attrs) -> Any:
     return (steps * attrs["step"] + attrs["start"]).astype(dtype)
 
 
-_S0 = sympy.Symbol("s0", integer=True, nonnegative=True)
+_S0 = sympy.Symbol("s0", integer=True)
 OPS: tuple[Op, ...] = (
     Op(
         "constant",
@@ -211,7 +211,11 @@ def arange_step(
     if not is_float(dtype):
         start, step = (int(x) if isinstance(x, float) else x for x in (start, step))
     wide = "f32" if dtype in ("f16", "bf16") else dtype
-    return B.cast_to(b, b.one("iota", start=start, step=step, length=length, dtype=wide), dtype)
+    if all(isinstance(x, int | float) or B.is_size(b, x) for x in (start, step)):
+        return B.cast_to(b, b.one("iota", start=start, step=step, length=length, dtype=wide), dtype)
+    places = b.one("iota", start=0, step=1, length=length, dtype="i64")  # kernels take sizes, which are >= 0
+    made = B.pointwise(b, "add", B.pointwise(b, "mul", places, step), start)
+    return B.cast_to(b, B.cast_to(b, made, wide), dtype)
 
 
 def _n_float_steps(b: Builder, start: B.Number, end: DimExpr, step: B.Number) -> DimExpr:

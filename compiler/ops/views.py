@@ -80,7 +80,7 @@ def _example(x: str, **attrs: Any) -> Sample:
     return Sample((x,), attrs)
 
 
-_S0, _S1 = sympy.symbols("s0 s1", integer=True, nonnegative=True)
+_S0, _S1 = sympy.symbols("s0 s1", integer=True)
 OPS: tuple[Op, ...] = (
     Op(
         "reshape",

@@ -238,7 +238,7 @@ enum {
 };
 
 #define SVM_FILE_MAGIC {0x89, 0x53, 0x56, 0x4d, 0x0d, 0x0a, 0x1a, 0x0a}
-#define SVM_FILE_VERSION 2
+#define SVM_FILE_VERSION 3
 #define SVM_FILE_ALIGN 64
 #define SVM_FILE_PAGE 4096
 #define SVM_FILE_CHUNK 1048576
@@ -384,7 +384,7 @@ enum {
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
-  uint32_t format_version; /* 2 */
+  uint32_t format_version; /* 3 */
   uint32_t n_sections; /* 14: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
@@ -405,12 +405,12 @@ typedef struct svm_file_section {
 
 SVM_STATIC_ASSERT(sizeof(svm_file_section) == 64, "layout of section");
 
-/* A size that the caller chooses. */
+/* A size, or an int input, that the caller chooses. An axis binds a value >= 0 only. */
 typedef struct svm_file_symbol {
   uint32_t name; /* string */
   uint32_t why; /* string: the model's line that wants the bounds, "" if unknown */
-  int64_t min; /* smallest value, >= 0 */
-  int64_t max; /* greatest value, -1: unbounded */
+  int64_t min; /* smallest value, > -2^63; -2^63 + 1: not bounded */
+  int64_t max; /* greatest value, >= min; 2^63 - 1: not bounded */
   int64_t multiple_of; /* the value must be a multiple of it, >= 1 */
 } svm_file_symbol;
 

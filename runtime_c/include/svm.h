@@ -158,7 +158,7 @@ void svm_close(svm_program *program);
 /* The contract --------------------------------------------------------------------------------- */
 /* All that these return belongs to the program. An index out of range gives NULL. */
 
-/* `max` -1: unbounded. `why`: the model line that wants the bounds, "" if unknown. */
+/* `min` -INT64_MAX, `max` INT64_MAX: unbounded; a size is >= 0. `why`: the model line that wants the bounds, "" if unknown. */
 typedef struct svm_symbol_info {
   const char *name;
   int64_t min, max, multiple_of;

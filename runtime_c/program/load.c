@@ -133,7 +133,7 @@ static int32_t load_symbols(svm_program *p, svm_error *error) {
     if (!row || !(s->name = load_string(p, row->name, "SYMBOLS", error)) ||
         !(s->why = load_string(p, row->why, "SYMBOLS", error)))
       return error->code;
-    if (row->min < 0 || row->multiple_of < 1 || (row->max != -1 && row->max < row->min))
+    if (row->min == INT64_MIN || row->multiple_of < 1 || row->max < row->min)
       return broken(&c, (uint64_t)i, "its bounds contradict each other");
     s->min = row->min, s->max = row->max, s->multiple_of = row->multiple_of;
   }

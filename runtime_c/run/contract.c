@@ -101,19 +101,21 @@ static int32_t fail_bounds(const svm_program *p, const svm_input_info *input, in
   const svm_symbol_info *s = &p->symbols[symbol];
   char rule[AXIS_TEXT];
   if (value < s->min) snprintf(rule, sizeof rule, "it must be at least %" PRId64, s->min);
-  else if (s->max != -1 && value > s->max) snprintf(rule, sizeof rule, "it must be at most %" PRId64, s->max);
+  else if (value > s->max) snprintf(rule, sizeof rule, "it must be at most %" PRId64, s->max);
   else snprintf(rule, sizeof rule, "it must be a multiple of %" PRId64, s->multiple_of);
   return fail_value(p, input, axis, symbol, given, value, rule, error);
 }
 
+#define UNBOUND INT64_MIN /* a symbol's value before an input gives it: below every symbol's min */
+
 static int32_t bind(const svm_program *p, const svm_value *inputs, const svm_input_info *input, int32_t axis,
                     int32_t symbol, int64_t given, int64_t value, int64_t *symbols, svm_error *error) {
   const svm_symbol_info *s = &p->symbols[symbol];
-  if (symbols[symbol] >= 0) {
+  if (symbols[symbol] != UNBOUND) {
     return symbols[symbol] == value ? SVM_OK
                                     : fail_conflict(p, inputs, input, axis, symbol, given, value, error);
   }
-  if (value < s->min || (s->max != -1 && value > s->max) || (s->multiple_of != 1 && value % s->multiple_of)) {
+  if (value < s->min || value > s->max || (s->multiple_of != 1 && value % s->multiple_of)) {
     return fail_bounds(p, input, axis, symbol, given, value, error);
   }
   symbols[symbol] = value;
@@ -167,7 +169,7 @@ static const char *article(int32_t tag) { return tag == SVM_TAG_INT ? "an" : "a"
 int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                       svm_error *error) {
   if (n_inputs != p->n_inputs) return fail_count(p, n_inputs, error);
-  for (int32_t i = 0; i < p->n_symbols; i++) symbols[i] = -1;
+  for (int32_t i = 0; i < p->n_symbols; i++) symbols[i] = UNBOUND;
   for (int32_t i = 0; i < n_inputs; i++) {
     const svm_input_info *input = &p->inputs[i];
     if (inputs[i].tag != input->kind) {

@@ -238,11 +238,11 @@ static int fill_input(const svm_program *p, const svm_input_info *info, const in
 }
 
 static int64_t choose_symbol(const svm_symbol_info *s) {
-  int64_t value = s->min < 64 ? s->min : s->min / 2;
+  int64_t value = s->min < 0 ? (int64_t)below(9) - 4 : s->min < 64 ? s->min : s->min / 2;
   value = (value + s->multiple_of / 2) / s->multiple_of * s->multiple_of;
   for (uint64_t i = below(4); i && value < MAX_ELEMENTS && s->multiple_of < MAX_ELEMENTS; i--)
     value += s->multiple_of;
-  return s->max >= 0 && value > s->max ? s->max : value;
+  return value > s->max ? s->max : value;
 }
 
 static int32_t host_function(void *context, const svm_value *args, int32_t n_args, svm_value *results,

@@ -218,8 +218,10 @@ static void print_contract(const svm_program *p) {
   for (int32_t i = 0; i < svm_n_inputs(p); i++) print_input(p, svm_input(p, i));
   for (int32_t i = 0; i < svm_n_symbols(p); i++) {
     const svm_symbol_info *s = svm_symbol(p, i);
-    printf("symbol  %s: at least %" PRId64, s->name, s->min);
-    if (s->max >= 0) printf(", at most %" PRId64, s->max);
+    printf("symbol  %s: ", s->name);
+    if (s->min == -INT64_MAX) printf("any integer");
+    else printf("at least %" PRId64, s->min);
+    if (s->max != INT64_MAX) printf(", at most %" PRId64, s->max);
     if (s->multiple_of != 1) printf(", a multiple of %" PRId64, s->multiple_of);
     printf(*s->why ? " (%s)\n" : "\n", s->why);
   }

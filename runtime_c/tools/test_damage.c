@@ -77,6 +77,7 @@ static int32_t no_host(void *context, const svm_value *args, int32_t n_args, svm
 
 static int64_t least_symbol(const svm_program *p, int32_t i) {
   const svm_symbol_info *s = svm_symbol(p, i);
+  if (s->min < 0) return 0;
   return (s->min + s->multiple_of - 1) / s->multiple_of * s->multiple_of;
 }
 

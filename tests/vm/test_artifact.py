@@ -163,6 +163,8 @@ def test_hostile_bytes_with_right_hashes() -> None:
         ({"inputs": sample().inputs[:2]}, "main has 5 parameters"),
         ({"outputs": ()}, "main has 2 results"),
         ({"symbols": (Symbol("n", 3, 2), Symbol("rest"))}, "max 2 is below min 3"),
+        ({"symbols": (Symbol("n", -2, -3), Symbol("rest"))}, "max -3 is below min -2"),
+        ({"symbols": (Symbol("n", -(2**63)), Symbol("rest"))}, r"must be > -2\^63"),
         ({"inputs": (Input("a"), *sample().inputs[1:])}, None),
     ],
 )

@@ -21,6 +21,7 @@ from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm import artifact, machine, values
 from shapevm.vm.arrays import NUMPY
 from shapevm.vm.assembler import assemble
+from shapevm.vm.contract import Contract
 from shapevm.vm.errors import (
     ArgumentError,
     ArtifactError,
@@ -998,3 +999,37 @@ def test_number_of_threads() -> None:
             machine.set_threads(-1)
     finally:
         machine.set_threads(before)
+
+
+def test_ints_below_zero_are_bound_alike_by_both_interpreters() -> None:
+    text = """
+symbol "k" -8 .. -2 step 3
+symbol "j" -9223372036854775807 ..
+input "k": int = s0
+input "again": int = s0
+input "j": int = s1
+output "y"
+
+function "main" (5 params, 1 results, 6 registers)
+  add r5 r0 r2
+  return (r5)
+"""
+    program = assemble(text)
+    machine, reference = load(program), Contract(program)
+    assert machine.symbols == program.symbols
+    for given, message in (
+        ([-6, -6, -(2**63) + 1], None),
+        ([-3, -3, 2**63 - 1], None),
+        ([-9, -9, 0], 'input "k" is -9, so k is -9; it must be at least -8'),
+        ([-1, -1, 0], 'input "k" is -1, so k is -1; it must be at most -2'),
+        ([-4, -4, 0], 'input "k" is -4, so k is -4; it must be a multiple of 3'),
+        ([-3, -6, 0], 'input "again" is -6, so k is -6; but input "k" is -3, so k is -3'),
+        ([-3, -3, -(2**63)], "so j is -9223372036854775808; it must be at least -9223372036854775807"),
+    ):
+        if message is None:
+            assert list(machine.bind(given).values()) == reference.bind(given) == [given[0], given[2]]
+            continue
+        for bind in (machine.bind, reference.bind):
+            with pytest.raises(ShapeError) as caught:
+                bind(given)
+            assert message in str(caught.value)

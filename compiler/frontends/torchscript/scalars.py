@@ -129,7 +129,7 @@ def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
         return simplify(_SIZE_OPS[name](*sides))
     if name == "neg":
         return simplify(-sides[0])
-    if name in ("Int", "abs") and (name == "Int" or sides[0].is_nonnegative):
+    if name in ("Int", "abs") and (name == "Int" or B.is_size(b, sides[0])):
         return args[0]
     if name == "Bool":
         return decided(b, sympy.Ne(sides[0], 0))
