@@ -32,7 +32,7 @@ def compiled(model: Model, args: tuple[torch.Tensor, ...], *shapes: Any) -> shap
     """Compile where nothing may be left to PyTorch."""
     dynamic = {"x": shapes[0], "rest": shapes[1:]} if shapes else None
     program = torch.export.export(model, args, dynamic_shapes=dynamic)
-    made = shapevm.compile(program, options=shapevm.Options(FALLBACK="error"))
+    made = shapevm.compile(program, options=shapevm.Options(fallback="error"))
     assert not shapevm.executable.torch_operators(made.machine)
     return made
 
