@@ -236,7 +236,11 @@ def test_settings(run, monkeypatch):
         ("dis {cut}", 1, "artifact"),
         ("inspect {flipped}", 1, ""),
         ("run {flipped} --input x={x}", 1, ""),
-        ("show {model}:make --stage lex", 1, "stage 'lex' does not exist; there are import, decompose"),
+        (
+            "show {model}:make --stage lex",
+            1,
+            "stage 'lex' does not exist; there are import, move_scales, decompose",
+        ),
         ("show {model}:make --kernel 2", 1, "kernel 2 does not exist; there are 0 to 1"),
         ("show {model}:make --kernel -1", 1, "kernel -1 does not exist; there are 0 to 1"),
         ("show {model}:make --sizes m=2", 1, "sizes m=2 must give a value for each of n"),

@@ -49,7 +49,7 @@ def test_a_small_model_takes_few_lines(whole):
 
 
 def test_passes_are_differences(whole):
-    decompose = whole.split("=== pass 1: decompose\n")[1].split("\n=== ")[0].splitlines()
+    decompose = whole.split("=== pass 2: decompose\n")[1].split("\n=== ")[0].splitlines()
     assert any(re.match(r"- .*= layer_norm\(", line) for line in decompose)
     assert any(re.match(r"\+ .*= rsqrt\(.*# net_of_test.py:16$", line) for line in decompose)
     assert all(line[0] in "+- " for line in decompose) and "graph" not in "".join(decompose)
@@ -109,7 +109,7 @@ def test_files(show, tmp_path):
     printed = show("-o", folder).split()
     assert printed == sorted(str(path) for path in folder.iterdir())
     names = [path.rsplit("/", 1)[1] for path in printed]
-    assert names[0] == "00-import.ir" and names[1] == "01-decompose.ir"
+    assert names[0] == "00-import.ir" and names[2] == "02-decompose.ir"
     assert [name.split("-")[1] for name in names[-4:]] == ["lowered.ir", "bytecode.dis", "llvm.ll", "asm.s"]
     for name in names[:-3]:
         text = (folder / name).read_text()
