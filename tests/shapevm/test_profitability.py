@@ -146,6 +146,8 @@ def test_no_gain_no_code(artifact, measured, price):
         for n in range(42, 60):
             for _ in range(20):
                 exe(rows(n))
+            while "queued" in states(exe, n):  # until the compiler's thread has answered
+                time.sleep(0.001)
             assert states(exe, n) == {"declined"}
         assert exe.stats().compiled == compiled
         assert exe.machine.stats()["n_pending"] == 0
@@ -157,6 +159,8 @@ def test_no_gain_no_code(artifact, measured, price):
         for n in range(60, 70):
             for _ in range(20):
                 exe(rows(n))
+            while "queued" in states(exe, n):  # until the compiler's thread has answered
+                time.sleep(0.001)
             assert states(exe, n) == {"declined"}
         assert exe.stats().compiled == 0
 
