@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic
 
@@ -128,6 +129,17 @@ def to_json(spec: KernelSpec) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
+def bodies(part: Any) -> Iterator[Body]:
+    """Yield every body of a spec, or of a part of one."""
+    for value in (getattr(part, f.name) for f in fields(part)):
+        items = value if isinstance(value, tuple) else ()
+        if items and isinstance(items[0], Instr):
+            yield items
+        else:
+            for item in items:
+                yield from bodies(item) if is_dataclass(item) else ()
+
+
 def family_name(spec: KernelSpec) -> str:
     """Return the name under which kernels alike are known: the family, nests with and without rows apart."""
     has_rows = isinstance(spec, Nest) and any(i.op.startswith("reduce.") for i in spec.body)
@@ -144,5 +156,5 @@ def spec_hash(spec: KernelSpec) -> str:
 
 __all__ = [
     "Body", "Buffer", "Dim", "Index", "Instr", "KernelSpec", "Nest", "Size", "Unknown", "Term", "Terms",
-    "family_name", "spec_hash", "to_json",
+    "bodies", "family_name", "spec_hash", "to_json",
 ]  # fmt: skip

@@ -77,11 +77,16 @@ def boundary_check(
 def _quantises(exe: Executable) -> bool:
     """Whether a program rounds floats to integers of a byte: whether one goes up or down hangs on an order of
     sums."""
+    from .compiler.ir.types import FLOAT_DTYPES
+    from .jit.spec import bodies
     from .jit.spec_reader import from_json
-    from .jit.text import format_spec
 
-    texts = (format_spec(from_json(kernel.spec)) for kernel in exe.machine.kernels)
-    return any(" = cast i8 " in text or " = cast u8 " in text for text in texts)
+    return any(
+        instr.op == "cast" and instr.dtype in ("i8", "u8") and body[instr.args[0]].dtype in FLOAT_DTYPES
+        for kernel in exe.machine.kernels
+        for body in bodies(from_json(kernel.spec))
+        for instr in body
+    )
 
 
 def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32") -> dict[str, Least]:

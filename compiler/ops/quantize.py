@@ -151,17 +151,13 @@ def _in_f32(b: Builder, x: Value) -> Value:
     return B.cast_to(b, x, "f32") if B.dtype_of(x) in ("f16", "bf16") else x
 
 
-def _inverse(b: Builder, scale: Value) -> Value:
-    return b.one("reciprocal", scale)
-
-
 def quantize_per_tensor(
     b: Builder, x: Value, scale: B.Tensorlike, zero: B.Tensorlike, low: B.Tensorlike, high: B.Tensorlike,
     dtype: str,
 ) -> Value:  # fmt: skip
     """One scale for all of x. One in a tensor is inverted in f64, as the Python number that it becomes."""
     if isinstance(scale, Value):
-        scale = B.cast_to(b, _inverse(b, B.cast_to(b, B.reshape(b, scale, ()), "f64")), "f32")
+        scale = B.cast_to(b, b.one("reciprocal", B.cast_to(b, B.reshape(b, scale, ()), "f64")), "f32")
     else:
         scale = 1.0 / scale
     if isinstance(zero, Value):
@@ -195,7 +191,7 @@ def quantize_per_channel(
 ) -> Value:
     """A scale for each index of an axis."""
     rank = len(B.shape_of(x))
-    inverse, zero = (_along(b, y, axis, rank) for y in (_inverse(b, scales), zeros))
+    inverse, zero = (_along(b, y, axis, rank) for y in (b.one("reciprocal", scales), zeros))
     return quantized(b, _in_f32(b, x), inverse, zero, low, high, dtype)
 
 
@@ -217,7 +213,7 @@ def quantize_per_token(
     b: Builder, x: Value, scales: Value, zeros: Value, low: int, high: int, dtype: str
 ) -> Value:
     """A scale for each row; the zero point is added before rounding."""
-    inverse = B.cast_to(b, _per_token(b, _inverse(b, scales), x), B.common_dtype(x, scales))
+    inverse = B.cast_to(b, _per_token(b, b.one("reciprocal", scales), x), B.common_dtype(x, scales))
     return quantized(b, x, inverse, _per_token(b, zeros, x), low, high, dtype, zero_first=True)
 
 
@@ -234,7 +230,7 @@ def quantize_per_channel_group(
 ) -> Value:
     """A scale for each group of `group_size` elements of a row; the zero point is added before rounding."""
     shape = _groups(x, scales, group_size)
-    inverse = spread(b, B.reshape(b, _inverse(b, scales), shape), B.shape_of(x))
+    inverse = spread(b, B.reshape(b, b.one("reciprocal", scales), shape), B.shape_of(x))
     zero = spread(b, B.reshape(b, zeros, shape), B.shape_of(x))
     return quantized(b, x, inverse, zero, low, high, dtype, zero_first=True)
 
@@ -263,12 +259,16 @@ def _groups(x: Value, scales: Value, group_size: int) -> Shape:
     return (rows, columns // size)
 
 
+def with_zero(b: Builder, least: Value, most: Value) -> tuple[Value, Value]:
+    """A range, widened until zero is in it."""
+    return B.pointwise(b, "minimum", least, 0.0), B.pointwise(b, "maximum", most, 0.0)
+
+
 def choose_qparams(
     b: Builder, x: Value, low: int, high: int, eps: float, dtype: str, is_symmetric: bool = False
 ) -> tuple[Value, Value]:
     """The scale [1] in f64 and the zero point [1] in i64, from x's least and greatest element."""
-    least, most = (extremum(op)(b, x) for op in ("min", "max"))
-    least, most = B.pointwise(b, "minimum", least, 0.0), B.pointwise(b, "maximum", most, 0.0)
+    least, most = with_zero(b, *(extremum(op)(b, x) for op in ("min", "max")))
     steps = float(high - low)
     if is_symmetric:
         most, steps = B.pointwise(b, "maximum", b.one("neg", least), most), steps / 2
@@ -286,8 +286,7 @@ def choose_qparams(
 def choose_qparams_per_token_asymmetric(b: Builder, x: Value, dtype: str) -> tuple[Value, Value]:
     """The scales in f64 and the zero points in i64 of rows from their least and greatest elements and 0."""
     low, high = -128, 127
-    least, most = (extremum(op)(b, x, -1, keepdim=True) for op in ("min", "max"))
-    least, most = B.pointwise(b, "minimum", least, 0.0), B.pointwise(b, "maximum", most, 0.0)
+    least, most = with_zero(b, *(extremum(op)(b, x, -1, keepdim=True) for op in ("min", "max")))
     scale = B.pointwise(b, "div", sub(b, most, least), float(high - low))
     scale = B.pointwise(b, "maximum", scale, EPS)
     below, above = (B.pointwise(b, "div", x, scale) for x in (least, most))

@@ -13,7 +13,7 @@ from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite
 from .pointwise import clamp, sub
-from .quantize import dequantized, quantized, spread
+from .quantize import dequantized, quantized, spread, with_zero
 from .rules import show
 
 Blocks = Sequence[DimExpr]
@@ -51,8 +51,7 @@ def choose_qparams_affine(
     """The scale and the zero point of each block, from its least and greatest element."""
     low, high = _limits(quant_min, quant_max, target_dtype)
     dtype = B.dtype_of(x)
-    least, most = (_extreme(b, op, x, block_size, keepdim) for op in ("min", "max"))
-    least, most = B.pointwise(b, "minimum", least, 0.0), B.pointwise(b, "maximum", most, 0.0)
+    least, most = with_zero(b, *(_extreme(b, op, x, block_size, keepdim) for op in ("min", "max")))
     if mapping_type == "ASYMMETRIC":
         scale = B.pointwise(b, "div", sub(b, most, least), float(high - low))
     elif mapping_type == "SYMMETRIC":

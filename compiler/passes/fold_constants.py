@@ -17,9 +17,10 @@ import numpy as np
 from ...jit.evaluation import from_memory
 from ...vm.program import NUMPY_DTYPES
 from ..ir.dims import symbols_of
-from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.types import ScalarType, TensorType
 from ..ops import OPS
+from .rewrite import rewrite
 
 SMALL = 4096  # elements
 MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype
@@ -31,25 +32,11 @@ NARROW = (*HALF, "i8")  # what weights are widened from
 
 def fold_constants(graph: Graph) -> None:
     """Make constant tensors `constant` nodes, and ints that are known in size symbols `size` nodes."""
-    known: dict[Value, Value] = {}
-    _fold_block(graph, graph.body, known)
-    graph.replace_results(known)
+    rewrite(graph, _constant_of)
 
 
-def _fold_block(graph: Graph, block: Block, known: dict[Value, Value]) -> None:
-    """Replace what is constant in a block, all uses as arguments; put it into `known`."""
-    for node in list(block.nodes):
-        for region in node.regions:
-            _fold_block(graph, region, known)
-        if node.op not in OPS or len(node.results) != 1:
-            continue
-        builder = Builder(graph, block, block.nodes.index(node))
-        builder.source = node.source
-        new = _known_int(builder, node) or _folded(builder, node)
-        if new is not None:
-            replace_uses(node.result, new)
-            known[node.result] = new
-            erase(block, node)
+def _constant_of(builder: Builder, node: Node) -> Value | None:
+    return (_known_int(builder, node) or _folded(builder, node)) if node.op in OPS else None
 
 
 def _known_int(builder: Builder, node: Node) -> Value | None:

@@ -12,34 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir.dims import DimExpr, equal, product
-from ..ir.graph import Block, Builder, Graph, Node, Value
+from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..ops import OPS
 from ..ops import build as B
+from .rewrite import rewrite
 
 Axes = tuple[int, ...]
 
 
 def choose_layout(graph: Graph) -> None:
-    """Move the permutes behind convolutions down; nodes that lose their users are left for `dce`."""
+    """Move the permutes behind convolutions down."""
     if any(node.op == "conv" for node in graph.nodes()):
-        for block in list(graph.blocks()):
-            for node in list(block.nodes):
-                _sink(graph, block, node)
+        rewrite(graph, _sunk)
 
 
-def _sink(graph: Graph, block: Block, node: Node) -> None:
+def _sunk(builder: Builder, node: Node) -> Value | None:
+    """Return what `node` computes before the permute of an argument, permuted."""
     move = MOVES.get(OPS[node.op].kind, MOVES.get(node.op)) if node.op in OPS else None
-    if move is None or len(node.results) != 1:
-        return
     axes = next((_axes(arg) for arg in node.present if _is_sinking(arg)), None)
-    if axes is None:
-        return
-    builder = Builder(graph, block, block.nodes.index(node))
-    builder.source = node.source
-    moved = move(builder, node, axes)
-    if moved is not None:
-        graph.replace(node.result, moved)
+    return None if move is None or axes is None else move(builder, node, axes)
 
 
 def _is_sinking(value: Value) -> bool:

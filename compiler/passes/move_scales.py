@@ -9,15 +9,16 @@ operators are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.graph import Builder, Graph, Node, Value
 from ..ops import build as B
 from ..ops.integer_product import integer_product
 from ..ops.quantize import repeated
+from .rewrite import Rule, rewrite
 
 
 @dataclass(frozen=True)
@@ -44,67 +45,51 @@ class Weight:
         zero = None if self.zero is None else self.zero.transpose(axes)
         return Weight(self.q.transpose(axes), self.scale.transpose(axes), zero, self.name)
 
-    def scales_of(self, axis: int) -> np.ndarray | None:
-        """Return the scale of each index of a matrix's `axis` in f32, None where one index has several."""
-        if self.scale.shape[1 - axis] != 1 or not np.isfinite(self.scale).all():
+    def scales_of_columns(self) -> np.ndarray | None:
+        """Return the scale of each column of a matrix in f32, None where a column has several."""
+        if self.scale.shape[0] != 1 or not np.isfinite(self.scale).all():
             return None
         scale = self.scale.reshape(-1).astype(np.float32)
-        return np.ascontiguousarray(np.broadcast_to(scale, (self.q.shape[axis],)))
+        return np.ascontiguousarray(np.broadcast_to(scale, (self.q.shape[1],)))
 
 
 MOVES = ("permute", "reshape")
-Reader = Callable[[Builder, Node], Value | None]
 
 
 def move_scales(graph: Graph) -> None:
     """Read quantised weights as integers where that is possible, else as constants."""
-    replaced: dict[Value, Value] = {}
-    _move_in(graph, graph.body, replaced)
-    graph.replace_results(replaced)
-
-
-def _move_in(graph: Graph, block: Block, replaced: dict[Value, Value]) -> None:
-    for node in list(block.nodes):
-        for region in node.regions:
-            _move_in(graph, region, replaced)
-        if node.op not in READERS:
-            continue
-        builder = Builder(graph, block, block.nodes.index(node))
-        builder.source = node.source
-        new = READERS[node.op](builder, node)
-        if new is not None:
-            replace_uses(node.result, new)
-            replaced[node.result] = new
-            erase(block, node)
+    rewrite(graph, lambda b, node: READERS[node.op](b, node) if node.op in READERS else None)
 
 
 def _linear(b: Builder, node: Node) -> Value | None:
     """x times the transposed weight [N, K], plus a bias."""
-    x, bias = node.arg(0), node.args[2] if len(node.args) > 2 else None
     weight = _quantised(node.arg(1))
-    if weight is None:
-        return None
-    scales = weight.scales_of(0)
-    if scales is None:
-        return b.one("linear", x, b.constant(weight.values(), "f32", weight.name), bias)
-    result = _of_bytes(b, x, weight.permuted((1, 0)))
-    if result is None:
-        result = b.one("linear", x, b.constant(weight.integers(), "f32", weight.name), None)
-    result = B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
-    return result if bias is None else B.pointwise(b, "add", result, bias)
+    bias = node.args[2] if len(node.args) > 2 else None
+    result = None if weight is None else _product(b, node, weight.permuted((1, 0)))
+    return result if result is None or bias is None else B.pointwise(b, "add", result, bias)
 
 
 def _matmul(b: Builder, node: Node) -> Value | None:
     """x times the weight [K, N]."""
     weight = _quantised(node.arg(1))
-    if weight is None or len(weight.q.shape) != 2:
-        return None
-    scales = weight.scales_of(1)
+    return None if weight is None or weight.q.ndim != 2 else _product(b, node, weight)
+
+
+def _product(b: Builder, node: Node, weight: Weight) -> Value:
+    """The product of a `matmul` or `linear` with a weight [K, N], by its integers where each column has one
+    scale; without a bias."""
+
+    def by(array: np.ndarray) -> Value:
+        if node.op == "linear":
+            return b.one("linear", node.arg(0), b.constant(array.T, "f32", weight.name), None)
+        return b.one("matmul", node.arg(0), b.constant(array, "f32", weight.name))
+
+    scales = weight.scales_of_columns()
     if scales is None:
-        return b.one("matmul", node.arg(0), b.constant(weight.values(), "f32", weight.name))
+        return by(weight.values())
     result = _of_bytes(b, node.arg(0), weight)
     if result is None:
-        result = b.one("matmul", node.arg(0), b.constant(weight.integers(), "f32", weight.name))
+        result = by(weight.integers())
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
 
 
@@ -151,7 +136,7 @@ def _conv(b: Builder, node: Node) -> Value | None:
 
 
 #: How an operator reads a quantised tensor: its result, None where its argument is no such tensor.
-READERS: dict[str, Reader] = {"linear": _linear, "matmul": _matmul, "conv": _conv, "gather": _gather}
+READERS: dict[str, Rule] = {"linear": _linear, "matmul": _matmul, "conv": _conv, "gather": _gather}
 
 
 def _quantised(value: Value) -> Weight | None:

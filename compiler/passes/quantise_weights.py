@@ -8,52 +8,40 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
+from ..ir.graph import Builder, Graph, Node, Value
 from ..ops import build as B
+from .rewrite import rewrite
 
 MAX_INTEGER = 127
+
+Quantised = tuple[np.ndarray, np.ndarray]  # integers and scales
 
 
 def quantise_weights(graph: Graph) -> None:
     """Quantise the weights of products, where `Graph.weights` asks for it."""
     if graph.weights != "int8":
         return
-    replaced: dict[Value, Value] = {}
-    known: dict[Value, tuple[np.ndarray, np.ndarray] | None] = {}
-    for block in graph.blocks():
-        for node in [node for node in block.nodes if node.op == "matmul"]:
-            _quantise(graph, block, node, known, replaced)
-    graph.replace_results(replaced)
+    known: dict[Value, Quantised | None] = {}  # a weight may have several readers
+    rewrite(graph, lambda b, node: _by_integers(b, node, known) if node.op == "matmul" else None)
 
 
-def _quantise(
-    graph: Graph,
-    block: Block,
-    node: Node,
-    known: dict[Value, tuple[np.ndarray, np.ndarray] | None],
-    replaced: dict[Value, Value],
-) -> None:
-    """Put a product by integers, times the scales, in the place of `node`."""
+def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -> Value | None:
+    """Return a product by a constant as one by integers, times the scales."""
     weight = node.arg(1)
     if weight.node is None or weight.node.op != "constant" or weight.tensor.dtype != "f32":
-        return
+        return None
     if weight not in known:
         known[weight] = quantised(weight.node.attrs["array"])
     found = known[weight]
     if found is None:
-        return
+        return None
     integers, scales = found
     name = str(weight.node.attrs["name"])
-    b = Builder(graph, block, block.nodes.index(node))
-    b.source = node.source
     result = b.one("matmul", node.arg(0), b.constant(integers, "f32", name))
-    new = B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{name}.scale"))
-    replace_uses(node.result, new)
-    replaced[node.result] = new
-    erase(block, node)
+    return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{name}.scale"))
 
 
-def quantised(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def quantised(weight: np.ndarray) -> Quantised | None:
     """Return the integers of a weight [K, N], in f32, and the scale of each column; None where it has no
     columns of finite numbers, or holds integers of a byte already."""
     if weight.ndim != 2 or not weight.size or not np.isfinite(weight).all():

@@ -5,19 +5,17 @@ from __future__ import annotations
 from ...jit.families.conv.planes import is_fit
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
+from .rewrite import rewrite
 
 
 def read_planes(graph: Graph) -> None:
-    """Give such convolutions the image before its permute; nodes that lose their users are left for
-    `dce`."""
-    for block in list(graph.blocks()):
-        for node in [node for node in block.nodes if node.op == "conv"]:
-            planes = _planes(node)
-            if planes is not None:
-                builder = Builder(graph, block, block.nodes.index(node))
-                builder.source = node.source
-                attrs = {**node.attrs, "planes": True}
-                graph.replace(node.result, builder.one("conv", planes, node.args[1], **attrs))
+    """Give such convolutions the image before its permute."""
+    rewrite(graph, lambda b, node: _of_planes(b, node) if node.op == "conv" else None)
+
+
+def _of_planes(b: Builder, conv: Node) -> Value | None:
+    planes = _planes(conv)
+    return None if planes is None else b.one("conv", planes, conv.args[1], **{**conv.attrs, "planes": True})
 
 
 def _planes(conv: Node) -> Value | None:

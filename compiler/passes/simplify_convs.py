@@ -16,19 +16,14 @@ from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..lower.packing import has_depthwise_kernel
 from ..ops import build as B
+from .rewrite import rewrite
 
 MAX_TAPS = 81  # of a depthwise convolution in one body
 
 
 def simplify_convs(graph: Graph) -> None:
-    """Replace such convolutions; nodes that lose their users are left for `dce`."""
-    for block in list(graph.blocks()):
-        for node in [node for node in block.nodes if node.op == "conv"]:
-            builder = Builder(graph, block, block.nodes.index(node))
-            builder.source = node.source
-            simpler = _simpler(builder, node)
-            if simpler is not None:
-                graph.replace(node.result, simpler)
+    """Replace such convolutions."""
+    rewrite(graph, lambda b, node: _simpler(b, node) if node.op == "conv" else None)
 
 
 def _simpler(b: Builder, node: Node) -> Value | None:

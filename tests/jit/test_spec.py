@@ -6,9 +6,10 @@ import json
 import pytest
 from shapevm.jit.decode import SpecError
 from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.matmul.spec import Matmul
-from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, spec_hash, to_json
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies, spec_hash, to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.errors import ArtifactError
 
@@ -55,6 +56,13 @@ def attention() -> Attention:
     fields = {"q": 0, "k": 1, "v": 2, "out": 3, "scale": 0.1, "safe_softmax": True, "body": ()}
     indices = dict.fromkeys(("q_index", "k_index", "v_index", "out_index"), place)
     return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
+
+
+def test_bodies_are_found_in_every_part_of_a_spec():
+    pieces = (Piece((N,), nest().body), Piece((4,), nest().body[1:2]))
+    assert list(bodies(Concat(1, nest().buffers, pieces))) == [nest().body, nest().body[1:2]]
+    assert sorted(bodies(prologue()), key=len) == [prologue().epilogue, prologue().prologue]
+    assert not list(bodies(attention()))
 
 
 @pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), attention()])

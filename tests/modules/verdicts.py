@@ -88,16 +88,17 @@ def _eager(case: Case, mode: str, number: int, wide: bool = False) -> Any:
         module = module.double()
         args, kwargs = tree_map(lambda x: x.double() if _is_differentiable(x) else x, (args, kwargs))
     set_seed(number)
-    with warnings.catch_warnings(), _short_cuts(mode not in ("compiled", "training")):
+    with warnings.catch_warnings(), _without_short_cuts():
         warnings.simplefilter("ignore")
         return outcome(module, module, args, kwargs, mode == "training")
 
 
 @contextmanager
-def _short_cuts(are_taken: bool) -> Iterator[None]:
-    """Let transformers' encoders skip padding, which gives it other values; torch.compile does not."""
+def _without_short_cuts() -> Iterator[None]:
+    """Keep transformers' encoders from skipping padding, which gives it other values: torch.export and
+    torch.compile do not skip it."""
     before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(before and are_taken)
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
