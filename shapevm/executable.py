@@ -26,7 +26,7 @@ from .vm.machine import Machine
 if TYPE_CHECKING:
     from .explain import Explanation
     from .jit.store import KernelStore
-    from .specialise import Specialiser
+    from .specialise import Specialiser, StoreOnDemand
     from .vm.program import Symbol
 
 
@@ -46,11 +46,11 @@ class Executable:
     Every call checks the contract: ShapeError, DtypeError, TypeError with one sentence before anything runs.
     """
 
-    def __init__(self, machine: Machine, file: HeldFile, store: KernelStore | None = None) -> None:
+    def __init__(self, machine: Machine, file: HeldFile, store: StoreOnDemand) -> None:
         """Take over a machine and the open artifact that it was loaded from; `compile` and `load` make
         executables.
 
-        `store` compiles exact kernels; None: nothing does.
+        `store` compiles exact kernels, once something asks for them.
         """
         self._machine = machine
         self._form = CallForm(machine)
@@ -84,7 +84,7 @@ class Executable:
         """
         from .specialise import Specialiser
 
-        assert self._store is not None and self._specialiser is None
+        assert self._specialiser is None
         self._specialiser = Specialiser(self._machine, self._store, per_second)
         weakref.finalize(self, self._specialiser.stop).atexit = False
 
@@ -149,13 +149,10 @@ class Executable:
 
     def ensure_compiler(self) -> None:
         """Start specialising if nothing does yet and a compiler is installed."""
-        from .opening import own_target
-        from .specialise import has_compiler, open_store
+        from .specialise import has_compiler
 
         with self._closing:
             if self._specialiser is None and has_compiler():
-                if self._store is None:
-                    self._store = open_store(own_target(self._machine), is_host=True)
                 self.specialise(settings.compile_budget / 1e3 if settings.compile_budget else None)
 
     def _sizes_text(self, inputs: Sequence[Any]) -> str:
@@ -257,8 +254,17 @@ class Executable:
 
     @property
     def store(self) -> KernelStore | None:
-        """What compiles kernels for this program, None where nothing does yet."""
-        return self._store
+        """What compiles kernels for this program, None where nothing was looked up or compiled yet."""
+        return self._store.opened
+
+    def open_store(self) -> KernelStore:
+        """Return what compiles kernels for this program. Raises what `specialise.open_store` raises."""
+        return self._store.get()
+
+    @property
+    def is_specialising(self) -> bool:
+        """Whether something answers requests for exact kernels."""
+        return self._specialiser is not None
 
     @property
     def compile_seconds(self) -> Mapping[tuple[int, tuple[int, ...]], float]:
@@ -268,7 +274,7 @@ class Executable:
     @property
     def gains(self) -> Mapping[int, float]:
         """Generic against exact time of the kernels that were measured beside the program."""
-        known = dict(self._specialiser.gains.known) if self._specialiser is not None else {}
+        known = self._specialiser.known_gains if self._specialiser is not None else {}
         return {kernel: gain.ratio for kernel, gain in known.items() if gain.ratio is not None}
 
     @property
@@ -293,7 +299,7 @@ class Executable:
         self._machine.check_open()
         counters, n_kernels = self._machine.stats(), len(self._machine.kernels)
         entries = [(k, entry) for k in range(n_kernels) for entry in self._machine.site(k).entries]
-        store = self._store
+        store = self.store
         compiled, from_cache = (store.stats.compiled, store.stats.from_cache) if store else (0, 0)
         return Stats(
             counters["calls"], counters["replays"], counters["extern_calls"], counters["n_plans"], compiled,

@@ -25,6 +25,7 @@ from .vm.machine import Machine, set_threads
 if TYPE_CHECKING:
     from .boundary import Least
     from .jit.store import KernelStore
+    from .specialise import StoreOnDemand
     from .vm.program import Program
 
 _LOG = logging.getLogger("shapevm")
@@ -43,27 +44,23 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(
-    path: Path,
-    strategy: str | None,
-    store: KernelStore | None = None,
-    limits: Limits | None = None,
-    trust: Trust | None = None,
+    path: Path, strategy: str | None, limits: Limits | None = None, trust: Trust | None = None
 ) -> Executable:
     """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
-    specialising. `store`: what compiles for it, if that is there already."""
+    specialising."""
     from .specialise import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
     options = (trust or Trust()).of(options, path)
-    return open_held(HeldFile.open(path), options, store)
+    return open_held(HeldFile.open(path), options)
 
 
 def open_held(
-    file: HeldFile, options: LoadOptions, store: KernelStore | None = None, is_trial: bool = False
+    file: HeldFile, options: LoadOptions, store: StoreOnDemand | None = None, is_trial: bool = False
 ) -> Executable:
-    """Load an artifact. `store`: what compiled it just now, if anything did. `is_trial`: the program is
+    """Load an artifact. `store`: of what compiled it just now, if anything did. `is_trial`: the program is
     opened again for its user, so nothing is logged of it."""
-    from .specialise import add_generic, open_store
+    from .specialise import StoreOnDemand, add_generic, open_store
 
     _set_threads()
     machine = Machine.open_file(file.descriptor, file.name, options)
@@ -74,14 +71,20 @@ def open_held(
         _log_torch(machine)
     foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
     wanted = options.has_compiler and options.strategy in COMPILING
-    if foreign or (wanted and store is None):
-        store = open_store(own_target(machine), is_host=True)
-        add_generic(machine, store, foreign)
+    if foreign or store is None:
+        store = StoreOnDemand(lambda: open_store(own_target(machine), is_host=True))
+    if foreign or (wanted and _has_store_settings()):
+        add_generic(machine, store.get(), foreign)
     made = Executable(machine, file, store)
     if wanted:
         limited = options.strategy == "auto" and settings.compile_budget > 0
         made.specialise(settings.compile_budget / 1e3 if limited else None)
     return made
+
+
+def _has_store_settings() -> bool:
+    """Whether there are settings of the store, which may be wrong: that is said when a program is loaded."""
+    return bool(settings.target or settings.cache_url or settings.cache_secret_file)
 
 
 def _log_torch(machine: Machine) -> None:
@@ -125,17 +128,19 @@ def executable_of(
 ) -> Executable:
     """Return the executable of a freshly compiled program, whose artifact has no name. `check` tries it out
     first, in an executable of its own, and says which sizes are too small."""
-    from .specialise import has_compiler
+    from .specialise import StoreOnDemand, has_compiler
     from .vm.artifact import write_to
 
     file = HeldFile.temporary(partial(write_to, program), "the compiled program")
     options = machine_options(strategy, has_compiler())
+    held = StoreOnDemand(lambda: store)
+    held.get()
     if check is not None:
-        with open_held(file, replace(options, strategy="generic"), store, is_trial=True) as tried:
+        with open_held(file, replace(options, strategy="generic"), held, is_trial=True) as tried:
             least = check(tried)
         if least:
             file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
-    return open_held(file, options, store)
+    return open_held(file, options, held)
 
 
 def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:

@@ -118,6 +118,17 @@ class FamilyGain:
                 del self.ratios[next(iter(self.ratios))]
 
 
+def price_of(ratio: float, unit_ns: float, declined_from: int) -> Price:
+    """Return when entries of a kernel are to ask for exact code that is so many times as fast."""
+    gained = max(ratio, MARGIN) - 1
+    return Price(int(ASK_NS / (gained * unit_ns)), int(LAUNCH_NS / unit_ns), declined_from)
+
+
+def unknown_price() -> Price:
+    """Return the price of a kernel of which nothing was looked up yet."""
+    return price_of(TYPICAL, UNIT_NS, 0)
+
+
 class Gains:
     """Expected gains of a program's kernels. Changed by one thread; others may read `known`."""
 
@@ -142,10 +153,8 @@ class Gains:
         own, family = self._gain(kernel), self._family(kernel)
         declined_from = own.declined_from or int(not own.points and family.is_none)
         asking = [p for p in own.points if not declined_from or p.work < declined_from]
-        ratio = max(ratio_of(asking or own.points[:1]) if own.points else family.ratio, MARGIN)
-        return Price(
-            int(ASK_NS / ((ratio - 1) * own.unit_ns)), int(LAUNCH_NS / own.unit_ns), declined_from
-        )  # fmt: skip
+        ratio = ratio_of(asking or own.points[:1]) if own.points else family.ratio
+        return price_of(ratio, own.unit_ns, declined_from)
 
     def is_declined(self, kernel: int, dims: Sizes) -> bool:
         """Return whether generic code is as fast at these sizes."""

@@ -251,7 +251,7 @@ class Prover:
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(replace(self.program, kernels=kernels), Path(folder, "rows.svm"))
             exe = open_executable(Path(folder, "rows.svm"), "generic")
-        if self.exe.store is not None:
+        if self.exe.is_specialising:
             exe.ensure_compiler()
         return exe
 
@@ -343,11 +343,10 @@ class Prover:
             low = max(sizes[s.name] // 2 // s.multiple_of * s.multiple_of, s.min)
             high = 2 * sizes[s.name] if s.max is None else min(2 * sizes[s.name], s.max)
             cell[s.name] = SizeRange(low, high, s.multiple_of) if low < high else low
-        assert self.exe.store is not None
-        made = add_keys(self.program, self.exe.store, keys_of(self.program, [cell]))
+        made = add_keys(self.program, self.exe.open_store(), keys_of(self.program, [cell]))
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(made, Path(folder, "bucket.svm"))
-            with open_executable(Path(folder, "bucket.svm"), "bucket", self.exe.store) as exe:
+            with open_executable(Path(folder, "bucket.svm"), "bucket") as exe:
                 yield exe
 
     def saved(self, case: Case, freezes: bool = False, runs: bool = True) -> None:

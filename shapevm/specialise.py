@@ -11,13 +11,15 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile_process import CompileProcess
-from .profitability import Gains
+from .profitability import Gains, KernelGain, unknown_price
 from .settings import settings
 from .vm.errors import ArgumentError, CompileError, Error, TargetError
+from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .jit.compile_job import Answer
@@ -90,6 +92,24 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
         return KernelStore(cache, wanted, tuning)
     except RuntimeError as error:
         raise TargetError(str(error)) from None
+
+
+class StoreOnDemand:
+    """A store of compiled kernels that is opened by the first who needs it: importing the compiler takes
+    longer than loading most programs, and 50 MB. The settings are those of the thread that makes this
+    object. Safe to use from several threads."""
+
+    def __init__(self, open: Callable[[], KernelStore]) -> None:
+        self._open, self._settings = open, copy_context()
+        self._lock = ForkLock()
+        self.opened: KernelStore | None = None  # None: nobody has needed it
+
+    def get(self) -> KernelStore:
+        """Return the store. Raises what opening it raises."""
+        with self._lock:
+            if self.opened is None:
+                self.opened = self._settings.run(self._open)
+            return self.opened
 
 
 def _cache(path: Path) -> Cache:
@@ -189,13 +209,15 @@ class Specialiser:
 
     `per_second`: see Budget. With a budget, code is compiled where its expected gain pays for it (see
     `profitability`), by a process of the lowest priority (see `compile_process`); without,
-    while somebody is in a hurry, and for calls that wait, at once and by the thread itself.
+    while somebody is in a hurry, and for calls that wait, at once and by the thread itself. The store is
+    opened for the first request.
     """
 
-    def __init__(self, machine: Machine, store: KernelStore, per_second: float | None = None) -> None:
+    def __init__(self, machine: Machine, store: StoreOnDemand, per_second: float | None = None) -> None:
         self.machine = machine
-        self.store = store
-        self.gains = Gains(store, machine)
+        self._store = store
+        self._gains: Gains | None = None
+        self._looking = ForkLock()
         #: What pays and waits for the budget, in the order of coming: what is hottest has paid first.
         self.candidates: dict[Key, None] = {}
         #: Seconds that the answers to the latest requests took, by (kernel, dims).
@@ -205,6 +227,8 @@ class Specialiser:
         self._polls = 0  # for the job's answer
         self._failed: set[int] = set()  # kernels of which the log has said so
         self._is_stopped = False
+        for kernel in range(len(machine.kernels) if per_second is not None else 0):
+            machine.set_price(kernel, unknown_price())
         machine.attach_compiler(True)
         self._start()
         _SPECIALISERS.add(self)
@@ -217,8 +241,6 @@ class Specialiser:
 
     def _serve(self) -> None:
         """Answer requests until no compiler is attached any more."""
-        with _COMPILING:
-            self._set_prices(range(len(self.machine.kernels)))
         while True:
             try:
                 request = self.machine.wait_request(self._patience())
@@ -229,6 +251,25 @@ class Specialiser:
                 if request is not None:
                     self._guarded(self._consider, (request.kernel, request.dims), request)
                 self._work()
+
+    @property
+    def gains(self) -> Gains:
+        """What exact code is expected to gain, by kernel; looked up when it is first asked for."""
+        with self._looking:
+            if self._gains is None:
+                self._gains = Gains(self._store.get(), self.machine)
+                self._set_prices(range(len(self.machine.kernels)))
+            return self._gains
+
+    @property
+    def known_gains(self) -> Mapping[int, KernelGain]:
+        """What was looked up or measured of kernels so far."""
+        return dict(self._gains.known) if self._gains is not None else {}
+
+    @property
+    def store(self) -> KernelStore:
+        """What compiles."""
+        return self._store.get()
 
     def _patience(self) -> float:
         """Return how long to wait for a request before what else there is to do."""

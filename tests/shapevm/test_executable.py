@@ -537,6 +537,23 @@ def test_importing_brings_in_nothing():
     assert run_python(code).stdout == "\n"
 
 
+@pytest.mark.parametrize("strategy", ["auto", "jit"])
+def test_the_compiler_is_imported_when_a_call_needs_it(saved, strategy):
+    code = """
+    import sys, numpy as np, shapevm
+    compiler = {"llvmlite", "shapevm.jit.compiler"}
+    with shapevm.load(sys.argv[1], strategy=sys.argv[2]) as exe:
+        print(sorted(compiler & set(sys.modules)), exe.store)
+        for _ in range(5):
+            exe(np.ones((7, 8), "f"))
+        exe.wait_until_specialised()
+        print(sorted(compiler & set(sys.modules)), {entry.tier for _, entry in exe.stats().entries})
+    """
+    done = run_python(code, saved, strategy)
+    lines = done.stdout.splitlines()
+    assert lines == ["[] None", "['llvmlite', 'shapevm.jit.compiler'] {'exact'}"], done.stderr
+
+
 # Other targets --------------------------------------------------------------------------------------
 
 
@@ -581,7 +598,7 @@ def test_exact_code_is_for_the_artifacts_target(module, tmp_path):
     with shapevm.load(tmp_path / "v3.svm", strategy="jit") as exe:
         exe(X(5))
         assert {kernel.target for kernel in exe.machine.kernels} == {"x86-64-v3"}
-        assert exe._store.target == "x86-64-v3" and exe.stats().tier() == "exact"
+        assert exe.open_store().target == "x86-64-v3" and exe.stats().tier() == "exact"
 
 
 def test_rows_of_a_product_are_those_of_the_longer_axis(build):
