@@ -69,13 +69,20 @@ class Executable:
         from .opening import open_held
 
         self._file.check()
-        made = open_held(self._file, self._machine.options, self._store)
-        if self._form.state is not None and made._form.state is not None:
-            made._form.state.take(self._form.state)
+        options = replace(self._machine.options, sha256=None)  # it was that of the file as it was loaded
+        made = open_held(self._file, options, self._store)
+        made.set_state(self.state())
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
         return self.__copy__()
+
+    def __reduce__(self) -> tuple[Callable[..., Executable], tuple[Any, ...]]:
+        """Pickle it as its artifact's path and SHA-256 (its bytes, where no file has them), how it was
+        loaded, and its state. Who unpickles it loads that file. Strategies of functions are left out."""
+        from .pickled import Pickled, restored
+
+        return restored, (Pickled.of(self._file, self._machine.options, self.state()),)
 
     def specialise(self, per_second: float | None = None) -> None:
         """Start to compile, in the background, the exact kernels that the program asks for.
@@ -108,6 +115,16 @@ class Executable:
     def state(self) -> dict[str, Any]:
         """Return copies of the model's buffers that calls change, as the last call left them, by name."""
         return self._form.state.values() if self._form.state is not None else {}
+
+    def set_state(self, values: Mapping[str, Any]) -> None:
+        """Give the buffers that calls change other values: what `state` returned, of this program or a copy.
+
+        Raises ArgumentError for a buffer that is missing or unknown, or has another dtype or shape.
+        """
+        if self._form.state is not None:
+            self._form.state.take(values)
+        elif values:
+            raise ArgumentError(f"state {', '.join(values)}: the program has none")
 
     def manual_seed(self, seed: int) -> None:
         """Begin the random numbers of a program that draws its own anew. Raises ArgumentError for another."""

@@ -62,10 +62,20 @@ class State:
         with self._lock:
             return {name: value.copy() for name, value in zip(self.names, self._values, strict=True)}
 
-    def take(self, other: State) -> None:
-        """Take over copies of another's values."""
-        with other._lock, self._lock:
-            self._values = [value.copy() for value in other._values]
+    def take(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Take over copies of the buffers' values, as `values` returned them. Raises ArgumentError for a
+        buffer that is missing or unknown, or has another dtype or shape."""
+        known = self.values()
+        for name in (*values, *known):
+            if name not in values or name not in known:
+                raise ArgumentError(f"state {name!r}: the program's buffers are {', '.join(known) or 'none'}")
+            new, old = values[name], known[name]
+            if (new.dtype, new.shape) != (old.dtype, old.shape):
+                raise ArgumentError(
+                    f"state {name!r} is {new.dtype}{list(new.shape)}, not {old.dtype}{list(old.shape)}"
+                )
+        with self._lock:
+            self._values = [values[name].copy() for name in self.names]
 
     def inputs(self, user: Sequence[Any]) -> list[Any]:
         """Return all inputs of a call."""

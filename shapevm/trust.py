@@ -6,7 +6,6 @@ artifact, NAME.sig: the digest, and an Ed25519 signature of it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass, replace
@@ -62,10 +61,7 @@ def parse_digest(text: str) -> bytes:
 
 def digest(path: str | os.PathLike[str]) -> str:
     """Return a file's SHA-256 in hexadecimal. Raises FileError where it cannot be read."""
-    found = hashlib.sha256()
-    for piece in HeldFile.open(path).pieces():
-        found.update(piece)
-    return found.hexdigest()
+    return HeldFile.open(path).sha256().hex()
 
 
 # Signatures -----------------------------------------------------------------------------------------

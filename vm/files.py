@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -66,15 +67,16 @@ class HeldFile:
     `name` is for messages. Raises FileError where the file was changed since it was opened.
     """
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        """Take over an open file."""
-        self.name = name
+    def __init__(self, file: IO[bytes], name: str, path: str = "") -> None:
+        """Take over an open file. `path`: where it lies, "" for a file without a name."""
+        self.name, self.path_when_opened = name, path
         self._file = file
         weakref.finalize(self, file.close)
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileError(f"{name}: it is no regular file")
         self._known = (status.st_size, status.st_mtime_ns)
+        self._sha256 = b""  # until it is asked for
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> HeldFile:
@@ -84,7 +86,7 @@ class HeldFile:
             file: IO[bytes] = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115
         except OSError as error:
             raise FileError(f"{name} cannot be opened: {error.strerror or error}") from None
-        return cls(file, name)
+        return cls(file, name, os.path.abspath(name))
 
     @classmethod
     def temporary(cls, write: Any, name: str) -> HeldFile:
@@ -116,6 +118,29 @@ class HeldFile:
                 f"{self.name}: the file was changed while its program was loaded, so it cannot be "
                 "read again; load it again, and replace it by renaming another file over it"
             )
+
+    @property
+    def size(self) -> int:
+        """The file's bytes."""
+        return self._known[0]
+
+    def is_at_its_path(self) -> bool:
+        """Whether this very file still lies where it was opened."""
+        try:
+            found = os.stat(self.path_when_opened)
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(self.descriptor))
+
+    def sha256(self) -> bytes:
+        """Return the file's SHA-256. Raises FileError as `check` does."""
+        if not self._sha256:
+            found = hashlib.sha256()
+            for piece in self.pieces():
+                found.update(piece)
+            self._sha256 = found.digest()
+        self.check()
+        return self._sha256
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the file's bytes, then check it. Raises FileError as `check` does."""
