@@ -15,12 +15,13 @@ import ctypes
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from kernels import Run, aligned, compiled, fma_peak, linear_spec, random
+from kernels import Run, aligned, linear_spec, random
 from measure import seconds
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _Rt, product_terms
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.llvm.function import Function, Value
+from shapevm.jit.roofline import compiled, fma_peak
 
 WEIGHT = 768 * 768  # elements: more than a second-level cache holds
 LANES, STEPS, ROWS = 16, 16, 8  # of a row tile whose weight lies in registers

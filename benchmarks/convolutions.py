@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from kernels import Run, aligned, fma_peak, medians, prepare, random
+from kernels import Run, aligned, medians, prepare, random
 from shapevm.compiler.lower.packing import winograd_layout
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
@@ -27,6 +27,7 @@ from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
 from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.roofline import fma_peak
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from kernels import fma_peak
 from measure import Figure, Run, median, seconds
 from sentences import compile_bert, load_bert, random_inputs, warm
+from shapevm.jit.roofline import fma_peak
 from vision import make
 
 import shapevm

@@ -15,19 +15,16 @@ import ctypes
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-import llvmlite.binding as llvm
 import numpy as np
 import torch
 import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.execute import Kernel, _map, _Rt, product_terms
+from shapevm.jit.execute import Kernel, _Rt, product_terms
 from shapevm.jit.families.attention.spec import Attention
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul
-from shapevm.jit.llvm.function import Function
-from shapevm.jit.llvm.target import find_target, host_target, target_machine
-from shapevm.jit.object.link import Object
+from shapevm.jit.roofline import fma_peak
 
 SECONDS = 0.004  # of one measurement
 WEIGHTS = [(384, 384), (384, 1152), (384, 1536), (1536, 384), (768, 768), (768, 3072), (3072, 768)]  # (K, N)
@@ -65,38 +62,6 @@ def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) 
         call(*places, 0, n)
 
     return run
-
-
-def compiled(f: Function, data: np.ndarray) -> Run:
-    """Return a call of `f`, which takes an address, for this machine on a copy of `data`."""
-    target = find_target(host_target())
-    text = f'target triple = "{target.triple}"\n{f.text()}attributes #0 = {{ {target.attributes} }}\n'
-    blob = Object(target_machine(target.name).emit_object(llvm.parse_assembly(text))).link(f.name)
-    memory, address = _map(blob.code)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address + blob.entry)
-    data = aligned(data)
-
-    def run(_keep: object = (memory, data)) -> None:
-        call(data.ctypes.data)
-
-    return run
-
-
-def fma_peak() -> tuple[Run, float]:
-    """Return a loop of independent fused multiply-adds in registers, and its flops. Long enough (1.5
-    ms) that its start, which is slow after another kernel (60 us longer), does not count."""
-    trips, target = 400_000, find_target(host_target())
-    n = 20 if target.n_vector_registers == 32 else 12
-    lanes = target.vector_bytes // 4
-    type = f"<{lanes} x float>"
-    f = Function("kernel", [("ptr", "x")])
-    one = f.load(type, f.params[0], align=4)
-    with f.loop(0, trips, carried=[one] * n) as loop:
-        loop.next(*[f.call(type, f"llvm.fma.v{lanes}f32", one, one, x) for x in loop.carried])
-    for i, x in enumerate(loop.results):
-        f.store(x, f.at(f.params[0], type, i), align=4)
-    run = compiled(f, np.zeros(n * lanes, np.float32))
-    return run, 2.0 * n * lanes * trips
 
 
 def medians(candidates: Sequence[Run], rounds: int) -> list[float]:

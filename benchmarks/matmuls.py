@@ -10,11 +10,12 @@ import tempfile
 from pathlib import Path
 
 import torch
-from kernels import fma_peak, linear_spec, prepare, random
+from kernels import linear_spec, prepare, random
 from measure import Figure, Run, median, ratio
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.roofline import fma_peak
 from small import Named, contestants, in_rounds
 
 import shapevm

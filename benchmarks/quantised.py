@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from bounds import reading
-from kernels import fma_peak
 from measure import SHORT, Figure, Run, interleaved, median, ratio
 from peers import Item, Runner, export_onnx, first_array, is_installed, missing, onnxruntime_runner
 from sentences import compile_bert, dynamic_shapes, example_inputs, load_bert, random_inputs
+from shapevm.jit.roofline import fma_peak
 
 import shapevm
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import torch
-from kernels import fma_peak
 from measure import Figure, interleaved, median, percentile, ratio, seconds
+from shapevm.jit.roofline import fma_peak
 
 import shapevm
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from kernels import aligned, attention_spec, fma_peak, prepare, random
+from kernels import aligned, attention_spec, prepare, random
 from limits import HEADS
 from measure import Run, median
 from shapevm.jit import compiler
@@ -26,6 +26,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.attention import attention
 from shapevm.jit.llvm.function import Value
+from shapevm.jit.roofline import fma_peak
 
 LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length

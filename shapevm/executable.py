@@ -24,10 +24,11 @@ from .vm.fork_lock import ForkLock
 from .vm.machine import Machine
 
 if TYPE_CHECKING:
+    from .execution_profile import ExecutionProfile
     from .explain import Explanation
     from .jit.store import KernelStore
     from .specialise import Specialiser, StoreOnDemand
-    from .vm.program import Symbol
+    from .vm.program import Input, Symbol
 
 
 #: All executables that exist.
@@ -210,6 +211,11 @@ class Executable:
         return self._machine.bind(inputs if state is None else state.inputs(inputs))
 
     @property
+    def user_inputs(self) -> Sequence[Input]:
+        """The flat inputs of the contract that a caller gives: all but the state."""
+        return self._machine.inputs[: len(self._form.names)]
+
+    @property
     def machine(self) -> Machine:
         """The loaded program itself: contract, kernels, call sites."""
         return self._machine
@@ -268,6 +274,18 @@ class Executable:
         from .explain import explain
 
         return explain(self, measure)
+
+    def profile(self, inputs: Any = None, *, calls: int = 10) -> ExecutionProfile:
+        """Return where the time of calls goes: by kernel, with its share of the machine's limits.
+
+        `inputs`: the positional arguments in a tuple, or a dict of flat inputs by name; the program is called
+        with them `calls` times, after one call that is not timed. Without inputs, a context manager that
+        profiles the calls in its block, those of all threads: `with exe.profile() as profile: exe(x)`.
+        Print the profile, or take its `to_json()`, `to_chrome_trace(path)`.
+        """
+        from .execution_profile import profile
+
+        return profile(self, inputs, calls)
 
     @property
     def store(self) -> KernelStore | None:

@@ -484,6 +484,17 @@ class Machine:
         """Return what was recorded (docs/profile.md)."""
         return read_profile(self._program)
 
+    def timeline(self, is_on: bool = True) -> None:
+        """Note from now on when calls, kernels and threads begin and end, in a new timeline; or no longer."""
+        self.check_open()
+        error = ffi.new("svm_error *")
+        check(lib.svm_timeline(self._program, int(is_on), error), error)
+
+    def timeline_data(self) -> dict[str, Any]:
+        """Return the latest timeline in Chrome's trace event format (`svm_timeline_text`)."""
+        self.check_open()
+        return dict(json.loads(read_text(lib.svm_timeline_text, self._program)))
+
     def stats(self) -> dict[str, int]:
         """Return the counters of `svm_stats` by name."""
         return read_counters(self._program)

@@ -34,6 +34,8 @@ typedef struct job {
   const int64_t *dims;
   int64_t n_tiles, block;
   size_t scratch;
+  timeline *timeline; /* NULL: nobody looks */
+  int32_t kernel;
 } job;
 
 static struct pool {
@@ -73,17 +75,27 @@ void rt_free(svm_rt *rt) {
 
 /* Workers -------------------------------------------------------------------------------------- */
 
-static void take_blocks(const job *j, svm_rt *rt) {
-  for (;;) {
+/* Returns how many tiles it has run. */
+static int64_t take_blocks(const job *j, svm_rt *rt) {
+  for (int64_t n = 0;;) {
     int64_t begin = atomic_fetch_add_explicit(&pool.next, j->block, memory_order_relaxed);
-    if (begin >= j->n_tiles) return;
+    if (begin >= j->n_tiles) return n;
     int64_t end = j->n_tiles - begin < j->block ? j->n_tiles : begin + j->block;
+    n += end - begin;
     j->code(j->buffers, j->dims, rt, begin, end);
     if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: nobody takes more */
       atomic_store(&pool.next, j->n_tiles);
       rt->error = rt->error ? rt->error : KERNEL_STOPPED;
     }
   }
+}
+
+static void take_share(const job *j, svm_rt *rt) {
+  timeline_row *row = j->timeline ? timeline_begin(j->timeline, TIMELINE_SHARE, j->kernel) : NULL;
+  int64_t n = take_blocks(j, rt);
+  if (!row || !n) return; /* a row that is not complete is not shown */
+  row->n_tiles = n;
+  timeline_end(row);
 }
 
 static void report(svm_rt *rt) {
@@ -137,7 +149,7 @@ static void *work(void *argument) {
     seen = atomic_load(&pool.number);
     atomic_fetch_add(&pool.n_inside, 1);
     if (atomic_load(&pool.open) == seen && seen && !rt_reserve(&rt, pool.job.scratch)) {
-      take_blocks(&pool.job, &rt);
+      take_share(&pool.job, &rt);
       report(&rt);
     }
     atomic_fetch_sub(&pool.n_inside, 1);
@@ -242,14 +254,15 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
   if (pool.n_running < n - 1) start_workers();
   int64_t block = n_tiles / ((int64_t)n * BLOCKS_PER_THREAD);
   block = block < stretch ? block : stretch;
-  pool.job = (job){code, buffers, dims, n_tiles, block > 0 ? block : 1, scratch};
+  pool.job = (job){code, buffers, dims, n_tiles, block > 0 ? block : 1, scratch, NULL, 0};
+  if (rt->timeline && rt->launch) pool.job.timeline = rt->timeline, pool.job.kernel = rt->launch->index;
   pool.error.error = 0;
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
   uint64_t number = atomic_load_explicit(&pool.number, memory_order_relaxed) + 1;
   atomic_store(&pool.open, number);
   atomic_store(&pool.number, number);
   wake_sleepers();
-  take_blocks(&pool.job, rt);
+  take_share(&pool.job, rt);
   atomic_store(&pool.open, 0);
   for (int64_t i = 1; atomic_load(&pool.n_inside); i++)
     i % SPINS_BEFORE_YIELD ? relax() : (void)sched_yield();

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "base/timeline.h"
 #include "svm.h"
 
 /* What a kernel gets of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI. */
@@ -14,6 +15,8 @@ typedef struct svm_rt {
   int64_t error_bound;
   size_t scratch_bytes; /* of ours: how much `scratch` has */
   struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
+  timeline *timeline;   /* of ours: where launches are written, NULL: nowhere */
+  timeline_row *launch; /* of ours: the row of the launch that runs */
 } svm_rt;
 
 enum {

@@ -389,6 +389,14 @@ int32_t svm_record(svm_program *program, int32_t is_recording, svm_error *error)
 /* *text: what was recorded, as JSON (docs/profile.md), for svm_text_free. */
 int32_t svm_profile(svm_program *program, char **text, svm_error *error);
 
+/* Note from now on when calls, kernels and threads begin and end, in a new timeline (1); or no longer (0): the
+ * latest timeline stays. */
+int32_t svm_timeline(svm_program *program, int32_t is_on, svm_error *error);
+
+/* *text: the latest timeline in Chrome's trace event format, JSON, which Perfetto opens too; for
+ * svm_text_free. Events of the categories call, kernel, tiles (a thread's share of a kernel) and host. */
+int32_t svm_timeline_text(svm_program *program, char **text, svm_error *error);
+
 void svm_text_free(char *text);
 
 /* Copy code object `index` of those that were installed for a kernel and are still there (generic first, then

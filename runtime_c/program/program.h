@@ -17,6 +17,7 @@ struct entry;
 struct plan;
 struct context;
 struct retired;
+struct timeline;
 
 typedef struct function {
   svm_function_info info;
@@ -129,6 +130,8 @@ struct svm_program {
   weights_check weights;
   struct profile *profile; /* NULL until something is recorded */
   _Atomic int32_t is_recording;
+  _Atomic(struct timeline *) timeline; /* what calls write to, NULL: nothing */
+  struct timeline *latest_timeline;    /* its owner; it outlives `timeline` until the next one */
   svm_stats stats; /* the counters that only writers change */
   struct svm_program *next_open; /* in fork.c's list */
 };

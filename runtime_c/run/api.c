@@ -131,6 +131,7 @@ void svm_close(svm_program *p) {
   plan_free_all(p);
   lru_free(&p->exact_used);
   profile_free(p->profile);
+  timeline_free(p->latest_timeline);
   reclaim(p, 1);
   for (int32_t i = 0; i < p->n_kernels; i++) {
     site_free(&p->kernels[i]);

@@ -253,6 +253,17 @@ static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int3
   return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
 }
 
+/* The row of a call in the program's timeline, NULL without one. */
+static timeline_row *begin_row(const call *c, int32_t function) {
+  svm_rt *rt = &c->context->rt;
+  rt->timeline = atomic_load_explicit(&c->program->timeline, memory_order_acquire);
+  timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_CALL, function) : NULL;
+  if (!row || function) return row;
+  row->n_dims = c->program->n_symbols < SVM_LIMIT_DIMS ? c->program->n_symbols : SVM_LIMIT_DIMS;
+  memcpy(row->dims, c->context->symbols, (size_t)row->n_dims * sizeof *row->dims);
+  return row;
+}
+
 int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t function,
                       const svm_value *values, int32_t n_inputs, const svm_allocator *allocator,
                       svm_value *outputs, int32_t n_outputs, svm_error *error) {
@@ -285,7 +296,9 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
   if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
   int is_recorded = !code && function == 0 && atomic_load_explicit(&p->is_recording, memory_order_relaxed);
   int64_t begin = is_recorded ? profile_now() : 0;
+  timeline_row *row = begin_row(&c, function);
   if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
+  timeline_end(row);
   if (is_recorded && !code) profile_count(p, x->symbols, profile_now() - begin);
   context_leave(x);
   return code;

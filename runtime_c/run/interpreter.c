@@ -165,7 +165,7 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
     }
   }
   if (entry_prepare(c, e)) return c->error->code;
-  if (launch_run(entry_code(e, c->strategy), data, e->dims, &c->context->rt))
+  if (launch_run(e, entry_code(e, c->strategy), data, &c->context->rt))
     return launch_fail(p, e, &c->context->rt, c->error);
   return SVM_OK;
 }
@@ -186,7 +186,10 @@ static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
   }
   status_clear(c->error);
   atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
+  timeline *t = c->context->rt.timeline;
+  timeline_row *row = t ? timeline_begin(t, TIMELINE_EXTERN, (int32_t)(slot - c->program->externs)) : NULL;
   int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
+  timeline_end(row);
   if (code && !c->error->code)
     status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",
                 slot->name, code);

@@ -1,6 +1,7 @@
 /* Launches: everything is checked before a kernel runs, so that no bytecode makes one leave its buffers. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "run/run.h"
@@ -50,11 +51,29 @@ int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const v
   return SVM_OK;
 }
 
-int32_t launch_run(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt) {
+static inline __attribute__((always_inline)) int32_t run_tiles(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt) {
   if (code->scratch > rt->scratch_bytes && rt_reserve(rt, code->scratch)) return -1;
   if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->stretch, code->scratch);
   else if (code->n_tiles) code->run(buffers, dims, rt, 0, code->n_tiles);
   return rt->error != 0;
+}
+
+/* Not inlined: launches that nobody times are to need no registers for it. */
+static __attribute__((noinline)) int32_t run_timed(const entry *e, const instance *code, void *const *buffers, svm_rt *rt) {
+  timeline_row *row = rt->launch = timeline_begin(rt->timeline, TIMELINE_LAUNCH, e->kernel);
+  int32_t failed = run_tiles(code, buffers, e->dims, rt);
+  if (!row) return failed;
+  row->tier = code->tier;
+  row->n_tiles = code->n_tiles;
+  row->n_dims = e->n_dims;
+  memcpy(row->dims, e->dims, (size_t)e->n_dims * sizeof *row->dims);
+  memcpy(row->schedule, code->object->record->schedule, sizeof row->schedule);
+  timeline_end(row);
+  return failed;
+}
+
+int32_t launch_run(const entry *e, const instance *code, void *const *buffers, svm_rt *rt) {
+  return rt->timeline ? run_timed(e, code, buffers, rt) : run_tiles(code, buffers, e->dims, rt);
 }
 
 int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error) {

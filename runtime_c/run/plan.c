@@ -186,7 +186,7 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases) {
       buffers[i] = (void *)((uintptr_t)bases[s->refs[i].base] + (uintptr_t)s->refs[i].offset);
     }
     const instance *code = entry_code(s->entry, c->strategy);
-    if (launch_run(code, buffers, s->entry->dims, rt)) return stop_at(c, s);
+    if (launch_run(s->entry, code, buffers, rt)) return stop_at(c, s);
   }
   return SVM_OK;
 }

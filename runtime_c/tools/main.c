@@ -35,6 +35,7 @@ static const char HELP[] =
     "  --list                  print the contract and the kernels, run nothing\n"
     "  --stats                 print the call sites after running\n"
     "  --metrics FILE          write all counters as OpenMetrics text\n"
+    "  --trace FILE.json       write when which kernel ran on which thread, for ui.perfetto.dev\n"
     "  --record FILE.json      write the sizes of the calls as a profile, for shapevm bake\n"
     "\n"
     "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
@@ -43,7 +44,7 @@ static const char HELP[] =
 enum { DIGEST_BYTES = 32 };
 
 typedef struct arguments {
-  const char *model, *output, *metrics, *record;
+  const char *model, *output, *metrics, *trace, *record;
   const char **inputs;
   int n_inputs, list, stats;
   int32_t threads;
@@ -157,6 +158,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
+  if (!strcmp(name, "--trace")) return a->trace = value, 0;
   if (!strcmp(name, "--record")) return a->record = value, 0;
   if (!strcmp(name, "--strategy")) return parse_strategy(a, value);
   return usage("unknown option", name);
@@ -492,10 +494,12 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   free(symbols);
   if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
   if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
+  if (a->trace && svm_timeline(p, 1, &error)) return report(EXIT_RUN, &error);
   int code = run_repeatedly(p, a, values, results);
   if (!code && svm_check_weights(p, &error)) return report(EXIT_RUN, &error);
   if (!code && a->stats) print_stats(p);
   if (!code && a->metrics) code = write_report(p, svm_metrics, a->metrics);
+  if (!code && a->trace) code = write_report(p, svm_timeline_text, a->trace);
   if (!code && a->record) code = write_report(p, svm_profile, a->record);
   if (!code && a->output) code = write_outputs(p, a->output, results);
   return !code && svm_check_file(p, &error) ? report(EXIT_RUN, &error) : code; /* outputs may be weights */

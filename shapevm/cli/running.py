@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..settings import TABLE, settings
-from .shared import artifact_argument, strategy_option
+from .shared import artifact_argument, inputs_option, strategy_option
 
 
 @click.command("run")
@@ -19,13 +19,7 @@ from .shared import artifact_argument, strategy_option
     "--trust", type=click.Path(exists=True, dir_okay=False), help="refuse a file that this key did not sign"
 )
 @click.option("--no-native-code", is_flag=True, help="compile all kernels here, run none of the file's code")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE.npy|NAME=NUMBER|FILE.npz",
-    help="an input (repeatable)",
-)
+@inputs_option
 @click.option(
     "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
 )

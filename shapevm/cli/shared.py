@@ -31,6 +31,13 @@ profile_option = click.option(
     "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
 )
 strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+inputs_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy|NAME=NUMBER|FILE.npz",
+    help="an input (repeatable)",
+)
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
 
 MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), or FILE.py:NAME or MODULE:NAME, where NAME is

@@ -1,10 +1,10 @@
-"""Kernels for the shapes that a program meets: explain, freeze, merge, bake, tune."""
+"""Kernels for the shapes that a program meets: profile, explain, freeze, merge, bake, tune."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +12,15 @@ from ..options import parse_sizes
 from .shared import (
     artifact_argument,
     existing,
+    inputs_option,
     merged,
     output_option,
     parse_bytes,
     path_type,
     profile_option,
+    quiet_option,
     saved,
+    shown_progress,
     sizes_option,
     store_of,
     strategy_option,
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
 MAX_REPLAYS = 8  # calls that explain makes at one tuple of sizes of a profile
 
 
-def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> None:
-    """Call a program at sizes, and at those of profiles, on made-up data."""
-    from ..samples import sample_inputs
-
+def _sizes_of(
+    exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]
+) -> list[tuple[dict[str, int], int]]:
+    """Return the sizes that are given, and those of profiles, with how often to call a program there."""
     wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
     for path in profiles:
         profile = merged([path])
@@ -40,11 +43,39 @@ def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> No
             (dict(zip(profile.symbols, values, strict=True)), min(calls.count, MAX_REPLAYS))
             for values, calls in profile.sizes.items()
         ]
-    for values, count in wanted:
+    for values, _ in wanted:
         if set(values) != {s.name for s in exe.machine.symbols}:
             raise click.UsageError(
                 f"sizes must be given for {', '.join(s.name for s in exe.machine.symbols)}"
             )
+    return wanted
+
+
+def _inputs_of(
+    exe: Executable, inputs: Sequence[str], sizes: Sequence[str], profiles: Sequence[Path]
+) -> list[dict[str, Any]]:
+    """Return the inputs to call a program with: those of files, or made up at sizes."""
+    from ..files import read_inputs
+    from ..samples import sample_inputs
+
+    symbols, rows = exe.machine.symbols, exe.user_inputs
+    if inputs:
+        return [read_inputs(inputs, rows)]
+    wanted = [values for values, _ in _sizes_of(exe, sizes, profiles)]
+    if not wanted and symbols:
+        example = ",".join(f"{s.name}={max(s.min, 1)}" for s in symbols)
+        raise click.UsageError(f"the program has sizes to choose: give --sizes {example}, or --input")
+    return [
+        dict(zip([row.name for row in rows], sample_inputs(rows, symbols, values), strict=True))
+        for values in wanted or [{}]
+    ]
+
+
+def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> None:
+    """Call a program at sizes, and at those of profiles, on made-up data."""
+    from ..samples import sample_inputs
+
+    for values, count in _sizes_of(exe, sizes, profiles):
         inputs = sample_inputs(exe.machine.inputs, exe.machine.symbols, values)
         for _ in range(count):
             exe.machine.call(inputs)
@@ -75,6 +106,44 @@ def explain_command(
         click.echo(page)
     else:
         click.echo(found.json() if as_json else found.text(), nl=False)
+
+
+@click.command("profile")
+@artifact_argument
+@inputs_option
+@sizes_option
+@profile_option
+@strategy_option
+@click.option("--calls", type=click.IntRange(min=1), default=10, show_default=True, help="at each shape")
+@click.option("--threads", type=click.IntRange(min=0), help="that run kernels; 0: one per CPU")
+@click.option("--trace", type=path_type, help="write a Chrome trace, for ui.perfetto.dev")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@quiet_option
+def profile_command(
+    artifact: Path, inputs: tuple[str, ...], sizes: tuple[str, ...], profiles: tuple[Path, ...],
+    strategy: str | None, calls: int, threads: int | None, trace: Path | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Call ARTIFACT and tell where the time goes: each kernel's line, time, code and share of the machine's
+    limits. Inputs are read from files, or made up at --sizes."""
+    from .. import load, set_threads
+
+    if threads is not None:
+        set_threads(threads)
+    with load(artifact, strategy=strategy) as exe, shown_progress(quiet) as progress:
+        calls_of = _inputs_of(exe, inputs, sizes, profiles)
+        for index, values in enumerate(calls_of):
+            progress("warm up", index, len(calls_of))
+            exe.run(values)
+        exe.wait_until_specialised()
+        with exe.profile() as found:
+            for index in range(calls * len(calls_of)):
+                progress("call", index, calls * len(calls_of))
+                exe.run(calls_of[index % len(calls_of)])
+            progress("measure the machine", 0, 1)
+        text = found.to_json() if as_json else found.text()
+    if trace is not None:
+        found.to_chrome_trace(trace)
+    click.echo(text, nl=False)
 
 
 @click.command("freeze")
@@ -163,4 +232,4 @@ def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, out
     saved(tuned.program(program), output or artifact)
 
 
-COMMANDS = (explain_command, freeze_command, merge_command, bake_command, tune_command)
+COMMANDS = (profile_command, explain_command, freeze_command, merge_command, bake_command, tune_command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 import signal
@@ -52,6 +53,41 @@ def test_values(run: Run, two, tmp_path: Path, n: int, threads: int) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"first [\d.]+ ms, min [\d.]+ ms, median [\d.]+ ms, 3 calls", done.stdout)
     assert np.array_equal(np.load(tmp_path / "y.npy"), (x + z) + z)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_trace(run: Run, two, tmp_path: Path, threads: int) -> None:
+    """Chrome's trace events: every kernel lies in a call, and threads' shares are all of a kernel's tiles."""
+    path, n = tmp_path / "trace.json", 200_003
+    options = ("--repeat", 3, "--threads", threads, "--trace", path)
+    done = run("chain.svm", *two(ramp(n), ramp(n)), *options)
+    assert done.returncode == 0, done.stderr
+    trace = json.loads(path.read_text())
+    assert trace["otherData"] == {"producer": "shapevm", "threads": threads, "lost": 0}
+    by_kind: dict[str, list[dict]] = {}
+    for event in trace["traceEvents"][1:]:
+        assert event["ph"] == "X" and event["dur"] >= 0
+        by_kind.setdefault(event["cat"], []).append(event)
+    calls, kernels = by_kind["call"], by_kind["kernel"]
+    assert [call["args"] for call in calls] == [{"n": n}] * 3 and len(kernels) == 6
+    for kernel in kernels:
+        assert any(c["ts"] <= kernel["ts"] and ends(kernel) <= ends(c) for c in calls)
+        assert kernel["args"]["dims"] == [n] and kernel["args"]["tier"] == "generic"
+    shares = by_kind.get("tiles", [])
+    if threads > 1 and shares:
+        assert sum(s["args"]["tiles"] for s in shares) == sum(k["args"]["tiles"] for k in kernels)
+        assert all(any(k["ts"] <= s["ts"] and ends(s) <= ends(k) for k in kernels) for s in shares)
+    assert bool(shares) == (threads > 1 and kernels[0]["args"]["tiles"] > 1)
+
+
+def ends(event: dict) -> float:
+    """Return when an event ends, in us; rounding to three decimals moves it by one of the last."""
+    return event["ts"] + event["dur"] - 0.0025
+
+
+def test_trace_that_cannot_be_written(run: Run, two, tmp_path: Path) -> None:
+    done = run("chain.svm", *two(ramp(4), ramp(4)), "--trace", tmp_path / "missing" / "trace.json")
+    assert done.returncode == RUN and "missing/trace.json" in done.stderr
 
 
 def test_npz_both_ways(run: Run, tmp_path: Path) -> None:

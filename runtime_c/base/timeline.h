@@ -1,0 +1,38 @@
+/* A timeline: when calls, launches, threads' shares of launches and host functions began and ended. Any number
+ * of threads write to it at once, each to rows of its own. */
+#ifndef SVM_TIMELINE_H
+#define SVM_TIMELINE_H
+
+#include "svm.h"
+
+/* What a row is about. A share: the tiles of a launch that one thread ran. */
+enum { TIMELINE_CALL, TIMELINE_LAUNCH, TIMELINE_SHARE, TIMELINE_EXTERN };
+
+typedef struct timeline_row {
+  _Atomic int32_t is_complete; /* set last: what a reader may look at */
+  int32_t kind, index;         /* TIMELINE_..., number of the function, kernel or host function */
+  int32_t thread;              /* the system's number of it */
+  int32_t tier, n_dims;        /* of a launch: SVM_TIER_... */
+  int64_t begin_ns, end_ns;    /* of CLOCK_MONOTONIC */
+  int64_t n_tiles;
+  char schedule[64];
+  int64_t dims[SVM_LIMIT_DIMS]; /* of a launch; of a call the first symbols' values */
+} timeline_row;
+
+typedef struct timeline {
+  _Atomic int64_t n; /* rows that were asked for: those over `capacity` are lost */
+  int64_t capacity, begin_ns;
+  timeline_row rows[];
+} timeline;
+
+/* An empty timeline, NULL without memory. Its rows take memory once they are written. */
+timeline *timeline_make(void);
+void timeline_free(void *timeline);
+
+/* A new row that begins now, NULL when all are taken. */
+timeline_row *timeline_begin(timeline *t, int32_t kind, int32_t index);
+
+/* End a row now. NULL is fine. */
+void timeline_end(timeline_row *row);
+
+#endif

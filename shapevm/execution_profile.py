@@ -1,0 +1,267 @@
+"""`exe.profile()`: where the time of calls goes, by kernel, and how near that is to the machine's limits.
+
+profile = exe.profile((x,), calls=20)
+print(profile)
+profile.to_chrome_trace("trace.json")      # for ui.perfetto.dev or chrome://tracing
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .files import write_text
+from .tables import table_text
+from .vm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .executable import Executable
+    from .jit.roofline import MachineLimits
+
+WARM_CALLS = 1  # before those that are timed: the first call at a shape makes its plan
+
+
+@dataclass
+class KernelTime:
+    """What a kernel took at one shape, on one tier.
+
+    `flops`, `bytes`: of one launch, None where llvmlite is not installed; `bound` and `share`: which limit of
+    the machine is the nearer, and what share of it was reached. `threads`: by the system's number of the
+    thread, its milliseconds and tiles.
+    """
+
+    kernel: int
+    label: str
+    source: str
+    dims: tuple[int, ...]
+    tier: str
+    variant: str
+    calls: int = 0
+    total_ms: float = 0.0
+    flops: int | None = None
+    bytes: int | None = None
+    rates: dict[str, Any] = field(default_factory=dict)
+    threads: dict[int, dict[str, float]] = field(default_factory=dict)
+
+
+class ExecutionProfile:
+    """The times of the calls of a program within a `with` block: print it, or take its `to_json()`, `text()`
+    or `to_chrome_trace(path)`."""
+
+    def __init__(self, exe: Executable) -> None:
+        self._exe = exe
+        self._timeline: Mapping[str, Any] | None = None
+        self._limits: MachineLimits | None = None
+
+    def __enter__(self) -> ExecutionProfile:
+        if self._timeline is not None:
+            raise ArgumentError("the profile is taken already; call exe.profile() for another")
+        self._exe.machine.timeline(True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exe.machine.timeline(False)
+        self._timeline = self._exe.machine.timeline_data()
+        if find_spec("llvmlite") is not None:
+            from .jit.roofline import machine_limits
+
+            self._limits = machine_limits(self._timeline["otherData"]["threads"])
+
+    @property
+    def timeline(self) -> Mapping[str, Any]:
+        """The events in Chrome's trace event format. Raises ArgumentError within the block."""
+        if self._timeline is None:
+            raise ArgumentError("the profile is not complete; read it after the with block")
+        return self._timeline
+
+    def _events(self, category: str) -> list[Mapping[str, Any]]:
+        return [event for event in self.timeline["traceEvents"] if event.get("cat") == category]
+
+    @cached_property
+    def kernels(self) -> list[KernelTime]:
+        """What each kernel took at each shape and tier, the longest time first."""
+        found: dict[Any, KernelTime] = {}
+        shares = _Shares(self._events("tiles"))
+        for event in self._events("kernel"):
+            a = event["args"]
+            key = (a["kernel"], tuple(a["dims"]), a["tier"], a["schedule"])
+            row = found.setdefault(key, KernelTime(key[0], event["name"], a["source"], *key[1:]))
+            row.calls += 1
+            row.total_ms += event["dur"] / 1e3
+            for thread, ms, tiles in shares.of(event):
+                own = row.threads.setdefault(thread, {"ms": 0.0, "tiles": 0})
+                own["ms"] += ms
+                own["tiles"] += tiles
+        for row in found.values():
+            self._add_rates(row)
+        return sorted(found.values(), key=lambda row: -row.total_ms)
+
+    def _add_rates(self, row: KernelTime) -> None:
+        """Set a row's work and how fast it was done."""
+        if self._limits is None:
+            return
+        from .jit.roofline import operations, traffic
+        from .jit.spec_reader import from_json
+
+        spec = from_json(self._exe.machine.kernels[row.kernel].spec)
+        row.flops, row.bytes = operations(spec, row.dims), traffic(spec, row.dims)
+        seconds = max(row.total_ms / 1e3 / row.calls, 1e-9)
+        row.rates = {
+            "gflops": row.flops / seconds / 1e9,
+            "gbytes": row.bytes / seconds / 1e9,
+            "bound": self._limits.bound(row.flops, row.bytes),
+            "share": self._limits.seconds(row.flops, row.bytes) / seconds,
+        }
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        calls = self._events("call")
+        total = sum(event["dur"] for event in calls) / 1e3
+        inside = [event for kind in ("kernel", "host") for event in self._events(kind)]
+        return {
+            "calls": len(calls), "total_ms": total,
+            "outside_ms": total - sum(event["dur"] for event in inside) / 1e3,
+            "threads": self.timeline["otherData"]["threads"], "lost": self.timeline["otherData"]["lost"],
+            "limits": None if self._limits is None else asdict(self._limits),
+            "kernels": [asdict(row) | {"time_share": row.total_ms / total} for row in self.kernels],
+            "host": self._host(),
+        }  # fmt: skip
+
+    def _host(self) -> list[dict[str, Any]]:
+        """Return what host functions took: operators that PyTorch runs."""
+        times: dict[str, list[float]] = defaultdict(list)
+        for event in self._events("host"):
+            times[event["name"]].append(event["dur"] / 1e3)
+        sources = self._exe.machine.extern_sources
+        return [
+            {"name": name, "source": sources[name], "calls": len(ms), "total_ms": sum(ms)}
+            for name, ms in sorted(times.items(), key=lambda item: -sum(item[1]))
+        ]
+
+    def to_json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.data, indent=1) + "\n"
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the events for ui.perfetto.dev or chrome://tracing, kernels with their work and rates. Raises
+        FileError where the file cannot be written."""
+        rows = {(r.kernel, r.dims, r.tier, r.variant): r for r in self.kernels}
+        events = []
+        for event in self.timeline["traceEvents"]:
+            if event.get("cat") == "kernel":
+                a = event["args"]
+                row = rows[a["kernel"], tuple(a["dims"]), a["tier"], a["schedule"]]
+                event = {**event, "args": {**a, "flops": row.flops, "bytes": row.bytes, **row.rates}}
+            events.append(event)
+        write_text(Path(path), json.dumps({**self.timeline, "traceEvents": events}) + "\n")
+
+    def text(self, width: int | None = None) -> str:
+        """Return a table `width` columns wide (None: as the terminal, 80 in a pipe or file)."""
+        data = self.data
+        rows = [_cells(row, data["total_ms"]) for row in self.kernels]
+        rows += [_host_cells(row, data["total_ms"]) for row in data["host"]]
+        text = table_text(_TITLES, rows, 1, _summary(data), width)
+        for thread, ms, tiles in _by_thread(self.kernels):
+            text += f"thread {thread}: {ms:.3f} ms in kernels, {tiles:.0f} tiles\n"
+        if data["limits"] is not None:
+            limits = data["limits"]
+            text += (
+                f"limits of {limits['threads']} threads: {limits['flops'] / 1e9:.0f} GFLOP/s (f32), "
+                f"{limits['bytes'] / 1e9:.1f} GB/s out of cache\n"
+            )
+        return text
+
+    def __str__(self) -> str:
+        return self.text() if self._timeline is not None else repr(self)
+
+    def __repr__(self) -> str:
+        if self._timeline is None:
+            return "<shapevm.ExecutionProfile, not complete>"
+        return f"<shapevm.ExecutionProfile: {_summary(self.data)}>"
+
+
+_TITLES = ("kernel", "calls", "ms", "time", "GFLOP/s", "GB/s", "bound by", "of limit")
+
+
+def _cells(row: KernelTime, total_ms: float) -> tuple[str, ...]:
+    at = f" {list(row.dims)}" if row.dims else ""
+    lines = [f"k{row.kernel} {row.label}", row.source, f"{row.tier}{at}, {row.variant}"]
+    rates = ("", "", "", "")
+    if row.rates:
+        rates = (f"{row.rates['gflops']:.1f}" if row.flops else "", f"{row.rates['gbytes']:.1f}",
+                 row.rates["bound"], f"{row.rates['share']:.0%}")  # fmt: skip
+    text = "\n".join(line for line in lines if line)
+    return (text, str(row.calls), f"{row.total_ms:.3f}", f"{row.total_ms / total_ms:.0%}", *rates)
+
+
+def _host_cells(row: Mapping[str, Any], total_ms: float) -> tuple[str, ...]:
+    text = "\n".join(line for line in (row["name"], row["source"], "in PyTorch") if line)
+    return (text, str(row["calls"]), f"{row['total_ms']:.3f}", f"{row['total_ms'] / total_ms:.0%}", *[""] * 4)
+
+
+def _summary(data: Mapping[str, Any]) -> str:
+    n, lost = data["calls"], data["lost"]
+    each = data["total_ms"] / n if n else 0.0
+    outside = data["outside_ms"] / data["total_ms"] if data["total_ms"] else 0.0
+    text = f"{n} call{'' if n == 1 else 's'} of {each:.3f} ms, {outside:.0%} outside of kernels"
+    return text + (f"; {lost:,} events had no room" if lost else "")
+
+
+def _by_thread(rows: Sequence[KernelTime]) -> list[tuple[int, float, float]]:
+    """Return (thread, milliseconds, tiles), most time first; nothing where one thread ran all."""
+    total: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in rows:
+        for thread, own in row.threads.items():
+            total[thread][0] += own["ms"]
+            total[thread][1] += own["tiles"]
+    found = [(thread, ms, tiles) for thread, (ms, tiles) in total.items()]
+    return sorted(found, key=lambda each: -each[1]) if len(found) > 1 else []
+
+
+class _Shares:
+    """Which thread ran how much of a launch: one launch at a time has shares, so theirs lie within its own
+    time."""
+
+    def __init__(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self._events = sorted(events, key=lambda event: event["ts"])
+        self._starts = [event["ts"] for event in self._events]
+
+    def of(self, launch: Mapping[str, Any]) -> list[tuple[int, float, int]]:
+        """Return (thread, milliseconds, tiles) of a launch."""
+        first = bisect_left(self._starts, launch["ts"])
+        last = bisect_right(self._starts, launch["ts"] + launch["dur"])
+        own = [e for e in self._events[first:last] if e["args"]["kernel"] == launch["args"]["kernel"]]
+        if not own:
+            return [(launch["tid"], launch["dur"] / 1e3, launch["args"]["tiles"])]
+        return [(e["tid"], e["dur"] / 1e3, e["args"]["tiles"]) for e in own]
+
+
+def profile(exe: Executable, inputs: Any = None, calls: int = 10) -> ExecutionProfile:
+    """Return a profile of `calls` calls with `inputs`, after one that is not timed; without inputs one to be
+    used as a `with` block. See `Executable.profile`."""
+    made = ExecutionProfile(exe)
+    if inputs is None:
+        return made
+    if calls < 1:
+        raise ArgumentError(f"calls is {calls}; give 1 or more")
+    is_named = isinstance(inputs, Mapping)
+    args = () if is_named else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+
+    def call() -> None:
+        exe.run(inputs) if is_named else exe(*args)
+
+    for _ in range(WARM_CALLS):
+        call()
+    with made:
+        for _ in range(calls):
+            call()
+    return made
