@@ -163,7 +163,7 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     x_rank, y_rank = len(B.shape_of(x)), len(B.shape_of(y))
     left = B.add_axis(b, x, 0) if x_rank == 1 else x
     right = B.add_axis(b, y, 1) if y_rank == 1 else y
-    result = _batched(b, left, right)
+    result = _batched(b, _of_size(b, "matmul", left, -1, B.shape_of(right)[-2]), right)
     if x_rank == 1:
         result = B.drop_axis(b, result, len(B.shape_of(result)) - 2)
     return B.drop_axis(b, result, len(B.shape_of(result)) - 1) if y_rank == 1 else result
@@ -173,6 +173,10 @@ def _batched(b: Builder, x: Value, y: Value) -> Value:
     x_shape, y_shape = B.shape_of(x), B.shape_of(y)
     if len(y_shape) == 2:
         return product(b, x, y)
+    for back in range(3, min(len(x_shape), len(y_shape)) + 1):
+        if not B.is_one(x_shape[-back]) and not B.is_one(y_shape[-back]):
+            y = _of_size(b, "matmul", y, -back, x_shape[-back])
+    y_shape = B.shape_of(y)
     batch = B.broadcast_shape("matmul", [x_shape[:-2], y_shape[:-2]])
     return product(b, B.expand(b, x, (*batch, *x_shape[-2:])), B.expand(b, y, (*batch, *y_shape[-2:])))
 
@@ -183,15 +187,15 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
         result = matmul(b, x, weight)
         return result if bias is None else add(b, result, bias)
     n, k = B.shape_of(weight)
-    x = _as_long(b, x, k)
-    bias = bias if bias is None or not B.shape_of(bias) else _as_long(b, bias, n)
+    x = _of_size(b, "linear", x, -1, k) if B.shape_of(x) else x
+    bias = bias if bias is None or not B.shape_of(bias) else _of_size(b, "linear", bias, -1, n)
     return b.one("linear", x, weight, bias)
 
 
-def _as_long(b: Builder, x: Value, size: DimExpr) -> Value:
-    """Return `x` whose last axis must be of `size`, where only calls tell whether it is."""
-    last = len(B.shape_of(x)) - 1
-    return x if last < 0 or B.is_known(B.shape_of(x)[last] - size) else B.of_size(b, "linear", x, last, size)
+def _of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
+    """Return `x` whose `axis` must be of `size`, where only calls tell whether it is."""
+    axis += len(B.shape_of(x))
+    return x if B.is_known(B.shape_of(x)[axis] - size) else B.of_size(b, op, x, axis, size)
 
 
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:

@@ -302,6 +302,34 @@ def test_inputs_and_buffers_that_change() -> None:
     torch.testing.assert_close(norm.state_dict(), eager.state_dict())
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(("height", "width"), [(6, 6), (4, 9)])
+def test_columns_whose_number_a_guard_tells(height: int, width: int, gradients: bool) -> None:
+    """A product's K is the weight's number, which the images' sizes give by a guard alone."""
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)
+    model = nn.Sequential(*layers)
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True)
+    with torch.set_grad_enabled(gradients):
+        for batch in (2, 5, 1):
+            x = torch.randn(batch, 3, height, width)
+            found, expected = compiled(x), model(x)
+            torch.testing.assert_close(found, expected)
+            if gradients:
+                weights = list(model.parameters())
+                ours, theirs = (torch.autograd.grad(y.square().sum(), weights) for y in (found, expected))
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_whose_number_a_guard_tells() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(x.reshape(-1, x.shape[2], x.shape[3]), y)
+
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    for a, b, m in ((2, 6, 5), (3, 4, 7)):
+        x, y = torch.randn(a, b, m, 4), torch.randn(12, 4, 9)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+
+
 def test_results_lie_in_memory_as_in_eager() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         return (x + 1).permute(0, 2, 3, 1), (x * 2).transpose(1, 3)[:, 1], w.t(), w
