@@ -255,7 +255,7 @@ class _Trial:
         return {**values, **{i: size for i, size in more.items() if size <= self.sizes[symbols[i].name]}}
 
     def _expected(self, args: Any, kwargs: Any) -> Any:
-        with _as_before(self.exe, self.model):
+        with _as_before(self.exe, self.model), _checked():
             results = self.model(*_copied(args), **_copied(kwargs))
             return _copied(results)  # they may be buffers, which are set back
 
@@ -311,6 +311,21 @@ class _Trial:
         """Return True for a guard on several sizes."""
         is_guard = isinstance(error, GuardError)
         return is_guard and len(condition_symbols(self.program, error.function, error.pc)) > 1
+
+
+def _checked() -> Any:
+    """Return a context in which PyTorch checks the lengths and offsets of segments, also where the model says
+    that it need not: those of example data that was cut may lie outside of it."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    unchecked = torch.ops.aten.segment_reduce.default
+
+    class Checked(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **{**(kwargs or {}), **({"unsafe": False} if func is unchecked else {})})
+
+    return Checked()
 
 
 @contextmanager

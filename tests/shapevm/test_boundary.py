@@ -1,5 +1,7 @@
 """Sizes 0 and 1: where the model does something else there, compiling says so."""
 
+import logging
+
 import pytest
 import torch
 
@@ -267,3 +269,21 @@ def test_quantised_activations_may_differ_by_steps() -> None:
         assert boundary._quantises(exe)
     with shapevm.compile(torch.nn.Linear(4, 4), (torch.randn(2, 4),)) as exe:
         assert not boundary._quantises(exe)
+
+
+def test_segments_that_end_behind_cut_data_are_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    """`unsafe=True` lets PyTorch read whatever lies behind: far behind that ends the process."""
+
+    class Segments(torch.nn.Module):
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            return torch.segment_reduce(x, "max", lengths=lengths, unsafe=True)
+
+    rows = 40_000_000
+    args = torch.randn(rows), torch.tensor([rows - 5, 2, 3])
+    shapes = ({0: torch.export.Dim("n", min=0, max=rows)}, None)
+    with (
+        caplog.at_level(logging.WARNING, "shapevm"),
+        shapevm.compile(Segments(), args, dynamic_shapes=shapes) as exe,
+    ):
+        assert torch.equal(exe(*args), Segments()(*args))
+    assert "size n = 1 is not checked" in caplog.text
