@@ -17,7 +17,7 @@ INSTALL := $(PIP) install -q -c constraints.txt
 DEPS := $(VENV)/.shapevm-dependencies
 comma := ,
 BUILT := $(VENV)/.shapevm-built
-C_SOURCES := $(wildcard runtime_c/*/*.c runtime_c/*/*.h runtime_c/*.py) runtime_c/CMakeLists.txt
+C_SOURCES := $(wildcard runtime_c/*/*.c runtime_c/*/*.h runtime_c/*.py runtime_c/sdk/*) runtime_c/CMakeLists.txt
 # cmake and ninja may live in the virtual environment.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 

@@ -98,7 +98,7 @@ int32_t svm_frame_call(svm_frame *frame) {
 
 def declarations() -> str:
     """Return svm.h's part for cffi, without preprocessor lines, with the limits' numbers."""
-    limits = dict(re.findall(r"#define (SVM_LIMIT_\w+) (\d+)", (INCLUDE / "isa.gen.h").read_text()))
+    limits = dict(re.findall(r"#define (SVM_LIMIT_\w+) (\d+)", (INCLUDE / "svm_codes.h").read_text()))
     text = (INCLUDE / "svm.h").read_text().split(BEGIN)[1].split(END)[0]
     text = re.sub(r"SVM_LIMIT_\w+", lambda found: limits[found[0]], text)
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .executable import Executable
     from .options import Options
     from .profiles import record
-    from .runner import runner_path
+    from .runner import runner_path, sdk
     from .statistics import Stats
     from .vm.errors import (
         ArgumentError,
@@ -46,15 +46,15 @@ _LAZY = {
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
-    "accelerate": ".accelerated", "runner_path": ".runner",
+    "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner",
     "set_threads": ".vm.machine",
 }  # fmt: skip
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
     "LimitExceeded", "Options", "ShapeError", "Stats",
-    "UnsupportedOp", "accelerate", "compile", "get_threads", "load", "record", "runner_path", "set_threads",
-    "settings",
+    "UnsupportedOp", "accelerate", "compile", "get_threads", "load", "record", "runner_path", "sdk",
+    "set_threads", "settings",
 ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Codes, limits and defaults that Python and C share, a table of each.
 
-`python -m shapevm.vm.isa` writes them into runtime_c/include/isa.gen.h: SVM_STRATEGY_AUTO is a code and
+`python -m shapevm.vm.isa` writes them into runtime_c/include/svm_codes.h: SVM_STRATEGY_AUTO is a code and
 SVM_STRATEGY_NAMES are the names by code, SVM_LIMIT_THREADS is a limit, SVM_DEFAULT_HOT_CALLS a default. Limits of
 the artifact's bytes are in vm/layout.py.
 """

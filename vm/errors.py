@@ -1,7 +1,7 @@
 """THE table of errors: what can go wrong when loading or running a program, its code in C, its exception in
 Python.
 
-`vm/isa.py` writes the codes into runtime_c/include/isa.gen.h. Adding an error: one class here, then
+`vm/isa.py` writes the codes into runtime_c/include/svm_codes.h. Adding an error: one class here, then
 `python -m shapevm.vm.isa`. Codes are part of the C API: append only.
 """
 

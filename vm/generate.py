@@ -1,4 +1,4 @@
-"""Writers of what is derived from the tables of vm/: two C headers and two pages. `Tables` holds the modules.
+"""Writers of what the tables of vm/ define: three C headers and two pages. `Tables` holds the modules.
 
 The modules come in as a parameter, because vm/isa.py also runs as a plain script, where no package exists.
 """
@@ -199,29 +199,40 @@ def _file(layout: ModuleType) -> str:
     return _define("SVM_FILE_", rows)
 
 
-def header(tables: Tables) -> str:
-    """Return the text of runtime_c/include/isa.gen.h."""
+def codes_header(tables: Tables) -> str:
+    """Return the text of runtime_c/include/svm_codes.h, which is part of the public API."""
     isa, errors, layout = tables.isa, tables.errors, tables.layout
+    parts = [
+        f"/* svm_codes.h: the numbers that svm.h speaks of.\n *\n * {NOTICE}\n * {SOURCES}\n */",
+        "#ifndef SVM_CODES_H\n#define SVM_CODES_H\n",
+        *_kinds(isa),
+        _macro(
+            "SVM_ERRORS", 'code, NAME, "name"', [f"{c}, {n.upper()}, {_quote(n)}" for c, n, _ in errors.TABLE]
+        ),
+        "enum { SVM_OK = 0 };\n" + _enum("SVM_ERROR_", [(name, code) for code, name, _ in errors.TABLE]),
+        _numbers("SVM_LIMIT_", layout.LIMITS | tables.codes.LIMITS),
+        _numbers("SVM_DEFAULT_", tables.codes.DEFAULTS),
+        _codes(tables.codes),
+        "#endif\n",
+    ]
+    return "\n".join(parts)
+
+
+def header(tables: Tables) -> str:
+    """Return the text of runtime_c/include/isa.gen.h, which the runtime keeps to itself."""
+    isa, layout = tables.isa, tables.layout
     max_operands = max(len(op.operands) for op in isa.OPS)
     sections = [(name, section[0]) for name, section in layout.SECTIONS.items()]
     parts = [
         f"/* {NOTICE}\n * {SOURCES}\n */",
-        "#ifndef SVM_ISA_GEN_H\n#define SVM_ISA_GEN_H\n\n#include <stdint.h>\n",
+        '#ifndef SVM_ISA_GEN_H\n#define SVM_ISA_GEN_H\n\n#include <stdint.h>\n\n#include "svm_codes.h"\n',
         STATIC_ASSERT,
         _define("SVM_", [("ISA_HASH", f"UINT64_C({isa.isa_hash():#018x})")]),
         _macro("SVM_OPCODES", 'code, NAME, "name", "operand:kind ...", flags, "effect"', _opcode_rows(isa)),
         _define("SVM_", [("N_OPCODES", str(len(isa.OPS))), ("MAX_OPERANDS", str(max_operands))]),
         _enum("SVM_OP_", list(isa.OPCODES.items())),
         _enum("SVM_FLAG_", [(name, 1 << bit) for bit, name in enumerate(FLAGS)]),
-        *_kinds(isa),
-        _macro(
-            "SVM_ERRORS", 'code, NAME, "name"', [f"{c}, {n.upper()}, {_quote(n)}" for c, n, _ in errors.TABLE]
-        ),
-        "enum { SVM_OK = 0 };\n" + _enum("SVM_ERROR_", [(name, code) for code, name, _ in errors.TABLE]),
         _file(layout),
-        _numbers("SVM_LIMIT_", layout.LIMITS | tables.codes.LIMITS),
-        _numbers("SVM_DEFAULT_", tables.codes.DEFAULTS),
-        _codes(tables.codes),
         _enum("SVM_SECTION_", sections),
         _structures(layout),
         "#endif\n",
@@ -290,6 +301,7 @@ def opcodes_page(isa: ModuleType) -> str:
 def files(tables: Tables) -> dict[str, str]:
     """Return path (from the repository's root) -> text of every generated file."""
     return {
+        "runtime_c/include/svm_codes.h": codes_header(tables),
         "runtime_c/include/isa.gen.h": header(tables),
         "runtime_c/run/instructions.gen.h": instructions_header(tables.isa),
         "docs/artifact.md": artifact_page(tables),

@@ -1,9 +1,8 @@
 /* svm.h: the whole public API of the shapevm runtime.
  *
  * A program is loaded once, verified before its first instruction, and then immutable: any number of threads
- * may call it at once. Every function that can fail returns an error code (SVM_OK is 0; the table of codes is
- * vm/errors.py, in C isa.gen.h) and writes one sentence into *error. Codes of dtypes and tags: vm/isa.py, in
- * C isa.gen.h.
+ * may call it at once. Every function that can fail returns an error code (SVM_OK is 0) and writes one sentence
+ * into *error. svm_codes.h has the codes of errors, dtypes and tags, the limits and the defaults.
  *
  * cffi reads the part between the two marks below: plain C declarations, no preprocessor lines.
  */
@@ -13,10 +12,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "isa.gen.h"
+#include "svm_codes.h"
+
+/* The version of this API. Within a major version functions and codes are added, and nothing else changes, no
+ * structure either: a program that was built with an older minor version works with the library as it is. */
+#define SVM_API_MAJOR 1
+#define SVM_API_MINOR 0
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
 #endif
 
 /* --- cffi begin --- */
@@ -28,6 +36,11 @@ enum {
   SVM_MAX_BUFFERS = SVM_LIMIT_BUFFERS,
   SVM_MESSAGE_BYTES = 1024
 };
+
+/* Version -------------------------------------------------------------------------------------- */
+
+/* 1000 * SVM_API_MAJOR + SVM_API_MINOR of the library that runs, which may be newer than this header. */
+int32_t svm_api_version(void);
 
 /* Errors --------------------------------------------------------------------------------------- */
 
@@ -68,7 +81,7 @@ enum {
 /* A tagged value. Which fields count depends on `tag` (SVM_TAG_...):
  *   bool, int, function: integer     float: number     str: text, length (bytes; zero-terminated as well)
  *   tensor: tensor, origin, origin_index                list, tuple, dict: length; elements through
- * svm_value_item `owner`: NULL (borrowed memory: the caller's, or the allocator's), else released by
+ * svm_value_item. `owner`: NULL (borrowed memory: the caller's, or the allocator's), else released by
  * svm_value_release. */
 typedef struct svm_value {
   int32_t tag;
@@ -108,7 +121,7 @@ void svm_value_release(svm_value *value);
 typedef struct svm_program svm_program;
 
 /* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. What the codes
- * mean, and the defaults SVM_DEFAULT_...: isa.gen.h. */
+ * mean, and the defaults SVM_DEFAULT_...: svm_codes.h. */
 typedef struct svm_options {
   int32_t strategy;     /* SVM_STRATEGY_... (default auto) */
   int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default HOT_CALLS) */
@@ -405,6 +418,10 @@ void svm_text_free(char *text);
 size_t svm_installed_code(svm_program *program, int32_t kernel, int32_t index, void *record, size_t size);
 
 /* --- cffi end --- */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #define SVM_CODE_H
 
 #include "base/threads.h"
+#include "isa.gen.h"
 #include "svm.h"
 
 /* A row `bound` of an object (docs/artifact.md). */

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/mapping.h"
+#include "isa.gen.h"
 #include "svm.h"
 
 typedef struct section {

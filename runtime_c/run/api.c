@@ -14,6 +14,8 @@
 
 _Static_assert(SVM_MESSAGE_BYTES == sizeof((svm_error *)0)->message, "svm.h agrees with itself");
 
+int32_t svm_api_version(void) { return 1000 * SVM_API_MAJOR + SVM_API_MINOR; }
+
 /* Opening -------------------------------------------------------------------------------------- */
 
 void svm_options_init(svm_options *options) {

@@ -26,6 +26,7 @@
 #include "base/sha256.h"
 #include "base/xxh3.h"
 #include "values/npy.h"
+#include "isa.gen.h"
 #include "svm.h"
 
 enum { MAX_MUTATIONS = 6, TIME_LIMIT_S = 10, MAX_ELEMENTS = 1 << 16, EXTRA = 4096 };

@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/sha256.h"
+#include "isa.gen.h"
 #include "svm.h"
 
 enum { MAX_N = 40, BIG_N = 300000, MAX_CALLERS = 64 };

@@ -1,4 +1,4 @@
-"""What an artifact does and holds: run, inspect, dis; and settings."""
+"""What an artifact does and holds: run, inspect, dis; settings; where the C SDK is."""
 
 from __future__ import annotations
 
@@ -118,4 +118,14 @@ def settings_command() -> None:
         click.echo(f"{mark} {name}  {value}  {variable}  {setting.doc}")
 
 
-COMMANDS = (run_command, dis_command, inspect_command, settings_command)
+@click.command("sdk")
+@click.argument("folder", type=click.Choice(["include", "lib", "pkgconfig", "cmake"]), required=False)
+def sdk_command(folder: str | None) -> None:
+    """Print where the C SDK is: all its FOLDERs, or one."""
+    from ..runner import sdk
+
+    folders = {name: str(path) for name, path in sdk()._asdict().items()}
+    click.echo(folders[folder] if folder else "\n".join(f"{name:9} {path}" for name, path in folders.items()))
+
+
+COMMANDS = (run_command, dis_command, inspect_command, settings_command, sdk_command)

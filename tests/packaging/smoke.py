@@ -74,6 +74,20 @@ def check_artifact_in_runner(folder: Path) -> None:
         assert np.load(output).tobytes() == expected.tobytes(), f"{x_path.name}: other results"
 
 
+def check_sdk() -> None:
+    """The wheel brings the C SDK."""
+    import shapevm
+
+    sdk = shapevm.sdk()
+    for path in (
+        sdk.include / "svm.h",
+        sdk.lib / "libsvm.so.1",
+        sdk.lib / "libsvm.a",
+        sdk.pkgconfig / "svm.pc",
+    ):
+        assert path.is_file(), f"{path} is missing"
+
+
 def main(folder: Path) -> None:
     """Run every check; an assertion ends the program with status 1."""
     assert len(list(folder.glob("x_*.npy"))) >= 3, f"{folder} holds no inputs; run make_artifact.py first"
@@ -81,6 +95,7 @@ def main(folder: Path) -> None:
         check_environment,
         check_imports,
         check_programs,
+        check_sdk,
         lambda: check_artifact_in_python(folder),
         lambda: check_artifact_in_runner(folder),
     )
