@@ -18,10 +18,9 @@ from math import isqrt
 import torch
 import torch.nn.functional as F
 from measure import SHORT, Figure
-from rich.console import Console
-from rich.table import Table
 
 import shapevm
+from shapevm.tables import table_text
 
 TIMES = 2.0
 SHARE = {torch.float32: 2e-7, torch.float16: 2**-10, torch.bfloat16: 2**-7}
@@ -303,10 +302,8 @@ def main() -> int:
         sys.exit(f"no operator is named {unknown[0]!r}; there are {', '.join(OPERATORS)}")
     cases = all_cases(given.only, given.max)
     broken = [case for case in cases if not case.holds]
-    table = Table("operator", "n", "offset", "scale", "our error", "eager's", "ratio", "bound")
-    for case in cases if given.all else broken:
-        table.add_row(*case.row())
-    Console(width=120).print(table)
+    titles = ("operator", "n", "offset", "scale", "our error", "eager's", "ratio", "bound")
+    print(table_text(titles, [case.row() for case in (cases if given.all else broken)]))
     print(f"{len(cases)} cases, {len(broken)} beyond their bound")
     return 1 if broken else 0
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from measure import SHORT, Figure, machine
 from rich.console import Console
-from rich.table import Table
+
+from shapevm.tables import table_text
 
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
@@ -94,10 +95,8 @@ def main() -> None:
             figures = measure(section)
         if not SHORT:
             keep(section, figures)
-        table = Table("what", "figure", "goal", title=SECTIONS[section])
-        for figure in figures:
-            table.add_row(figure.what, figure.figure, figure.goal)
-        console.print(table)
+        rows = [(figure.what, figure.figure, figure.goal) for figure in figures]
+        print(table_text(("what", "figure", "goal"), rows, 3, SECTIONS[section]))
     if not SHORT:
         console.print(f"written: {PAGE}")
 

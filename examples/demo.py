@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from encoder import SentenceEncoder, dynamic_shapes, example_inputs, tokenizer
 from rich.console import Console
-from rich.table import Table
 
 import shapevm
+from shapevm.tables import table_text
 
 SENTENCES = [
     "A cat sits on the mat.",
@@ -67,12 +67,10 @@ def converse(
 
 def nearest_pairs(console: Console, texts: list[str], vectors: np.ndarray) -> None:
     """Print the closest pairs; vectors: f32[n, 384], unit length."""
-    table = Table("similarity", "one", "other", title="Nearest pairs")
     similarity = vectors @ vectors.T
     pairs = sorted(((similarity[i, j], i, j) for i in range(len(texts)) for j in range(i)), reverse=True)
-    for value, i, j in pairs[:5]:
-        table.add_row(f"{value:.3f}", _short(texts[j]), _short(texts[i]))
-    console.print(table)
+    rows = [(_short(texts[j]), _short(texts[i]), f"{value:.3f}") for value, i, j in pairs[:5]]
+    print(table_text(("one", "other", "similarity"), rows, 2, "Nearest pairs"))
 
 
 def _short(text: str) -> str:
@@ -118,19 +116,17 @@ def run_all(
     console: Console, exe: shapevm.Executable, model: torch.nn.Module, inputs: list[dict[str, torch.Tensor]]
 ) -> np.ndarray:
     """Embed every sentence; print what each length cost; return the vectors."""
-    table = Table(title="One program, every length (one core, milliseconds)")
-    shown = (
+    rows: list[tuple[str, ...]] = []
+    titles = (
+        "length and tier",
         "first call",
         "warm call",
         "eager",
         "times faster",
-        "tier",
         "compiled",
         "from cache",
         "difference",
     )
-    for column in ("length", *shown):
-        table.add_column(column, justify="right")
     for item in sorted(inputs, key=lambda item: item["input_ids"].shape[1]):
         before = exe.stats()
         _, first = timed(lambda item=item: exe(**item))
@@ -145,9 +141,9 @@ def run_all(
         ran = after.since(before)
         counts = [str(ran.compiled), str(ran.from_cache), f"{difference:.1e}"]
         times = [f"{first:.2f}", f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}"]
-        table.add_row(str(item["input_ids"].shape[1]), *times, ran.tier(), *counts)
+        rows.append((f"{item['input_ids'].shape[1]}, {ran.tier()}", *times, *counts))
     vectors = [exe(**item).numpy()[0] for item in inputs]
-    console.print(table)
+    print(table_text(titles, rows, title="One program, every length (one core, milliseconds)"))
     return np.stack(vectors)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .tables import table_text
 from .vm.program import Input, KernelObject, Program, Symbol
 from .vm.sizes import dim_symbols
 
@@ -34,26 +34,19 @@ class Explanation:
         """Return the data as JSON."""
         return json.dumps(self.data, indent=1) + "\n"
 
-    def text(self, width: int = 120) -> str:
-        """Return tables for a terminal."""
-        from rich.console import Console
-        from rich.table import Table
-
-        out = io.StringIO()
-        console = Console(file=out, width=width, highlight=False)
-        table = Table(*(title for title, _ in _COLUMNS), title=self.data["summary"])
+    def text(self, width: int | None = None) -> str:
+        """Return a table `width` columns wide (None: as the terminal, 80 in a pipe or file), and what each
+        call site met."""
+        titles = ["kernel", *(title for title, _ in _FIGURES)]
+        rows = [[_site_text(site), *(show(site) for _, show in _FIGURES)] for site in self.data["sites"]]
+        lines = [table_text(titles, rows, title=self.data["summary"], width=width)]
         for site in self.data["sites"]:
-            table.add_row(*(show(site) for _, show in _COLUMNS))
-        console.print(table)
-        for site in self.data["sites"]:
-            for entry in site["entries"][:SHOWN_ENTRIES]:
-                console.print(f"  k{site['kernel']} {_entry_text(entry)}", markup=False, soft_wrap=True)
-            hidden = len(site["entries"]) - SHOWN_ENTRIES
-            if hidden > 0:
-                console.print(f"  k{site['kernel']} and {hidden} more", markup=False)
-        for storm in self.data["storms"]:
-            console.print(_storm_text(storm), markup=False, soft_wrap=True)
-        return out.getvalue()
+            entries = site["entries"]
+            lines += [f"  k{site['kernel']} {_entry_text(entry)}\n" for entry in entries[:SHOWN_ENTRIES]]
+            if len(entries) > SHOWN_ENTRIES:
+                lines.append(f"  k{site['kernel']} and {len(entries) - SHOWN_ENTRIES} more\n")
+        lines += [_storm_text(storm) + "\n" for storm in self.data["storms"]]
+        return "".join(lines)
 
     __str__ = text
 
@@ -90,22 +83,37 @@ def _ms(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-#: The table of call sites: title, and how a site's data is shown.
-_COLUMNS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {n}" for what, n in counts.items())
+
+
+Shown = Callable[[Mapping[str, Any]], str]
+#: What a call site's data says: title, and how it is shown.
+_TEXTS: tuple[tuple[str, Shown], ...] = (
     ("kernel", lambda s: f"k{s['kernel']} {s['label']}"),
     ("line", lambda s: s["source"]),
     ("state", lambda s: s["state"]),
+    ("tiers", lambda s: _counts(s["tiers"])),
+    ("new sizes", lambda s: _counts(s["causes"])),
+)
+_FIGURES: tuple[tuple[str, Shown], ...] = (
     ("entries", lambda s: str(len(s["entries"]))),
-    ("tiers", lambda s: ", ".join(f"{tier} {n}" for tier, n in s["tiers"].items())),
     ("hits", lambda s: str(s["hits"])),
     ("misses", lambda s: str(s["misses"])),
-    ("new sizes", lambda s: ", ".join(f"{cause} {n}" for cause, n in s["causes"].items())),
-    ("outside", lambda s: str(s["outside"])),
+    ("outside", lambda s: str(s["outside"] or "")),
     ("gain", lambda s: "" if s["gain"] is None else f"{s['gain']:.2f}"),
-    ("compile ms", lambda s: _ms(s["compile_ms"])),
+    ("compile ms", lambda s: _ms(s["compile_ms"] or None)),
     ("saved ms", lambda s: _ms(s["saved_ms"])),
-    ("code bytes", lambda s: str(s["code_bytes"])),
+    ("code bytes", lambda s: str(s["code_bytes"] or "")),
 )
+_COLUMNS = (*_TEXTS, *_FIGURES)
+
+
+def _site_text(site: Mapping[str, Any]) -> str:
+    """Return the texts of a call site, a line each."""
+    kernel, line, state, tiers, causes = (show(site) for _, show in _TEXTS)
+    lines = (kernel, line, f"{state}: {tiers}" if tiers else state, f"new: {causes}" if causes else "")
+    return "\n".join(text for text in lines if text)
 
 
 def _entry_text(entry: Mapping[str, Any]) -> str:

@@ -31,8 +31,10 @@ def table_text(
     from rich.table import Table
 
     shown = [i for i in range(len(titles)) if i < n_texts or any(row[i] for row in rows)]
-    table = Table(title=title or None, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    least = 2
+    table = Table(
+        title=title or None, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title_justify="left"
+    )
+    least = 0
     for i in shown:
         cells = [line for row in rows for line in row[i].split("\n")]
         longest = max(map(len, cells), default=0)
@@ -43,7 +45,7 @@ def table_text(
             head = titles[i].replace(" ", "\n")
             narrow = max(longest, *map(len, titles[i].split()))
             table.add_column(head, justify="right", no_wrap=True, min_width=narrow)
-        least += narrow + 3  # a space on each side and one between columns
+        least += narrow + 2  # a space behind it and a line between columns
     for row in rows:
         table.add_row(*(row[i] for i in shown))
     out = io.StringIO()

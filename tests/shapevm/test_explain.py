@@ -2,6 +2,10 @@
 
 import itertools
 import json
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -63,6 +67,22 @@ def test_causes_and_counts(artifact):
         took = {tuple(e["dims"]): e["compile_ms"] for e in site["entries"]}
         assert took[3,] is None and took[5,] > 0 and site["compile_ms"] == took[5,]
         assert site["code_bytes"] > 0 and site["saved_ms"] is None
+
+
+def test_the_table_is_whole_in_a_pipe(artifact):
+    """Every figure and every word of the kernels' names, in lines of at most 80."""
+    command = [sys.executable, "-m", "shapevm", "explain", str(artifact), "--strategy", "jit"]
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    sizes = [text for n in range(1, 8) for text in ("--sizes", f"n={n}")]
+    done = subprocess.run([*command, *sizes], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.split("  k0 [")[0]
+    assert max(map(len, table.splitlines())) <= 80 and "…" not in table
+    with shapevm.load(artifact) as exe:
+        for kernel in exe.machine.kernels:
+            assert all(word in table for word in kernel.label.split())
+            assert kernel.source in table
+    assert re.search(r"\b49 +7 +\d+\.\d\d +\d{3,}", table), table
 
 
 def test_every_miss_has_its_cause(artifact_of_two):
