@@ -16,7 +16,7 @@ import numpy as np
 
 from .buckets import Cell, add_keys, keys_of
 from .cost_model import BUCKET, EXACT, GENERIC, KernelModel, models_of
-from .profiles import Profile, Sizes
+from .profiles import Profile, Sizes, check_program
 from .vm.errors import ArgumentError
 from .vm.objects import serialise_object
 from .vm.program import KernelKey, Program, SizeRange
@@ -175,11 +175,7 @@ def format_cell(cell: Cell) -> str:
 
 def check_profile(program: Program, profile: Profile) -> None:
     """Raise ArgumentError for a profile that is of another program, or of no call."""
-    if profile.program != identity(program):
-        raise ArgumentError(
-            f"the profile is of program {profile.program[:16]}, the artifact is {identity(program)[:16]}; "
-            "record this program"
-        )
+    check_program(profile, identity(program))
     if not profile.sizes or not profile.symbols:
         raise ArgumentError("the profile has no calls, or the program no sizes to choose kernels for")
     known = {symbol.name: symbol for symbol in program.symbols}

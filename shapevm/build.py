@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .argument_check import SCRIPT_SUFFIXES, check_arguments, check_model
 from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compiler.emit.emit import emit
@@ -35,10 +36,6 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-#: Of files that `torch.jit.save` writes.
-SCRIPT_SUFFIXES = (".pt", ".pth", ".jit", ".ts")
-
-
 @dataclass(frozen=True)
 class Source:
     """A model that was opened: `program`, an ExportedProgram, a GraphModule of ATen calls or a TorchScript
@@ -63,11 +60,13 @@ def open_source(
     """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, or a
     TorchScript module, function or .pt file. `inputs`: see `shapevm.inputs`.
 
-    Raises ArgumentError for `inputs` that are no specification, and what torch.export raises.
+    Raises ArgumentError for what is no model, example input or specification, ShapeError and UnsupportedOp
+    for what torch.export refuses.
     """
     from .compiler.frontends import exported_program, torchscript
     from .compiler.frontends.tree import forward_of
 
+    check_model(model)
     if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
         model = torchscript.load_script(model)
     specs = None if inputs is None else read_inputs(inputs)
@@ -85,6 +84,7 @@ def open_source(
         return Source(model, dynamic_shapes, specs, _reference(model), forward_of(model))
     if not needs_examples(model):
         return Source(model, dynamic_shapes, specs, None)
+    check_arguments(model, args, kwargs, dynamic_shapes)
     args, kwargs = tuple(args), dict(kwargs or {})
     program = exported_program.export_model(model, args, kwargs, dynamic_shapes)
     return Source(program, dynamic_shapes, specs, Reference(model, args, kwargs), model.forward)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import profiles
 from .call_form import CallForm
+from .files import InputError
 from .limits import check_strategy, milliseconds
 from .settings import settings
 from .state import RANDOM
@@ -181,13 +182,13 @@ class Executable:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run on flat inputs by name; return flat outputs by name, as the standalone runner does.
 
-        Raises ArgumentError for an input that is missing or unknown.
+        Raises InputError for an input that is missing or unknown.
         """
         names = self._form.names
         for name in (*inputs, *names):
             if name not in names or name not in inputs:
                 problem = "is missing" if name in names else "is unknown"
-                raise ArgumentError(
+                raise InputError(
                     f"input {name!r} {problem}; the program takes {', '.join(names) or 'no inputs'}"
                 )
         results = self.run_flat(self._machine.call, [inputs[name] for name in names])

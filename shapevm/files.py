@@ -20,11 +20,15 @@ _NUMBERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+class InputError(ArgumentError):
+    """An input is missing, has no name, or is none of the program's."""
+
+
 def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:
     """Return values by name from NAME=FILE.npy, FILE.npz (every array in it) and, for inputs that are no
     tensors, NAME=NUMBER.
 
-    Raises ArgumentError for a name that the program does not take, FileError for a file that cannot be read.
+    Raises InputError for a name that the program does not take, FileError for a file that cannot be read.
     """
     kinds = {row.name: row.kind for row in rows}
     given: dict[str, Any] = {}
@@ -38,7 +42,7 @@ def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:
             given[name] = _number(name, kinds[name], place)
     for name in given:
         if name not in kinds:
-            raise ArgumentError(
+            raise InputError(
                 f"input {name!r} is unknown; the program takes {', '.join(kinds) or 'no inputs'}"
             )
     return {name: _scalar(value) if kinds[name] != "tensor" else value for name, value in given.items()}
@@ -57,7 +61,7 @@ def _load(place: str) -> Any:
 def _read_archive(place: str) -> Mapping[str, Any]:
     archive = _load(place)
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ArgumentError(f"{place} is one array without a name; write NAME={place}")
+        raise InputError(f"{place} is one array without a name; write NAME={place}")
     try:
         return dict(archive)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -13,12 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .build import SCRIPT_SUFFIXES
+from .argument_check import MODEL_SUFFIXES, check_file
 from .options import check_options
 from .settings import unknown_name
 from .vm.errors import ArgumentError
 
-FILES = (".pt2", *SCRIPT_SUFFIXES)
 _TYPE = re.compile(r"([^=]+)=(\w+)\[([\w, ]*)\]")
 #: What the function may return, as `shapevm.compile` takes it.
 KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "options")
@@ -33,12 +32,13 @@ def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:
     or function, or where it returns something else; the errors of the user's own code pass through.
     """
     said = {"inputs": read_types(inputs)} if inputs else {}
-    if Path(text).suffix in FILES:
-        if not Path(text).is_file():
-            raise ArgumentError(f"{text} does not exist")
+    if Path(text).suffix in MODEL_SUFFIXES:
+        check_file(text)
         return {"model": text, **said}
     place, _, name = text.rpartition(":")
     if not place:
+        if Path(text).suffix:
+            check_file(text)
         raise ArgumentError(
             f"model {text!r} is neither FILE.pt2 nor FILE.pt nor FILE.py:NAME nor MODULE:NAME"
         )

@@ -101,6 +101,15 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     return Profile(first.program, first.symbols, sizes, sum(p.dropped for p in found))
 
 
+def check_program(profile: Profile, program: str, what: str = "the profile") -> None:
+    """Raise ArgumentError for a profile of another program than the one of this identity."""
+    if profile.program != program:
+        raise ArgumentError(
+            f"{what} is of program {profile.program[:16]}, the artifact is {program[:16]}; "
+            "record this program"
+        )
+
+
 def _short(value: Any) -> str:
     """Return how a message writes a value from outside."""
     text = repr(value)

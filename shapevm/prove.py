@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .executable import Executable
+from .files import InputError
 from .invariance import AMX, Verdict, along, along_text, exceptions, row_symbols
 from .opening import open_executable
 from .runner import runner_path
@@ -544,7 +545,7 @@ def prove(
 
 def _given(given: Mapping[str, Any], row: Input) -> Any:
     if row.name not in given:
-        raise ArgumentError(f"input {row.name!r} is missing; --inputs has {', '.join(given) or 'nothing'}")
+        raise InputError(f"input {row.name!r} is missing; --inputs has {', '.join(given) or 'nothing'}")
     return given[row.name]
 
 

@@ -34,6 +34,7 @@ from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
 from .dynamic_shapes import int_symbols, named_sizes
+from .export_errors import REFUSALS, quiet, refusal
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
@@ -58,9 +59,22 @@ def export_model(
     them. Where some operator of torch will not have that (a broadcast matmul asks whether a size is 1),
     tracing assumes other sizes than 0 and 1; the importer's own rules do not. Likewise where an axis of size
     1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. Raises
-    what torch.export raises when neither way works.
+    ShapeError and UnsupportedOp with the model's line for what torch.export refuses when neither way works.
     """
     args, kwargs = with_memory_of_their_own((tuple(args), dict(kwargs or {})))
+    try:
+        with quiet():
+            return _export_in_evaluation(model, args, kwargs, dynamic_shapes)
+    except REFUSALS as error:
+        said = refusal(
+            error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), dynamic_shapes
+        )
+        raise said from None
+
+
+def _export_in_evaluation(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
     training = model.training
     model.eval()
     try:

@@ -7,17 +7,21 @@ from typing import Any
 import click
 
 from .. import __version__
+from ..files import InputError
 from ..vm.errors import Error
 from . import checking, compiling, running, specialising
 
 
 class Commands(click.Group):
-    """A group whose commands end with one sentence and exit code 1 for an error of ours."""
+    """A group whose commands end with one sentence for an error of ours, and with exit code 1; 2 for inputs
+    that are missing or unknown."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except InputError as error:  # as shapevm-run does
+            raise click.UsageError(str(error)) from None
         except Error as error:
             raise click.ClickException(str(error)) from None
 

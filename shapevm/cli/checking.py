@@ -8,7 +8,7 @@ import click
 
 from ..options import parse_sizes
 from ..settings import settings
-from .shared import artifact_argument, existing, merged, profile_option, sizes_option
+from .shared import artifact_argument, existing, profile_option, recorded_sizes, sizes_option
 
 
 @click.command("stress")
@@ -55,6 +55,7 @@ def prove_command(
     """
     import json
 
+    from ..bake import identity
     from ..files import read_inputs
     from ..prove import Padding, prove
     from ..vm.artifact import read
@@ -64,8 +65,7 @@ def prove_command(
         given = read_inputs([str(inputs)], read(artifact).inputs)
     wanted: list[dict[str, int]] = [parse_sizes(text) for text in sizes]
     for path in profiles:
-        profile = merged([path])
-        wanted += [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
+        wanted += [values for values, _ in recorded_sizes(path, identity(read(artifact)))]
     padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
     found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed)
     click.echo(json.dumps(found.json(), indent=1) if as_json else found.text())

@@ -53,7 +53,7 @@ def run_command(
     native = False if no_native_code else None
     trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
     exe = load(artifact, strategy=strategy, **trusted)
-    values = read_inputs(inputs, exe.machine.inputs)
+    values = read_inputs(inputs, exe.user_inputs)
     times = []
     with record(exe) as recording:
         for _ in range(repeat):

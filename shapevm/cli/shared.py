@@ -22,7 +22,16 @@ _UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 
 path_type = click.Path(path_type=Path)
 existing = click.Path(exists=True, dir_okay=False, path_type=Path)
 model_argument = click.argument("model")
-artifact_argument = click.argument("artifact", type=existing)
+
+
+def _artifact(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    from ..argument_check import check_artifact
+
+    check_artifact(path)
+    return path
+
+
+artifact_argument = click.argument("artifact", type=existing, callback=_artifact)
 output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
 sizes_option = click.option(
     "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to be called at (repeatable)"
@@ -58,6 +67,19 @@ def merged(paths: Sequence[Path]) -> Profile:
     from ..profiles import merge, read
 
     return merge(map(read, paths))
+
+
+def recorded_sizes(path: Path, program: str) -> list[tuple[dict[str, int], int]]:
+    """Return the sizes in a profile of the program with this identity, each with its number of calls. Raises
+    ArgumentError for a profile of another program."""
+    from ..profiles import check_program, read
+
+    profile = read(path)
+    check_program(profile, program, str(path))
+    return [
+        (dict(zip(profile.symbols, values, strict=True)), calls.count)
+        for values, calls in profile.sizes.items()
+    ]
 
 
 def saved(program: Program, path: Path) -> None:

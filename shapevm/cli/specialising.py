@@ -19,6 +19,7 @@ from .shared import (
     path_type,
     profile_option,
     quiet_option,
+    recorded_sizes,
     saved,
     shown_progress,
     sizes_option,
@@ -36,13 +37,12 @@ def _sizes_of(
     exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]
 ) -> list[tuple[dict[str, int], int]]:
     """Return the sizes that are given, and those of profiles, with how often to call a program there."""
+    from ..profiles import profile_of
+
     wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
     for path in profiles:
-        profile = merged([path])
-        wanted += [
-            (dict(zip(profile.symbols, values, strict=True)), min(calls.count, MAX_REPLAYS))
-            for values, calls in profile.sizes.items()
-        ]
+        found = recorded_sizes(path, profile_of(exe).program)
+        wanted += [(values, min(count, MAX_REPLAYS)) for values, count in found]
     for values, _ in wanted:
         if set(values) != {s.name for s in exe.machine.symbols}:
             raise click.UsageError(

@@ -1,0 +1,213 @@
+"""torch.export's refusals in one sentence: which size or value, at which line of the model, what to write."""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+import torch.export._trace
+from torch._dynamo.exc import UserError
+from torch.fx.experimental.symbolic_shapes import (
+    ConstraintViolationError,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+)
+
+from ..ir.errors import ShapeError, UnsupportedOp
+
+_LOG = logging.getLogger("shapevm")
+REFUSALS = (UserError, ConstraintViolationError, GuardOnDataDependentSymNode)
+#: Folders whose frames are not the user's: torch's, ours and, but for packages in it, the standard library's.
+_OURS = tuple(
+    f"{Path(str(file)).parent}{os.sep}"
+    for file in (torch.__file__, Path(__file__).parent, sys.modules[__name__.partition(".")[0]].__file__)
+)
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_SOURCE = r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)\[(\d+)\]"
+_NAMED = re.compile(rf"(\w+) = ({_SOURCE})")
+_FIXED = re.compile(r"You marked (.+?) as dynamic but your code specialized it to be a constant \((-?\d+)\)")
+_EQUAL = re.compile(rf"The values of (\S+) = ({_SOURCE}) and (\S+) = ({_SOURCE}) must always be equal")
+_UNMET = re.compile(
+    r"Not all values of (\S+) = (\S+) in the specified range satisfy the generated guard (.*)"
+)
+
+# What torch prints ----------------------------------------------------------------------------------
+
+_is_quiet: ContextVar[bool] = ContextVar("is_quiet", default=False)
+
+
+def _print(*values: Any, **options: Any) -> None:
+    """Print, but for the whole graph that torch.export prints where it fails."""
+    if not _is_quiet.get():
+        builtins.print(*values, **options)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let torch.export print no graph in this thread."""
+    vars(torch.export._trace)["print"] = _print
+    token = _is_quiet.set(True)
+    try:
+        yield
+    finally:
+        _is_quiet.reset(token)
+
+
+# The user's lines -----------------------------------------------------------------------------------
+
+
+def _is_users(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    is_standard = name.startswith(_STANDARD) and "site-packages" not in name
+    return not is_standard and not name.startswith((*_OURS, "<"))
+
+
+def _line_of(frame: FrameType, number: int) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{number}"
+
+
+def _raised_at(trace: TracebackType | None) -> tuple[str, str]:
+    """Return the user's innermost line in a traceback, and its text; "" without one."""
+    found = ("", "")
+    while trace is not None:
+        frame, number = trace.tb_frame, trace.tb_lineno
+        if _is_users(frame) and trace.tb_next is not None and frame.f_code.co_name != "<module>":
+            found = _line_of(frame, number), linecache.getline(frame.f_code.co_filename, number).strip()
+        trace = trace.tb_next
+    return found
+
+
+#: (sources of the sizes in a guard, the user's line), of all guards since recording began.
+Guards = list[tuple[frozenset[str], str]]
+_recorded: ContextVar[Guards | None] = ContextVar("recorded", default=None)
+
+
+def _record(env: Any, guard: Any) -> None:
+    guards = _recorded.get()
+    if guards is None:
+        return
+    sources = set()
+    for symbol in guard.free_symbols:
+        for source in env.var_to_sources.get(symbol, [])[:1]:
+            sources.add(source.name() if callable(source.name) else source.name)
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _is_users(frame):
+        frame = frame.f_back
+    if frame is not None and frame.f_code.co_name != "<module>":
+        guards.append((frozenset(sources), _line_of(frame, frame.f_lineno)))
+
+
+def _guards(trace_again: Callable[[], object]) -> Guards:
+    """Return the guards of a trace that fails; none where torch does not tell."""
+    log = getattr(ShapeEnv, "_log_guard", None)
+    if log is None:
+        return []
+    if not hasattr(log, "_is_recording"):
+
+        def recording(self: Any, prefix: str, guard: Any, *rest: Any, **options: Any) -> Any:
+            _record(self, guard)
+            return log(self, prefix, guard, *rest, **options)
+
+        vars(recording)["_is_recording"] = True
+        setattr(ShapeEnv, "_log_guard", recording)  # noqa: B010 (mypy: a method)
+    guards: Guards = []
+    token = _recorded.set(guards)
+    try:
+        trace_again()
+    except Exception:  # the same again: only the guards are wanted
+        _LOG.debug("torch.export refuses the program again", exc_info=True)
+    finally:
+        _recorded.reset(token)
+    return guards
+
+
+# Sentences ------------------------------------------------------------------------------------------
+
+
+def refusal(error: Exception, trace_again: Callable[[], object], dynamic_shapes: Any) -> Exception:
+    """Return what to raise for torch.export's `error`: ShapeError for sizes, UnsupportedOp for what depends
+    on data. The whole text goes to the log `shapevm` at level DEBUG. `trace_again()` runs the export once
+    more, to find the lines.
+    """
+    _LOG.debug("torch.export refuses the program: %s", error)
+    text = str(error)
+    if "data-dependent" in text:
+        return _data_dependent(error, text)
+    violations = [line.strip()[2:] for line in text.splitlines() if line.strip().startswith("- ")]
+    if not violations:
+        first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+        return ShapeError(f"torch.export refuses the program: {first.split('. For more')[0]}")
+    names = _Names(text, dynamic_shapes, _guards(trace_again))
+    sentences = list(dict.fromkeys(names.sentence(violation, text) for violation in violations))
+    rest = f" (and {len(sentences) - 1} more of the sizes)" if len(sentences) > 1 else ""
+    return ShapeError(f"dynamic_shapes: {sentences[0]}{rest}")
+
+
+def _data_dependent(error: Exception, text: str) -> Exception:
+    line, code = _raised_at(error.__traceback__)
+    at = f" ({line}: {code[:80]})" if line else ""
+    if "Could not guard" in text:
+        return UnsupportedOp(
+            f"the model branches on a tensor's value{at}, which torch.export cannot trace; write torch.where "
+            "or torch.cond there, or compile torch.jit.script(model), which keeps the branch"
+        )
+    return UnsupportedOp(
+        f"the model uses a tensor's value as a number{at}, which torch.export cannot trace; keep it a "
+        "tensor, state its range with torch._check, or compile torch.jit.script(model)"
+    )
+
+
+class _Names:
+    """How the sizes that torch's message is about are called, and at which lines they are decided."""
+
+    def __init__(self, text: str, dynamic_shapes: Any, guards: Guards) -> None:
+        self.sources = {found[1]: found[2] for found in _NAMED.finditer(text)}
+        for parameter, axes in dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ():
+            for axis, dim in axes.items() if isinstance(axes, Mapping) else ():
+                if hasattr(dim, "__name__"):
+                    self.sources.setdefault(dim.__name__, f"L['{parameter}'].size()[{axis}]")
+        self.guards = guards
+
+    def shown(self, name: str) -> str:
+        """Return "n (axis 0 of x)" from a Dim's name, "axis 0 of x" from a source."""
+        place = re.fullmatch(_SOURCE, self.sources.get(name, name))
+        if place is None:
+            return name
+        axis = f"axis {place[3]} of {place[1]}{place[2]}"
+        return axis if name.startswith("L[") else f"{name} ({axis})"
+
+    def line(self, *names: str) -> str:
+        """Return " (model.py:7)", where these sizes are decided together, "" where that is unknown."""
+        wanted = {self.sources.get(name, name) for name in names}
+        exact = [line for sources, line in self.guards if sources == wanted]
+        found = exact or [line for sources, line in self.guards if sources & wanted]
+        return f" ({found[0]})" if found else ""
+
+    def sentence(self, violation: str, text: str) -> str:
+        """Return a violation with its line and what to write."""
+        if fixed := _FIXED.match(violation):
+            name, value = fixed.groups()
+            at = self.line(name)
+            return f"{self.shown(name)} is always {value} in this model{at}; leave that axis out"
+        if equal := _EQUAL.match(violation):
+            one, other = equal[1], equal[6]
+            both = f"{self.shown(one)} and {self.shown(other)}"
+            return f"{both} are always equal in this model{self.line(one, other)}; give both the same Dim"
+        if unmet := _UNMET.match(violation):
+            name, source, guard = unmet.groups()
+            fix = re.search(rf"^\s*{re.escape(name)} = (.+)$", text.partition("Suggested fixes:")[2], re.M)
+            write = f"write {name} = {fix[1]}" if fix else "give a Dim for which that always holds"
+            shown = guard.replace(source, name).rstrip(".")
+            return f"{self.shown(name)} must satisfy {shown} in this model{self.line(name)}; {write}"
+        return violation

@@ -1,0 +1,187 @@
+"""What a caller gives in place of a model, of its example inputs or of dynamic_shapes: one sentence with the
+fix, before anything is traced."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .settings import nearest
+from .vm.errors import ArgumentError, ArtifactError, FileError
+from .vm.layout import MAGIC
+
+_LOG = logging.getLogger("shapevm")
+
+#: Files of models that `compile` opens; TorchScript's begin with .pt.
+SCRIPT_SUFFIXES = (".pt", ".pth", ".jit", ".ts")
+MODEL_SUFFIXES = (".pt2", *SCRIPT_SUFFIXES)
+_MODULE = "give the torch.nn.Module"
+#: What other files hold, and what to give instead.
+_OTHER_FILES = {
+    ".svm": "is a compiled program: load it with shapevm.load, run it with shapevm run",
+    ".onnx": f"is an ONNX graph: {_MODULE} that it was exported from",
+    ".safetensors": f"holds weights alone: {_MODULE} that they were loaded into",
+    ".bin": f"holds weights alone: {_MODULE} that they were loaded into",
+    ".ckpt": f"holds a checkpoint: {_MODULE} that it was loaded into",
+    ".gguf": f"holds weights alone: {_MODULE} that they were loaded into",
+    ".tflite": "is a TensorFlow Lite model: shapevm compiles programs of PyTorch",
+    ".h5": "is a Keras model: shapevm compiles programs of PyTorch",
+    ".py": "is Python code: on the command line name a function in it, FILE.py:NAME",
+}
+
+
+def check_file(path: str | Path) -> None:
+    """Raise ArgumentError for a path that is of no model, FileError for one that does not exist."""
+    suffix = Path(path).suffix
+    if suffix in _OTHER_FILES:
+        raise ArgumentError(f"{path} {_OTHER_FILES[suffix]}")
+    if suffix not in MODEL_SUFFIXES:
+        raise ArgumentError(
+            f"{path} has the suffix {suffix!r}; a model is a file of {', '.join(MODEL_SUFFIXES)}"
+            if suffix
+            else f"model {str(path)!r} is neither a module nor a file of {', '.join(MODEL_SUFFIXES)}"
+        )
+    if not Path(path).is_file():
+        raise FileError(f"{path} does not exist")
+
+
+#: First bytes of files that are mistaken for compiled programs, and what these are.
+_OTHER_BYTES = (
+    (b"PK\x03\x04", "a zip archive, such as .pt2, .pt or .npz; compile a model with shapevm compile"),
+    (b"\x93NUMPY", "a numpy array"),
+    (b"\x7fELF", "a program or library of the system"),
+    (b"{", "JSON, such as a profile"),
+    (b"\x08", "perhaps an ONNX graph; compile the torch.nn.Module that it was exported from"),
+)
+
+
+def check_artifact(path: Path) -> None:
+    """Raise ArtifactError for a file that does not begin as a compiled program, with what it is."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(len(MAGIC))
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
+    if begin and begin != MAGIC:
+        kind = next((kind for first, kind in _OTHER_BYTES if begin.startswith(first)), "another kind of file")
+        raise ArtifactError(f"{path} is no .svm file: it is {kind}")
+
+
+def check_model(model: Any) -> None:
+    """Raise ArgumentError for what is no model, with what to give instead."""
+    if isinstance(model, str | Path):
+        check_file(model)
+    elif isinstance(model, type):
+        raise ArgumentError(f"the model is the class {model.__name__}; give an instance: {model.__name__}()")
+    elif isinstance(model, Mapping):
+        raise ArgumentError(
+            f"the model is a state dict of {len(model)} entries; {_MODULE} after module.load_state_dict(...)"
+        )
+    elif not hasattr(model, "graph") and not hasattr(model, "forward"):
+        name = getattr(model, "__name__", "") if callable(model) else ""
+        what = f"function {name}" if name else f"{type(model).__name__} {str(model)[:40]!r}"
+        fix = "a torch.nn.Module whose forward calls it, or torch.jit.script of it" if name else "a module"
+        raise ArgumentError(f"the model is the {what}; give {fix}")
+
+
+def check_arguments(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
+    """Check a module's example inputs and what is said of their sizes, and say where its training mode has no
+    effect. Raises ArgumentError."""
+    _check_containers(args, kwargs)
+    signature = inspect.signature(model.forward)
+    try:
+        bound = signature.bind(*args, **(kwargs or {})).arguments
+    except TypeError as error:
+        raise ArgumentError(
+            f"forward{_parameters(signature)} cannot be called with the example inputs: {error}; give them "
+            'as args=(x, ...) and kwargs={...}, or as inputs={"x": (("batch", 16), "f32")}'
+        ) from None
+    for name, value in _by_name(signature, bound).items():
+        _check_input(name, value)
+    _check_dynamic_shapes(bound | _by_name(signature, bound), len(bound), dynamic_shapes)
+    _say_training(model)
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    return f"({', '.join(signature.parameters)})"
+
+
+def _check_containers(args: Any, kwargs: Any) -> None:
+    if isinstance(args, Mapping):
+        raise ArgumentError(f"args is a dict with {', '.join(map(str, args))}; give it as kwargs={{...}}")
+    if hasattr(args, "shape"):
+        raise ArgumentError("args is a tensor; give a tuple of example inputs: args=(x,)")
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise ArgumentError(
+            f"args is of type {type(args).__name__}; give a tuple of example inputs: args=(x,)"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentError(
+            f"kwargs is of type {type(kwargs).__name__}; give a dict of example inputs by name"
+        )
+
+
+def _check_input(name: str, value: Any) -> None:
+    if type(value).__module__ == "numpy":
+        raise ArgumentError(f"example input {name} is a numpy array; give torch.from_numpy({name})")
+
+
+def _check_dynamic_shapes(bound: Mapping[str, Any], n_parameters: int, dynamic_shapes: Any) -> None:
+    if dynamic_shapes is None or hasattr(dynamic_shapes, "dynamic_shapes"):  # torch's ShapesCollection
+        return
+    if isinstance(dynamic_shapes, str) or not isinstance(dynamic_shapes, Mapping | Sequence):
+        raise ArgumentError(
+            f"dynamic_shapes is {dynamic_shapes!r}; give a dict from the inputs' names to their dynamic "
+            'axes, such as {"x": {0: torch.export.Dim("batch")}}'
+        )
+    names = list(bound)
+    if not isinstance(dynamic_shapes, Mapping):
+        if len(dynamic_shapes) != n_parameters:
+            raise ArgumentError(
+                f"dynamic_shapes has {len(dynamic_shapes)} entries; give one for each of "
+                f"{', '.join(names) or 'no inputs'}"
+            )
+        dynamic_shapes = dict(zip(names, dynamic_shapes, strict=False))
+    for name in dynamic_shapes:
+        if name not in names:
+            hint = nearest(str(name), names, f"there are {', '.join(names) or 'none'}")
+            raise ArgumentError(f"dynamic_shapes names {name!r}, which is no input of forward; {hint}")
+    for name, axes in dynamic_shapes.items():
+        _check_axes(name, axes, getattr(bound[name], "ndim", None))
+
+
+def _check_axes(name: str, axes: Any, rank: int | None) -> None:
+    for axis in axes if isinstance(axes, Mapping) and rank is not None else ():
+        if rank is None or not isinstance(axis, int) or 0 <= axis < rank:
+            continue
+        has = f"has axes 0 to {rank - 1}" if rank else "is a number without axes"
+        raise ArgumentError(f"dynamic_shapes names axis {axis!r} of {name}, which {has}")
+
+
+def _by_name(signature: inspect.Signature, bound: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs by name, those in **kwargs by their own."""
+    found: dict[str, Any] = {}
+    for name, value in bound.items():
+        is_rest = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        found.update(value if is_rest else {name: value})
+    return found
+
+
+def _say_training(model: Any) -> None:
+    """Log that a module is compiled in evaluation mode, where that makes a difference."""
+    if not getattr(model, "training", False) or not hasattr(model, "named_modules"):
+        return
+    from torch.nn.modules.batchnorm import _NormBase
+    from torch.nn.modules.dropout import _DropoutNd
+
+    for name, part in model.named_modules():
+        if part.training and isinstance(part, _NormBase | _DropoutNd):
+            _LOG.warning(
+                "the module is in training mode, but compiled as in evaluation: %s (%s) does something else "
+                "there; call model.eval() before you compare results",
+                name or "it", type(part).__name__,
+            )  # fmt: skip
+            return

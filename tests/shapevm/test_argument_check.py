@@ -1,0 +1,171 @@
+"""One sentence with the fix for what is given in place of a model, of example inputs, of dynamic_shapes."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch.export import Dim
+
+import shapevm
+from shapevm.__main__ import main
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x, scale=None):
+        return self.linear(x)
+
+
+X = torch.randn(5, 4)
+
+
+def function_of_test(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (Net, "the model is the class Net; give an instance: Net()"),
+        (
+            function_of_test,
+            "the model is the function function_of_test; give a torch.nn.Module whose forward",
+        ),
+        (Net().state_dict(), "the model is a state dict of 2 entries; give the torch.nn.Module after"),
+        ("net.onnx", "net.onnx is an ONNX graph: give the torch.nn.Module that it was exported from"),
+        ("net.safetensors", "net.safetensors holds weights alone: give the torch.nn.Module"),
+        ("net.svm", "net.svm is a compiled program: load it with shapevm.load"),
+        ("net.model", "net.model has the suffix '.model'; a model is a file of .pt2, .pt"),
+        ("net", "model 'net' is neither a module nor a file of .pt2"),
+        ("missing.pt2", "missing.pt2 does not exist"),
+        ("missing.pt", "missing.pt does not exist"),
+        (None, "the model is the NoneType 'None'; give a module"),
+        (5, "the model is the int '5'; give a module"),
+    ],
+)
+def test_in_place_of_a_model(model, sentence):
+    with pytest.raises(shapevm.Error) as caught:
+        shapevm.compile(model, (X,))
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"args": X}, "args is a tensor; give a tuple of example inputs: args=(x,)"),
+        ({"args": X.numpy()}, "args is a tensor; give a tuple"),
+        ({"args": {"x": X}}, "args is a dict with x; give it as kwargs={...}"),
+        ({"args": 5}, "args is of type int; give a tuple"),
+        ({"args": (X,), "kwargs": (X,)}, "kwargs is of type tuple; give a dict of example inputs by name"),
+        ({"args": (X.numpy(),)}, "example input x is a numpy array; give torch.from_numpy(x)"),
+        ({}, "forward(x, scale) cannot be called with the example inputs: missing a required argument: 'x'"),
+        ({"args": (X, X, X)}, "forward(x, scale) cannot be called with the example inputs: too many"),
+        (
+            {"args": (X,), "kwargs": {"y": X}},
+            "forward(x, scale) cannot be called with the example inputs: got",
+        ),
+        (
+            {"args": (X,), "dynamic_shapes": {"xx": {0: Dim("n")}}},
+            "dynamic_shapes names 'xx', which is no input of forward; did you mean x?",
+        ),
+        ({"args": (X,), "dynamic_shapes": ({}, {})}, "dynamic_shapes has 2 entries; give one for each of x"),
+        ({"args": (X,), "dynamic_shapes": "n"}, "dynamic_shapes is 'n'; give a dict from the inputs' names"),
+        (
+            {"args": (X,), "dynamic_shapes": {"x": {2: Dim("n")}}},
+            "dynamic_shapes names axis 2 of x, which has axes 0 to 1",
+        ),
+    ],
+)
+def test_in_place_of_arguments(options, sentence):
+    with pytest.raises(shapevm.ArgumentError) as caught:
+        shapevm.compile(Net(), **options)
+    assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
+
+
+def test_training_mode_is_said_where_it_matters(caplog):
+    class Dropping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop = torch.nn.Dropout(0.5)
+
+        def forward(self, x):
+            return self.drop(x)
+
+    with caplog.at_level(logging.WARNING, "shapevm"):
+        exe = shapevm.compile(Dropping(), (X,), strategy="generic")
+        said = [record.getMessage() for record in caplog.records if record.name == "shapevm"]
+        caplog.clear()
+        assert torch.equal(exe(X), X)
+        shapevm.compile(Dropping().eval(), (X,), strategy="generic")
+        shapevm.compile(Net(), (X,), strategy="generic")  # nothing in it depends on the mode
+    assert said == [
+        "the module is in training mode, but compiled as in evaluation: drop (Dropout) does something else "
+        "there; call model.eval() before you compare results"
+    ]
+    assert not [record for record in caplog.records if "training mode" in record.getMessage()]
+
+
+def run(*args, code):
+    result = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert result.exit_code == code and "Traceback" not in result.output, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "kind"),
+    [
+        ("x.npy", b"\x93NUMPY", "a numpy array"),
+        ("x.pt2", b"PK\x03\x04", "a zip archive"),
+        ("x.json", b'{"format"', "JSON, such as a profile"),
+        ("x.onnx", b"\x08\x07\x12", "perhaps an ONNX graph"),
+        ("x.txt", b"hello, world", "another kind of file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["inspect", "run", "dis", "profile", "explain", "prove"])
+def test_another_kind_of_file(tmp_path, command, name, begin, kind):
+    path = tmp_path / name
+    path.write_bytes(begin + bytes(64))
+    assert f"{name} is no .svm file: it is {kind}" in run(command, path, code=1)
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "prove"])
+def test_inputs_that_are_missing_or_unknown_have_one_exit_code(artifact, tmp_path, command):
+    """As for shapevm-run: 2."""
+    np.savez(tmp_path / "y.npz", y=X.numpy())
+    option = "--inputs" if command == "prove" else "--input"
+    assert "input 'y' is unknown" in run(command, artifact, option, tmp_path / "y.npz", code=2)
+    np.savez(tmp_path / "none.npz")
+    assert "input 'x' is missing" in run(command, artifact, option, tmp_path / "none.npz", code=2)
+
+
+@pytest.mark.parametrize("command", ["explain", "profile", "prove", "freeze", "tune", "bake"])
+def test_profile_of_another_model(artifact, tmp_path, command):
+    path = tmp_path / "prof.json"
+    row = {"values": [3], "count": 1, "total_ns": 5, "least_ns": 5}
+    data = {"format": "shapevm-profile", "version": 1, "program": "ab" * 32, "symbols": ["n"], "dropped": 0}
+    path.write_text(json.dumps(data | {"sizes": [row]}))
+    more = {
+        "freeze": ["-o", tmp_path / "o.svm"],
+        "bake": ["--budget", "1MB", "-o", tmp_path / "o.svm"],
+    }.get(command, [])
+    given = [path] if command == "bake" else ["--profile", path]
+    text = run(command, artifact, *given, *more, code=1)
+    assert "is of program abababababababab, the artifact is" in text and "record this program" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("m.onnx", "m.onnx is an ONNX graph"),
+        ("m.foo", "m.foo has the suffix '.foo'; a model is a file of .pt2"),
+        ("m.py", "m.py is Python code: on the command line name a function in it, FILE.py:NAME"),
+    ],
+)
+def test_files_that_the_command_line_cannot_compile(tmp_path, model, sentence):
+    assert sentence in run("compile", model, "-o", tmp_path / "o.svm", code=1)
