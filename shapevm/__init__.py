@@ -92,10 +92,9 @@ def compile(
     compiled, who draws random numbers. `progress(stage, done, total)` is called as work goes on.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, and what torch.export
-    cannot trace, with the model's lines; ArgumentError for a model, inputs, a strategy or options that cannot
-    be; ShapeError where sizes are not as free as `dynamic_shapes` says, and for a model that does something
-    else at size 0 or 1, where a `Dim` allows these (`Dim.AUTO` and `Dim.DYNAMIC` get the range that works
-    instead, and a log record says so).
+    cannot trace; ArgumentError for a model, inputs, a strategy or options that cannot be; ShapeError where
+    sizes are not as free as `dynamic_shapes` says, and for a model that does something else at size 0 or 1,
+    where a `Dim` allows these (`Dim.AUTO`, `Dim.DYNAMIC` get the range that works; a log record says so).
     """
     from .specialise import check_compiler, open_store
 

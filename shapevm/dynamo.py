@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +41,7 @@ from .graph_results import plan_results
 from .limits import check_strategy
 from .opening import executable_of
 from .options import BackendOptions
+from .progress import waiting
 from .settings import unknown_name
 from .specialise import check_compiler, open_store
 from .vm.errors import (
@@ -318,5 +320,7 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 def _executable(graph: Any, options: BackendOptions) -> Executable:
     store = open_store(options.target)
     graph.weights, graph.accurate = options.weights, options.accurate
-    run_passes(graph)
-    return executable_of(build_program(graph, store), check_strategy(options.strategy), store)
+    with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
+        run_passes(graph)
+        program = build_program(graph, store)
+    return executable_of(program, check_strategy(options.strategy), store)

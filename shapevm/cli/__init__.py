@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import click
 
 from .. import __version__
 from ..files import InputError
+from ..progress import waiting
 from ..vm.errors import Error
 from . import checking, compiling, running, specialising
+from .shared import quiet_option
 
 
 class Commands(click.Group):
@@ -28,10 +31,27 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shapevm")
-def main() -> None:
+@quiet_option
+def main(quiet: bool) -> None:
     """Compile a PyTorch program once, run it at any shape."""
+
+
+def _patient(command: click.Command) -> click.Command:
+    """Return a command that says so when it takes long; those that show their stages do that themselves."""
+    run = command.callback
+    if run is None or any(parameter.name == "quiet" for parameter in command.params):
+        return command
+
+    @wraps(run)
+    def callback(*args: Any, **kwargs: Any) -> Any:
+        parent = click.get_current_context().parent
+        with waiting(f"shapevm {command.name}", parent is not None and parent.params.get("quiet", False)):
+            return run(*args, **kwargs)
+
+    command.callback = callback
+    return command
 
 
 for group in (compiling, running, specialising, checking):
     for command in group.COMMANDS:
-        main.add_command(command)
+        main.add_command(_patient(command))

@@ -1,4 +1,4 @@
-"""What an artifact does and holds: run, inspect, dis; settings; where the C SDK is."""
+"""What an artifact does and holds: run, inspect, dis; settings; doctor; where the C SDK is."""
 
 from __future__ import annotations
 
@@ -128,4 +128,19 @@ def sdk_command(folder: str | None) -> None:
     click.echo(folders[folder] if folder else "\n".join(f"{name:9} {path}" for name, path in folders.items()))
 
 
-COMMANDS = (run_command, dis_command, inspect_command, settings_command, sdk_command)
+@click.command("doctor")
+@click.option("--measure/--no-measure", default=True, show_default=True, help="the machine's limits: 1 s")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+def doctor_command(measure: bool, as_json: bool) -> None:
+    """Say what the machine, the versions, the kernel cache and the settings are, and what is wrong with each.
+    Exit 1 if anything is."""
+    import json
+
+    from ..doctor import data, examine, problems, text
+
+    findings = examine(measure)
+    click.echo(json.dumps(data(findings), indent=1) if as_json else text(findings))
+    raise SystemExit(bool(problems(findings)))
+
+
+COMMANDS = (run_command, dis_command, inspect_command, settings_command, sdk_command, doctor_command)

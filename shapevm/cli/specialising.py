@@ -208,26 +208,25 @@ def bake_command(
 @click.option("--profile", "profiles", multiple=True, required=True, type=existing, help="sizes to tune for")
 @click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True)
 @click.option("-o", "--output", type=path_type, help="the file to write; default: ARTIFACT itself")
-def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
+@quiet_option
+def tune_command(
+    artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None, quiet: bool
+) -> None:
     """Measure schedules of ARTIFACT's kernels at the sizes of profiles, what takes most time first.
 
     Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
     """
-    from rich.progress import Progress
-
     from ..specialise import check_kernel_compiler
     from ..tune import tune
     from ..vm.artifact import read
 
     check_kernel_compiler()
     program = read(artifact)
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("")
-
-        def notify(done: int, total: int, what: str) -> None:
-            progress.update(bar, completed=done, total=total, description=what)
-
-        tuned = tune(program, merged(profiles), store_of(program), seconds, notify)
+    with shown_progress(quiet) as progress:
+        tuned = tune(
+            program, merged(profiles), store_of(program), seconds,
+            lambda done, total, what: progress("measure schedules", done, total),
+        )  # fmt: skip
     click.echo(tuned.text())
     saved(tuned.program(program), output or artifact)
 
