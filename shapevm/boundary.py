@@ -317,13 +317,13 @@ def _checked() -> Any:
     """Return a context in which PyTorch checks the lengths and offsets of segments, also where the model says
     that it need not: those of example data that was cut may lie outside of it."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.overrides import TorchFunctionMode
 
-    unchecked = torch.ops.aten.segment_reduce.default
+    unchecked = (torch.segment_reduce, torch.ops.aten.segment_reduce.default)
 
-    class Checked(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **{**(kwargs or {}), **({"unsafe": False} if func is unchecked else {})})
+    class Checked(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **{**(kwargs or {}), **({"unsafe": False} if func in unchecked else {})})
 
     return Checked()
 

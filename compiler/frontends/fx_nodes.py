@@ -265,14 +265,12 @@ class FxImporter(Importer):
         self.builder.one("item", x, symbol=str(expr))
         self._fallback.known.add(str(expr))
         low, high = self.symbols.limits(found)
-        message = f"{expr}, a value read from a tensor, must be at least {low}" + (
-            f" and at most {high}" if high is not None else ""
-        )
-        limits = [sympy.Ge(expr, low, evaluate=False)] + (
-            [sympy.Le(expr, high, evaluate=False)] if high is not None else []
-        )
-        for limit in limits:
-            self.builder.apply("guard", truth(self.builder, limit), message=message)
+        limits = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        message = f"{expr}, a value read from a tensor, must be {' and '.join(limits)}"
+        for limit, bound in ((sympy.Ge, low), (sympy.Le, high)):
+            if bound is not None:
+                condition = truth(self.builder, limit(expr, bound, evaluate=False))
+                self.builder.apply("guard", condition, message=message)
         return expr
 
     def _import_known(self, x: Value, expected: DimExpr) -> DimExpr:

@@ -15,7 +15,7 @@ from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
 
 from ...vm.layout import INT_MIN
-from ..ir.dims import DimExpr, floordiv, simplify, symbol
+from ..ir.dims import SIGNED, DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import MAX_SCALED, scaled
@@ -40,7 +40,7 @@ class Symbols:
     """The size symbols of one program. `contract`: what is known of each, by its name in our graph.
 
     A size is named as the `Dim` that the user gave for it, else s0, s1, ... in the order of the inputs;
-    values read from tensors are u0, u1, ...
+    values read from tensors are u0, u1, ..., and int_0, int_1, ... where they may be negative.
     """
 
     def __init__(
@@ -80,11 +80,14 @@ class Symbols:
             self.contract[name] = SymbolInfo(name, max(low or 0, INT_MIN if key in ints else 0), high, 1, why)
         self.ints = {self._names[key] for key in ints if key in self._names}
 
-    def limits(self, size: torch.SymInt) -> tuple[int, int | None]:
-        """Return the range that the program needs of a value read from a tensor; never below 0, as sizes
-        are."""
-        low, high = self._ranges.get(str(size.node.expr), (0, None))
-        return max(low or 0, 0), high
+    def limits(self, size: torch.SymInt) -> tuple[int | None, int | None]:
+        """Return the range that the program needs of a value read from a tensor; None: no limit."""
+        return self._ranges.get(str(size.node.expr), (0, None))
+
+    def _is_signed(self, name: str) -> bool:
+        """Whether a value read from a tensor may be negative: then it is no size."""
+        low, _ = self._ranges.get(name, (0, None))
+        return low is None or low < 0
 
     def _name(self, size: Any, dim: Any) -> None:
         """Name the symbols of one dynamic axis."""
@@ -101,13 +104,14 @@ class Symbols:
                 )
                 self._names[str(torch_symbol)] = self._fresh("s") if taken else str(name)
 
-    def _fresh(self, letter: str) -> str:
+    def _fresh(self, start: str) -> str:
         used = set(self._names.values())
-        return next(f"{letter}{i}" for i in range(len(used) + 1) if f"{letter}{i}" not in used)
+        return next(f"{start}{i}" for i in range(len(used) + 1) if f"{start}{i}" not in used)
 
     def _our_name(self, name: str) -> str:
         if name not in self._names:
-            self._names[name] = self._fresh("u" if name.startswith(("u", "zu")) else "s")
+            is_read = name.startswith(("u", "zu"))
+            self._names[name] = self._fresh(("s", SIGNED if self._is_signed(name) else "u")[is_read])
         return self._names[name]
 
     def dim(self, size: int | torch.SymInt) -> DimExpr:

@@ -79,8 +79,13 @@ def _is_whole(quotient: sympy.Expr) -> bool:
     return is_plain and all(c.is_Integer for c in polynomial.coeffs())
 
 
+#: How the symbols of values begin that are read from tensors and may be negative; other values are sizes.
+SIGNED = "int_"
+
+
 def symbol(name: str) -> sympy.Symbol:
-    """Return the symbol `name`, an integer: what is known of its sign is what its graph says of its range."""
+    """Return the symbol `name`, an integer: what is known of its sign is what its graph says of its range,
+    and of a value that is read from a tensor its name (SIGNED)."""
     return sympy.Symbol(name, integer=True)
 
 

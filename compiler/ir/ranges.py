@@ -13,20 +13,21 @@ import numpy as np
 import sympy
 
 from ...vm.layout import INT_MIN
-from .dims import DimExpr, floordiv, simplify
+from .dims import SIGNED, DimExpr, floordiv, simplify
 from .graph import SymbolInfo
 
 Bounds = tuple[int | None, int | None]  # inclusive; None: not bounded
 
 
 def bounds(dim: DimExpr, symbols: Mapping[str, SymbolInfo]) -> Bounds:
-    """Return (lowest, highest) value that `dim` may take; an unknown symbol is any integer >= 0."""
+    """Return (lowest, highest) value that `dim` may take; an unknown symbol is any integer >= 0, or any at
+    all where its name says that it is SIGNED."""
     if isinstance(dim, int | sympy.Integer):
         return int(dim), int(dim)
     if isinstance(dim, sympy.Symbol):
         info = symbols.get(str(dim))
         if info is None:
-            return 0, None
+            return None if str(dim).startswith(SIGNED) else 0, None
         return None if info.min == INT_MIN else info.min, info.max
     args = [bounds(arg, symbols) for arg in dim.args]
     if isinstance(dim, sympy.Add):

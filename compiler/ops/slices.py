@@ -29,17 +29,28 @@ def position_of(b: Builder, op: str, size: DimExpr, index: DimExpr) -> DimExpr:
     """Return an index into an axis of `size` counted from the front."""
     if isinstance(index, int) and isinstance(size, int) and not -size <= index < size:
         raise ShapeError(f"{op}: index is {index}; an axis of size {size} takes -{size} to {size - 1}")
-    low, _ = B.bounds_of(b, index)
-    if low is None or (low < 0 and not isinstance(index, int)):
-        raise UnsupportedOp(
-            f"{op}: it is not known whether index {format_dim(index)} is negative; use a size that cannot be"
-        )
-    return index if low >= 0 else simplify(size + index)
+    inside = sympy.And(sympy.Ge(index, -size), sympy.Lt(index, size))
+    text, low, high = (format_dim(simplify(x)) for x in (index, -size, size))
+    add_guard(b, inside, f"{op}: index {text} must be at least {low} and less than {high}")
+    return _from_front(b, index, size)
+
+
+def _from_front(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
+    """Return a position that is counted from the end where it is negative, counted from the front."""
+    low, high = B.bounds_of(b, position)
+    if low is not None and low >= 0:
+        return position
+    if high is not None and high < 0:
+        return simplify(size + position)
+    is_negative = -sympy.Max(sympy.Min(position, 0), -1)  # 1 or 0
+    return simplify(position + is_negative * size)
 
 
 def narrow(b: Builder, x: Value, dim: int, start: DimExpr, length: DimExpr) -> Value:
     """`length` positions of an axis from `start`."""
-    return slice_(b, x, dim, start, start + length)
+    axis = B.axis_of("narrow", dim, len(B.shape_of(x)))
+    start = _from_front(b, start, B.shape_of(x)[axis])
+    return slice_(b, x, axis, start, start + length)
 
 
 def slice_(
@@ -78,9 +89,7 @@ def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
     if high is not None and high < 0:
         position = _limited(b, sympy.Max, 0, simplify(size + position))
     elif low is None or low < 0:
-        raise UnsupportedOp(
-            f"slice: it is not known whether {format_dim(position)} is negative; use a size that cannot be"
-        )
+        position = sympy.Max(_from_front(b, position, size), 0)
     return (
         position
         if always_at_most(position, size, b.graph.symbols)

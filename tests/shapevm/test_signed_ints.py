@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.vm.errors import ShapeError
+from shapevm.vm.errors import GuardError, ShapeError
 from shapevm.vm.layout import INT_MIN
 from torch.export import Dim
 
@@ -159,3 +159,66 @@ def test_the_runner_says_what_an_int_must_be(tmp_path: Path) -> None:
 def test_a_truncated_float_of_a_signed_int_is_refused() -> None:
     with pytest.raises(shapevm.Error, match="cannot be compiled|no condition"):
         shapevm.compile(exported(lambda x, k: x + int(k * 0.5), 4))
+
+
+# Values read from tensors, and positions that may count from the end ---------------------------------
+
+#: Of a matrix and an int, with values in range for each.
+POSITIONED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[int, ...]]] = {
+    "scale": (lambda x, n: x * n, (2, 0, -7, 1)),
+    "floor": (lambda x, n: x + n // 2 - n % 3, (2, 0, -7, 1)),
+    "select": (lambda x, n: x[n] + 1, (2, 0, -1, -4, 3)),
+    "from": (lambda x, n: x[n:] * 2, (2, 0, 4, 9, -1, -4, -9)),
+    "up to": (lambda x, n: x[:n] * 2, (2, 0, 4, 9, -1, -4, -9)),
+    "narrow": (lambda x, n: x.narrow(0, n, 2) * 2, (2, 0, 1, -2, -4)),
+}
+MATRIX = torch.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+@pytest.mark.parametrize("name", POSITIONED)
+def test_a_value_read_from_a_tensor_may_be_negative(name: str, dtype: torch.dtype) -> None:
+    function, values = POSITIONED[name]
+    model = Model(lambda x, t: function(x, t.item()))
+    with shapevm.compile(
+        model, (MATRIX, torch.tensor(2, dtype=dtype)), options=shapevm.Options(fallback="error")
+    ) as exe:
+        for n in values:
+            assert_same(exe(MATRIX, torch.tensor(n, dtype=dtype)), function(MATRIX, n))
+
+
+@pytest.mark.parametrize("name", ["scale", "floor"])  # PyTorch makes the sign of a position a guard
+def test_an_int_input_takes_what_a_tensor_takes(name: str) -> None:
+    function, values = POSITIONED[name]
+    program = torch.export.export(Model(function), (MATRIX, 2), dynamic_shapes=({}, Dim.DYNAMIC))
+    with shapevm.compile(program) as exe:
+        for n in values:
+            assert_same(exe(MATRIX, n), function(MATRIX, n))
+
+
+def test_positions_out_of_range_and_sizes_below_0_are_refused() -> None:
+    def made(function: Callable[[torch.Tensor, Any], Any]) -> shapevm.Executable:
+        return shapevm.compile(Model(lambda x, t: function(x, t.item())), (MATRIX, torch.tensor(2)))
+
+    with made(lambda x, n: x[n] + 1) as exe:
+        for n in (4, -5, -7):
+            with pytest.raises(GuardError, match="select: index int_0 must be at least -4 and less than 4"):
+                exe(MATRIX, torch.tensor(n))
+    message = "u0, a value read from a tensor, must be at least 0"
+    with made(lambda x, n: torch.zeros(n) + x[0, 0]) as exe, pytest.raises(GuardError, match=message):
+        exe(MATRIX, torch.tensor(-1))
+
+    def limited(x: torch.Tensor, n: int) -> torch.Tensor:
+        torch._check(n >= -5)
+        torch._check(n <= 5)
+        return x + n
+
+    with made(limited) as exe:
+        assert_same(exe(MATRIX, torch.tensor(-5)), MATRIX - 5)
+        with pytest.raises(GuardError, match="int_0, .* must be at least -5 and at most 5"):
+            exe(MATRIX, torch.tensor(-6))
+
+
+def test_narrow_counts_its_start_from_the_end() -> None:
+    with shapevm.compile(Model(lambda x, _: x.narrow(0, -2, 2) * 2), (MATRIX, 0)) as exe:
+        assert_same(exe(MATRIX, 0), MATRIX[2:] * 2)
