@@ -12,17 +12,20 @@ for every tap where to read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
+from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ..matmul.arithmetic import VECTOR
 from ..matmul.microkernel import SCHEDULES, default_schedule, load
+from ..matmul.problem import problem_of
+from ..matmul.product import Emission
 from ..nest.rows import is_dear
-from .pixels import AXES, OverPixels, flat, two
+from .pixels import AXES, flat, geometry_of
 from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
@@ -77,23 +80,26 @@ class Block(NamedTuple):
         return "_".join(map(str, ("pixels", self.pixels, *places)))
 
 
-class _Depthwise(OverPixels):
-    """The state of one emission; of a matmul it has the loops of its epilogue."""
+class _Depthwise:
+    """The state of one emission; of a product it has the loops of its epilogue."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int]) -> None:
-        super().__init__(f, spec, sizes, SCHEDULES["6x16"])
-        self.images, *extent, channels = [resolve(size, sizes) for size in spec.buffers[spec.a].shape]
-        assert isinstance(channels, int)
-        self.channels = channels
-        self.padded = -(-channels // LANES) * LANES
-        self.height, self.across = two(extent)
-        self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
-        self.window = flat(spec.window)
-        self.pixels = _pixels(f, self.along)
-        self.group = channels // spec.window.groups
+        problem = replace(problem_of(f, spec, sizes, SCHEDULES["6x16"]), groups=spec.window.groups)
+        self.f, self.spec, self.emission = f, spec, Emission.open(f, problem)
+        self.geometry = geometry_of(f, spec, sizes)
+        self.window, self.sides = flat(spec.window), self.geometry.sides
+        assert isinstance(self.geometry.channels, int)
+        self.channels = self.geometry.channels
+        self.group = self.channels // spec.window.groups
+        self.pixels = _pixels(f, self.sides.along)
         self.edges = self._edges()
-        self.zeros = f.at(self.sums, "float", MAX_PIXELS * LANES)
+        self.zeros = f.at(self.emission.scratch.sums, "float", MAX_PIXELS * LANES)
         self.table = f.at(self.zeros, "float", self.padded)
+
+    @property
+    def padded(self) -> int:
+        """The channels, rounded up to whole vectors."""
+        return -(-self.channels // LANES) * LANES
 
     def columns(self, pixels: int) -> int:
         """Return how many columns of the image `pixels` outputs side by side see."""
@@ -102,14 +108,14 @@ class _Depthwise(OverPixels):
 
     def emit(self, name: str) -> Generated:
         """Emit the loop over tiles."""
-        f, spec = self.f, self.conv
+        f, spec = self.f, self.spec
         if self.edges is None:
             with f.loop(0, self.padded, LANES) as c:
                 f.store(Value(VECTOR, "zeroinitializer"), f.at(self.zeros, "float", c.index), align=4)
         with f.loop(f.params[3], f.params[4]) as tile:
-            groups = f.ceildiv(self.down, LINES)
+            groups = f.ceildiv(self.sides.down, LINES)
             image, first = f.udiv(tile.index, groups), f.mul(f.urem(tile.index, groups), LINES)
-            self._lines(image, first, f.minimum(f.add(first, LINES), self.down))
+            self._lines(image, first, f.minimum(f.add(first, LINES), self.sides.down))
         table = 8 * self.columns(self.pixels) * self.window.kernel[0]
         scratch = ((4 * (MAX_PIXELS * LANES + self.padded) + table, ()),)
         out = spec.window.out
@@ -138,19 +144,19 @@ class _Depthwise(OverPixels):
     def _by_table(self, blocks: Callable[[Int, Int, Block], None]) -> None:
         """Emit `blocks` of any line, by a table where they see padding; single outputs where it ends."""
         f = self.f
-        whole = f.mul(f.udiv(self.along, self.pixels), self.pixels)
+        whole = f.mul(f.udiv(self.sides.along, self.pixels), self.pixels)
         with f.loop(0, whole, self.pixels) as x:
             left = self._left_of(x.index)
             low = f.op("i1", f"icmp sge i64 {f.i64(left).name}, 0")
-            high = f.less(f.add(left, self.columns(self.pixels) - 1), self.across)
+            high = f.less(f.add(left, self.columns(self.pixels) - 1), self.sides.across)
             inside, behind = f.op("i1", f"and i1 {low.name}, {high.name}"), f.add(x.index, self.pixels)
             f.either(
                 inside,
                 lambda: blocks(x.index, behind, Block(self.pixels)),
                 lambda: blocks(x.index, behind, Block(self.pixels, None)),
             )
-        if whole != self.along:
-            blocks(whole, self.along, Block(1, None))
+        if whole != self.sides.along:
+            blocks(whole, self.sides.along, Block(1, None))
 
     def _left_of(self, x: Int) -> Int:
         """Return the first column that output x of a line sees."""
@@ -158,16 +164,20 @@ class _Depthwise(OverPixels):
 
     def _inside(self) -> tuple[int, int]:
         """Return the range of a known line's outputs whose whole blocks see no padding."""
-        assert isinstance(self.along, int) and isinstance(self.across, int)
-        step, low, whole = self.pixels * self.window.stride[1], self.window.low[1], self.along // self.pixels
+        assert isinstance(self.sides.along, int) and isinstance(self.sides.across, int)
+        step, low, whole = (
+            self.pixels * self.window.stride[1],
+            self.window.low[1],
+            self.sides.along // self.pixels,
+        )
         begin = min(max(-(-low // step), 0), whole)
-        end = min((self.across - self.columns(self.pixels) + low) // step + 1, whole)
+        end = min((self.sides.across - self.columns(self.pixels) + low) // step + 1, whole)
         return begin * self.pixels, max(begin, end) * self.pixels
 
     def _edges(self) -> list[tuple[int, Block]] | None:
         """Return a known line's other blocks and where they begin; None: there are too many, or they are
         long."""
-        along, across, pixels = self.along, self.across, self.pixels
+        along, across, pixels = self.sides.along, self.sides.across, self.pixels
         if self.group > 1 or not (isinstance(along, int) and isinstance(across, int)):
             return None
         begin, end = self._inside()
@@ -187,28 +197,31 @@ class _Depthwise(OverPixels):
         step = window.dilation[0]
         top = f.sub(f.mul(line, window.stride[0]), window.low[0])
         lowest, highest = self._taps_inside(top, step)
-        first = f.mul(f.add(f.mul(image, self.height), f.add(top, f.mul(lowest, step))), self.across)
-        start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(first, self.channels))
+        first = f.mul(
+            f.add(f.mul(image, self.sides.height), f.add(top, f.mul(lowest, step))), self.sides.across
+        )
+        start = f.at(self.emission.bodies.addresses[self.spec.a], "float", f.mul(first, self.channels))
         taps = f.mul(lowest, window.kernel[1] * self.group * self.channels)
-        weights = f.at(self.bodies.addresses[self.conv.b], "float", taps)
+        weights = f.at(self.emission.bodies.addresses[self.spec.b], "float", taps)
         rows = f.i64(f.sub(highest, lowest))
-        apart = f.i64(f.mul(f.mul(self.across, self.channels), step))
-        pixel = f.add(f.mul(f.add(f.mul(image, self.down), line), self.along), x)
+        apart = f.i64(f.mul(f.mul(self.sides.across, self.channels), step))
+        pixel = f.add(f.mul(f.add(f.mul(image, self.sides.down), line), self.sides.along), x)
         there = f.at(start, "float", f.mul(self._left_of(x), self.channels))
         if block.outside is None:
             self._fill(start, self._left_of(x), rows, apart, self.columns(block.pixels))
             there = self.table
-        self._call(block, [there, apart, weights, rows, *map(f.i64, self.loops_at(pixel))])
+        self._call(block, [there, apart, weights, rows, *map(f.i64, self.geometry.loops_at(f, pixel))])
 
     def _call(self, block: Block, given: list[Value]) -> None:
         """Emit the code of a block in place, or in an exact kernel the call of its part."""
         f = self.f
-        if not all(isinstance(size, int) for size in self.sizes):
-            _Outputs(f, self, self.bodies, block, self.sums).emit(given)
+        problem = self.emission.problem
+        if not problem.is_exact:
+            _Outputs(f, self, self.emission.bodies, block, self.emission.scratch.sums).emit(given)
             return
 
         def define(g: Function) -> None:
-            bodies = BodyEmitter(g, self.conv.epilogue, self.conv.buffers, self.sizes, self.n_loop)
+            bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, problem.sizes, problem.n_loop)
             sums = g.load("ptr", g.at(g.params[2], "i8", RT_SCRATCH), align=8)
             _Outputs(g, self, bodies, block, sums).emit(g.params[3:])
 
@@ -224,14 +237,14 @@ class _Depthwise(OverPixels):
             return f.i64(f.minimum(n, taps))
 
         lowest = reached(0)
-        return lowest, f.maximum(reached(self.height), lowest)
+        return lowest, f.maximum(reached(self.sides.height), lowest)
 
     def _fill(self, start: Value, left: Int, rows: Value, apart: Value, columns: int) -> None:
         """Emit the table of where the columns of each line begin: [rows, columns]; zeros outside."""
         f = self.f
         with f.loop(0, rows) as row, f.loop(0, columns) as column:
             place = f.add(left, column.index)
-            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.across).name}")
+            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.sides.across).name}")
             element = f.add(f.mul(row.index, apart), f.mul(place, self.channels))
             at = f.op("ptr", f"getelementptr float, ptr {start.name}, i64 {f.i64(element).name}")
             found = f.select(inside, at, self.zeros)
@@ -248,7 +261,7 @@ class _Outputs:
         self.g, self.bodies, self.sums = g, bodies, sums
         self.pixels, self.outside = block
         self.columns = conv.columns(self.pixels)
-        self.channels, self.group, self.m_loop = conv.channels, conv.group, conv.m_loop
+        self.channels, self.group, self.m_loop = conv.channels, conv.group, conv.emission.problem.m_loop
         self.kernel, self.stride, self.dilation = (
             axes[1] for axes in (conv.window.kernel, conv.window.stride, conv.window.dilation)
         )

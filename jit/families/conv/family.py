@@ -12,8 +12,8 @@ from ...dependence import REGROUPED, Alike, Launch, Rows, Scalar
 from ...evaluation import Evaluation, convert, from_memory
 from ..family import BufferAccess, Example, Family
 from ..matmul import family as product
-from ..matmul.matmul import uses_tiles
 from ..matmul.microkernel import SCHEDULES
+from ..matmul.problem import uses_tiles
 from .conv import emit
 from .depthwise import is_depthwise
 from .reference import group_columns, patches

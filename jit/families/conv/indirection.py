@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Terms
 from ..matmul.arithmetic import VECTOR
-from ..matmul.matmul import uses_tiles
 from ..matmul.microkernel import Strides
+from ..matmul.problem import uses_tiles
+from .pixels import Geometry
 from .spec import Conv
 
 MAX_TAPS = 64  # of a table
@@ -41,18 +41,12 @@ class Indirection:
 
     stride: Int = 0  # rows are at addresses
 
-    def __init__(
-        self, f: Function, spec: Conv, sizes: Sequence[Int], image: Value, place: Value, block: int
-    ) -> None:
-        self.f, self.window, self.image = f, spec.window, image
-        self.n_images, *self.extent, channels = (resolve(s, sizes) for s in spec.buffers[spec.a].shape)
-        assert isinstance(channels, int)
-        self.channels = channels
-        self.width = channels // spec.window.groups  # of a group
-        self.out = [resolve(size, sizes) for size in spec.window.out]
-        self.outer = [resolve(size, sizes) for size in spec.batch]
-        self.m = resolve(spec.m, sizes)
-        self.taps = prod(spec.window.kernel)
+    def __init__(self, f: Function, geometry: Geometry, image: Value, place: Value, block: int) -> None:
+        self.f, self.geometry, self.window, self.image = f, geometry, geometry.window, image
+        channels, width = geometry.channels, geometry.width
+        assert isinstance(channels, int) and isinstance(width, int)
+        self.channels, self.width = channels, width
+        self.taps = prod(self.window.kernel)
         self.apart = block + ADDRESSES  # whole vectors are stored
         self.zeros, self.n_zeros = place, -(-self.width // LANES) * LANES
         self.table = f.at(place, "float", self.n_zeros)
@@ -75,21 +69,21 @@ class Indirection:
         """Return the table of the block, whose first row is `m0`."""
         return self.table
 
-    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit the addresses of `rows` rows from `m0` on, line by line; `batch`: the group and the batch
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit the addresses of `rows` rows from `m0` on, line by line; `outer`: the group and the batch
         loops."""
-        f = self.f
-        group, *outer = batch
-        first = f.add(f.mul(f.ravel(outer, self.outer), self.m), m0)
-        end, length = f.add(first, rows), self.out[-1]
+        f, geometry = self.f, self.geometry
+        group, *batch = outer
+        first = geometry.row(f, batch, m0)
+        end, length = f.add(first, rows), geometry.out[-1]
         source = f.at(self.image, "float", f.mul(group, self.width))
         with f.loop(f.udiv(first, length), f.udiv(f.add(end, f.sub(length, 1)), length)) as line:
             start = f.mul(line.index, length)
             begin = f.maximum(f.sub(first, start), 0)
             there = f.at(self.table, "i64", f.sub(f.add(start, begin), first))
             columns = (begin, f.minimum(f.sub(end, start), length))
-            image, *position = f.unravel(line.index, self.out[:-1])
-            inside = self._inside(image, self.n_images)
+            image, *position = f.unravel(line.index, geometry.out[:-1])
+            inside = self._inside(image, geometry.n_images)
             self._axis(position, columns, source, there, image, inside)
 
     def _axis(
@@ -104,15 +98,15 @@ class Indirection:
         f, window = self.f, self.window
         axis = len(window.kernel) - 1 - len(position)
         if not position:
-            self._line(columns, source, to, f.mul(before, self.extent[-1]), inside)
+            self._line(columns, source, to, f.mul(before, self.geometry.extent[-1]), inside)
             return
         start = f.sub(f.mul(position[0], window.stride[axis]), window.low[axis])
         step = prod(window.kernel[axis + 1 :]) * self.apart
         with f.loop(0, window.kernel[axis]) as tap:
             place = f.add(start, f.mul(tap.index, window.dilation[axis]))
-            here = self._inside(place, self.extent[axis])
+            here = self._inside(place, self.geometry.extent[axis])
             both = f.op("i1", f"and i1 {inside.name}, {here.name}")
-            there = f.add(f.mul(before, self.extent[axis]), place)
+            there = f.add(f.mul(before, self.geometry.extent[axis]), place)
             self._axis(position[1:], columns, source, f.at(to, "i64", f.mul(tap.index, step)), there, both)
 
     def _line(self, columns: tuple[Int, Int], source: Value, to: Value, line: Int, inside: Value) -> None:
@@ -128,7 +122,7 @@ class Indirection:
             number = f.op("i64", f"ptrtoint ptr {address.name} to i64")
             places = self._spread(f.i64(place), stride)
             addresses = self._spread(number, 4 * stride * self.channels)
-            extent = f.splat(f.i64(f.select(inside, self.extent[-1], 0)), ADDRESSES)
+            extent = f.splat(f.i64(f.select(inside, self.geometry.extent[-1], 0)), ADDRESSES)
             there = f.op(_BITS, f"icmp ult {_WIDE} {places.name}, {extent.name}")
             zeros = f.splat(f.op("i64", f"ptrtoint ptr {self.zeros.name} to i64"), ADDRESSES)
             chosen = f.op(

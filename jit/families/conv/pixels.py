@@ -1,42 +1,66 @@
-"""What convolutions that are no matmul of patches share: a matmul's epilogue over the pixels of images."""
+"""A convolution's image and outputs with resolved sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from ...llvm.abi import resolve
 from ...llvm.function import Function, Int
-from ..matmul.matmul import _Matmul
-from ..matmul.microkernel import Schedule
 from .spec import Conv, Window
 
 AXES = 2  # of an image, at most
 
 
-class OverPixels(_Matmul):
-    """The state of one emission whose rows come from `spec`'s window; of a matmul it has columns and
-    epilogue."""
+class Sides(NamedTuple):
+    """Lines of an image and pixels of a line, and those of its outputs."""
 
-    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
-        self.conv = spec
-        self.stride: Int = 0  # A has no rows in memory
-        super().__init__(f, spec, sizes, schedule)
-        self.row_loops = [*self.batch, self.m]
-
-    def _lhs(self, sizes: Sequence[Int]) -> Self:  # type: ignore[override]
-        return self
-
-    def loops_at(self, pixel: Int) -> list[Int]:
-        """Return the value of each batch loop and of m for output pixel number `pixel`."""
-        f = self.f
-        found: list[Int] = []
-        for size in self.row_loops[:0:-1]:
-            found.append(f.urem(pixel, size))
-            pixel = f.udiv(pixel, size)
-        return [pixel, *found[::-1]]
+    height: Int
+    across: Int
+    down: Int
+    along: Int
 
 
-def two(sides: Sequence[Int]) -> tuple[Int, Int]:
+@dataclass(frozen=True)
+class Geometry:
+    """`n_images` images of `extent` pixels and `channels`, `width` of them in a group; `out` pixels of
+    outputs each. All outputs together are the rows of a product, `batch` x `m`."""
+
+    window: Window
+    n_images: Int
+    extent: Sequence[Int]
+    channels: Int
+    width: Int
+    out: Sequence[Int]
+    batch: Sequence[Int]
+    m: Int
+
+    @property
+    def sides(self) -> Sides:
+        """The sides of an image and its outputs, of at most AXES axes."""
+        return Sides(*_two(self.extent), *_two(self.out))
+
+    def row(self, f: Function, batch: Sequence[Int], m: Int) -> Int:
+        """Return the number of a row among all rows."""
+        return f.add(f.mul(f.ravel(batch, self.batch), self.m), m)
+
+    def loops_at(self, f: Function, row: Int) -> list[Int]:
+        """Return the value of each batch loop and of m for a row's number."""
+        return f.unravel(row, [*self.batch, self.m][1:])
+
+
+def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
+    """Return the geometry of `spec`; call in the entry block."""
+    n_images, *extent = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
+    channels = extent.pop(0 if spec.planes else -1)
+    width = f.udiv(channels, spec.window.groups)
+    out = [resolve(size, sizes) for size in spec.window.out]
+    batch = [resolve(size, sizes) for size in spec.batch]
+    return Geometry(spec.window, n_images, extent, channels, width, out, batch, resolve(spec.m, sizes))
+
+
+def _two(sides: Sequence[Int]) -> tuple[Int, Int]:
     """Return the sizes of an image of AXES axes, one of fewer being a single line."""
     return (sides[0], sides[1]) if len(sides) == AXES else (1, sides[0])
 

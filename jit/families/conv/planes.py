@@ -10,18 +10,23 @@ runs over taps and channels as everywhere, so the bits are those of any other wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
-from ...llvm.abi import Generated, check_schedule, resolve
+from ...llvm.abi import Generated, check_schedule
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import VECTOR
 from ..matmul.epilogue import RowTile
-from ..matmul.matmul import _check, widest_schedule
+from ..matmul.matmul import check_operands, widest_schedule
 from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, Strides, load
+from ..matmul.problem import problem_of
+from ..matmul.product import Emission
+from ..matmul.rhs import KernelTile
 from ..matmul.row_tiles import Finish, RowTiles
-from .pixels import AXES, OverPixels, flat, two
-from .spec import Conv
+from .pixels import AXES, flat, geometry_of
+from .spec import Conv, Window
 
 LINES = 8  # of outputs in a block
 STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves
@@ -40,7 +45,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or widest_schedule(f, spec)
     check_schedule("conv", name, list(SCHEDULES))
-    _check(spec)
+    check_operands(spec)
     f.takes("planes")
     window = spec.window
     axes = {name: getattr(window, name) for name in ("kernel", "stride", "dilation", "expansion")}
@@ -52,112 +57,135 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     return _Planes(f, spec, sizes, SCHEDULES[name]).emit(name)
 
 
-class _Planes(OverPixels):
+@dataclass(frozen=True)
+class Phases:
+    """How scratch holds the lines that a block of outputs sees: `lines` of them, of `line` elements, each as
+    `count` phases of `size` elements for each channel. `reach`: places of a phase behind the last output.
+    """
+
+    count: int
+    reach: int
+    lines: int
+    size: Int
+    line: Int
+
+
+def _phases(f: Function, window: Window, channels: int, along: Int) -> Phases:
+    """Return the phases for outputs of `along` pixels a line; call in the entry block."""
+    taps, step, count = window.kernel, window.dilation, window.stride[1]
+    reach = (taps[1] - 1) * step[1] // count
+    lines = (LINES - 1) * window.stride[0] + (taps[0] - 1) * step[0] + 1
+    size = f.mul(f.ceildiv(f.add(along, reach), LANES), LANES)
+    return Phases(count, reach, lines, size, f.mul(size, channels * count))
+
+
+class _Planes:
     """The state of one emission: a matmul's row tiles, along each line of outputs."""
 
     def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
-        super().__init__(f, spec, sizes, schedule)
-        self.images, channels, *extent = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
-        assert isinstance(channels, int) and isinstance(self.k, int)
-        self.channels, self.steps = channels, self.k
-        self.height, self.across = two(extent)
-        self.down, self.along = two([resolve(size, sizes) for size in spec.window.out])
+        problem = replace(problem_of(f, spec, sizes, schedule), groups=spec.window.groups)
+        self.f, self.spec, self.emission = f, spec, Emission.open(f, problem)
+        self.geometry = geometry = geometry_of(f, spec, sizes)
         self.window = flat(spec.window)
-        taps, step = self.window.kernel, self.window.dilation
-        self.phases = self.window.stride[1]
-        self.reach = (taps[1] - 1) * step[1] // self.phases  # places of a phase behind the last output's
-        self.lines = (LINES - 1) * self.window.stride[0] + (taps[0] - 1) * step[0] + 1
-        self.phase = f.mul(f.ceildiv(f.add(self.along, self.reach), LANES), LANES)
-        self.line = f.mul(self.phase, channels * self.phases)
-        line = self.along if isinstance(self.along, int) else schedule.rows
-        self.tiles = RowTiles(f, self.along, line or 1, self.k, self.width, schedule)
-        self.table = f.at(self.packed, "float", self.steps * self.width if self.has_copy else 0)
+        self.sides = geometry.sides
+        along = self.sides.along
+        assert isinstance(geometry.channels, int) and isinstance(problem.k, int)
+        self.channels, self.steps = geometry.channels, problem.k
+        self.phases = _phases(f, self.window, self.channels, along)
+        line = along if isinstance(along, int) else schedule.rows
+        self.tiles = RowTiles(f, along, line or 1, self.steps, problem.width, schedule)
+        self.table = self.emission.scratch.behind_copy(f, problem)
         self.image = f.at(self.table, "i64", self.steps)
-        panel = self.steps * PANEL if self.width > PANEL and not self.has_copy else 0
-        row = self.width if self.has_copy else PANEL  # of B
-        self.strides = Strides(1, row, self.width, self.steps, b_panel=panel, table=self.table)
 
     def emit(self, name: str) -> Generated:
         """Emit the loop over the kernel's tiles: blocks of lines, and the columns of one micro-kernel in
         each."""
-        f, spec = self.f, self.conv
+        f, emission, width, down = self.f, self.emission, self.emission.problem.width, self.sides.down
         self._fill_table()
         with f.loop(f.params[3], f.params[4]) as tile:
-            panels, blocks = f.ceildiv(self.n, self.width), f.ceildiv(self.down, LINES)
+            panels, blocks = f.ceildiv(emission.problem.n, width), f.ceildiv(down, LINES)
             block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
             image, y = f.udiv(block, blocks), f.mul(f.urem(block, blocks), LINES)
-            lines = f.minimum(LINES, f.sub(self.down, y))
-            f.either(self._starts_block(tile.index, panel), lambda: self._copy(image, y, lines), lambda: None)
-            self._columns([image], y, lines, panel, f.mul(panel, self.width), self._tile)
-        out, vectors = spec.window.out, 4 * self.lines * self.channels * self.phases
-        copy = 4 * self.steps * self.width if self.has_copy else 0
-        fixed = self.sums_bytes + copy + 8 * self.steps + vectors * (self.reach + LANES)
+            lines = f.minimum(LINES, f.sub(down, y))
+            is_new = emission.starts_block(tile.index, panel)
+            f.either(is_new, partial(self._copy, image, y, lines), lambda: None)
+            n0 = f.mul(panel, width)
+            emission.by_columns(n0, partial(self._tile, image, y, lines, panel, n0))
+        return self._generated(name)
+
+    def _generated(self, name: str) -> Generated:
+        """Return what the generator tells of the kernel."""
+        spec, phases, problem = self.spec, self.phases, self.emission.problem
+        out, vectors = spec.window.out, 4 * phases.lines * self.channels * phases.count
+        copy = 4 * self.steps * problem.width if problem.has_copy else 0
+        fixed = self.emission.scratch.sums_bytes + copy + 8 * self.steps + vectors * (phases.reach + LANES)
         scratch = ((fixed, ()), (vectors, (out[-1],)))
         down = ((out[0], LINES),) if len(out) == AXES else ()
-        tiles = ((spec.buffers[spec.a].shape[0], 1), *down, (spec.n, self.width))
-        work = LINES * self.width * (2 * self.steps + 8 * len(spec.epilogue))
+        tiles = ((spec.buffers[spec.a].shape[0], 1), *down, (spec.n, problem.width))
+        work = LINES * problem.width * (2 * self.steps + 8 * len(spec.epilogue))
         return Generated(tiles, scratch, ((work, (out[-1],)),), name)
 
     def _fill_table(self) -> None:
         """Emit the table of where in scratch each step of k lies."""
-        f, (down, along), step = self.f, self.window.kernel, self.window.dilation
+        f, (down, along), step, phases = self.f, self.window.kernel, self.window.dilation, self.phases
         with f.loop(0, down) as row:
-            line = f.mul(f.mul(row.index, step[0]), self.line)
+            line = f.mul(f.mul(row.index, step[0]), phases.line)
             for tap in range(along):
-                rest, place = tap * step[1] % self.phases, tap * step[1] // self.phases
+                rest, place = tap * step[1] % phases.count, tap * step[1] // phases.count
                 for c in range(self.channels):
-                    there = f.add(line, f.add(f.mul(self.phase, c * self.phases + rest), place))
+                    there = f.add(line, f.add(f.mul(phases.size, c * phases.count + rest), place))
                     k = f.add(f.mul(row.index, along * self.channels), tap * self.channels + c)
                     f.store(f.i64(there), f.at(self.table, "i64", k), align=8)
 
     def _copy(self, image: Int, y: Int, lines: Int) -> None:
         """Emit the copy of what `lines` lines of outputs see, from line y on."""
-        f, window = self.f, self.window
+        f, window, phases, sides = self.f, self.window, self.phases, self.sides
         top = f.sub(f.mul(y, window.stride[0]), window.low[0])
-        seen = f.sub(self.lines, f.mul(f.sub(LINES, lines), window.stride[0]))
-        base = self.bodies.addresses[self.conv.a]
+        seen = f.sub(phases.lines, f.mul(f.sub(LINES, lines), window.stride[0]))
+        base = self.emission.bodies.addresses[self.spec.a]
         first = f.mul(image, self.channels)
         with f.loop(0, seen) as line, f.loop(0, self.channels) as c:
             place = f.add(top, line.index)
-            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.height).name}")
-            row = f.add(f.mul(f.add(first, c.index), self.height), place)
-            at = f.select(inside, f.mul(row, self.across), 0)
-            count = f.select(inside, self.across, 0)
-            to = f.add(f.mul(line.index, self.line), f.mul(c.index, f.mul(self.phase, self.phases)))
+            inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(sides.height).name}")
+            row = f.add(f.mul(f.add(first, c.index), sides.height), place)
+            at = f.select(inside, f.mul(row, sides.across), 0)
+            count = f.select(inside, sides.across, 0)
+            to = f.add(f.mul(line.index, phases.line), f.mul(c.index, f.mul(phases.size, phases.count)))
             place = f.at(self.image, "float", to)
-            given = (f.at(base, "float", at), count, place, f.i64(self.phase), f.i64(window.low[1]))
-            f.call_part(f"phases_{self.phases}", lambda g: _define_phases(g, self.phases), *given)
+            given = (f.at(base, "float", at), count, place, f.i64(phases.size), f.i64(window.low[1]))
+            f.call_part(f"phases_{phases.count}", lambda g: _define_phases(g, phases.count), *given)
 
-    def _right(self, panel: Int, n0: Int, columns: Int | None) -> Value:
-        """Return the address of a tile's columns of B: its panels, or their copy."""
-        if self.b is None:
-            panels = self._panels(panel)
-            return self._widen(panels, columns) if self.is_narrow else panels
-        at = self.b.offset(self.f, {self.n_loop: n0})
-        source = self.f.at(self.bodies.addresses[self.conv.b], "float", at)
-        return self._pack(source, self.b.stride(self.k_loop), columns)
+    def _right(self, panel: Int, n0: Int, columns: Int | None) -> tuple[Value, Strides]:
+        """Return the address of a tile's columns of B, its panels or their copy, and strides."""
+        emission, problem, steps = self.emission, self.emission.problem, self.steps
+        b = emission.rhs.at(KernelTile(RowTile([], 0, 0, n0, columns), panel))
+        if problem.has_copy:
+            strides = Strides(1, problem.width, problem.width, steps, table=self.table)
+            return emission.copy(b, columns), strides
+        b_panel = steps * PANEL if problem.width > PANEL else 0
+        return b, Strides(1, PANEL, problem.width, steps, b_panel=b_panel, table=self.table)
 
-    def _tile(self, batch: list[Int], y: Int, lines: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+    def _tile(self, image: Int, y: Int, lines: Int, panel: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of the kernel: row tiles along each of `lines` lines from y on."""
-        f = self.f
-        b = self._right(panel, n0, columns)
+        f, emission, sides = self.f, self.emission, self.sides
+        b, strides = self._right(panel, n0, columns)
         with f.loop(0, lines) as line:
-            a = f.at(self.image, "float", f.mul(f.mul(line.index, self.window.stride[0]), self.line))
-            pixel = f.mul(f.add(f.mul(batch[0], self.down), f.add(y, line.index)), self.along)
+            a = f.at(self.image, "float", f.mul(f.mul(line.index, self.window.stride[0]), self.phases.line))
+            pixel = f.mul(f.add(f.mul(image, sides.down), f.add(y, line.index)), sides.along)
 
             def place(begin: Int, count: Int, pixel: Int = pixel) -> RowTile:
-                *outer, m0 = self.loops_at(f.add(pixel, begin))
+                *outer, m0 = self.geometry.loops_at(f, f.add(pixel, begin))
                 return RowTile(outer, m0, count, n0, columns)
 
             def done(begin: Int, count: Int, sums: Value) -> None:
-                self.epilogue.emit(place(begin, count), sums)
+                emission.epilogue.emit(place(begin, count), sums)
 
             def soon(begin: Int, count: Int) -> None:
                 if columns is None:
-                    self.epilogue.prefetch(place(begin, count))
+                    emission.epilogue.prefetch(place(begin, count))
 
             finish = Finish(done, soon)
-            self.tiles.from_rows(self.strides, a, b, self.along, columns, self.sums, finish)
+            self.tiles.from_rows(strides, a, b, sides.along, columns, emission.scratch.sums, finish)
 
 
 def _define_phases(g: Function, phases: int) -> None:

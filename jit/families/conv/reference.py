@@ -1,4 +1,4 @@
-"""The patches of a Conv's images in numpy: what `jit.families.conv.conv` copies into scratch."""
+"""The patches of a Conv's images in numpy: what `jit.families.conv.patches` copies into scratch."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ An element that is not finite would reach all outputs of its tile. Such a tile i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +32,10 @@ from ..matmul.arithmetic import VECTOR, fill
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import choose_schedule, pack_panels
 from ..matmul.microkernel import PANEL, SCHEDULES, UNROLL, Into, MicroKernels, Schedule, Strides, each_tile
+from ..matmul.problem import problem_of
+from ..matmul.product import Emission
 from ..matmul.row_tiles import RowTiles
-from .pixels import OverPixels
+from .pixels import Geometry, geometry_of
 from .spec import Conv
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
@@ -60,7 +64,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     name = schedule or choose_schedule(f, spec, n_tiles(f, spec, sizes))
     check_schedule("conv", name, list(SCHEDULES))
-    kernel = AtPoints(f, spec, sizes, SCHEDULES[name])
+    kernel = at_points(f, spec, sizes, SCHEDULES[name])
     kernel.emit_tiles()
     return kernel.generated(name)
 
@@ -150,155 +154,228 @@ class _Products(RowTiles):
         each_tile(f, rows, self.most, row_tile)
 
 
-class AtPoints(OverPixels):
-    """The state of one emission: a matmul's tiles, whose rows are tiles of outputs."""
+@dataclass(frozen=True)
+class Plan:
+    """How tiles are cut: blocks of `block` of them, `width` columns; sums over `channels` in chains of
+    `chain`, of which `chunk` have their weights at points at a time."""
 
-    def __init__(self, f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> None:
-        self.images, self.height, self.across, channels = (
-            resolve(size, sizes) for size in spec.buffers[spec.a].shape
-        )
-        assert isinstance(channels, int)
-        f.takes("winograd")
-        self.channels = channels
-        self.out = [resolve(size, sizes) for size in spec.window.out]
-        self.down, self.along = (f.ceildiv(size, TILE) for size in self.out)
-        super().__init__(f, spec, sizes, schedule)
-        self.m = n_tiles(f, spec, sizes)
-        self.block = self._tiles_of_block()
-        self.channels_of_block = block_of_channels(channels)
-        self.row_tiles = _Products(f, self.m, self.block, channels, self.width, schedule)
-        self.chunk = self._channels()
-        self.panel = TAPS * TAPS * channels * PANEL  # elements of one
-        self.point_sums = self.block * self.width + GAP
-        self._place_scratch()
+    block: int
+    width: int
+    channels: int
+    chain: int
+    chunk: int
 
-    def _tiles_of_block(self) -> int:
-        """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
-        if not isinstance(self.m, int):
-            return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
-        limit = max(LEAST_TILES, min(MAX_TILES, POINT_BYTES // (4 * POINTS * self.channels)))
-        return -(-self.m // max(-(-self.m // limit), 1)) or 1
+    @staticmethod
+    def of(n_tiles: Int, width: int, channels: int) -> Plan:
+        """Return the plan for `n_tiles` tiles of all images, from the sizes alone."""
+        block, chain = _tiles_of_block(n_tiles, channels), block_of_channels(channels)
+        chunk = _greatest_part(chain, CHANNELS_OF_FEW) if block <= FEW_TILES else _channels_at_once(channels)
+        return Plan(block, width, channels, chain, chunk)
 
-    def _channels(self) -> int:
-        """Return how many channels' weights are at points at a time: blocks of the sums, or a part of one."""
-        if self.block <= FEW_TILES:
-            return _greatest_part(self.channels_of_block, CHANNELS_OF_FEW)
-        return _channels_at_once(self.channels)
+    @property
+    def panel(self) -> int:
+        """The elements of a panel of weights."""
+        return TAPS * TAPS * self.channels * PANEL
+
+    @property
+    def point_sums(self) -> int:
+        """The floats from one point's sums to the next's."""
+        return self.block * self.width + GAP
+
+    @property
+    def point_weights(self) -> int:
+        """The floats from one point's weights to the next's."""
+        return self.chunk * self.width + GAP
+
+    @property
+    def point_rows(self) -> int:
+        """The floats from one point's rows to the next's."""
+        return self.block * self.channels + GAP
 
     @property
     def n_chains(self) -> int:
         """The floats of chains that are not yet added to the sums."""
-        is_cut = self.chunk < self.channels_of_block < self.channels
+        is_cut = self.chunk < self.chain < self.channels
         return POINTS * self.point_sums if is_cut else 0
 
-    def _place_scratch(self) -> None:
-        """Lay out: zeros, what tells that an output is not finite, the factors of the weights' transform, a
-        tile between two passes, its outputs, weights at a line of points, all sums, all points."""
-        f, place = self.f, self.sums
-        self.zeros, place = place, f.at(place, "float", LANES)
-        self.flag, place = place, f.at(place, "float", LANES)
-        self.factors, place = place, f.at(place, "float", SIDE * TAPS * LANES)
-        self.passed, place = place, f.at(place, "float", POINTS * LANES)
-        self.outputs, place = place, f.at(place, "float", TILE**2 * self.width)
-        self.point_weights = self.chunk * self.width + GAP
-        self.weights, place = place, f.at(place, "float", SIDE * self.point_weights)
-        self.point_rows = self.block * self.channels + GAP
-        self.chains, place = place, f.at(place, "float", self.n_chains)
-        self.sums, place = place, f.at(place, "float", POINTS * self.point_sums)
-        self.transformed = place
+    @property
+    def floats(self) -> int:
+        """The floats of scratch: see `Scratch`."""
+        lines = LANES * (2 + SIDE * TAPS + POINTS) + TILE**2 * self.width
+        points = SIDE * self.point_weights + POINTS * (self.point_sums + self.point_rows)
+        return lines + points + self.n_chains
+
+
+def _tiles_of_block(n_tiles: Int, channels: int) -> int:
+    """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
+    if not isinstance(n_tiles, int):
+        return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
+    limit = max(LEAST_TILES, min(MAX_TILES, POINT_BYTES // (4 * POINTS * channels)))
+    return -(-n_tiles // max(-(-n_tiles // limit), 1)) or 1
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where scratch holds what: zeros, what tells that an output is not finite, the factors of the weights'
+    transform, a tile between two passes, its outputs, weights at a line of points, chains that are not yet
+    added, all sums, all points."""
+
+    zeros: Value
+    flag: Value
+    factors: Value
+    passed: Value
+    outputs: Value
+    weights: Value
+    chains: Value
+    sums: Value
+    points: Value
+
+    @staticmethod
+    def of(f: Function, place: Value, plan: Plan) -> Scratch:
+        """Return the layout that begins at `place`; call in the entry block."""
+        places = [place]
+        for floats in (
+            LANES, LANES, SIDE * TAPS * LANES, POINTS * LANES, TILE**2 * plan.width,
+            SIDE * plan.point_weights, plan.n_chains, POINTS * plan.point_sums,
+        ):  # fmt: skip
+            places.append(f.at(places[-1], "float", floats))
+        return Scratch(*places)
+
+
+def at_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule) -> AtPoints:
+    """Return the emission of a kernel at points; call in the entry block."""
+    f.takes("winograd")
+    geometry = geometry_of(f, spec, sizes)
+    assert isinstance(geometry.channels, int)
+    down, along = (f.ceildiv(size, TILE) for size in geometry.out)
+    problem = replace(problem_of(f, spec, sizes, schedule), groups=spec.window.groups)
+    emission = Emission.open(f, problem)
+    count = n_tiles(f, spec, sizes)
+    plan = Plan.of(count, problem.width, geometry.channels)
+    row_tiles = _Products(f, count, plan.block, geometry.channels, problem.width, schedule)
+    scratch = Scratch.of(f, emission.scratch.sums, plan)
+    return AtPoints(emission, spec, geometry, Tiles(count, down, along), plan, row_tiles, scratch)
+
+
+class Tiles(NamedTuple):
+    """How many tiles there are: in all images, down an image, along a line of it."""
+
+    total: Int
+    down: Int
+    along: Int
+
+
+@dataclass(frozen=True)
+class AtPoints:
+    """The state of one emission: a product's tiles, whose rows are tiles of outputs."""
+
+    emission: Emission
+    spec: Conv
+    geometry: Geometry
+    tiles: Tiles
+    plan: Plan
+    row_tiles: _Products
+    scratch: Scratch
+
+    @property
+    def f(self) -> Function:
+        """The kernel's function."""
+        return self.emission.f
 
     def emit_tiles(self) -> None:
         """Emit the loop over the kernel's tiles: blocks, and the columns of one micro-kernel in each."""
         f = self.f
-        f.store(Value(VECTOR, "zeroinitializer"), self.zeros, align=4)
+        f.store(Value(VECTOR, "zeroinitializer"), self.scratch.zeros, align=4)
         for i, factor in enumerate(transforms().taps.ravel()):
-            f.store(splat(f, "f32", factor), _line(f, self.factors, i), align=4)
+            f.store(splat(f, "f32", factor), _line(f, self.scratch.factors, i), align=4)
         with f.loop(f.params[3], f.params[4]) as tile:
-            panels = f.ceildiv(self.n, self.width)
+            panels = f.ceildiv(self.emission.problem.n, self.plan.width)
             block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
             first, rows = self._range(block)
             f.either(
-                self._starts_block(tile.index, panel), lambda: self._to_points(first, rows), lambda: None
+                self.emission.starts_block(tile.index, panel),
+                lambda: self._to_points(first, rows),
+                lambda: None,
             )
-            self._columns([], first, rows, panel, f.mul(panel, self.width), self._tile)
+            n0 = f.mul(panel, self.plan.width)
+            self.emission.by_columns(n0, partial(self._tile, first, rows, n0))
 
     def generated(self, name: str) -> Generated:
         """Return what the generator tells of the kernel."""
-        spec = self.conv
-        lines = LANES * (2 + SIDE * TAPS + POINTS) + TILE**2 * self.width
-        floats = lines + SIDE * self.point_weights + POINTS * (self.point_sums + self.point_rows)
-        floats += self.n_chains
-        work = 2 * POINTS * self.block * self.width * self.channels
-        epilogue = 8 * self.block * TILE**2 * self.width * len(spec.epilogue)
-        return Generated(self._blocks(), ((4 * floats, ()),), ((work + epilogue, ()),), name)
+        spec, plan = self.spec, self.plan
+        work = 2 * POINTS * plan.block * plan.width * plan.channels
+        epilogue = 8 * plan.block * TILE**2 * plan.width * len(spec.epilogue)
+        return Generated(self._blocks(), ((4 * plan.floats, ()),), ((work + epilogue, ()),), name)
 
     def _blocks(self) -> tuple[tuple[Size, int], ...]:
         """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK cover the
         images, which are no fewer than blocks of as many tiles, and each gets its even share."""
-        columns = (self.conv.n, self.width)
-        if isinstance(self.m, int):
-            return ((self.m, self.block), columns)
+        columns = (self.spec.n, self.plan.width)
+        if isinstance(self.tiles.total, int):
+            return ((self.tiles.total, self.plan.block), columns)
         height, width = (tiles * TILE for tiles in TILES_OF_BLOCK)
-        out = self.conv.window.out
-        return (self.conv.buffers[self.conv.a].shape[0], 1), (out[0], height), (out[1], width), columns
+        out = self.spec.window.out
+        return (self.spec.buffers[self.spec.a].shape[0], 1), (out[0], height), (out[1], width), columns
 
     def _range(self, block: Int) -> tuple[Int, Int]:
         """Return (first tile, tiles) of a block."""
         f = self.f
-        if isinstance(self.m, int):
-            if self.m <= self.block:
-                return 0, self.m
-            first = f.mul(block, self.block)
-            return first, f.minimum(self.block, f.sub(self.m, first))
-        high, wide = (f.ceildiv(x, n) for x, n in zip((self.down, self.along), TILES_OF_BLOCK, strict=True))
-        count = f.mul(self.images, f.mul(high, wide))
-        first, end = (f.udiv(f.mul(self.m, at), count) for at in (block, f.add(block, 1)))
+        if isinstance(self.tiles.total, int):
+            if self.tiles.total <= self.plan.block:
+                return 0, self.tiles.total
+            first = f.mul(block, self.plan.block)
+            return first, f.minimum(self.plan.block, f.sub(self.tiles.total, first))
+        sides = (self.tiles.down, self.tiles.along)
+        high, wide = (f.ceildiv(x, n) for x, n in zip(sides, TILES_OF_BLOCK, strict=True))
+        count = f.mul(self.geometry.n_images, f.mul(high, wide))
+        first, end = (f.udiv(f.mul(self.tiles.total, at), count) for at in (block, f.add(block, 1)))
         return first, f.sub(end, first)
 
     def _place(self, tile: Int) -> tuple[Int, Int, Int]:
         """Return (image, first row, first column) of a tile's outputs."""
         f = self.f
-        line = f.udiv(tile, self.along)
-        row, column = f.urem(line, self.down), f.urem(tile, self.along)
-        return f.udiv(line, self.down), f.mul(row, TILE), f.mul(column, TILE)
+        line = f.udiv(tile, self.tiles.along)
+        row, column = f.urem(line, self.tiles.down), f.urem(tile, self.tiles.along)
+        return f.udiv(line, self.tiles.down), f.mul(row, TILE), f.mul(column, TILE)
 
     def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
         """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
         f = self.f
         image, y, x = self._place(tile)
-        pixels = f.mul(self.height, f.mul(self.across, self.channels))
-        start = f.at(self.bodies.addresses[self.conv.a], "float", f.mul(image, pixels))
-        corner = (f.sub(at, low) for at, low in zip((y, x), self.conv.window.low, strict=True))
-        shape = [f.i64(v) for v in (*corner, self.height, self.across, self.channels)]
-        return start, shape, (image, y, x)
+        shape = (*self.geometry.extent, self.plan.channels)
+        pixels = f.mul(shape[0], f.mul(*shape[1:]))
+        start = f.at(self.emission.bodies.addresses[self.spec.a], "float", f.mul(image, pixels))
+        corner = (f.sub(at, low) for at, low in zip((y, x), self.spec.window.low, strict=True))
+        return start, [f.i64(v) for v in (*corner, *shape)], (image, y, x)
 
     def _to_points(self, first: Int, rows: Int) -> None:
         """Emit the transform of a block of tiles to their points."""
-        f = self.f
+        f, scratch = self.f, self.scratch
         with f.loop(0, rows) as r:
             start, shape, _ = self._source(f.add(first, r.index))
-            to = f.at(self.transformed, "float", f.mul(r.index, self.channels))
+            to = f.at(scratch.points, "float", f.mul(r.index, self.plan.channels))
             part = "winograd_to_points"
-            given = (start, *shape, self.zeros, self.passed, to, f.i64(self.point_rows))
+            given = (start, *shape, scratch.zeros, scratch.passed, to, f.i64(self.plan.point_rows))
             f.call_part(part, _define_to_points, *given)
 
-    def _tile(self, batch: list[Int], m0: Int, rows: Int, panel: Int, n0: Int, columns: Int | None) -> None:
+    def _tile(self, m0: Int, rows: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
-        f = self.f
-        b = f.at(self.bodies.addresses[self.conv.b], "float", f.mul(n0, self.panel // PANEL))
-        block, chunk = self.channels_of_block, self.chunk
-        if chunk < self.channels:
-            fill(f, self.sums, POINTS * self.point_sums, 0.0 if block == self.channels else -0.0)
+        f, plan = self.f, self.plan
+        b = f.at(self.emission.bodies.addresses[self.spec.b], "float", f.mul(n0, plan.panel // PANEL))
+        block, chunk = plan.chain, plan.chunk
+        if chunk < plan.channels:
+            start = 0.0 if block == plan.channels else -0.0
+            fill(f, self.scratch.sums, POINTS * plan.point_sums, start)
 
         def lines(channel: Int, into: Into) -> None:
             with f.loop(0, SIDE) as line:
                 after = self._weights_to_points(b, channel, line.index, columns)
                 self._products(channel, line.index, rows, columns, after, into)
 
-        with f.loop(0, self.channels, max(block, chunk)) as first:
+        with f.loop(0, plan.channels, max(block, chunk)) as first:
             if chunk >= block:
-                lines(first.index, Into.CHAIN if chunk == self.channels else Into.ADDED)
-            elif block == self.channels:
+                lines(first.index, Into.CHAIN if chunk == plan.channels else Into.ADDED)
+            elif block == plan.channels:
                 with f.loop(0, block, chunk) as part:
                     lines(part.index, Into.GOES_ON)
             else:
@@ -307,7 +384,7 @@ class AtPoints(OverPixels):
                     lines(f.add(first.index, part.index), Into.GOES_ON)
                 lines(f.add(first.index, block - chunk), Into.ENDS)
         with f.loop(0, rows) as r:
-            sums = f.at(self.sums, "float", f.mul(r.index, self.width))
+            sums = f.at(self.scratch.sums, "float", f.mul(r.index, plan.width))
             self._to_outputs(f.add(m0, r.index), sums, b, n0, columns)
 
     def _products(
@@ -317,56 +394,57 @@ class AtPoints(OverPixels):
 
         All points together ask for the weights that come next, at `after`: each for its part of a panel's.
         """
-        f = self.f
-        sharing = POINTS * PANEL // self.width  # points to a panel
-        part = self.chunk * TAPS * TAPS * PANEL // sharing
-        block = self.channels_of_block if self.channels_of_block < self.chunk else 0
-        strides = Strides(self.channels, self.width, self.width, self.chunk, block=block)
-        name, n_chains = f"point_{into.name.lower()}", self.n_chains
+        f, plan, scratch = self.f, self.plan, self.scratch
+        sharing = POINTS * PANEL // plan.width  # points to a panel
+        part = plan.chunk * TAPS * TAPS * PANEL // sharing
+        block = plan.chain if plan.chain < plan.chunk else 0
+        strides = Strides(plan.channels, plan.width, plan.width, plan.chunk, block=block)
+        name, n_chains = f"point_{into.name.lower()}", plan.n_chains
         used = self.row_tiles._used(columns)
         kernels = MicroKernels(f, name, strides, used, into, totals=n_chains)
         with f.loop(0, SIDE) as place:
             point = f.add(f.mul(line, SIDE), place.index)
-            weights = f.at(self.weights, "float", f.mul(place.index, self.point_weights))
-            a = f.at(self.transformed, "float", f.add(f.mul(point, self.point_rows), channel))
-            sums = f.at(self.chains if n_chains else self.sums, "float", f.mul(point, self.point_sums))
+            weights = f.at(scratch.weights, "float", f.mul(place.index, plan.point_weights))
+            a = f.at(scratch.points, "float", f.add(f.mul(point, plan.point_rows), channel))
+            chains = scratch.chains if n_chains else scratch.sums
+            sums = f.at(chains, "float", f.mul(point, plan.point_sums))
             panel, number = f.udiv(point, sharing), f.urem(point, sharing)
-            ahead = unread(f, after, f.add(f.mul(panel, self.panel), f.mul(number, part)))
+            ahead = unread(f, after, f.add(f.mul(panel, plan.panel), f.mul(number, part)))
             self.row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
 
     def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> Value:
         """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return where
         those lie that come next."""
-        f, row = self.f, TAPS * TAPS * PANEL
-        vectors = -(-(columns if isinstance(columns, int) else self.width) // LANES)
-        ends = f.less(f.add(channel, self.chunk), self.channels)
-        to_chunk, to_tile = row * self.chunk, f.sub(self.panel * (self.width // PANEL), f.mul(channel, row))
-        after = f.select(ends, to_chunk, to_tile)
+        f, plan, row = self.f, self.plan, TAPS * TAPS * PANEL
+        vectors = -(-(columns if isinstance(columns, int) else plan.width) // LANES)
+        ends = f.less(f.add(channel, plan.chunk), plan.channels)
+        to_tile = f.sub(plan.panel * (plan.width // PANEL), f.mul(channel, row))
+        after = f.select(ends, row * plan.chunk, to_tile)
         here = f.at(b, "float", f.mul(channel, row))
-        given = (here, f.i64(line), self.factors, self.weights)
-        key = (self.channels, self.chunk, self.width, vectors)
+        given = (here, f.i64(line), self.scratch.factors, self.scratch.weights)
+        key = (plan.channels, plan.chunk, plan.width, vectors)
         name = "winograd_weights_{}_{}_{}_{}".format(*key)
         f.call_part(name, lambda g: _define_weights(g, *key), *given)
         return unread(f, here, after)
 
     def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
         """Emit the outputs of one tile and their epilogue."""
-        f, width = self.f, self.width
+        f, plan, scratch, width = self.f, self.plan, self.scratch, self.plan.width
         start, shape, (image, y, x) = self._source(tile)
-        outputs = (self.outputs, f.i64(width), f.i64(width if columns is None else columns))
-        given = (sums, f.i64(self.point_sums), self.passed, *outputs, self.flag)
+        outputs = (scratch.outputs, f.i64(width), f.i64(width if columns is None else columns))
+        given = (sums, f.i64(plan.point_sums), scratch.passed, *outputs, scratch.flag)
         f.call_part("winograd_to_outputs", _define_to_outputs, *given)
-        flag = f.load("i64", self.flag, align=8)
+        flag = f.load("i64", scratch.flag, align=8)
         with f.when(f.op("i1", f"icmp ne i64 {flag.name}, 0")):
-            again = (start, *shape, b, f.i64(self.panel), *outputs)
+            again = (start, *shape, b, f.i64(plan.panel), *outputs)
             f.call_part("winograd_by_taps", _define_by_taps, *again)
-        height, across = self.out
+        height, across = self.geometry.out
         count = f.minimum(TILE, f.sub(across, x))
         with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
             first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
-            at = f.at(self.outputs, "float", f.mul(line.index, TILE * width))
-            *batch, m0 = self.loops_at(first)
-            self.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
+            at = f.at(scratch.outputs, "float", f.mul(line.index, TILE * width))
+            *batch, m0 = self.geometry.loops_at(f, first)
+            self.emission.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
 
 
 # Parts, the same for all kernels --------------------------------------------------------------------------

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
 from . import amx
 from .epilogue import Epilogue, RowTile
+from .lhs import Lhs
 from .microkernel import PANEL
-
-
-class Rows(Protocol):
-    """A's rows: see `lhs`."""
-
-    @property
-    def stride(self) -> Int:
-        """The elements from one row to the next."""
-
-    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Announce a block of rows."""
-
-    def at(self, batch: Sequence[Int], m0: Int) -> Value:
-        """Return the address of row `m0`."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +36,13 @@ class Planes:
 class OnTiles:
     """Emits tiles of a product of `k` steps, from A's rows `lhs`."""
 
-    def __init__(self, f: Function, k: Int, lhs: Rows, epilogue: Epilogue, planes: Planes) -> None:
+    def __init__(self, f: Function, k: Int, lhs: Lhs, epilogue: Epilogue, planes: Planes) -> None:
         self.f, self.k, self.lhs, self.epilogue, self.planes = f, k, lhs, epilogue, planes
 
-    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """Emit what a block of `rows` rows needs before its first tile: their planes."""
-        self.lhs.prepare(batch, m0, rows)
-        a = self.lhs.at(batch, m0)
+        self.lhs.prepare(outer, m0, rows)
+        a = self.lhs.at(outer, m0)
         amx.split_rows(self.f, a, self.lhs.stride, rows, self.k, self.planes.rows)
 
     def multiply(self, tile: RowTile, b: Value) -> None:

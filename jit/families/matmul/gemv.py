@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...loops.bodies import LANES
-from .arithmetic import Arithmetic, fill
-from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile, shares
+from .arithmetic import fill
+from .microkernel import PANEL, Into, MicroKernels, Strides, dispatch, each_tile, shares
+from .problem import Problem
 from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG
 
@@ -24,26 +25,33 @@ LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
 
+def fits(problem: Problem) -> bool:
+    """Whether a kernel of `problem` may have rows so few."""
+    return problem.in_panels and not problem.groups and not problem.spec.batch and max_rows(problem) > 0
+
+
+def max_rows(problem: Problem) -> int:
+    """Return the most rows that are multiplied so; 0: none are."""
+    if not isinstance(problem.k, int) or problem.k < LEAST_STEPS:
+        return 0
+    top = most(problem.m)
+    few = MAX_ROWS if top is None else min(MAX_ROWS, top)
+    return few if least(problem.m) <= few else 0
+
+
+def sums_bytes(problem: Problem) -> int:
+    """Return the bytes of scratch for sums, those of groups before and those of a block."""
+    is_long = isinstance(problem.k, int) and problem.k >= LONG
+    return 4 * max_rows(problem) * GEMV_PANELS * PANEL * (3 if is_long else 1)
+
+
 class Gemv:
-    """Products of few rows with GEMV_PANELS panels of `k` steps, for register tiles `tile`."""
+    """Products of few rows with GEMV_PANELS panels."""
 
-    def __init__(self, f: Function, m: Int, k: Int, tile: Schedule, arithmetic: Arithmetic) -> None:
-        self.f, self.m, self.k, self.tile, self.arithmetic = f, m, k, tile, arithmetic
-        self.row_bytes = PANEL * arithmetic.bytes
-
-    @property
-    def limit(self) -> int:
-        """The most rows that are multiplied so; 0: none are."""
-        if not isinstance(self.k, int) or self.k < LEAST_STEPS:
-            return 0
-        top = most(self.m)
-        few = MAX_ROWS if top is None else min(MAX_ROWS, top)
-        return few if least(self.m) <= few else 0
-
-    def sums_bytes(self) -> int:
-        """Return the bytes of scratch for sums, those of groups before and those of a block."""
-        is_long = isinstance(self.k, int) and self.k >= LONG
-        return 4 * self.limit * GEMV_PANELS * PANEL * (3 if is_long else 1)
+    def __init__(self, f: Function, problem: Problem) -> None:
+        self.f, self.k, self.tile = f, problem.k, problem.schedule
+        self.max_rows, self.arithmetic = max_rows(problem), problem.arithmetic
+        self.row_bytes = PANEL * self.arithmetic.bytes
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
@@ -52,10 +60,10 @@ class Gemv:
         return fitting[-1] * PANEL // LANES if fitting else self.tile.vectors
 
     def multiply(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value) -> None:
-        """Leave the sums of `rows` <= `limit` rows and the GEMV_PANELS panels at `b` in `sums`."""
+        """Leave the sums of `rows` <= `max_rows` rows and the GEMV_PANELS panels at `b` in `sums`."""
         f = self.f
         place = replace(strides, ldc=GEMV_PANELS * PANEL, b_panel=f.mul(self.k, PANEL))
-        counts = range(max(least(rows), 1), self.limit + 1) if not isinstance(rows, int) else [rows]
+        counts = range(max(least(rows), 1), self.max_rows + 1) if not isinstance(rows, int) else [rows]
         dispatch(f, rows, list(counts), lambda n: self._multiply(place, a, b, n, sums))
 
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:

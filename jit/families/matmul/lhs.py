@@ -1,7 +1,6 @@
 """Where a matmul's rows of A lie: in a buffer, or in scratch, computed there by the prologue.
 
-The kernel asks for the rows from m0 on as an address (`at`) and the elements from one row to the next
-(`stride`), and announces each block of rows before its first tile (`prepare`). A computed block is read by
+See `Lhs` for what a kernel asks of them. A computed block is read by
 every panel of B, so it is computed once per run of tiles; it stays in the second-level cache, and what would
 have been a pass over memory costs one more write and read of a cache.
 """
@@ -9,6 +8,8 @@ have been a pass over memory costs one more write and read of a cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, Value
@@ -17,18 +18,41 @@ from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
+from .microkernel import Strides
+from .problem import Problem
 from .spec import Matmul
+
+
+class Lhs(Protocol):
+    """A's rows, of a buffer, computed, or patches of an image."""
+
+    @property
+    def stride(self) -> Int:
+        """The elements from one row to the next."""
+
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit what `rows` rows from `m0` on need before the first tile that reads them; `outer`: the group,
+        if there are any, and the batch loops."""
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """Return the address of row `m0`."""
+
+    def of(self, strides: Strides) -> Strides:
+        """Return the strides of a micro-kernel that reads its rows here."""
+
+    def scratch(self) -> Terms:
+        """Return the scratch (see `CodeObject`) that the rows take."""
 
 
 class InPlace:
     """Rows of a buffer whose k axis is its last: f32, or u8 of which a step takes four. Construct it in the
     entry block."""
 
-    def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], addresses: Sequence[Value]) -> None:
-        self.f = f
-        self.m_loop = len(spec.batch)
+    def __init__(self, f: Function, problem: Problem, addresses: Sequence[Value]) -> None:
+        spec = problem.spec
+        self.f, self.m_loop = f, problem.m_loop
         self.base = addresses[spec.a]
-        self.access = affine(f, spec.buffers[spec.a], spec.a_index, sizes)
+        self.access = affine(f, spec.buffers[spec.a], spec.a_index, problem.sizes)
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.element, self.stride = "float", self.access.stride(self.m_loop)
@@ -37,8 +61,16 @@ class InPlace:
             if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != 4 * self.stride:
                 raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")
 
-    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """Nothing: the rows are there."""
+
+    def of(self, strides: Strides) -> Strides:
+        """See `Lhs`."""
+        return replace(strides, lda=self.stride)
+
+    def scratch(self) -> Terms:
+        """None."""
+        return ()
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`."""
@@ -52,27 +84,36 @@ class Computed:
     Construct it in the entry block.
     """
 
-    def __init__(self, f: Function, spec: Matmul, sizes: Sequence[Int], place: Value) -> None:
-        self.f = f
+    def __init__(self, f: Function, problem: Problem, place: Value) -> None:
+        spec = problem.spec
+        self.f, self.problem = f, problem
         self.place = place
-        self.k = resolve(spec.k, sizes)
-        self.m_loop, self.k_loop = len(spec.batch), len(spec.batch) + 2
-        self.bodies = BodyEmitter(f, spec.prologue, spec.buffers, sizes, vector_loop=self.k_loop)
+        self.k = resolve(spec.k, problem.sizes)
+        self.bodies = BodyEmitter(f, spec.prologue, spec.buffers, problem.sizes, vector_loop=problem.k_loop)
         _check(spec, self.bodies)
         self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
 
-    def prepare(self, batch: Sequence[Int], m0: Int, rows: Int) -> None:
+    def of(self, strides: Strides) -> Strides:
+        """See `Lhs`."""
+        return replace(strides, lda=self.stride)
+
+    def scratch(self) -> Terms:
+        """Return the scratch of a block of rows."""
+        row = 4 * self.problem.block
+        return (row, (self.problem.spec.k,)), (row * LANES, ())
+
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """Emit the prologue for `rows` rows from `m0` on."""
-        f, bodies = self.f, self.bodies
-        fixed = bodies.hoistable(self.k_loop, bodies.hoistable(self.m_loop))
-        known = bodies.emit(fixed, Position((*batch, 0, 0, 0)))
+        f, bodies, k_loop = self.f, self.bodies, self.problem.k_loop
+        fixed = bodies.hoistable(k_loop, bodies.hoistable(self.problem.m_loop))
+        known = bodies.emit(fixed, Position((*outer, 0, 0, 0)))
         with f.loop(0, rows) as r:
             m = f.add(m0, r.index)
             row = f.at(self.place, "float", f.mul(r.index, self.stride))
-            given = bodies.emit(bodies.hoistable(self.k_loop), Position((*batch, m, 0, 0)), known)
+            given = bodies.emit(bodies.hoistable(k_loop), Position((*outer, m, 0, 0)), known)
 
             def chunk(k: Int, mask: Value | None, state: State) -> State:
-                values = bodies.emit(bodies.ids, Position((*batch, m, 0, k), mask), given)
+                values = bodies.emit(bodies.ids, Position((*outer, m, 0, k), mask), given)
                 f.store(values[bodies.ids[-1]], f.at(row, "float", k), align=4)
                 return state
 
@@ -81,12 +122,6 @@ class Computed:
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`, the first of the block."""
         return self.place
-
-
-def scratch_of(spec: Matmul, block: int) -> Terms:
-    """Return the scratch (see `CodeObject`) that A takes, for blocks of `block` rows."""
-    row = 4 * block
-    return ((row, (spec.k,)), (row * LANES, ())) if spec.prologue else ()
 
 
 def _check(spec: Matmul, bodies: BodyEmitter) -> None:

@@ -21,7 +21,7 @@ from ...math.table import OPS
 from .arithmetic import VECTOR
 from .epilogue import RowTile
 from .microkernel import PANEL
-from .spec import Matmul
+from .problem import Problem
 
 HELD = 16  # registers of the weight at most
 ROWS = 8  # of a row tile: the next one's sums overlap with its own
@@ -29,22 +29,25 @@ ROWS = 8  # of a row tile: the next one's sums overlap with its own
 Sums = list[list[Value]]  # by row and vector
 
 
-def fits_registers(f: Function, spec: Matmul, n: int, k: int) -> bool:
-    """Whether registers hold the weight of `spec`, [k, n], beside the sums and the epilogue's values."""
-    if type(spec) is not Matmul or spec.b_layout != "panels" or spec.buffers[spec.b].dtype != "f32":
+def fits(problem: Problem) -> bool:
+    """Whether registers hold the weight, [k, n], beside the sums and the epilogue's values."""
+    spec, n, k = problem.spec, problem.n, problem.k
+    is_weight = spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32" and not problem.groups
+    if not (is_weight and isinstance(n, int) and isinstance(k, int)):
         return False
-    has_room = f.register_bytes >= AVX512_BYTES and k * -(-n // LANES) <= HELD
+    has_room = problem.register_bytes >= AVX512_BYTES and k * -(-n // LANES) <= HELD
     return has_room and 0 < n <= PANEL and k > 0
 
 
 class RegisterResident:
-    """Tiles of a product with a weight of `k` rows of `n` columns; `lda`: from one row of A to the next."""
+    """Tiles of a product with a weight that `fits`; `lda`: from one row of A to the next."""
 
-    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter, n: int, k: int, lda: Int) -> None:
-        self.f, self.bodies, self.n, self.k, self.lda = f, bodies, n, k, lda
-        self.m_loop = len(spec.batch)
-        self.columns = range(0, n, LANES)
-        self.is_long = any(i.op in OPS and OPS[i.op].ulp != (0, 0) for i in spec.epilogue)
+    def __init__(self, f: Function, problem: Problem, bodies: BodyEmitter, lda: Int) -> None:
+        assert isinstance(problem.n, int) and isinstance(problem.k, int)
+        self.f, self.bodies, self.n, self.k, self.lda = f, bodies, problem.n, problem.k, lda
+        self.m_loop = problem.m_loop
+        self.columns = range(0, self.n, LANES)
+        self.is_long = any(i.op in OPS and OPS[i.op].ulp != (0, 0) for i in problem.spec.epilogue)
 
     def emit(self, tile: RowTile, a: Value, panel: Value) -> None:
         """Emit a tile of A's rows at `a` and the weight at `panel`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.families.matmul import variants
 from shapevm.jit.spec import Dim, KernelSpec
 from shapevm.vm.objects import parse_object, serialise_object
 
@@ -15,6 +18,10 @@ from .sort.test_sort import sort
 
 V3, V4, AMX = "x86-64-v3", "x86-64-v4", "x86-64-v4-amx"
 Case = tuple[KernelSpec, tuple[int, ...] | None, str, str]
+WEIGHT = dense(M, 384, 384)
+NARROW = replace(
+    WEIGHT, buffers=(WEIGHT.buffers[0], replace(WEIGHT.buffers[1], dtype="bf16"), *WEIGHT.buffers[2:])
+)
 SQUARE = test_conv.conv("3x3", "panels")
 CASES: dict[str, Case] = {
     # products with a weight in panels
@@ -30,6 +37,8 @@ CASES: dict[str, Case] = {
     "any rows, AMX": (dense(M, 384, 384), None, AMX, "amx gemv panels"),
     "a weight that registers hold": (dense(M, 16, 16), (64,), V4, "register-resident"),
     "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
+    "a narrow weight, many rows": (NARROW, (128,), V4, "widened"),
+    "a narrow weight, any rows": (NARROW, None, V4, "gemv panels widened"),
     # products of two tensors
     "rows": (batched(0, (2, 3, 50, 64, 32)), (), V4, "packed"),
     "rows of one row tile": (batched(0, (2, 3, 5, 64, 32)), (), V4, "in-place"),
@@ -63,6 +72,11 @@ CASES: dict[str, Case] = {
 def test_variant(name: str) -> None:
     spec, dims, target, wanted = CASES[name]
     assert set(compile_kernel(spec, dims, target).variants) == set(wanted.split())
+
+
+def test_every_variant_of_a_tile_has_a_case() -> None:
+    known = {name for _, _, _, wanted in CASES.values() for name in wanted.split()}
+    assert {variant.name for variant in variants.TILES} <= known
 
 
 def test_records_keep_variants() -> None:

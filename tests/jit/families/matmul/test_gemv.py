@@ -10,7 +10,8 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.gemv import GEMV_PANELS, MAX_ROWS
-from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.microkernel import PANEL
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target

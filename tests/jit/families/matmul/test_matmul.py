@@ -10,10 +10,13 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.matmul import LANES, PANEL, SCHEDULES, SHORT, pack_panels
+from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
+from shapevm.jit.families.matmul.product import SHORT
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target, runs_here
+from shapevm.jit.loops.bodies import LANES
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec

@@ -8,7 +8,8 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.arithmetic import QUADS
-from shapevm.jit.families.matmul.matmul import PANEL, SCHEDULES, pack_quads
+from shapevm.jit.families.matmul.matmul import pack_quads
+from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import assembly, compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul import matmul
+from shapevm.jit.families.matmul import variants
 from shapevm.jit.families.matmul.register_resident import ROWS
 
 from ..nest.test_nest import HOST_TARGETS
@@ -23,7 +23,8 @@ def test_bits_are_those_of_other_tiles(monkeypatch, n: int, k: int, epilogue: st
     targets = [WIDEST] if "tanh" in epilogue else HOST_TARGETS  # a target's tanh may have bits of its own
     codes = [compile_kernel(spec, None, target) for target in targets]
     codes += [compile_kernel(spec, (m,), WIDEST) for m in sizes]
-    monkeypatch.setattr(matmul, "fits_registers", lambda *_: False)
+    others = tuple(variant for variant in variants.TILES if variant.name != "register-resident")
+    monkeypatch.setattr(variants, "TILES", others)
     other = Kernel(compile_kernel(spec, None, WIDEST))
     for m in sizes:
         buffers, b = arrays(spec, m)

@@ -1,0 +1,140 @@
+"""A product as its variants see it: a spec with resolved sizes, on a target, with a register tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...llvm.abi import resolve
+from ...llvm.function import Function, Int, most
+from ...loops.bodies import LANES
+from ...spec import Size
+from . import amx
+from .arithmetic import QUADS, Arithmetic, arithmetic_of
+from .microkernel import PANEL, Schedule
+from .row_tiles import WHOLE, Pieces
+from .spec import Matmul
+
+A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
+MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
+USUAL_STEPS = 512  # of a sum, where their number is unknown
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product whose sizes are resolved: `k` steps for each of `batch` x `m` x `n` sums, of `sizes`.
+
+    `schedule`: the register tile. `block`: rows of a tile of the kernel. `has_tiles`: the target has AMX, and
+    there may be enough to do for it. `register_bytes`: of all the target's vector registers together.
+    `groups`: where A's rows are patches of an image, how many groups there are, of `n` columns each; else 0.
+    `pieces`: how the steps of a sum come.
+    """
+
+    spec: Matmul
+    sizes: Sequence[Int]
+    schedule: Schedule
+    m: Int
+    n: Int
+    k: Int
+    batch: Sequence[Int]
+    block: int
+    has_tiles: bool
+    register_bytes: int
+    groups: int = 0
+    pieces: Pieces = WHOLE
+
+    @property
+    def m_loop(self) -> int:
+        """The number of the loop over rows; those before it are the batch loops."""
+        return len(self.spec.batch)
+
+    @property
+    def n_loop(self) -> int:
+        """The number of the loop over columns."""
+        return self.m_loop + 1
+
+    @property
+    def k_loop(self) -> int:
+        """The number of the loop over steps."""
+        return self.m_loop + 2
+
+    @property
+    def width(self) -> int:
+        """The columns of a tile of the kernel."""
+        return max(PANEL, LANES * self.schedule.vectors)
+
+    @property
+    def columns(self) -> Size:
+        """The columns of a group, of all where there are no groups, as a size of the spec."""
+        n = self.spec.n
+        return n // self.groups if self.groups and isinstance(n, int) else n
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How A's and B's elements are multiplied."""
+        is_quads = self.spec.b_layout == "quads"
+        return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.b].dtype)
+
+    @property
+    def in_panels(self) -> bool:
+        """Whether B is a weight in panels."""
+        return self.spec.b_layout != "rows"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether B is a weight in panels whose elements are widened when they are read."""
+        return self.in_panels and self.arithmetic.is_widened
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether scratch has room for a copy of a tile's columns of B."""
+        return not self.in_panels or self.is_narrow
+
+    @property
+    def prepares_rows(self) -> bool:
+        """Whether A's rows are made, in scratch, before the first tile of a block of them."""
+        return self.groups > 0 or bool(self.spec.prologue)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all sizes are known."""
+        return all(isinstance(size, int) for size in self.sizes)
+
+    @property
+    def is_one_block(self) -> bool:
+        """Whether a tile of the kernel is known to have all rows."""
+        top = most(self.m)
+        return top is not None and top <= self.block
+
+
+def problem_of(
+    f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule, row: int | None = None
+) -> Problem:
+    """Return the problem of `spec` for the target of `f`; call in the entry block.
+
+    `row`: the elements that a row of A takes in the caches (None: its steps).
+    """
+    m, n, k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
+    batch = [resolve(size, sizes) for size in spec.batch]
+    if spec.b_layout == "quads":
+        k = f.udiv(k, 4)  # a step takes four
+    has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(m, k)
+    if row is None:
+        row = k if isinstance(k, int) else USUAL_STEPS
+    block = amx.block_rows(m, k) if has_tiles else block_rows(m, row, schedule.rows)
+    return Problem(spec, sizes, schedule, m, n, k, batch, block, has_tiles, f.register_bytes)
+
+
+def uses_tiles(spec: Matmul) -> bool:
+    """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
+    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
+
+
+def block_rows(m: Int, row: int, most_rows: int) -> int:
+    """Return the rows of a tile of the kernel, of `row` elements each, from the sizes alone: whole row tiles
+    of `most_rows`, or evenly split where M is known."""
+    fit = A_BYTES // (4 * max(row, 1)) // most_rows * most_rows
+    limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // most_rows * most_rows
+    if not isinstance(m, int):
+        return limit
+    return -(-m // max(-(-m // limit), 1)) or 1

@@ -1,0 +1,196 @@
+"""A product's tiles in one function: its operands, its scratch, and what every variant asks of them.
+
+A tile of the kernel is a block of rows times the columns of one micro-kernel: one or two panels of PANEL.
+Inside it (`row_tiles`) a micro-kernel leaves a row tile's sums in scratch (first-level cache), the epilogue
+reads them from there, once for the code's sake: its instructions appear once per kernel and not once per
+accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...llvm.abi import RT_SCRATCH
+from ...llvm.function import Function, Int, Value
+from ...loops.bodies import BodyEmitter
+from ...spec import Term
+from . import amx, gemv
+from .amx_tiles import Planes
+from .epilogue import Epilogue, RowTile
+from .lhs import Lhs
+from .microkernel import PANEL, Ending, Strides
+from .problem import Problem
+from .rhs import InRows, KernelTile, Panels, rhs_of
+from .row_tiles import Finish, RowTiles
+
+SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
+EmitTile = Callable[[KernelTile], None]
+
+
+@dataclass(frozen=True)
+class ScratchLayout:
+    """Where a thread's scratch holds what: sums; planes of AMX tiles; a copy of a tile's columns of B at
+    `packed`, and behind it rows of A. `packed` is None where there is neither."""
+
+    sums: Value
+    sums_bytes: int
+    packed: Value | None
+    planes: Planes | None
+
+    @staticmethod
+    def of(f: Function, problem: Problem, row_tiles: RowTiles) -> ScratchLayout:
+        """Return the layout for `problem`; call in the entry block."""
+        sums_bytes = row_tiles.sums_bytes(in_panels=problem.in_panels)
+        if gemv.fits(problem):
+            sums_bytes = max(sums_bytes, gemv.sums_bytes(problem))
+        sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
+        packed = planes = None
+        if problem.has_copy or problem.prepares_rows:
+            # Not in other kernels: parts of those for other numbers of rows would differ in it.
+            packed = f.at(sums, "i8", sums_bytes)
+        if problem.has_tiles:
+            planes = Planes.behind(f, sums, problem.k, problem.block)
+            packed = planes.end
+        return ScratchLayout(sums, sums_bytes, packed, planes)
+
+    def behind_copy(self, f: Function, problem: Problem) -> Value:
+        """Return the address behind the copy of a tile's columns of B, where rows of A are prepared."""
+        assert self.packed is not None
+        return f.at(self.packed, "float", f.mul(problem.k, problem.width) if problem.has_copy else 0)
+
+    def terms(self, problem: Problem) -> list[Term]:
+        """Return the bytes, without those of A's rows (see `CodeObject`)."""
+        found: list[Term] = [(self.sums_bytes, ())]
+        if problem.has_copy:
+            found.append((problem.width * 4, (problem.spec.k,)))
+        if problem.has_tiles:
+            found += amx.scratch_of(problem.spec, problem.block)
+        return found
+
+
+@dataclass(frozen=True)
+class Emission:
+    """One function in which a problem's tiles are emitted: where B and scratch are, and the epilogue."""
+
+    f: Function
+    problem: Problem
+    bodies: BodyEmitter
+    rhs: Panels | InRows
+    row_tiles: RowTiles
+    scratch: ScratchLayout
+    epilogue: Epilogue
+
+    @staticmethod
+    def open(f: Function, problem: Problem) -> Emission:
+        """Emit the addresses and strides of a kernel or part; call in the entry block."""
+        spec, sizes = problem.spec, problem.sizes
+        bodies = BodyEmitter(f, spec.epilogue, spec.buffers, sizes, vector_loop=problem.n_loop)
+        rhs = rhs_of(f, problem, bodies.addresses)
+        row_tiles = RowTiles(
+            f, problem.m, problem.block, problem.k, problem.width, problem.schedule, problem.arithmetic,
+            problem.pieces,
+        )  # fmt: skip
+        scratch = ScratchLayout.of(f, problem, row_tiles)
+        epilogue = Epilogue(f, spec, sizes, problem.width, bodies)
+        return Emission(f, problem, bodies, rhs, row_tiles, scratch, epilogue)
+
+    def by_columns(self, n0: Int, tile: Callable[[Int | None], None]) -> None:
+        """Emit `tile(columns)` for the tile whose columns begin at `n0`: None if all its columns are there,
+        their number if it is the last."""
+        f, n, width = self.f, self.problem.n, self.problem.width
+        narrow = isinstance(n, int) and n < width
+        is_partial: Value | bool = narrow
+        left: Int = n if narrow else f.sub(n, n0)
+        if not narrow and not (isinstance(n, int) and n % width == 0):
+            is_partial = f.less(left, width)
+            left = n % width if isinstance(n, int) else left
+        f.either(is_partial, lambda: tile(left), lambda: tile(None))
+
+    def starts_block(self, tile: Value, panel: Int) -> Value | bool:
+        """Whether `tile` is the first of this run of tiles that reads its block of rows."""
+        f = self.f
+        if isinstance(panel, int):
+            return True
+        first = f.op("i1", f"icmp eq i64 {tile.name}, {f.params[3].name}")
+        leading = f.op("i1", f"icmp eq i64 {panel.name}, 0")
+        return f.op("i1", f"or i1 {first.name}, {leading.name}")
+
+    def copy(self, b: Value, columns: Int | None) -> Value:
+        """Copy a tile's columns of B, which lie at `b`, to scratch; return where."""
+        assert self.scratch.packed is not None
+        return self.rhs.copy(b, columns, self.scratch.packed)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The tiles of a product of A's rows `lhs` with B. `strides`: of micro-kernels that read B in panels."""
+
+    emission: Emission
+    lhs: Lhs
+    strides: Strides
+
+    @staticmethod
+    def of(emission: Emission, lhs: Lhs) -> Product:
+        """Return the product; call in the entry block."""
+        problem = emission.problem
+        panel = emission.f.mul(problem.k, PANEL)
+        b_panel = panel if problem.width > PANEL else 0
+        return Product(emission, lhs, lhs.of(Strides(0, PANEL, problem.width, problem.k, b_panel=b_panel)))
+
+    def rows_strides(self, step: Int) -> Strides:
+        """Return the strides of micro-kernels that read rows of B, `step` elements apart."""
+        problem = self.emission.problem
+        return self.lhs.of(Strides(0, step, problem.width, problem.k))
+
+    def each_tile(
+        self, begin: Int, prepare: Callable[[Sequence[Int], Int, Int], None] | None, tile: EmitTile
+    ) -> None:
+        """Emit the loop over the kernel's tiles from `begin` on; `prepare(outer, m0, rows)` comes before the
+        first one of a block of rows."""
+        f, emission, problem = self.emission.f, self.emission, self.emission.problem
+        with f.loop(begin, f.params[4]) as at:
+            counts = [f.ceildiv(problem.m, problem.block), f.ceildiv(problem.n, problem.width)]
+            outer_sizes = [problem.groups, *problem.batch] if problem.groups else problem.batch
+            *outer, m_block, panel = f.unravel(at.index, [*outer_sizes, *counts][1:])
+            m0, n0 = f.mul(m_block, problem.block), f.mul(panel, problem.width)
+            rows = problem.m if problem.is_one_block else f.minimum(problem.block, f.sub(problem.m, m0))
+            if prepare is not None:
+                given = (outer, m0, rows)
+                f.either(emission.starts_block(at.index, panel), lambda: prepare(*given), lambda: None)
+            self.tile(outer, m0, rows, panel, n0, tile)
+
+    def tile(self, outer: Sequence[Int], m0: Int, rows: Int, panel: Int, n0: Int, tile: EmitTile) -> None:
+        """Emit `tile` for `rows` rows from `m0` on and the columns from `n0` on of a group, which the tile
+        counts through all groups."""
+        f, problem = self.emission.f, self.emission.problem
+        batch, column, group = outer, n0, None
+        if problem.groups:
+            first, *batch = outer
+            group = first if problem.groups > 1 else 0
+            column = f.add(n0, f.mul(group, problem.n))
+
+        def emit(columns: Int | None) -> None:
+            tile(KernelTile(RowTile(batch, m0, rows, column, columns), panel, group))
+
+        self.emission.by_columns(n0, emit)
+
+    def finish(self, tile: RowTile) -> Finish:
+        """Return what becomes of the row tiles of `tile`: its epilogue."""
+        f, epilogue, k = self.emission.f, self.emission.epilogue, self.emission.problem.k
+
+        def rows(begin: Int, count: Int) -> RowTile:
+            return tile._replace(m0=f.add(tile.m0, begin), rows=count)
+
+        def done(begin: Int, count: Int, sums: Value) -> None:
+            epilogue.emit(rows(begin, count), sums)
+
+        def soon(begin: Int, count: Int) -> None:
+            if tile.columns is None:
+                epilogue.prefetch(rows(begin, count))
+
+        def ending(begin: Int, count: Int) -> Ending:
+            return epilogue.ending(rows(begin, count))
+
+        is_short = isinstance(k, int) and k <= SHORT and tile.columns is None
+        return Finish(done, soon, ending if is_short and epilogue.is_simple else None)

@@ -1,0 +1,249 @@
+"""The ways to compute a product, and which a kernel takes.
+
+Some compute a run of tiles of the kernel (`_emit_on_tiles`, `_emit_gemv`), where there is enough or little
+enough to do; the others, of the table `TILES`, a tile by fused multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...llvm.abi import Generated
+from ...llvm.function import Function, Int, Value
+from ...spec import Size
+from . import amx, gemv, register_resident
+from .amx_tiles import OnTiles
+from .epilogue import RowTile
+from .gemv import GEMV_PANELS, Gemv
+from .lhs import Computed, InPlace
+from .microkernel import PANEL
+from .problem import Problem
+from .product import Emission, KernelTile, Product
+from .register_resident import RegisterResident
+from .rhs import InRows, Panels
+
+PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to compute a tile by fused multiply-adds.
+
+    `fits(problem)`: whether kernels of a problem may have such tiles. `takes(problem, tile, is_few)`: whether
+    it computes `tile`; `is_few`: whether that has no more rows than a row tile. `emit(product, tile, a, b)`:
+    the code, for A's rows at `a` and B's columns at `b`.
+    """
+
+    name: str
+    fits: Callable[[Problem], bool]
+    takes: Callable[[Problem, RowTile, Value | bool], Value | bool]
+    emit: Callable[[Product, RowTile, Value, Value], None]
+
+
+def emit(product: Product, schedule: str) -> Generated:
+    """Emit the kernel; `schedule`: the name of its register tile."""
+    f, problem = product.emission.f, product.emission.problem
+    if problem.has_tiles:
+        is_much = amx.is_much(f, problem.m, problem.k)
+        f.either(is_much, lambda: _emit_on_tiles(product), lambda: _emit_by_fma(product))
+    else:
+        _emit_by_fma(product)
+    return _generated(product, schedule)
+
+
+def _generated(product: Product, schedule: str) -> Generated:
+    """Return what the generator tells of the kernel."""
+    problem = product.emission.problem
+    spec, block, width = problem.spec, problem.block, problem.width
+    outer = [problem.groups, *spec.batch] if problem.groups else spec.batch
+    tiles: list[tuple[Size, int]] = [
+        *((size, 1) for size in outer),
+        (spec.m, block),
+        (problem.columns, width),
+    ]
+    scratch = (*product.emission.scratch.terms(problem), *product.lhs.scratch())
+    per_k = block * (2 * width + len(spec.prologue))
+    cost = ((per_k, (spec.k,)), (8 * block * width * len(spec.epilogue), ()))
+    return Generated(tuple(tiles), scratch, cost, schedule)
+
+
+# Runs of tiles --------------------------------------------------------------------------------------------
+
+
+def _emit_on_tiles(product: Product) -> None:
+    """Emit the loop over the kernel's tiles, on AMX tiles."""
+    emission = product.emission
+    f, planes = emission.f, emission.scratch.planes
+    assert planes is not None
+    f.takes("amx")
+    on_tiles = OnTiles(f, emission.problem.k, product.lhs, emission.epilogue, planes)
+    amx.configure(f)
+    product.each_tile(
+        f.params[3], on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile))
+    )
+    amx.release(f)
+
+
+def _emit_by_fma(product: Product) -> None:
+    """Emit the loop over the kernel's tiles, on FMAs."""
+    problem = product.emission.problem
+    begin = _emit_gemv(product) if gemv.fits(problem) else product.emission.f.params[3]
+    prepare = product.lhs.prepare if problem.prepares_rows else None
+    product.each_tile(begin, prepare, lambda tile: emit_tile(product, tile))
+
+
+def _emit_gemv(product: Product) -> Value:
+    """Where there are few rows, emit GEMV_PANELS panels at a time; return the first tile that is left."""
+    emission, lhs = product.emission, product.lhs
+    f, problem, sums_at, rhs = emission.f, emission.problem, emission.scratch.sums, emission.rhs
+    assert isinstance(rhs, Panels)
+    m, width, few = problem.m, problem.width, Gemv(f, problem)
+    run = GEMV_PANELS * PANEL // width
+    end = f.minimum(f.params[4], f.udiv(problem.n, width))
+    n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
+    is_few = f.is_less(m, few.max_rows + 1)
+    if is_few is not False:
+        f.takes("gemv")
+    if isinstance(is_few, Value):
+        n_runs = f.select(is_few, n_runs, 0)
+    with f.when(f.less(0, n_runs)):
+        lhs.prepare([], 0, m)
+    with f.loop(0, n_runs) as at:
+        first = f.add(f.params[3], f.mul(at.index, run))
+        few.multiply(product.strides, lhs.at([], 0), rhs.panel(first), m, sums_at)
+        with f.loop(0, GEMV_PANELS * PANEL, width) as place:
+            n0 = f.add(f.mul(first, width), place.index)
+            sums = f.at(sums_at, "float", place.index)
+            emission.epilogue.emit(RowTile([], 0, m, n0), sums, GEMV_PANELS * PANEL)
+    done = f.mul(f.maximum(n_runs, 0), run)
+    return f.i64(f.add(f.params[3], done))
+
+
+# A tile ---------------------------------------------------------------------------------------------------
+
+
+def emit_tile(product: Product, tile: KernelTile) -> None:
+    """Emit one tile by the first of TILES that takes it."""
+    emission = product.emission
+    f, problem = emission.f, emission.problem
+    a = product.lhs.at(tile.at.batch, tile.at.m0)
+    is_few = f.is_less(tile.at.rows, emission.row_tiles.most + 1)
+    b = emission.rhs.at(tile)
+
+    def first_of(variants: Sequence[Variant]) -> None:
+        variant, *others = variants
+
+        def emit() -> None:
+            f.takes(variant.name)
+            variant.emit(product, tile.at, a, b)
+
+        f.either(variant.takes(problem, tile.at, is_few), emit, lambda: first_of(others))
+
+    first_of([variant for variant in TILES if variant.fits(problem)])
+
+
+def _from_registers(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From a weight in vector registers."""
+    emission = product.emission
+    resident = RegisterResident(emission.f, emission.problem, emission.bodies, product.lhs.stride)
+    resident.emit(tile, a, b)
+
+
+def _from_panels(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From a weight's panels; by a part, if tiles are.
+
+    The part knows of the number of rows only how large a row tile may be, so kernels for other numbers of
+    rows mostly have the same one.
+    """
+    f, problem = product.emission.f, product.emission.problem
+    if not _has_part(product):
+        _from_panels_here(product, tile, a, b)
+        return
+    columns, place = tile.columns, tile.arguments(f)
+    passed = [columns] if isinstance(columns, Value) else []
+
+    def body(g: Function) -> None:
+        a, b, *rest = g.params[3:]
+        known = rest[-1] if passed else columns
+        _from_panels_here(product_of(g, problem), RowTile.of(rest[: len(place)], known), a, b)
+
+    name = "tile_x" if passed else f"tile_{columns or 'all'}"
+    f.call_part(name, body, *f.params[:3], a, b, *place, *passed)
+
+
+def _from_panels_here(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    emission, finish = product.emission, product.finish(tile)
+    is_new, sums = _is_new(product, tile.n0), emission.scratch.sums
+    emission.row_tiles.from_panels(product.strides, a, b, tile.rows, tile.columns, sums, finish, is_new)
+
+
+def _has_part(product: Product) -> bool:
+    """Whether tiles are a part: in an exact kernel of several row tiles, where they are large enough."""
+    problem = product.emission.problem
+    m, k = problem.m, problem.k
+    if problem.groups or not (problem.is_exact and isinstance(m, int) and isinstance(k, int)):
+        return False
+    return m > product.emission.row_tiles.most and min(m, problem.block) * k >= PART_SIZE
+
+
+def _is_new(product: Product, n0: Int) -> Value | bool:
+    """Whether tiles of columns from `n0` on are the first to read their rows of A, a block of several."""
+    f, problem = product.emission.f, product.emission.problem
+    is_dense = isinstance(product.lhs, InPlace) and product.lhs.stride == problem.k
+    if not is_dense or problem.is_one_block:
+        return False
+    is_first = True if isinstance(problem.n, int) and problem.n <= problem.width else f.is_less(n0, 1)
+    if isinstance(problem.m, int) or isinstance(is_first, bool):
+        return is_first
+    is_much = f.less(problem.block, problem.m)
+    return f.op("i1", f"and i1 {is_first.name}, {is_much.name}")
+
+
+def _from_copy(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From a copy of B's columns in scratch."""
+    emission = product.emission
+    copied, strides = emission.copy(b, tile.columns), product.rows_strides(emission.problem.width)
+    sums, finish = emission.scratch.sums, product.finish(tile)
+    emission.row_tiles.from_rows(strides, a, copied, tile.rows, tile.columns, sums, finish)
+
+
+def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From rows of a buffer where they are."""
+    emission, rhs = product.emission, product.emission.rhs
+    assert isinstance(rhs, InRows)
+    strides, finish = product.rows_strides(rhs.step), product.finish(tile)
+    emission.row_tiles.in_place(strides, a, b, tile.rows, emission.scratch.sums, finish)
+
+
+#: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would
+#: read them; so are narrow panels, whose elements are widened on the way.
+TILES = (
+    Variant("register-resident", register_resident.fits, lambda p, tile, is_few: True, _from_registers),
+    Variant(
+        "panels",
+        lambda p: p.in_panels,
+        lambda p, tile, is_few: is_few if p.is_narrow else True,
+        _from_panels,
+    ),
+    Variant("widened", lambda p: p.in_panels, lambda p, tile, is_few: True, _from_copy),
+    Variant(
+        "in-place",
+        lambda p: not p.in_panels,
+        lambda p, tile, is_few: is_few if tile.columns is None else False,
+        _in_place,
+    ),
+    Variant("packed", lambda p: not p.in_panels, lambda p, tile, is_few: True, _from_copy),
+)
+
+
+def product_of(f: Function, problem: Problem) -> Product:
+    """Return the product of a Matmul, whose rows of A lie in a buffer or are computed; call in the entry
+    block."""
+    emission = Emission.open(f, problem)
+    lhs: InPlace | Computed
+    if problem.spec.prologue:
+        lhs = Computed(f, problem, emission.scratch.behind_copy(f, problem))
+    else:
+        lhs = InPlace(f, problem, emission.bodies.addresses)
+    return Product.of(emission, lhs)
