@@ -32,7 +32,7 @@ from .spec import Body, KernelSpec, Nest, Size
 
 STREAM_BYTES = 64 << 20  # of the array that a thread copies
 FMA_TRIPS = 400_000  # 1.5 ms: its start, 60 us longer after another kernel, does not count
-ROUNDS = 5
+ROUNDS = 15
 Dims = Sequence[int]
 Run = Callable[[], object]
 
@@ -151,5 +151,5 @@ def _per_second(make: Callable[[], tuple[Run, float]], threads: int) -> float:
 
 @cache
 def machine_limits(threads: int) -> MachineLimits:
-    """Measure this machine's limits for a number of threads: 0.2 s, once in a process."""
+    """Measure this machine's limits for a number of threads: 0.5 s, once in a process."""
     return MachineLimits(threads, _per_second(fma_peak, threads), _per_second(stream_copy, threads))

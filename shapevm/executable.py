@@ -282,7 +282,7 @@ class Executable:
         `inputs`: the positional arguments in a tuple, or a dict of flat inputs by name; the program is called
         with them `calls` times, after one call that is not timed. Without inputs, a context manager that
         profiles the calls in its block, those of all threads: `with exe.profile() as profile: exe(x)`.
-        Print the profile, or take its `to_json()`, `to_chrome_trace(path)`.
+        Print the profile, or take its `to_json()`, `html()`, `to_chrome_trace(path)`.
         """
         from .execution_profile import profile
 
@@ -372,6 +372,11 @@ class Executable:
             return "<shapevm.Executable, closed>"
         called = ", ".join(torch_operators(self._machine))
         return f"<shapevm.Executable: {self.summary()}{'; calls PyTorch for ' if called else ''}{called}>"
+
+    def _repr_html_(self) -> str:
+        from .inspect import executable_html
+
+        return executable_html(self)
 
     def close(self) -> None:
         """Free the program; no call may be running. It can still be saved. Closing twice is fine."""

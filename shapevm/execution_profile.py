@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .files import write_text
+from .launch_graph import Node, launch_graph, svg
+from .page import Cell, page, part, table
 from .tables import table_text
 from .vm.errors import ArgumentError
 
@@ -180,6 +183,48 @@ class ExecutionProfile:
             )
         return text
 
+    def html(self) -> str:
+        """Return one page that needs nothing else: a table to be sorted, and the program's graph."""
+        return page(_summary(self.data), self._body())
+
+    def _repr_html_(self) -> str | None:
+        return None if self._timeline is None else part(f"<p>{escape(repr(self))}</p>{self._body()}")
+
+    def _body(self) -> str:
+        data = self.data
+        total = data["total_ms"]
+        rows = [_html_cells(row, total) for row in self.kernels]
+        for host in data["host"]:
+            text = f"{host['name']} (in PyTorch)"
+            cells = _time_cells(text, host["source"], host["calls"], host["total_ms"], total)
+            rows.append([*cells, *[Cell("")] * 7])
+        body = table(("kernel", "line", "calls", "ms", "tier", "sizes", "variant", *_TITLES[4:]), rows)
+        for thread, ms, tiles in _by_thread(self.kernels):
+            body += f"<p><small>thread {thread}: {ms:.3f} ms in kernels, {tiles:.0f} tiles</small></p>"
+        return f'<div class="wide">{body}</div><div class="wide">{self._graph()}</div>'
+
+    def _graph(self) -> str:
+        """Return the program's launches, each with its share of the time as its colour."""
+        from .vm.artifact import read
+
+        nodes = launch_graph(read(self._exe.artifact))
+        times = _times_of(nodes, self._by_call(), self.kernels)
+        most = max(times.values(), default=0.0) or 1.0
+        return svg(nodes, {index: (f"{ms:.3f} ms", ms / most) for index, ms in times.items()})
+
+    def _by_call(self) -> list[list[Mapping[str, Any]]]:
+        """Return the launches of each call, in order."""
+        by_thread: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+        for event in sorted(self._events("kernel"), key=lambda event: event["ts"]):
+            by_thread[event["tid"]].append(event)
+        found = []
+        for call in self._events("call"):
+            own = by_thread[call["tid"]]
+            first = bisect_left(own, call["ts"], key=lambda event: event["ts"])
+            last = bisect_right(own, call["ts"] + call["dur"], key=lambda event: event["ts"])
+            found.append(own[first:last])
+        return found
+
     def __str__(self) -> str:
         return self.text() if self._timeline is not None else repr(self)
 
@@ -201,6 +246,45 @@ def _cells(row: KernelTime, total_ms: float) -> tuple[str, ...]:
                  row.rates["bound"], f"{row.rates['share']:.0%}")  # fmt: skip
     text = "\n".join(line for line in lines if line)
     return (text, str(row.calls), f"{row.total_ms:.3f}", f"{row.total_ms / total_ms:.0%}", *rates)
+
+
+def _time_cells(name: str, source: str, calls: int, ms: float, total_ms: float) -> list[Cell]:
+    share = ms / total_ms if total_ms else 0.0
+    return [Cell(name), Cell(source), Cell(str(calls), calls), Cell(f"{ms:.3f} ({share:.0%})", ms, share)]
+
+
+def _html_cells(row: KernelTime, total_ms: float) -> list[Cell]:
+    cells = _time_cells(f"k{row.kernel} {row.label}", row.source, row.calls, row.total_ms, total_ms)
+    cells += [Cell(row.tier), Cell(", ".join(map(str, row.dims))), Cell(row.variant)]
+    if not row.rates:
+        return [*cells, *[Cell("")] * 4]
+    flops, n_bytes, share = (row.rates[name] for name in ("gflops", "gbytes", "share"))
+    rates = [
+        Cell(f"{flops:.1f}" if flops else "", flops),
+        Cell(f"{n_bytes:.1f}", n_bytes),
+        Cell(row.rates["bound"]),
+    ]
+    return [*cells, *rates, Cell(f"{share:.0%}", share, share)]
+
+
+def _times_of(
+    nodes: Sequence[Node], calls: Sequence[Sequence[Mapping[str, Any]]], rows: Sequence[KernelTime]
+) -> dict[int, float]:
+    """Return the milliseconds of each launch in the graph: of all calls that launch what it has in its order;
+    where none does, as in a loop, a kernel's time shared out among its launches."""
+    launches = [(index, node.kernel) for index, node in enumerate(nodes) if node.kernel >= 0]
+    times: dict[int, float] = defaultdict(float)
+    for call in calls:
+        if [event["args"]["kernel"] for event in call] == [kernel for _, kernel in launches]:
+            for (index, _), event in zip(launches, call, strict=True):
+                times[index] += event["dur"] / 1e3
+    if not times:
+        total: dict[int, float] = defaultdict(float)
+        for row in rows:
+            total[row.kernel] += row.total_ms
+        places = Counter(kernel for _, kernel in launches)
+        times.update({index: total[kernel] / places[kernel] for index, kernel in launches})
+    return dict(times)
 
 
 def _host_cells(row: Mapping[str, Any], total_ms: float) -> tuple[str, ...]:

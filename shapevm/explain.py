@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .launch_graph import Node, launch_graph, svg
+from .page import Cell, page, part, table
 from .tables import table_text
 from .vm.program import Input, KernelObject, Program, Symbol
 from .vm.sizes import dim_symbols
@@ -29,6 +31,7 @@ class Explanation:
     """What call sites did, as plain data in `data`, and for people."""
 
     data: Mapping[str, Any]
+    graph: Sequence[Node] = ()
 
     def json(self) -> str:
         """Return the data as JSON."""
@@ -51,32 +54,43 @@ class Explanation:
     __str__ = text
 
     def html(self) -> str:
-        """Return one page that needs nothing else."""
-        escape = html.escape
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(show(site))}</td>" for _, show in _COLUMNS) + "</tr>\n"
-            for site in self.data["sites"]
-        )
-        heads = "".join(f"<th>{escape(title)}</th>" for title, _ in _COLUMNS)
-        parts = [f"<h1>{escape(self.data['summary'])}</h1>"]
-        parts += [f'<p class="storm">{escape(_storm_text(storm))}</p>' for storm in self.data["storms"]]
-        parts.append(f"<table><tr>{heads}</tr>\n{rows}</table>")
-        for site in self.data["sites"]:
-            items = "".join(f"<li>{escape(_entry_text(entry))}</li>\n" for entry in site["entries"])
-            parts.append(f"<h2>k{site['kernel']} {escape(site['label'])}</h2><ul>\n{items}</ul>")
-        return _PAGE.format(title=escape(self.data["summary"]), body="\n".join(parts))
+        """Return one page that needs nothing else: a table to be sorted, and the program's graph, coloured by
+        the share of launches that missed."""
+        return page(self.data["summary"], self._body())
+
+    def _repr_html_(self) -> str:
+        return part(f"<p>{html.escape(self.data['summary'])}</p>{self._body()}")
+
+    def _body(self) -> str:
+        sites = self.data["sites"]
+        parts = [f'<p class="storm">{html.escape(_storm_text(storm))}</p>' for storm in self.data["storms"]]
+        titles = [title for title, _ in _COLUMNS]
+        parts.append(f'<div class="wide">{table(titles, [_html_row(site, sites) for site in sites])}</div>')
+        for site in sites:
+            items = "".join(f"<li>{html.escape(_entry_text(entry))}</li>\n" for entry in site["entries"])
+            name = html.escape(f"k{site['kernel']} {site['label']}")
+            parts.append(f"<details><summary>{name}</summary><ul>\n{items}</ul></details>")
+        notes = {
+            index: _note(sites[node.kernel]) for index, node in enumerate(self.graph) if node.kernel >= 0
+        }
+        return "\n".join([*parts, f'<div class="wide">{svg(self.graph, notes)}</div>'])
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; }}
-table {{ border-collapse: collapse; }}
-td, th {{ border: 1px solid #bbb; padding: .2em .6em; text-align: left; }}
-.storm {{ background: #fff2cc; padding: .6em; }} ul {{ columns: 2; font-size: 13px; }}
-</style></head><body>
-{body}
-</body></html>
-"""
+def _html_row(site: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """Return a call site's cells; the bar of a figure is its share of the greatest in its column."""
+    cells = [Cell(show(site)) for _, show in _TEXTS]
+    for _, show in _FIGURES:
+        text = show(site)
+        most = max(float(show(other) or 0.0) for other in sites)
+        value = float(text or 0.0)
+        cells.append(Cell(text, value, value / most if most and text else None))
+    return cells
+
+
+def _note(site: Mapping[str, Any]) -> tuple[str, float]:
+    launches = site["hits"] + site["misses"]
+    share = site["misses"] / launches if launches else 0.0
+    return f"{site['misses']} misses of {launches}", share
 
 
 def _ms(value: float | None) -> str:
@@ -173,9 +187,8 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
         )  # fmt: skip
     counters = machine.stats()
     summary = f"{counters['calls']} calls, {counters['replays']} replays, {counters['n_plans']} plans"
-    return Explanation(
-        {"summary": summary, "sites": sites, "storms": _storms(program, machine.kernels, sites, symbols)}
-    )
+    storms = _storms(program, machine.kernels, sites, symbols)
+    return Explanation({"summary": summary, "sites": sites, "storms": storms}, launch_graph(program))
 
 
 def _entry(

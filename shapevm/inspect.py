@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .buckets import shown_keys
 from .invariance import along, along_text, exceptions, row_symbols
+from .launch_graph import launch_graph, svg
+from .page import Cell, part, table
 from .vm.artifact import read
 from .vm.instruction import decode_all
 from .vm.layout import INT_MIN
 from .vm.program import Function, Input, Program, format_key
+
+if TYPE_CHECKING:
+    from .executable import Executable
 
 _SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
 
@@ -101,6 +107,27 @@ def inspect_text(path: Path) -> str:
     ]
     lines.append(f"runs with shapevm-run: {'yes' if data['standalone'] else 'no'}")
     return "\n".join(lines)
+
+
+def executable_html(exe: Executable) -> str:
+    """Return an executable for a notebook: its sizes, inputs, outputs, kernels and their graph."""
+    lines = f"<p>{escape(repr(exe))}</p>"
+    if not exe.machine.is_open:
+        return part(lines)
+    program = read(exe.artifact)
+    rows = [
+        [Cell(f"input {row.name}"), Cell(f"{row.dtype or ''}[{', '.join(_input(row, program)['shape'])}]")]
+        if row.kind == "tensor"
+        else [Cell(f"input {row.name}"), Cell(row.kind)]
+        for row in exe.user_inputs
+    ]
+    rows += [[Cell(f"output {row.name}"), Cell("")] for row in program.outputs]
+    kernels = [
+        [Cell(f"k{index} {kernel.label}"), Cell(kernel.source)]
+        for index, kernel in enumerate(exe.machine.kernels)
+    ]
+    tables = table(("value", "type"), rows) + table(("kernel", "line"), kernels)
+    return part(f'{lines}{tables}<div class="wide">{svg(launch_graph(program), {})}</div>')
 
 
 def specs_text(program: Program) -> str:

@@ -117,15 +117,18 @@ def explain_command(
 @click.option("--calls", type=click.IntRange(min=1), default=10, show_default=True, help="at each shape")
 @click.option("--threads", type=click.IntRange(min=0), help="that run kernels; 0: one per CPU")
 @click.option("--trace", type=path_type, help="write a Chrome trace, for ui.perfetto.dev")
+@click.option("--html", "html_page", type=path_type, help="write one HTML page")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
 @quiet_option
 def profile_command(
     artifact: Path, inputs: tuple[str, ...], sizes: tuple[str, ...], profiles: tuple[Path, ...],
-    strategy: str | None, calls: int, threads: int | None, trace: Path | None, as_json: bool, quiet: bool,
+    strategy: str | None, calls: int, threads: int | None, trace: Path | None,
+    html_page: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Call ARTIFACT and tell where the time goes: each kernel's line, time, code and share of the machine's
     limits. Inputs are read from files, or made up at --sizes."""
     from .. import load, set_threads
+    from ..files import write_text
 
     if threads is not None:
         set_threads(threads)
@@ -141,6 +144,9 @@ def profile_command(
                 exe.run(calls_of[index % len(calls_of)])
             progress("measure the machine", 0, 1)
         text = found.to_json() if as_json else found.text()
+        html = found.html() if html_page is not None else ""
+    if html_page is not None:
+        write_text(html_page, html)
     if trace is not None:
         found.to_chrome_trace(trace)
     click.echo(text, nl=False)

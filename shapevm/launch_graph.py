@@ -1,0 +1,114 @@
+"""The launches of a program as a graph: which reads what another one wrote; drawn as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from .vm.instruction import Instruction, decode_all
+from .vm.program import Program
+
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 190, 44, 24, 30  # of a box, between boxes, in pixels
+_SHOWN = 24  # characters of a label
+MAX_NODES = 2000
+
+
+@dataclass
+class Node:
+    """An input, a launch or a call of a host function. `kernel`: of a launch, else -1; `reads`: the nodes
+    that wrote what it reads."""
+
+    label: str
+    source: str = ""
+    kernel: int = -1
+    reads: set[int] = field(default_factory=set)
+    layer: int = 0
+
+
+def launch_graph(program: Program) -> list[Node]:
+    """Return main's inputs, launches and calls of host functions, in order. A loop's body is there once."""
+    function = program.functions[0]
+    nodes = [Node(row.name) for row in program.inputs]
+    writer: dict[int, int] = dict(enumerate(range(len(nodes))))  # register -> the node that wrote its tensor
+    for i in decode_all(function.code):
+        if i.op.name in ("kernel", "extern") and len(nodes) < MAX_NODES:
+            node = _node(i, program, function.source(i.pc))
+            reads, writes = _registers(i, program)
+            node.reads = {writer[r] for r in reads if r in writer}
+            writer |= dict.fromkeys(writes, len(nodes))
+            node.layer = 1 + max((nodes[n].layer for n in node.reads), default=0)
+            nodes.append(node)
+        elif i.op.name != "kernel":
+            found = [writer[r] for r in i.of_kind("sS") if r in writer]
+            for register in i.of_kind("dD"):
+                writer.pop(register, None)
+                if found and i.op.name != "alloc":
+                    writer[register] = found[0]
+    return nodes
+
+
+def _node(i: Instruction, program: Program, source: str) -> Node:
+    if i.op.name == "extern":
+        return Node(program.strings[i["name"]], source)
+    kernel = program.kernels[i["kernel"]]
+    return Node(kernel.label, kernel.source or source, i["kernel"])
+
+
+def _registers(i: Instruction, program: Program) -> tuple[list[int], list[int]]:
+    """Return the registers whose tensors an instruction reads, and those that it writes."""
+    if i.op.name == "extern":
+        return list(i["args"]), list(i["results"])
+    pairs = list(zip(i["buffers"], program.kernels[i["kernel"]].buffers, strict=True))
+    return [r for r, b in pairs if not b.is_output], [r for r, b in pairs if b.is_output]
+
+
+def _at(nodes: Sequence[Node]) -> tuple[list[tuple[float, float]], float, float]:
+    """Return where each box begins, and the size of the picture: a row for each layer."""
+    rows: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        rows.setdefault(node.layer, []).append(index)
+    width = max(map(len, rows.values()), default=1) * (_WIDTH + _GAP_X)
+    places = [(0.0, 0.0)] * len(nodes)
+    for y, layer in enumerate(sorted(rows)):
+        left = (width - len(rows[layer]) * (_WIDTH + _GAP_X) + _GAP_X) / 2
+        for x, index in enumerate(rows[layer]):
+            places[index] = left + x * (_WIDTH + _GAP_X), 8.0 + y * (_HEIGHT + _GAP_Y)
+    return places, width, 16 + len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y
+
+
+def heat(share: float) -> str:
+    """Return a colour from white for 0 to red for 1."""
+    cold = round(255 - 190 * min(max(share, 0.0), 1.0) ** 0.5)
+    return f"rgb(255,{cold},{cold})"
+
+
+def svg(nodes: Sequence[Node], notes: Mapping[int, tuple[str, float]]) -> str:
+    """Return the graph as SVG. `notes`: by node, a text (such as its time) and its share, which is its
+    colour."""
+    places, width, height = _at(nodes)
+    parts = [
+        f'<svg class="graph" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" font-family="system-ui, sans-serif" font-size="12">'
+    ]
+    for (x, y), node in zip(places, nodes, strict=True):
+        for other in sorted(node.reads):
+            x0, y0 = places[other][0] + _WIDTH / 2, places[other][1] + _HEIGHT
+            x1, middle = x + _WIDTH / 2, (y0 + y) / 2
+            path = f"M{x0:.0f},{y0:.0f} C{x0:.0f},{middle:.0f} {x1:.0f},{middle:.0f} {x1:.0f},{y:.0f}"
+            parts.append(f'<path d="{path}" fill="none" stroke="#888" stroke-opacity=".55"/>')
+    for index, ((x, y), node) in enumerate(zip(places, nodes, strict=True)):
+        text, share = notes.get(index, ("", 0.0))
+        is_launch = node.layer > 0
+        name = f"k{node.kernel} {node.label}" if node.kernel >= 0 else node.label
+        short = name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
+        title = "\n".join(line for line in (name, node.source, text) if line)
+        below = "  ".join(line for line in (node.source.rsplit("/", 1)[-1][-18:], text) if line)
+        parts.append(
+            f'<g><title>{escape(title)}</title><rect x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" '
+            f'height="{_HEIGHT}" rx="{4 if is_launch else 20}" stroke="#555" '
+            f'fill="{heat(share) if is_launch else "#e8eef7"}"/>'
+            f'<text x="{x + 8:.0f}" y="{y + (18 if below else 27):.0f}">{escape(short)}</text>'
+            f'<text x="{x + 8:.0f}" y="{y + 35:.0f}" fill="#555">{escape(below)}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>"])

@@ -1,0 +1,124 @@
+"""The HTML pages of profile and explain: whole by themselves, no text is markup, tables sort."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from shapevm.vm.artifact import read
+
+import shapevm
+from shapevm.__main__ import main
+from shapevm.launch_graph import Node, heat, launch_graph, svg
+from shapevm.page import Cell, page, part, table
+
+VOID = {"meta", "br", "rect", "path"}
+EVIL = '<script>alert("1")</script>&'
+
+
+class Elements(HTMLParser):
+    """Checks that elements are closed in order; keeps their names and texts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.names, self.texts = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.names.append(tag)
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.names.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_texts_are_no_markup():
+    body = table((EVIL,), [[Cell(EVIL)], [Cell(EVIL, 1.0, 2.0)]]) + svg([Node(EVIL, EVIL)], {0: (EVIL, 1)})
+    found = Elements(page(EVIL, body))
+    assert found.names.count("script") == 1  # the page's own
+    assert sum(EVIL in text for text in found.texts) >= 5
+    assert "script" not in Elements(part(body)).names
+
+
+def test_graph():
+    nodes = [Node("x"), Node("a", "m.py:1", 0, {0}, 1), Node("b", "m.py:2", 1, {0, 1}, 2)]
+    drawn = svg(nodes, {1: ("3 ms", 1.0)})
+    assert drawn.count("<rect") == 3 and drawn.count("<path") == 3
+    assert heat(1.0) in drawn and "3 ms" in drawn and heat(0.0) == "rgb(255,255,255)"
+
+
+def test_launches_read_what_others_wrote(artifact):
+    nodes = launch_graph(read(artifact))
+    assert [node.label for node in nodes if node.layer == 0] == ["x"]
+    first, *rest = [index for index, node in enumerate(nodes) if node.kernel >= 0]
+    assert nodes[first].reads == {0} and all(first in nodes[index].reads for index in rest)
+
+
+def test_profile_and_explain(artifact, tmp_path):
+    for command, words in (("profile", ["of limit", "ms"]), ("explain", ["misses", "new sizes"])):
+        out = tmp_path / f"{command}.html"
+        args = [command, str(artifact), "--sizes", "n=5", "--html", str(out)]
+        done = CliRunner().invoke(main, args)
+        assert done.exit_code == 0, done.output
+        text = out.read_text()
+        found = Elements(text)
+        assert {"table", "svg", "script", "th"} <= set(found.names)
+        assert all(word in found.texts for word in words)
+        assert any("net_of_test.py" in shown for shown in found.texts)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_notebooks(artifact):
+    with shapevm.load(artifact, strategy="generic") as exe:
+        parts = [exe._repr_html_(), exe.explain()._repr_html_()]
+        profile = exe.profile((np.zeros((4, 8), "f"),), calls=1)
+        parts.append(profile._repr_html_())
+        assert exe.profile()._repr_html_() is None
+    for text in parts:
+        found = Elements(text)
+        assert {"table", "svg"} <= set(found.names) and "script" not in found.names
+    assert any("f32[n, 8]" in text for text in Elements(parts[0]).texts)
+    assert "closed" in exe._repr_html_()
+
+
+def test_times_of_a_loop_are_shared_out(build):
+    def forward(self, x):
+        def body(x):
+            return x * 2
+
+        return torch._higher_order_ops.while_loop(lambda x: x.sum() < 100, lambda x: (body(x),), (x,))[0] + 1
+
+    exe = build(forward, torch.ones(4))
+    profile = exe.profile((torch.ones(4),), calls=2)
+    assert "ms</text>" in profile.html()
+
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_click_sorts(tmp_path):
+    rows = [[Cell(name), Cell(str(value), value, 0.5)] for name, value in (("b", 10), ("a", 9), ("c", 100))]
+    click = "document.querySelectorAll('th')[{}].click();"
+    orders = []
+    for clicks in ((1,), (1, 1), (0,)):
+        path = tmp_path / "page.html"
+        script = "".join(click.format(column) for column in clicks)
+        path.write_text(page("t", table(("name", "figure"), rows)) + f"<script>{script}</script>")
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        orders.append("".join(re.findall(r"<td>(\w)</td>", done.stdout)))
+    assert orders == ["cba", "abc", "abc"]
