@@ -106,12 +106,12 @@ def compile(
     from .options import check_options
 
     strategy, options = check_strategy(strategy), check_options(options)
-    store = open_store(options.target)
+    stores = [open_store(target) for target in options.targets]
     notify = progress or (lambda stage, done, total: None)
     source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
-    program = build(source, store, options, notify)
+    program = build(source, stores, options, notify)
     notify("check sizes 0 and 1", 0, 1)
-    return executable_of(program, strategy, store, boundary_check(source.reference, options.weights))
+    return executable_of(program, strategy, stores, boundary_check(source.reference, options.weights))
 
 
 def load(

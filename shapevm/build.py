@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from .compiler.ir.dims import evaluate, symbols_of
 from .compiler.ir.graph import Graph, Node
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
+from .fat import with_target
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .options import Options
 from .settings import settings
@@ -207,10 +209,15 @@ def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None =
     run(graph, check=settings.verify, watch=after)
 
 
-def build(source: Source, store: KernelStore, options: Options, progress: Progress = _silent) -> Program:
-    """Return the program of what was opened."""
-    graph = lower(source, options, progress)
-    return build_program(graph, store, options.sizes, progress, options.buckets)
+def build(
+    source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = _silent
+) -> Program:
+    """Return the program of what was opened, with code for the target of each store."""
+    first, *others = stores
+    program = build_program(lower(source, options, progress), first, options.sizes, progress, options.buckets)
+    for store in others:
+        program = with_target(program, store, partial(progress, f"kernels for {store.target}"))
+    return program
 
 
 def build_program(

@@ -318,9 +318,9 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 
 def _executable(graph: Any, options: BackendOptions) -> Executable:
-    store = open_store(options.target)
+    store = open_store(options.targets[0])
     graph.weights, graph.accurate = options.weights, options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
         run_passes(graph)
         program = build_program(graph, store)
-    return executable_of(program, check_strategy(options.strategy), store)
+    return executable_of(program, check_strategy(options.strategy), [store])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -123,17 +123,19 @@ def own_target(machine: Machine) -> str | None:
 def executable_of(
     program: Program,
     strategy: str | None,
-    store: KernelStore,
+    stores: Sequence[KernelStore],
     check: Callable[[Executable], Mapping[str, Least]] | None = None,
 ) -> Executable:
-    """Return the executable of a freshly compiled program, whose artifact has no name. `check` tries it out
-    first, in an executable of its own, and says which sizes are too small."""
+    """Return the executable of a freshly compiled program, whose artifact has no name. `stores`: for the
+    targets of its code, the best first. `check` tries it out first, in an executable of its own, and says
+    which sizes are too small."""
+    from .jit.llvm.target import runs_here
     from .specialise import StoreOnDemand, has_compiler
     from .vm.artifact import write_to
 
     file = HeldFile.temporary(partial(write_to, program), "the compiled program")
     options = machine_options(strategy, has_compiler())
-    held = StoreOnDemand(lambda: store)
+    held = StoreOnDemand(lambda: next((s for s in stores if runs_here(s.target)), stores[0]))
     held.get()
     if check is not None:
         with open_held(file, replace(options, strategy="generic"), held, is_trial=True) as tried:

@@ -59,14 +59,15 @@ class Row:
     """What is known of one option besides its name, type and default.
 
     `meaning`: a sentence without its full stop, which the command line shows as well. `errors`: a sentence
-    on what is refused when the model is known. `choices`: the values that it may have. A value of another
-    kind is checked by `is_right`, and `must_be` says what it is. `form`, `parse`: how a flag that may be
-    repeated is written, and what makes the value of its texts.
+    on what is refused when the model is known. `choices`: the values that it may have, or with `is_many` a
+    list of different ones too. A value of another kind is checked by `is_right`, and `must_be` says what it
+    is. `form`, `parse`: how a flag that may be repeated is written, and what makes the value of its texts.
     """
 
     meaning: str
     errors: str = ""
     choices: tuple[Any, ...] = ()
+    is_many: bool = False
     is_right: Callable[[Any], bool] = lambda value: isinstance(value, bool)
     must_be: str = "True or False"
     form: str = ""
@@ -74,9 +75,13 @@ class Row:
 
     def check(self, name: str, value: Any) -> None:
         """Raise ArgumentError for a value that the option cannot have."""
-        if self.choices and value not in self.choices:
-            known = ", ".join(str(choice) for choice in self.choices if choice is not None)
-            raise ArgumentError(f"{name} {value!r} is unknown; known are {known}")
+        several = list(value) if self.is_many and _is_list(value) else [value]
+        for each in several if self.choices else ():
+            if each not in self.choices:
+                known = ", ".join(str(choice) for choice in self.choices if choice is not None)
+                raise ArgumentError(f"{name} {each!r} is unknown; known are {known}")
+        if self.choices and (not several or len(set(several)) < len(several)):
+            raise ArgumentError(f"{name} is {value!r}; it must be one of its choices, or different ones")
         if not self.choices and not self.is_right(value):
             raise ArgumentError(f"{name} is {value!r}; it must be {self.must_be}")
 
@@ -130,12 +135,14 @@ class Options:
             parse=_parse_buckets,
         ),
     )
-    target: str | None = option(
+    target: str | Sequence[str] | None = option(
         None,
         Row(
-            "the machine to compile for; by default the setting's, and without one this machine",
+            "the machine to compile for, or several: the artifact then has code for each; by default the "
+            "setting's, and without one this machine",
             "Raises TargetError where none is given and the CPU here is none of these.",
             choices=(None, *TARGETS),
+            is_many=True,
         ),
     )
     fallback: str = option(
@@ -183,6 +190,13 @@ class Options:
         for known in fields(self):
             row_of(known).check(known.name, getattr(self, known.name))
 
+    @property
+    def targets(self) -> tuple[str | None, ...]:
+        """The targets to compile for, the best first; None: that of the setting or this machine."""
+        if self.target is None or isinstance(self.target, str):
+            return (self.target,)
+        return tuple(name for name in TARGETS if name in self.target)
+
 
 _DYNAMO_NAMES_SIZES = "Dynamo takes the model apart and names the sizes of its graphs itself"
 #: Options that only their default fits in torch.compile, and why.
@@ -202,6 +216,14 @@ class BackendOptions(Options):
 
     random: str = option(
         "torch", Row("PyTorch draws random numbers, as eager does", choices=("native", "torch"))
+    )
+    target: str | None = option(
+        None,
+        Row(
+            "the target to compile for, which must run here; by default the setting's, and without one this "
+            "machine",
+            choices=(None, *TARGETS),
+        ),
     )
     strategy: str | None = option(
         None,
@@ -255,4 +277,4 @@ def described(kind: type[Options]) -> str:
 for _kind in (Options, BackendOptions):
     _kind.__doc__ = described(_kind)
     _own = [p for p in inspect.signature(_kind.__init__).parameters.values() if p.name != "self"]
-    _kind.__signature__ = inspect.Signature(_own)  # type: ignore[attr-defined]
+    _kind.__signature__ = inspect.Signature(_own)  # type: ignore[union-attr]

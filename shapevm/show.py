@@ -58,7 +58,7 @@ def all_stages(
         if name not in STAGES:
             raise ArgumentError(f"stage {name!r} does not exist; there are {', '.join(STAGES)}")
     options = check_options(arguments.get("options"))
-    store = open_store(options.target)
+    store = open_store(options.targets[0])
     graph = import_model(**arguments, progress=progress)
     check_sizes(graph, [sizes] if sizes is not None else [])
     stages = [Stage("import", "import", format_graph(graph))]

@@ -11,7 +11,7 @@ from .. import __version__
 from ..files import InputError
 from ..progress import waiting
 from ..vm.errors import Error
-from . import checking, compiling, running, specialising
+from . import checking, compiling, running, specialising, targets
 from .shared import quiet_option
 
 
@@ -52,6 +52,6 @@ def _patient(command: click.Command) -> click.Command:
     return command
 
 
-for group in (compiling, running, specialising, checking):
+for group in (compiling, running, specialising, targets, checking):
     for command in group.COMMANDS:
         main.add_command(_patient(command))

@@ -69,7 +69,7 @@ def show_command(
     names: tuple[str, ...],
     kernel: int,
     sizes: str | None,
-    target: str | None,
+    target: tuple[str, ...],
     output: Path | None,
     quiet: bool,
 ) -> None:

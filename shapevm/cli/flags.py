@@ -21,8 +21,9 @@ def flag(name: str) -> Callable[[Any], Any]:
     if row.parse is not None:
         return click.option(f"--{name}", multiple=True, metavar=row.form, help=f"{row.meaning} (repeatable)")
     if row.choices:
-        choices = [choice for choice in row.choices if choice is not None]
-        return click.option(f"--{name}", type=click.Choice(choices), help=row.meaning + _shown(known))
+        kind = click.Choice([choice for choice in row.choices if choice is not None])
+        text = row.meaning + (" (repeatable)" if row.is_many else _shown(known))
+        return click.option(f"--{name}", type=kind, multiple=row.is_many, help=text)
     return click.option(f"--{name}/--no-{name}", default=None, help=row.meaning)
 
 

@@ -66,7 +66,7 @@ def check(
     outputs = list(graph.body.results)
     run_passes(graph)
     program = build_program(graph, store)
-    exe = executable_of(program, "generic", store)
+    exe = executable_of(program, "generic", [store])
     for i, (shape, inputs) in enumerate(zip(SHAPES, given, strict=True)):
         results = again = exe(*inputs.values())
         if i % exact_every == seed % exact_every:

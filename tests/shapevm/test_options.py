@@ -32,7 +32,7 @@ def test_every_option_is_a_flag_with_its_help(name):
     flag, row = flags()[name], row_of(known)
     assert flag.opts == [f"--{name}"] and flag.help.startswith(row.meaning)
     assert (set(flag.type.choices) | {None}) == {None, *row.choices} if row.choices else True
-    assert flag.multiple == (row.parse is not None)
+    assert flag.multiple == (row.parse is not None or row.is_many)
 
 
 def test_there_are_no_other_flags():
