@@ -25,16 +25,17 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.attention import attention
+from shapevm.jit.families.attention.weights import Weights
 from shapevm.jit.llvm.function import Value
 from shapevm.jit.roofline import fma_peak
 
 LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length
 Method = Callable[..., object]
-PARTS: dict[str, tuple[str, Method]] = {  # method and what stands in for it
-    "packing": ("_pack", lambda self, *_: self.values),
-    "weights": ("_weighing", lambda _, kernels, *__: kernels),
-    "factors": ("_finish", lambda *_: Value("i1", "false")),
+PARTS: dict[str, tuple[object, str, Method]] = {  # where a function is, its name, what stands in for it
+    "packing": (attention, "pack", lambda emission, *_: emission.scratch.values),
+    "weights": (Weights, "_weighing", lambda _, kernels, *__: kernels),
+    "factors": (Weights, "_finish", lambda *_: Value("i1", "false")),
 }
 SMALL, LARGE = 1024, 4096  # elements of rows in the first-level cache
 MEGABYTES = 64
@@ -69,15 +70,14 @@ def cycles(runs: Sequence[Run]) -> list[float]:
 
 def attention_without(parts: Sequence[str], head_dim: int, length: int) -> Run:
     """Return a call of an attention kernel that was compiled without some of PARTS."""
-    cls = attention._Attention
-    kept = {name: getattr(cls, name) for name, _ in PARTS.values()}
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in PARTS.values()]
     try:
         for part in parts:
-            setattr(cls, *PARTS[part])
+            setattr(*PARTS[part])
         kernel = Kernel(compile_kernel(attention_spec(HEADS, head_dim), (length,)))
     finally:
-        for name, method in kept.items():
-            setattr(cls, name, method)
+        for method in kept:
+            setattr(*method)
         compiler._PARTS = compiler._Parts()
     operands = [random(length, HEADS, head_dim) for _ in range(4)]
     return prepare(kernel, [*operands, aligned(np.zeros(length, np.float32))], (length,))

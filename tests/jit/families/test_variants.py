@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.families.attention.attention import BLOCKS
 from shapevm.jit.families.matmul import variants
 from shapevm.jit.spec import Dim, KernelSpec
 from shapevm.vm.objects import parse_object, serialise_object
 
 from .. import nests
+from .attention.test_attention import attention
 from .conv import test_conv, test_depthwise, test_planes, test_winograd
 from .matmul.test_matmul import M, batched, dense, with_prologue
 from .nest import test_columns
@@ -53,6 +55,11 @@ CASES: dict[str, Case] = {
     "winograd, any images": (test_winograd.conv(16, 32), None, V4, "indirection winograd panels"),
     "planes": (test_planes.conv("stem"), None, V4, "planes"),
     "depthwise": (test_depthwise.conv("3x3"), None, V4, "depthwise"),
+    # attention
+    "few keys": (attention(64, 64), (1, 2, 64, 64), V4, "one-block values-in-place"),
+    "keys of one block": (attention(64, 64), (1, 2, 64, 512), V4, "one-block values-packed"),
+    "keys of several blocks": (attention(64, 64), (1, 2, 64, 513), V4, "online values-packed"),
+    "a single query": (attention(64, 64), (1, 2, 1, 2000), V4, "online values-in-place"),
     # nests
     "pointwise": (nests.gelu(), (8, 512), V4, "pointwise"),
     "rows of sums": (nests.layer_norm(), (8, 384), V4, "rows"),
@@ -74,9 +81,9 @@ def test_variant(name: str) -> None:
     assert set(compile_kernel(spec, dims, target).variants) == set(wanted.split())
 
 
-def test_every_variant_of_a_tile_has_a_case() -> None:
+def test_every_variant_has_a_case() -> None:
     known = {name for _, _, _, wanted in CASES.values() for name in wanted.split()}
-    assert {variant.name for variant in variants.TILES} <= known
+    assert {variant.name for variant in (*variants.TILES, *BLOCKS)} <= known
 
 
 def test_records_keep_variants() -> None:

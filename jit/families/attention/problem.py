@@ -1,0 +1,120 @@
+"""An attention as its emitters see it: a spec with resolved sizes and a register tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...llvm.abi import resolve
+from ...llvm.function import Function, Int, most
+from ...loops.bodies import LANES
+from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, default_schedule, row_counts
+from .spec import Attention
+
+BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
+KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
+IN_PLACE = 128  # keys at most whose values are read where they are, not copied into panels
+
+
+class Tile(NamedTuple):
+    """The most rows of a row tile; the register tile of its scores; the vectors in a row of its results."""
+
+    rows: int
+    scores: Schedule
+    vectors: int
+
+
+# By the names of the results' register tiles. Scores take 6x64 wherever registers are many: 10 loads for 24
+# FMAs reach 96 % of the peak, 16 for 28 reach 94 and 14 for 24 reach 90 %. So two tiles of 6 rows of scores
+# make one of 12 rows of results.
+TILES = {
+    "6x64": Tile(6, SCHEDULES["6x64"], 4),
+    "14x32": Tile(12, SCHEDULES["6x64"], 2),
+    "6x16": Tile(6, SCHEDULES["6x16"], 1),
+}
+
+
+def choose_schedule(f: Function, v_dim: Int) -> str:
+    """Return the name of the register tile: the widest whose panels the values fill, at least by half."""
+    name = default_schedule(f)
+    is_full = isinstance(v_dim, int) and -v_dim % (2 * PANEL) < PANEL
+    return "6x64" if name == "14x32" and is_full else name
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An attention whose sizes are resolved, with the register tile `tile`."""
+
+    spec: Attention
+    sizes: Sequence[Int]
+    tile: Tile
+    batch: Sequence[Int]
+    q_len: Int
+    k_len: Int
+    head_dim: Int
+    v_dim: Int
+
+    @property
+    def row_loop(self) -> int:
+        """The number of the loop over queries; those before it are the batch loops."""
+        return len(self.spec.batch)
+
+    @property
+    def key_loop(self) -> int:
+        """The number of the loop over keys."""
+        return self.row_loop + 1
+
+    @property
+    def feature_loop(self) -> int:
+        """The number of the loop over a head's features."""
+        return self.row_loop + 2
+
+    @property
+    def panel(self) -> int:
+        """The columns of the panels of values."""
+        return max(PANEL, LANES * self.tile.vectors)
+
+    @property
+    def key_panel(self) -> int:
+        """The columns of the panels of keys and scores."""
+        return max(PANEL, LANES * self.tile.scores.vectors)
+
+    @property
+    def block(self) -> int:
+        """The query rows of a tile of the kernel: evenly split where their number is known."""
+        whole = BLOCK // self.tile.rows * self.tile.rows
+        if not isinstance(self.q_len, int):
+            return whole
+        return -(-self.q_len // max(-(-self.q_len // whole), 1)) or 1
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one block of keys."""
+        top = most(self.k_len)
+        return top is not None and top <= KEY_BLOCK
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether values fill their panels."""
+        return isinstance(self.v_dim, int) and self.v_dim % self.panel == 0
+
+    @property
+    def in_place(self) -> bool:
+        """Whether values are read where they are: copying them would not pay, since one row tile reads them,
+        or they are few."""
+        rows, keys = most(self.q_len), most(self.k_len)
+        is_little = rows is not None and rows <= self.tile.rows or keys is not None and keys <= IN_PLACE
+        return self.is_whole and is_little
+
+    @property
+    def row_counts(self) -> list[int]:
+        """The numbers of rows that a row tile may have."""
+        return row_counts(self.q_len, self.block, self.tile.rows)
+
+
+def problem_of(spec: Attention, sizes: Sequence[Int], tile: Tile) -> Problem:
+    """Return the problem of `spec`."""
+    batch = [resolve(size, sizes) for size in spec.batch]
+    lengths = (resolve(size, sizes) for size in (spec.q_len, spec.k_len, spec.head_dim, spec.v_dim))
+    return Problem(spec, sizes, tile, batch, *lengths)
