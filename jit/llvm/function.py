@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import NamedTuple
 
 from .constant_pool import FromSize
 
@@ -119,6 +120,14 @@ MAX_WRITTEN = 2048  # parts whose text is remembered, some 20 KB each
 _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 
+class Machine(NamedTuple):
+    """What generators know of a target: the bytes of all its vector registers together, and its extension
+    (see `Target`)."""
+
+    register_bytes: int
+    extension: str
+
+
 class Function:
     """Text of one LLVM function `define void @name(params)`, or of `result`'s type where it has one.
 
@@ -137,8 +146,7 @@ class Function:
         extension: str = "",
     ) -> None:
         self.name = name
-        self.extension = extension
-        self.register_bytes = register_bytes
+        self.machine = Machine(register_bytes, extension)
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -151,14 +159,19 @@ class Function:
         self.block = "entry"
 
     @property
+    def register_bytes(self) -> int:
+        """The bytes of all the target's vector registers together."""
+        return self.machine.register_bytes
+
+    @property
     def has_tiles(self) -> bool:
         """Whether the target has AMX."""
-        return self.extension == "amx"
+        return self.machine.extension == "amx"
 
     @property
     def has_vnni(self) -> bool:
         """Whether the target multiplies bytes by AVX-512 VNNI."""
-        return self.extension in ("vnni", "amx")
+        return self.machine.extension in ("vnni", "amx")
 
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""
@@ -197,7 +210,7 @@ class Function:
 
     def open_part(self, name: str, *args: Value) -> Function:
         """Return a new part, a function of parameters like `args`, whose body is still to be written."""
-        part = Function(name, [], self.register_bytes, self.extension)
+        part = Function(name, [], *self.machine)
         part.variants = self.variants
         for arg in args:
             part.parameter(arg)
@@ -223,7 +236,7 @@ class Function:
         """
         if name not in self.parts:
             assert define is not None
-            whole = (name, key, tuple(arg.type for arg in args), self.register_bytes, self.extension)
+            whole = (name, key, tuple(arg.type for arg in args), self.machine)
             written = None if key is None else _WRITTEN.get(whole)
             if written is not None:
                 self.parts[name] = written

@@ -19,11 +19,6 @@ MAX_LINES, MAX_P90, MAX_MEDIAN = 45, 18, 6
 MAX_FIELDS = 12
 WIDER = {
     ("jit/families/attention/spec.py", "Attention"): 16,
-    ("jit/families/matmul/microkernel.py", "Strides"): 13,
-    ("jit/families/matmul/row_tiles.py", "RowTiles"): 13,
-    ("jit/families/nest/rows.py", "Passes"): 13,
-    ("jit/families/sort/sort.py", "_Sorter"): 18,
-    ("jit/llvm/function.py", "Function"): 13,
     ("vm/load_options.py", "LoadOptions"): 14,
     ("vm/program.py", "KernelObject"): 14,
 }

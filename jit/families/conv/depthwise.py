@@ -24,7 +24,7 @@ from ..matmul.arithmetic import VECTOR
 from ..matmul.microkernel import SCHEDULES, default_schedule, load
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
-from ..nest.rows import is_dear
+from ..nest.plan import is_dear
 from .pixels import AXES, flat, geometry_of
 from .spec import Conv
 

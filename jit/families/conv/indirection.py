@@ -16,7 +16,7 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Terms
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import Strides
+from ..matmul.microkernel import Strides, Taps
 from ..matmul.problem import uses_tiles
 from .pixels import Geometry
 from .spec import Conv
@@ -63,7 +63,7 @@ class Indirection:
 
     def of(self, strides: Strides) -> Strides:
         """Return the strides of a micro-kernel that reads A here."""
-        return replace(strides, lda=0, k=self.width, taps=self.taps, apart=self.apart)
+        return replace(strides, lda=0, k=self.width, taps=Taps(self.taps, self.apart))
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the table of the block, whose first row is `m0`."""

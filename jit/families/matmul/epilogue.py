@@ -14,7 +14,7 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...spec import Instr
-from ..nest.rows import is_dear
+from ..nest.plan import is_dear
 from .arithmetic import INTEGERS, VECTOR
 from .microkernel import PANEL, Ending
 from .spec import Matmul

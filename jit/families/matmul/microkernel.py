@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Loop, Value, least, most
 from ...llvm.prefetch import prefetch, unread
@@ -47,15 +48,29 @@ def narrow_schedules() -> tuple[str, ...]:
     return tuple(name for name, tile in SCHEDULES.items() if LANES * tile.vectors <= PANEL)
 
 
+class Taps(NamedTuple):
+    """`n` taps of a window, under each of which A's rows have a piece.
+
+    `a` is a table of addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin
+    `offset` elements behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
+    """
+
+    n: Int = 0
+    apart: Int = 0
+    offset: Int = 0
+    b_skip: Int = 0
+
+
+NO_TAPS = Taps()
+
+
 @dataclass(frozen=True)
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
 
     `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
     rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
-    `taps`: if not 0, A's rows lie in pieces of `k` steps, one for each of so many taps: `a` is a table of
-    addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin `offset` elements
-    behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
+    `taps`: if there are any, A's rows lie in pieces of `k` steps, one for each tap.
     `block`: steps of a block of the sums (0: they are one chain).
     """
 
@@ -67,20 +82,20 @@ class Strides:
     b_panel: Int = 0
     table: Int = 0
     a_width: int = PANEL
-    taps: Int = 0
-    apart: Int = 0
-    offset: Int = 0
-    b_skip: Int = 0
+    taps: Taps = NO_TAPS
     block: Int = 0
 
     def _all(self) -> tuple[Int, ...]:
-        places = (self.taps, self.apart, self.offset, self.b_skip) if self.has_taps else (0, 0, 0, 0)
-        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *places, self.block)
+        return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *self.taps, self.block)
 
     @property
     def has_taps(self) -> bool:
         """Whether A's rows lie in pieces, at addresses."""
-        return self.taps != 0
+        return self.taps.n != 0
+
+    def of_taps(self, **changes: Int) -> Strides:
+        """Return these strides with other taps."""
+        return replace(self, taps=self.taps._replace(**changes))
 
     def values(self) -> list[Value]:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
@@ -94,8 +109,8 @@ class Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
         bound = (next(given) if isinstance(x, Value) else x for x in self._all())
-        lda, ldb, ldc, k, b_panel, table, *places = bound
-        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width, *places)
+        lda, ldb, ldc, k, b_panel, table, *taps, block = bound
+        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width, Taps(*taps), block)
 
     def row(self, g: Function, a: Value, r: Int) -> Value:
         """Return what stands for A's row `r` as `a` does for the first."""
@@ -103,9 +118,9 @@ class Strides:
 
     def pieces(self, g: Function, a: Value, tap: Int, rows: int) -> list[Value]:
         """Return where the rows begin under a tap."""
-        first = g.at(a, "ptr", g.mul(tap, self.apart))
+        first = g.at(a, "ptr", g.mul(tap, self.taps.apart))
         addresses = [g.load("ptr", g.at(first, "ptr", r), align=8) for r in range(rows)]
-        return [g.at(address, "float", self.offset) for address in addresses]
+        return [g.at(address, "float", self.taps.offset) for address in addresses]
 
     def vector(self, g: Function, v: int) -> Int:
         """Return where vector `v` of a row of B lies."""
@@ -268,7 +283,7 @@ class MicroKernels:
         sums = [g.load(VECTOR, place, align=4) if goes_on else zero for place in places]
         moving = [] if near else [b, ahead]
         if strides.has_taps:
-            with g.loop(0, strides.taps, carried=[*sums, *moving]) as tap:
+            with g.loop(0, strides.taps.n, carried=[*sums, *moving]) as tap:
                 tap.next(*self._tap(g, strides, a, b, ahead, tap, rows, lines))
             state = tap.results
         else:
@@ -294,11 +309,11 @@ class MicroKernels:
         is_near = len(tap.carried) == n
         pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
         if is_near:
-            apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.b_skip))
+            apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
             here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
         found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
         if not is_near:
-            found[n] = self.unread(g, found[n], strides.b_skip)
+            found[n] = self.unread(g, found[n], strides.taps.b_skip)
         return found
 
     def _blocks(

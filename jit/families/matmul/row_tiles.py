@@ -102,11 +102,11 @@ class RowTiles:
         arithmetic: Arithmetic = F32, pieces: Pieces = WHOLE,
     ) -> None:  # fmt: skip
         self.f, self.arithmetic = f, arithmetic
-        self.piece, self.taps, self.together = pieces
+        self.pieces = pieces
         self.m, self.block, self.k, self.width = m, block, k, width
-        self.chunk = block_of_pieces(self.piece) if self.piece else BLOCK
-        if self.together:
-            self.chunk = self.together * self.taps
+        self.chunk = block_of_pieces(pieces.piece) if pieces.piece else BLOCK
+        if pieces.together:
+            self.chunk = pieces.together * pieces.taps
         self.most, self.vectors = tile.rows, tile.vectors
         self.is_tall = tile == SCHEDULES["14x32"]  # fills the registers: one more address and it is spilled
 
@@ -122,7 +122,7 @@ class RowTiles:
 
     def _may_have_groups(self) -> bool:
         """Whether sums may have several groups of blocks, whose totals are kept beside."""
-        if self.piece and is_chunked(self.k):
+        if self.pieces.piece and is_chunked(self.k):
             return self._n_chunks() > GROUP
         top = most(self.k)
         return top is None or top > GROUP * BLOCK
@@ -184,7 +184,7 @@ class RowTiles:
         is_last = f.less(self._n_chunks() - 2, number)
         begin, left_rows, strides = self._chunk(kernels.strides, a, number)
         here = f.at(b, kernels.element, f.mul(begin, PANEL))
-        steps = f.mul(strides.k, strides.taps if self.taps else 1)
+        steps = f.mul(strides.k, strides.taps.n if self.pieces.taps else 1)
         first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
         ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
         adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.arithmetic)
@@ -202,39 +202,40 @@ class RowTiles:
     def _n_chunks(self) -> int:
         """Return the chunks of a row."""
         assert isinstance(self.k, int)
-        if not self.piece or self.together or self.chunk >= self.piece:
+        if not self.pieces.piece or self.pieces.together or self.chunk >= self.pieces.piece:
             return -(-self.k // self.chunk)
-        return self.k // self.piece * -(-self.piece // self.chunk)
+        return self.k // self.pieces.piece * -(-self.pieces.piece // self.chunk)
 
     def _chunk(self, strides: Strides, a: Value, number: Value) -> tuple[Int, Value, Strides]:
         """Return (first step, A's rows there, strides) of chunk `number`: some steps, or taps, or a part of a
         piece."""
-        f, size, piece = self.f, self.chunk, self.piece
-        if self.together:
-            chunk = self.all_taps(strides, self.together, f.mul(number, self.together))
+        f, size, pieces = self.f, self.chunk, self.pieces
+        piece = pieces.piece
+        if pieces.together:
+            chunk = self.all_taps(strides, pieces.together, f.mul(number, pieces.together))
             return f.mul(number, size), a, chunk
         if piece and size < piece:
             parts = -(-piece // size)
             place, offset = f.udiv(number, parts), f.mul(f.urem(number, parts), size)
             begin = f.add(f.mul(place, piece), offset)
             steps: Int = size if piece % size == 0 else f.minimum(size, f.sub(piece, offset))
-            if self.taps:
-                there = f.at(a, "ptr", f.mul(place, strides.apart))
-                return begin, there, replace(strides, k=steps, taps=1, offset=offset)
+            if pieces.taps:
+                there = f.at(a, "ptr", f.mul(place, strides.taps.apart))
+                return begin, there, replace(strides.of_taps(n=1, offset=offset), k=steps)
             return begin, f.at(a, "float", begin), replace(strides, k=steps)
         begin = f.mul(number, size)
-        if self.taps:
+        if pieces.taps:
             taps = size // piece
             tap = f.mul(number, taps)
-            count: Int = taps if self.taps % taps == 0 else f.minimum(taps, f.sub(self.taps, tap))
-            return begin, f.at(a, "ptr", f.mul(tap, strides.apart)), replace(strides, taps=count)
+            count: Int = taps if pieces.taps % taps == 0 else f.minimum(taps, f.sub(pieces.taps, tap))
+            return begin, f.at(a, "ptr", f.mul(tap, strides.taps.apart)), strides.of_taps(n=count)
         steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
         return begin, f.at(a, "float", begin), replace(strides, k=steps)
 
     def all_taps(self, strides: Strides, steps: int, offset: Int) -> Strides:
         """Return the strides of `steps` steps under each tap, all taps of a step side by side in B."""
-        row = self.taps * PANEL
-        return replace(strides, k=steps, ldb=row, offset=offset, b_skip=PANEL - steps * row)
+        row = self.pieces.taps * PANEL
+        return replace(strides.of_taps(offset=offset, b_skip=PANEL - steps * row), k=steps, ldb=row)
 
     def from_rows(
         self,
@@ -269,7 +270,7 @@ class RowTiles:
         """Return the strides of sums whose blocks a micro-kernel adds up. Where there may be groups of them,
         it is told of the steps, for the last one has fewer."""
         f, k = self.f, self.k
-        if isinstance(k, int) and (self.piece or k < LONG):
+        if isinstance(k, int) and (self.pieces.piece or k < LONG):
             return strides
         if isinstance(k, int):
             return replace(strides, k=f.i64(k) if self._may_have_groups() else k, block=BLOCK)
@@ -446,7 +447,7 @@ class RowTiles:
     ) -> None:
         """Compute a row tile against rows of B, from however many parts its sums have."""
         f = self.f
-        in_pieces = bool(self.piece) and is_chunked(self.k)
+        in_pieces = bool(self.pieces.piece) and is_chunked(self.k)
 
         def part(begin: Int, left: Value, strides: Strides) -> None:
             right = f.at(b, kernels.element, f.mul(begin, strides.ldb))

@@ -18,8 +18,9 @@ from ...loops.loops import Loops
 from ...loops.strip_mining import State, each, rounded_down, strip
 from ...loops.tiling import Range
 from ...spec import Index, Nest
+from .plan import Pass
 from .reduce import BLOCK, GROUP, REDUCTIONS, Accumulator, repaired
-from .rows import Pass, Passes, Values
+from .rows import Passes, Values
 
 MIN_COLUMNS = 3  # fewer, and known so from the spec: not worth their lanes
 SIDE_BY_SIDE = 4  # vectors of columns that walk down together: 256 bytes of f32 from each row

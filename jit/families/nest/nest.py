@@ -21,8 +21,9 @@ from ...loops.strip_mining import State, each, strip
 from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
 from ...spec import Nest, Terms
 from .columns import Columns, find_columns
+from .plan import weight
 from .reduce import REDUCTIONS
-from .rows import Rows, weight
+from .rows import Rows
 from .tiled_transpose import Blocks, transposed_loads
 
 PART = "tiles"  # the name of a nest's part

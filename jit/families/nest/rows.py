@@ -1,15 +1,13 @@
-"""Row reductions: the passes over the row loop, and rows whose lanes lie along it.
+"""Row reductions: the passes of a `plan` over the row loop, and rows whose lanes lie along it.
 
-Pass p computes the reductions whose argument needs p reductions one after the other (softmax: max, then the
-sum of exp, then the quotient), the last pass stores. What is dear to compute and needed in a later pass is
-kept in scratch memory, the rest is computed again. Rows that run across memory are walked by `columns`.
+Rows that run across memory are walked by `columns`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 
 from ...llvm.abi import RT_SCRATCH
@@ -20,56 +18,17 @@ from ...loops.loops import Loops
 from ...loops.nontemporal import AHEAD, bypasses, either_way, read_ahead
 from ...loops.strip_mining import State, each, strip
 from ...loops.tiling import Range
-from ...math.table import OPS
 from ...spec import Instr, Size, Terms
-from .reduce import CHAIN, MAX_ACCUMULATORS, REDUCTIONS, Accumulator, repaired
+from .plan import Pass, plan_of
+from .reduce import CHAIN, MAX_ACCUMULATORS, Accumulator, repaired
 
-# A pass over a row with at most SHORT_PASS cheap instructions does two chunks per trip (10 % quicker in
-# cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
-SHORT_PASS = 6
-SHORT_UNROLL = 4
+SHORT_UNROLL = 4  # chunks of a trip of a short pass
 BLOCK = MAX_ACCUMULATORS * CHAIN * LANES
 LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
 SHORT_ROW = 8 * 1024
 HALF_PAGE = 2048  # bytes: what lies whole pages apart waits for each other
 FIRST_CACHE = 48 * 1024  # bytes of the first-level cache
 Values = dict[int, Value]  # instruction ids -> their values in one vector of lanes
-
-
-def is_dear(instr: Instr) -> bool:
-    """Whether computing `instr` costs more than reading it back: the operations made of polynomials."""
-    return instr.op in OPS and max(OPS[instr.op].ulp) > 0
-
-
-def weight(instr: Instr) -> int:
-    """Return a rough cost in bytes of traffic or flops."""
-    if instr.op in ("load", "store"):
-        return DTYPES[instr.dtype].bytes
-    return 40 if is_dear(instr) else 2
-
-
-@dataclass
-class Pass:
-    """One run over the row: its reductions and stores, what it writes to and reads from scratch."""
-
-    reduces: list[int] = field(default_factory=list)
-    stores: list[int] = field(default_factory=list)
-    ids: tuple[int, ...] = ()
-    kept: list[int] = field(default_factory=list)
-    reread: list[int] = field(default_factory=list)
-
-    def is_short(self, bodies: BodyEmitter) -> bool:
-        """Whether it has at most SHORT_PASS cheap instructions."""
-        return sum(weight(bodies.body[i]) // 2 for i in self.ids) <= SHORT_PASS
-
-
-def _levels(bodies: BodyEmitter) -> list[int]:
-    """Return for each instruction how many reductions, one after the other, its value needs."""
-    levels: list[int] = []
-    for instr in bodies.body:
-        level = max((levels[i] for i in bodies.sources(instr)), default=0)
-        levels.append(level + (instr.op in REDUCTIONS))
-    return levels
 
 
 class Passes(ABC):
@@ -84,36 +43,15 @@ class Passes(ABC):
         self.body = loops.body
         self.row = len(loops.domain) - 1
         self.length = loops.extent(self.row)
-        self.levels = _levels(bodies)
-        self.varying = [self.row in loops for loops in bodies.depends]
         self.hoisted = bodies.hoistable(self.row)
-        self.reductions = [i for i, instr in enumerate(self.body) if instr.op in REDUCTIONS]
-        self.accumulators = {i: self._accumulator(self.body[i]) for i in self.reductions}
-        self.passes = self._passes()
+        self.plan = plan_of(bodies, self.row)
+        self.passes = self.plan.passes
+        self.accumulators = {i: self._accumulator(self.body[i]) for i in self.plan.reductions}
         self.places: dict[int, Value] = {}
         self.scratch: Terms = ()
 
     def _accumulator(self, instr: Instr) -> Accumulator:
-        return Accumulator(self.f, instr, self.body, self.varying[instr.args[0]])
-
-    def _passes(self) -> list[Pass]:
-        reduces = {i: self.levels[i] - 1 for i in self.reductions}
-        stores = [i for i, instr in enumerate(self.body) if instr.op == "store" and self.varying[i]]
-        n = max([*reduces.values(), *(self.levels[i] for i in stores)]) + 1
-        passes = [Pass([i for i, p in reduces.items() if p == n_pass]) for n_pass in range(n)]
-        passes[-1].stores = stores  # in the last pass: a row may be written over what it is computed from
-        fixed = {i for i in self.bodies.ids if not self.varying[i]}
-        dear: set[int] = set()  # computed by an earlier pass
-        for p in passes:
-            roots = [*(self.body[i].args[0] for i in p.reduces), *p.stores]
-            p.ids = self.bodies.needed(roots, fixed | dear)
-            read = {source for i in p.ids for source in self.bodies.sources(self.body[i])}
-            p.reread = sorted(dear & (read | set(roots)))
-            dear |= {i for i in p.ids if is_dear(self.body[i])}
-        reread = {i for p in passes for i in p.reread}
-        for p in passes:
-            p.kept = [i for i in p.ids if i in reread]
-        return passes
+        return Accumulator(self.f, instr, self.body, self.plan.varying[instr.args[0]])
 
     def _place_kept(self, length: Size, width: int, gap: int = 0) -> None:
         """Place each kept value in scratch: `width` elements for each iteration of the row and `gap`, whole
@@ -141,7 +79,7 @@ class Passes(ABC):
         given = self.start(places)
         for n, p in enumerate(self.passes):
             given = self.known_after(n, places, given, self.run(p, places, given))
-        stores = [i for i, instr in enumerate(self.body) if instr.op == "store" and not self.varying[i]]
+        stores = [i for i, instr in enumerate(self.body) if instr.op == "store" and not self.plan.varying[i]]
         for at, values in zip(places, given, strict=True):
             self.bodies.emit(stores, at, values)
 
@@ -163,8 +101,8 @@ class Passes(ABC):
 
     def _is_row_value(self, i: int, level: int) -> bool:
         """Whether instruction i is fixed in a row, and known after `level` passes."""
-        is_value = self.body[i].op != "store" and i not in self.reductions
-        return is_value and not self.varying[i] and self.levels[i] <= level
+        is_value = self.body[i].op != "store" and i not in self.plan.reductions
+        return is_value and not self.plan.varying[i] and self.plan.levels[i] <= level
 
     @abstractmethod
     def run(self, p: Pass, places: Sequence[Position], given: Sequence[Values]) -> list[Values]:
