@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .profiles import record
     from .runner import runner_path, sdk
     from .statistics import Stats
+    from .value_info import ValueInfo
     from .vm.errors import (
         ArgumentError,
         ArtifactError,
@@ -46,15 +47,15 @@ _LAZY = {
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
-    "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner",
+    "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
     "set_threads": ".vm.machine",
 }  # fmt: skip
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
     "LimitExceeded", "Options", "ShapeError", "Stats",
-    "UnsupportedOp", "accelerate", "compile", "get_threads", "load", "record", "runner_path", "sdk",
-    "set_threads", "settings",
+    "UnsupportedOp", "ValueInfo", "accelerate", "compile", "get_threads", "load", "record", "runner_path",
+    "sdk", "set_threads", "settings",
 ]  # fmt: skip
 
 

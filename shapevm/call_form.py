@@ -42,7 +42,7 @@ class CallForm:
             )
         self.state = state_of(machine, structure)
         machine.n_state = n_state
-        self.names = names
+        self.names, self.n_results = names, n_results
         parameters = self._signature["parameters"]
         self._is_flat = list(parameters) == names and all(
             inner == pytree.LEAF for inner in parameters.values()

@@ -18,6 +18,7 @@ from .limits import check_strategy, milliseconds
 from .settings import settings
 from .state import RANDOM
 from .statistics import Stats
+from .value_info import ValueInfo, infos
 from .vm.codes import COMPILING
 from .vm.errors import ArgumentError, FileError, GuardError
 from .vm.files import HeldFile, replacing
@@ -215,6 +216,18 @@ class Executable:
     def user_inputs(self) -> Sequence[Input]:
         """The flat inputs of the contract that a caller gives: all but the state."""
         return self._machine.inputs[: len(self._form.names)]
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """The flat inputs, as `run` takes them: names, kinds, dtypes and shapes."""
+        rows = self._machine.inputs[: len(self._form.names)]
+        return infos(rows, self._machine.symbols)
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """The flat outputs, as `run` gives them: names, kinds, dtypes and shapes."""
+        rows = self._machine.outputs[: self._form.n_results]
+        return infos(rows, self._machine.symbols)
 
     @property
     def machine(self) -> Machine:

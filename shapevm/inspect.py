@@ -12,10 +12,11 @@ from .buckets import shown_keys
 from .invariance import along, along_text, exceptions, row_symbols
 from .launch_graph import launch_graph, svg
 from .page import Cell, part, table
+from .value_info import ValueInfo, infos
 from .vm.artifact import read
 from .vm.instruction import decode_all
 from .vm.layout import INT_MIN
-from .vm.program import Function, Input, Program, format_key
+from .vm.program import Function, Program, format_key
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -38,8 +39,8 @@ def inspection(path: Path) -> dict[str, Any]:
         "code_bytes": sum(len(item.code) for item in objects),
         "targets": sorted({item.target for item in objects}),
         "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
-        "inputs": [_input(row, program) for row in program.inputs],
-        "outputs": [output.name for output in program.outputs],
+        "inputs": [row._asdict() for row in infos(program.inputs, program.symbols)],
+        "outputs": [row._asdict() for row in infos(program.outputs, program.symbols)],
         "along": along(row_symbols(program)),
         "exceptions": exceptions(program),
         "instructions": sum(1 for function in program.functions for _ in decode_all(function.code)),
@@ -56,11 +57,6 @@ def inspection(path: Path) -> dict[str, Any]:
         ],
         "standalone": not externs and all(k.objects for k in program.kernels),
     }  # fmt: skip
-
-
-def _input(row: Input, program: Program) -> dict[str, Any]:
-    shape = [axis.text(program.symbols) for axis in row.axes]
-    return {"name": row.name, "kind": row.kind, "dtype": row.dtype, "shape": shape}
 
 
 def _externs(program: Program, function: Function) -> list[tuple[str, str]]:
@@ -86,10 +82,8 @@ def inspect_text(path: Path) -> str:
         step = f", a multiple of {symbol['multiple_of']}" if symbol["multiple_of"] != 1 else ""
         low = symbol["min"] if symbol["min"] != INT_MIN else "any"
         lines.append(f"size {symbol['name']}: {low} to {top}{step}")
-    for row in data["inputs"]:
-        kind = f"{row['dtype']}[{', '.join(row['shape'])}]" if row["kind"] == "tensor" else row["kind"]
-        lines.append(f"input {row['name']}: {kind}")
-    lines += [f"output {name}" for name in data["outputs"]]
+    lines += [f"input {ValueInfo(**row)}" for row in data["inputs"]]
+    lines += [f"output {ValueInfo(**row)}" for row in data["outputs"]]
     lines += [*along_text(data["along"]), *(f"exception: {text}" for text in data["exceptions"])]
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):
@@ -115,13 +109,8 @@ def executable_html(exe: Executable) -> str:
     if not exe.machine.is_open:
         return part(lines)
     program = read(exe.artifact)
-    rows = [
-        [Cell(f"input {row.name}"), Cell(f"{row.dtype or ''}[{', '.join(_input(row, program)['shape'])}]")]
-        if row.kind == "tensor"
-        else [Cell(f"input {row.name}"), Cell(row.kind)]
-        for row in exe.user_inputs
-    ]
-    rows += [[Cell(f"output {row.name}"), Cell("")] for row in program.outputs]
+    rows = [[Cell(f"input {row.name}"), Cell(row.type)] for row in exe.inputs]
+    rows += [[Cell(f"output {row.name}"), Cell(row.type)] for row in exe.outputs]
     kernels = [
         [Cell(f"k{index} {kernel.label}"), Cell(kernel.source)]
         for index, kernel in enumerate(exe.machine.kernels)

@@ -2,15 +2,16 @@
 
     symbol "n" 1 .. 64
     input "x": f32[s0]
-    output "y"
+    output "y": f32[s0]
     kernel k0 "relu" (1 dims, f32[n0], out f32[n0]) = "{...}"
     function "main" (2 params, 1 results)
       alloc d=r2 dtype=f32 sizes=(r1)
       kernel kernel=k0 dims=(r1) buffers=(r0, r2)
       return values=(r2)
 
-Operands stand by name, or in the table's order without names. A label is a name with a colon. `;` begins a
-comment. "registers" of a function may be left out: then it is as many as the code names.
+The size of an output's axis may be text in quotes. Operands stand by name, or in the table's order without
+names. A label is a name with a colon. `;` begins a comment. "registers" of a function may be left out: then
+it is as many as the code names.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from .builder import FunctionBuilder, Label, ProgramBuilder
 from .errors import ArtifactError, Error
-from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, Op, Operand
+from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, TAGS, Op, Operand
 from .objects import parse_object
 from .program import NUMPY_DTYPES, Axis, Buffer, Constant, Dim, Input, Kernel, Output, Program, Size, Symbol
 from .verify import verify
@@ -174,7 +175,19 @@ class _Assembler:
         self.inputs.append(Input(name, "tensor", dtype, tuple(line.items("]", lambda: self._axis(line)))))
 
     def output(self, line: _Line) -> None:
-        self.outputs.append(Output(line.string()))
+        name = line.string()
+        if not line.skip(":"):
+            self.outputs.append(Output(name))
+        elif line.peek() in TAGS and line.peek(1) != "[":
+            self.outputs.append(Output(name, line.take("name")))
+        else:
+            dtype = self._dtype(line)
+            line.expect("[")
+            axes = tuple(line.items("]", lambda: self._output_axis(line)))
+            self.outputs.append(Output(name, "tensor", dtype, axes))
+
+    def _output_axis(self, line: _Line) -> Axis:
+        return Axis(expression=line.string()) if line.kind() == "string" else self._axis(line)
 
     def _scalar(self, line: _Line, tag: str) -> Any:
         if tag == "str":

@@ -18,11 +18,13 @@ from .isa import LIST_KINDS
 from .objects import serialise_object
 from .program import (
     DTYPE_NAMES,
+    Axis,
     Buffer,
     Constant,
     Function,
     Input,
     Kernel,
+    Output,
     Program,
     Symbol,
     format_key,
@@ -57,12 +59,22 @@ def input_text(i: Input) -> str:
     """Return the declaration of an input; axes name symbols by index: `2*s0+1`."""
     if i.kind != "tensor":
         return f"input {quote(i.name)}: {i.kind}" + (f" = s{i.symbol}" if i.symbol is not None else "")
-    parts = []
-    for axis in i.axes:
-        scale = f"{axis.scale}*" if axis.scale != 1 else ""
-        offset = f"{axis.offset:+d}" if axis.offset else ""
-        parts.append(str(axis.offset) if axis.symbol is None else f"{scale}s{axis.symbol}{offset}")
-    return f"input {quote(i.name)}: {i.dtype}[{', '.join(parts)}]"
+    return f"input {quote(i.name)}: {i.dtype}[{', '.join(map(_axis_text, i.axes))}]"
+
+
+def output_text(o: Output) -> str:
+    """Return the declaration of an output: of an input's form; a size in quotes is told by text alone."""
+    if o.kind != "tensor":
+        return f"output {quote(o.name)}" + (f": {o.kind}" if o.kind else "")
+    return f"output {quote(o.name)}: {o.dtype}[{', '.join(map(_axis_text, o.axes))}]"
+
+
+def _axis_text(axis: Axis) -> str:
+    if axis.expression:
+        return quote(axis.expression)
+    scale = f"{axis.scale}*" if axis.scale != 1 else ""
+    offset = f"{axis.offset:+d}" if axis.offset else ""
+    return str(axis.offset) if axis.symbol is None else f"{scale}s{axis.symbol}{offset}"
 
 
 def _array(constant: Constant, data: bool) -> str:
@@ -170,7 +182,7 @@ def disassemble(program: Program, data: bool = False, specs: bool = True) -> str
     """
     lines = [symbol_text(s) for s in program.symbols]
     lines += [input_text(i) for i in program.inputs]
-    lines += [f"output {quote(o.name)}" for o in program.outputs]
+    lines += [output_text(o) for o in program.outputs]
     if program.meta and data:
         lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
     lines += [f"constant c{i} {constant_text(c, data)}" for i, c in enumerate(program.constants)]

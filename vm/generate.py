@@ -195,6 +195,9 @@ def _file(layout: ModuleType) -> str:
         ("CHUNK", str(layout.CHUNK)),
         ("CHUNKED_ALIGN", str(layout.CHUNKED_ALIGN)),
         ("N_SECTIONS", str(len(layout.SECTIONS))),
+        ("NO_SYMBOL", str(layout.NO_SYMBOL)),
+        ("EXPRESSION", str(layout.EXPRESSION)),
+        ("NO_KIND", str(layout.NO_KIND)),
     ]
     return _define("SVM_FILE_", rows)
 

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
@@ -22,6 +22,8 @@ CHUNK: Final = 1 << 20  # bytes of BLOBS and WEIGHTS that one hash of CHUNKS is 
 CHUNKED_ALIGN: Final = 256  # BLOBS and WEIGHTS are padded with zeros to a multiple of it
 CHUNKED: Final = ("BLOBS", "WEIGHTS")  # sections that CHUNKS holds the hashes of, in that order
 NO_SYMBOL: Final = -1
+EXPRESSION: Final = -2  # in the place of a symbol: the size of an output that only text can tell
+NO_KIND: Final = -1
 NO_MAX: Final = -1  # of a bucket's range
 #: The bounds of an int input that has none: int64 but for its least number, which no input has.
 INT_MIN: Final = -(2**63) + 1
@@ -44,7 +46,7 @@ SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "STRINGS": (1, True, "`count` + 1 u32 offsets, then the bytes; see Strings"),
     "SYMBOLS": (2, True, "`count` records `symbol`"),
     "INPUTS": (3, True, "`count` records `input`, each followed by `rank` records `axis`"),
-    "OUTPUTS": (4, True, "`count` records `output`"),
+    "OUTPUTS": (4, True, "`count` records `output`, each followed by `rank` records `axis`"),
     "CONSTANTS": (5, True, "`count` records `constant`, each followed by `rank` i64 sizes"),
     "FUNCTIONS": (6, True, "`count` records `function`; function 0 is main"),
     "CODE": (7, True, "`count` u32 words: the functions' instructions, in order, without gaps"),
@@ -166,13 +168,19 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 reserved: 0",
     ),
     _record(
-        "axis", "What the size of one axis must be.",
-        "i32 symbol: size == scale * value(symbol) + offset; -1: size == offset",
-        "u32 reserved: 0",
+        "axis", "What the size of one axis of an input must be, or of an output is.",
+        "i32 symbol: size == scale * value(symbol) + offset; -1: size == offset; -2, of an output: any other size",
+        "u32 expression: string: if `symbol` is -2, the size for people, such as `floordiv(n,2)`, not \"\"; else \"\"",
         "i64 scale: >= 1 with a symbol, else 0",
-        "i64 offset: >= 0 without a symbol",
+        "i64 offset: >= 0 without a symbol; 0 if that is -2",
     ),
-    _record("output", "A result of the main function.", "u32 name: string", "u32 reserved: 0"),
+    _record(
+        "output", "A result of the main function, as the compiler declares it. Followed by `rank` axes.",
+        "u32 name: string",
+        "i32 kind: tag; -1: not declared",
+        "u32 dtype: of a tensor, else 0",
+        "u32 rank: of a tensor, else 0",
+    ),
     _record(
         "constant", "A constant. Followed by `rank` i64 sizes, each >= 0.",
         "u32 tag: none, bool, int, float, str or tensor",

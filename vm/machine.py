@@ -103,9 +103,7 @@ class Machine:
         self._lock = ForkLock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
         self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
-        self.outputs = tuple(
-            Output(text_of(lib.svm_output_name(program, i))) for i in range(lib.svm_n_outputs(program))
-        )
+        self.outputs = tuple(self._output(i) for i in range(lib.svm_n_outputs(program)))
         self.default_library: Library = NUMPY  # of the results of a call without arrays
         self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
         self._quick = QuickCalls(self.inputs)
@@ -174,9 +172,13 @@ class Machine:
         kind = TAG_NAMES[row.kind]
         if kind != "tensor":
             return Input(text_of(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
-        rows = [row.axes[i] for i in range(row.rank)]
-        axes = tuple(Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset) for a in rows)
-        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], axes)
+        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row))
+
+    def _output(self, index: int) -> Output:
+        row = lib.svm_output(self._program, index)
+        if TAG_NAMES.get(row.kind) != "tensor":
+            return Output(text_of(row.name), TAG_NAMES.get(row.kind))
+        return Output(text_of(row.name), "tensor", DTYPE_NAMES[row.dtype], _axes(row))
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -502,6 +504,13 @@ class Machine:
     def site(self, kernel: int) -> SiteStats:
         """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
         return read_site(self._program, kernel)
+
+
+def _axes(row: Any) -> tuple[Axis, ...]:
+    rows = [row.axes[i] for i in range(row.rank)]
+    return tuple(
+        Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset, text_of(a.expression)) for a in rows
+    )
 
 
 def _is_new(value: Any) -> bool:

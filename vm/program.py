@@ -57,11 +57,15 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of an input: size == scale * value(symbol) + offset; symbol None: size == offset."""
+    """One axis of an input or output: size == scale * value(symbol) + offset; symbol None: size == offset.
+
+    `expression`: of an output whose size is none of these, the size as people write it, else "".
+    """
 
     symbol: int | None = None
     scale: int = 0
     offset: int = 0
+    expression: str = ""
 
     @classmethod
     def const(cls, size: int) -> Axis:
@@ -75,6 +79,8 @@ class Axis:
 
     def text(self, symbols: tuple[Symbol, ...]) -> str:
         """Return how messages write the axis: `length`, `2*length+1`, `384`."""
+        if self.expression:
+            return self.expression
         if self.symbol is None:
             return str(self.offset)
         name = symbols[self.symbol].name
@@ -97,9 +103,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A result of main."""
+    """A result of main, as the compiler declares it.
+
+    `kind`: tensor (then dtype and axes), another tag, or None where that is not declared.
+    """
 
     name: str
+    kind: str | None = None
+    dtype: str | None = None
+    axes: tuple[Axis, ...] = ()
 
 
 # Kernels --------------------------------------------------------------------------------------------

@@ -20,11 +20,13 @@ from .layout import (
     BY_NAME,
     CHUNKED,
     CHUNKED_ALIGN,
+    EXPRESSION,
     FORMAT_VERSION,
     INT_MAX,
     INT_MIN,
     LIMITS,
     MAGIC,
+    NO_KIND,
     NO_SYMBOL,
     PAGE,
     SECTION_ALIGN,
@@ -213,9 +215,16 @@ class _Reader:
             self.string(cursor, row["why"]),
         )
 
-    def axis(self, cursor: Cursor) -> Axis:
+    def axis(self, cursor: Cursor, is_output: bool = False) -> Axis:
         row, n_symbols = cursor.record("axis"), self.sections["SYMBOLS"].count
         symbol, scale, offset = row["symbol"], row["scale"], row["offset"]
+        expression = self.string(cursor, row["expression"])
+        if symbol == EXPRESSION and is_output:
+            cursor.check(
+                expression != "" and scale == offset == 0, "an output's size is told in no text, or twice"
+            )
+            return Axis(expression=expression)
+        cursor.check(not expression, f"an axis of symbol {symbol} has the text {expression!r}")
         if symbol == NO_SYMBOL:
             cursor.check(
                 scale == 0 and offset >= 0,
@@ -248,7 +257,15 @@ class _Reader:
         return Input(name, kind, symbol=symbol if is_bound else None)
 
     def output(self, cursor: Cursor) -> Output:
-        return Output(self.string(cursor, cursor.record("output")["name"]))
+        row = cursor.record("output")
+        name, dtype, code = self.string(cursor, row["name"]), row["dtype"], row["kind"]
+        rank, kind = cursor.limited(row["rank"], "RANK"), TAG_NAMES.get(code)
+        cursor.check(kind is not None or code == NO_KIND, f"output {name!r} has kind {code}")
+        if kind == "tensor":
+            cursor.check(dtype < len(DTYPE_NAMES), f"output {name!r} has dtype {dtype}")
+            return Output(name, kind, DTYPE_NAMES[dtype], tuple(self.axis(cursor, True) for _ in range(rank)))
+        cursor.check(dtype == 0 and rank == 0, f"output {name!r} is no tensor: dtype {dtype}, rank {rank}")
+        return Output(name, kind)
 
     def constant(self, cursor: Cursor) -> Constant:
         row = cursor.record("constant")

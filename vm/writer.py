@@ -20,16 +20,18 @@ from .layout import (
     BY_NAME,
     CHUNKED,
     CHUNKED_ALIGN,
+    EXPRESSION,
     FORMAT_VERSION,
     INT_MAX,
     MAGIC,
+    NO_KIND,
     NO_SYMBOL,
     PAGE,
     SECTION_ALIGN,
     SECTIONS,
 )
 from .objects import pack_buffers, pack_object
-from .program import Axis, Constant, Function, Input, Kernel, Program, Symbol
+from .program import Axis, Constant, Function, Input, Kernel, Output, Program, Symbol
 
 Array = np.ndarray[Any, Any]
 PIECE_BYTES = 1 << 22  # of an array that is copied on its way into the file
@@ -75,9 +77,11 @@ def _symbol(s: Symbol, string: Strings) -> bytes:
     )
 
 
-def _axis(axis: Axis) -> bytes:
-    symbol = NO_SYMBOL if axis.symbol is None else axis.symbol
-    return BY_NAME["axis"].pack(symbol=symbol, scale=axis.scale, offset=axis.offset)
+def _axis(axis: Axis, string: Strings) -> bytes:
+    symbol = EXPRESSION if axis.expression else NO_SYMBOL if axis.symbol is None else axis.symbol
+    return BY_NAME["axis"].pack(
+        symbol=symbol, expression=string(axis.expression), scale=axis.scale, offset=axis.offset
+    )
 
 
 def _input(i: Input, string: Strings) -> bytes:
@@ -85,7 +89,15 @@ def _input(i: Input, string: Strings) -> bytes:
         name=string(i.name), kind=TAGS[i.kind], dtype=DTYPES[i.dtype][0] if i.dtype else 0, rank=len(i.axes),
         symbol=NO_SYMBOL if i.symbol is None else i.symbol,
     )  # fmt: skip
-    return row + b"".join(map(_axis, i.axes))
+    return row + b"".join(_axis(axis, string) for axis in i.axes)
+
+
+def _output(o: Output, string: Strings) -> bytes:
+    row = BY_NAME["output"].pack(
+        name=string(o.name), kind=NO_KIND if o.kind is None else TAGS[o.kind],
+        dtype=DTYPES[o.dtype][0] if o.dtype else 0, rank=len(o.axes),
+    )  # fmt: skip
+    return row + b"".join(_axis(axis, string) for axis in o.axes)
 
 
 def _scalar(c: Constant, string: Strings) -> int:
@@ -203,7 +215,7 @@ def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
     made: dict[str, tuple[bytes, int]] = {
         "SYMBOLS": (b"".join(_symbol(s, string) for s in p.symbols), len(p.symbols)),
         "INPUTS": (b"".join(_input(i, string) for i in p.inputs), len(p.inputs)),
-        "OUTPUTS": (b"".join(BY_NAME["output"].pack(name=string(o.name)) for o in p.outputs), len(p.outputs)),
+        "OUTPUTS": (b"".join(_output(o, string) for o in p.outputs), len(p.outputs)),
         "CONSTANTS": (_constants(p.constants, string, weights.place), len(p.constants)),
         "FUNCTIONS": (b"".join(_function(f, string) for f in p.functions), len(p.functions)),
         "CODE": (code.tobytes(), len(code)),

@@ -7,15 +7,16 @@ its own, and a guard at the start of the program that compares both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import sympy
 
-from ...vm.program import Axis, Input, Symbol
+from ...vm.program import Axis, Input, Output, Symbol
 from ..ir.dims import DimExpr, format_dim, symbol, symbols_of
 from ..ir.errors import ShapeError, UnsupportedOp
 from ..ir.graph import Graph, Value
-from ..ir.types import ScalarType, TensorType
+from ..ir.types import DictType, ListType, ScalarType, TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,34 @@ def contract_of(graph: Graph) -> Contract:
             f"{unbound[0]}, or a multiple of it plus a constant; or make it constant"
         )
     return Contract(inputs, tuple(builder.symbols), tuple(builder.guards))
+
+
+def outputs_of(graph: Graph, contract: Contract) -> tuple[Output, ...]:
+    """Return what a caller is told of the results of `graph`: tags, dtypes, and sizes by the symbols of the
+    contract, or as text where they are no multiple of one plus a number."""
+    index = {s.name: i for i, s in enumerate(contract.symbols)}
+    return tuple(
+        _output(name, value.type, index)
+        for name, value in zip(graph.outputs, graph.body.results, strict=True)
+    )
+
+
+_TAGS = {ListType: "list", TupleType: "tuple", DictType: "dict"}
+
+
+def _output(name: str, type: Type, index: Mapping[str, int]) -> Output:
+    if isinstance(type, TensorType):
+        return Output(name, "tensor", type.dtype, tuple(_output_axis(size, index) for size in type.shape))
+    return Output(name, type.kind if isinstance(type, ScalarType) else _TAGS.get(type.__class__))
+
+
+def _output_axis(size: DimExpr, index: Mapping[str, int]) -> Axis:
+    if isinstance(size, int):
+        return Axis.const(size)
+    linear = _linear(size)
+    if linear is not None and linear[0] in index:
+        return Axis.of(index[linear[0]], linear[1], linear[2])
+    return Axis(expression=format_dim(size))
 
 
 class _ContractBuilder:

@@ -13,13 +13,13 @@ import sympy
 
 from ...jit.spec import KernelSpec, to_json
 from ...vm.builder import FunctionBuilder, Label, ProgramBuilder
-from ...vm.program import Constant, Kernel, KernelObject, Output, Program
+from ...vm.program import Constant, Kernel, KernelObject, Program
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp, VerifyError
 from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
 from ..ir.types import ScalarType, TensorType
 from ..lower.launches import launches_of
-from .contract import Contract, contract_of
+from .contract import Contract, contract_of, outputs_of
 from .registers import Code
 
 Compile = Callable[[KernelSpec], Sequence[KernelObject]]
@@ -51,7 +51,7 @@ def emit(
         emitter.function().write(writers[name])
     main = contracts["main"]
     meta = {"name": graph.name, "structure": graph.structure}
-    return builder.finish(main.symbols, main.inputs, tuple(map(Output, graph.outputs)), meta)
+    return builder.finish(main.symbols, main.inputs, outputs_of(graph, main), meta)
 
 
 def state_graph(graph: Graph) -> Graph:

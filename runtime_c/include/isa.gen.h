@@ -135,12 +135,15 @@ enum {
 };
 
 #define SVM_FILE_MAGIC {0x89, 0x53, 0x56, 0x4d, 0x0d, 0x0a, 0x1a, 0x0a}
-#define SVM_FILE_VERSION 3
+#define SVM_FILE_VERSION 4
 #define SVM_FILE_ALIGN 64
 #define SVM_FILE_PAGE 4096
 #define SVM_FILE_CHUNK 1048576
 #define SVM_FILE_CHUNKED_ALIGN 256
 #define SVM_FILE_N_SECTIONS 14
+#define SVM_FILE_NO_SYMBOL -1
+#define SVM_FILE_EXPRESSION -2
+#define SVM_FILE_NO_KIND -1
 
 enum {
   SVM_SECTION_STRINGS = 1,
@@ -206,23 +209,25 @@ typedef struct svm_file_input {
 
 SVM_STATIC_ASSERT(sizeof(svm_file_input) == 24, "layout of input");
 
-/* What the size of one axis must be. */
+/* What the size of one axis of an input must be, or of an output is. */
 typedef struct svm_file_axis {
-  int32_t symbol; /* size == scale * value(symbol) + offset; -1: size == offset */
-  uint32_t reserved; /* 0 */
+  int32_t symbol; /* size == scale * value(symbol) + offset; -1: size == offset; -2, of an output: any other size */
+  uint32_t expression; /* string: if `symbol` is -2, the size for people, such as `floordiv(n,2)`, not ""; else "" */
   int64_t scale; /* >= 1 with a symbol, else 0 */
-  int64_t offset; /* >= 0 without a symbol */
+  int64_t offset; /* >= 0 without a symbol; 0 if that is -2 */
 } svm_file_axis;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_axis) == 24, "layout of axis");
 
-/* A result of the main function. */
+/* A result of the main function, as the compiler declares it. Followed by `rank` axes. */
 typedef struct svm_file_output {
   uint32_t name; /* string */
-  uint32_t reserved; /* 0 */
+  int32_t kind; /* tag; -1: not declared */
+  uint32_t dtype; /* of a tensor, else 0 */
+  uint32_t rank; /* of a tensor, else 0 */
 } svm_file_output;
 
-SVM_STATIC_ASSERT(sizeof(svm_file_output) == 8, "layout of output");
+SVM_STATIC_ASSERT(sizeof(svm_file_output) == 16, "layout of output");
 
 /* A constant. Followed by `rank` i64 sizes, each >= 0. */
 typedef struct svm_file_constant {

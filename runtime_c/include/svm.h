@@ -178,11 +178,13 @@ typedef struct svm_symbol_info {
   const char *why;
 } svm_symbol_info;
 
-/* symbol >= 0: size == scale * value(symbol) + offset. symbol -1: size == offset. */
+/* symbol >= 0: size == scale * value(symbol) + offset. symbol -1: size == offset. symbol -2, of an output: the
+ * size is `expression`, which is for people, such as "floordiv(n,2)"; "" otherwise. */
 typedef struct svm_axis_info {
   int32_t symbol;
   int32_t reserved;
   int64_t scale, offset;
+  const char *expression;
 } svm_axis_info;
 
 /* `kind`: tag of a tensor, int, float, bool or str. `symbol`: the symbol that an int binds, else -1. */
@@ -191,6 +193,14 @@ typedef struct svm_input_info {
   int32_t kind, dtype, rank, symbol;
   const svm_axis_info *axes;
 } svm_input_info;
+
+/* What the compiler declares of an output; each result says its own. `kind`: a tag, -1 where it is not
+ * declared. `dtype`, `rank`, `axes`: of a tensor, else 0, 0, NULL. */
+typedef struct svm_output_info {
+  const char *name;
+  int32_t kind, dtype, rank, reserved;
+  const svm_axis_info *axes;
+} svm_output_info;
 
 typedef struct svm_function_info {
   const char *name;
@@ -212,7 +222,7 @@ int32_t svm_n_functions(const svm_program *program);
 int32_t svm_n_kernels(const svm_program *program);
 int32_t svm_n_externs(const svm_program *program);
 const svm_input_info *svm_input(const svm_program *program, int32_t index);
-const char *svm_output_name(const svm_program *program, int32_t index);
+const svm_output_info *svm_output(const svm_program *program, int32_t index);
 const svm_symbol_info *svm_symbol(const svm_program *program, int32_t index);
 const svm_function_info *svm_function(const svm_program *program, int32_t index);
 const svm_kernel_info *svm_kernel(const svm_program *program, int32_t index);
@@ -284,6 +294,10 @@ int32_t svm_call_with(svm_program *program, const svm_call_options *options, int
  */
 int32_t svm_bind(const svm_program *program, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                  svm_error *error);
+
+/* Size that an axis of an output has where the symbols have these values (svm_bind); -1: only a call tells it, or
+ * there is no such axis. Room for an output can be had before the call that way. */
+int64_t svm_output_size(const svm_program *program, int32_t output, int32_t axis, const int64_t *symbols);
 
 /* Threads of the process that run kernels, the caller included; n == 0: one per CPU available. */
 int32_t svm_set_threads(int32_t n, svm_error *error);

@@ -141,13 +141,28 @@ static int32_t load_symbols(svm_program *p, svm_error *error) {
 }
 
 static int32_t load_axis(const svm_program *p, const cursor *c, uint64_t index, const svm_file_axis *row,
-                         svm_axis_info *out) {
-  int is_fixed = row->symbol == -1;
-  if (row->reserved || row->symbol < -1 || row->symbol >= p->n_symbols ||
-      (is_fixed ? row->scale || row->offset < 0 : row->scale < 1)) {
+                         int is_output, svm_axis_info *out) {
+  int is_fixed = row->symbol == SVM_FILE_NO_SYMBOL, is_text = is_output && row->symbol == SVM_FILE_EXPRESSION;
+  *out = (svm_axis_info){row->symbol, 0, row->scale, row->offset,
+                         load_string(p, row->expression, is_output ? "OUTPUTS" : "INPUTS", c->error)};
+  if (!out->expression) return c->error->code;
+  if ((*out->expression != 0) != is_text) return broken(c, index, "an axis has a text and another size, or neither");
+  if (is_text ? row->scale || row->offset
+              : row->symbol < SVM_FILE_NO_SYMBOL || row->symbol >= p->n_symbols ||
+                    (is_fixed ? row->scale || row->offset < 0 : row->scale < 1)) {
     return broken(c, index, "an axis has no such symbol, scale or offset");
   }
-  *out = (svm_axis_info){row->symbol, 0, row->scale, row->offset};
+  return SVM_OK;
+}
+
+/* The `rank` axes behind a row. */
+static int32_t load_axes(const svm_program *p, cursor *c, uint64_t index, uint32_t rank, int is_output,
+                         svm_axis_info *axes) {
+  const svm_file_axis *from = take(c, index, rank, sizeof *from);
+  if (!from) return c->error->code;
+  for (uint32_t a = 0; a < rank; a++) {
+    if (load_axis(p, c, index, &from[a], is_output, &axes[a])) return c->error->code;
+  }
   return SVM_OK;
 }
 
@@ -169,12 +184,7 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
                           (int32_t)row->rank,
                           row->symbol,
                           axes};
-  const svm_file_axis *from = out->name ? take(c, i, row->rank, sizeof *from) : NULL;
-  if (!from) return c->error->code;
-  for (uint32_t a = 0; a < row->rank; a++) {
-    if (load_axis(p, c, i, &from[a], &axes[a])) return c->error->code;
-  }
-  return SVM_OK;
+  return out->name ? load_axes(p, c, i, row->rank, 0, axes) : c->error->code;
 }
 
 /* Every symbol occurs, so that binding the inputs binds all. */
@@ -213,15 +223,34 @@ static int32_t load_inputs(svm_program *p, svm_error *error) {
   return code ? code : check_symbols_occur(p, error);
 }
 
+static int32_t load_output(const svm_program *p, cursor *c, int32_t index, svm_axis_info *axes,
+                           svm_output_info *out) {
+  uint64_t i = (uint64_t)index;
+  const svm_file_output *row = take(c, i, 1, sizeof *row);
+  if (!row) return c->error->code;
+  if (row->kind < SVM_FILE_NO_KIND || row->kind >= SVM_TAG_COUNT) return broken(c, i, "its kind is unknown");
+  if (row->kind == SVM_TAG_TENSOR ? row->dtype >= SVM_DTYPE_COUNT || row->rank > SVM_LIMIT_RANK
+                                  : row->dtype || row->rank)
+    return broken(c, i, "its dtype or rank");
+  *out = (svm_output_info){load_string(p, row->name, "OUTPUTS", c->error),
+                           row->kind,
+                           (int32_t)row->dtype,
+                           (int32_t)row->rank,
+                           0,
+                           row->kind == SVM_TAG_TENSOR ? axes : NULL};
+  return out->name ? load_axes(p, c, i, row->rank, 1, axes) : c->error->code;
+}
+
 static int32_t load_outputs(svm_program *p, svm_error *error) {
   cursor c = cursor_of(p, SVM_SECTION_OUTPUTS, error);
+  uint64_t n_axes = p->image.sections[SVM_SECTION_OUTPUTS].size / sizeof(svm_file_axis), used = 0;
   if (take_count(p, SVM_SECTION_OUTPUTS, sizeof(svm_file_output), SVM_LIMIT_INPUTS, &p->n_outputs, error))
     return error->code;
   if (!(p->outputs = make_rows((uint64_t)p->n_outputs, sizeof *p->outputs, error))) return error->code;
+  if (!(p->output_axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->output_axes, error))) return error->code;
   for (int32_t i = 0; i < p->n_outputs; i++) {
-    const svm_file_output *row = take(&c, (uint64_t)i, 1, sizeof *row);
-    if (!row || !(p->outputs[i] = load_string(p, row->name, "OUTPUTS", error))) return error->code;
-    if (row->reserved) return broken(&c, (uint64_t)i, "a reserved field is not 0");
+    if (load_output(p, &c, i, p->output_axes + used, &p->outputs[i])) return error->code;
+    used += (uint64_t)p->outputs[i].rank;
   }
   return check_end(&c, (uint64_t)p->n_outputs);
 }

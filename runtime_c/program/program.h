@@ -95,8 +95,8 @@ struct svm_program {
   int32_t n_strings, n_symbols, n_inputs, n_outputs, n_constants, n_functions, n_kernels, n_externs;
   svm_symbol_info *symbols;
   svm_input_info *inputs;
-  svm_axis_info *axes;
-  const char **outputs;
+  svm_axis_info *axes, *output_axes;
+  svm_output_info *outputs;
   value *constants;
   function *functions;
   kernel *kernels;

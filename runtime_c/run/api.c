@@ -146,7 +146,7 @@ void svm_close(svm_program *p) {
   context_free_all(p);
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
   code_map_free(&p->code_map);
-  void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->constants,
+  void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->output_axes, p->constants,
                     p->functions, p->kernels, p->buffers, p->objects, p->spans,   p->externs,
                     p->extern_of_string};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
@@ -171,9 +171,20 @@ static int is_in(int32_t index, int32_t n) { return index >= 0 && index < n; }
 const svm_input_info *svm_input(const svm_program *p, int32_t i) {
   return is_in(i, p->n_inputs) ? &p->inputs[i] : NULL;
 }
-const char *svm_output_name(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_outputs) ? p->outputs[i] : NULL;
+const svm_output_info *svm_output(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_outputs) ? &p->outputs[i] : NULL;
 }
+
+int64_t svm_output_size(const svm_program *p, int32_t output, int32_t axis, const int64_t *symbols) {
+  const svm_output_info *info = svm_output(p, output);
+  if (!info || !is_in(axis, info->rank)) return -1;
+  const svm_axis_info *a = &info->axes[axis];
+  int64_t size = 0;
+  if (a->symbol == SVM_FILE_EXPRESSION) return -1;
+  if (a->symbol >= 0 && __builtin_mul_overflow(a->scale, symbols[a->symbol], &size)) return -1;
+  return __builtin_add_overflow(size, a->offset, &size) || size < 0 ? -1 : size;
+}
+
 const svm_symbol_info *svm_symbol(const svm_program *p, int32_t i) {
   return is_in(i, p->n_symbols) ? &p->symbols[i] : NULL;
 }

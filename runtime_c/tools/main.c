@@ -192,12 +192,28 @@ static const char *const TAG_NAMES_HERE[] = {SVM_TAGS(TAG_NAME)};
 
 static void print_axis(const svm_program *p, const svm_axis_info *axis) {
   if (axis->symbol < 0) {
-    printf("%" PRId64, axis->offset);
+    if (*axis->expression) printf("%s", axis->expression);
+    else printf("%" PRId64, axis->offset);
     return;
   }
   if (axis->scale != 1) printf("%" PRId64 "*", axis->scale);
   printf("%s", svm_symbol(p, axis->symbol)->name);
   if (axis->offset) printf("%+" PRId64, axis->offset);
+}
+
+static void print_tensor(const svm_program *p, int32_t dtype, int32_t rank, const svm_axis_info *axes) {
+  printf("%s[", DTYPE_NAMES_HERE[dtype]);
+  for (int32_t a = 0; a < rank; a++) {
+    if (a) printf(", ");
+    print_axis(p, &axes[a]);
+  }
+  printf("]\n");
+}
+
+static void print_output(const svm_program *p, const svm_output_info *output) {
+  printf("output  %s: ", output->name);
+  if (output->kind == SVM_TAG_TENSOR) print_tensor(p, output->dtype, output->rank, output->axes);
+  else printf("%s\n", output->kind < 0 ? "any value" : TAG_NAMES_HERE[output->kind]);
 }
 
 static void print_input(const svm_program *p, const svm_input_info *input) {
@@ -207,12 +223,7 @@ static void print_input(const svm_program *p, const svm_input_info *input) {
            input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
     return;
   }
-  printf("%s[", DTYPE_NAMES_HERE[input->dtype]);
-  for (int32_t a = 0; a < input->rank; a++) {
-    if (a) printf(", ");
-    print_axis(p, &input->axes[a]);
-  }
-  printf("]\n");
+  print_tensor(p, input->dtype, input->rank, input->axes);
 }
 
 static void print_contract(const svm_program *p) {
@@ -227,7 +238,7 @@ static void print_contract(const svm_program *p) {
     if (s->multiple_of != 1) printf(", a multiple of %" PRId64, s->multiple_of);
     printf(*s->why ? " (%s)\n" : "\n", s->why);
   }
-  for (int32_t i = 0; i < svm_n_outputs(p); i++) printf("output  %s\n", svm_output_name(p, i));
+  for (int32_t i = 0; i < svm_n_outputs(p); i++) print_output(p, svm_output(p, i));
   for (int32_t i = 0; i < svm_n_externs(p); i++) printf("extern  %s\n", svm_extern_name(p, i));
   for (int32_t i = 0; i < svm_n_kernels(p); i++) {
     const svm_kernel_info *k = svm_kernel(p, i);
@@ -392,7 +403,7 @@ static int write_outputs(const svm_program *p, const char *path, const svm_value
                calloc(MAX_OUTPUTS, 8), 0, 0};
   int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
   for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
-    code = add_output(&o, svm_output_name(p, i), &values[i]);
+    code = add_output(&o, svm_output(p, i)->name, &values[i]);
   size_t n = strlen(path);
   int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
   svm_error error;

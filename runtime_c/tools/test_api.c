@@ -126,6 +126,17 @@ static void check_misuse(svm_program *p) {
          svm_set_function_strategy(p, 0, -1, NULL) == SVM_OK);
 }
 
+/* What the program says of its outputs. */
+static void check_outputs(svm_program *p) {
+  int64_t symbols[2] = {7, 2};
+  const svm_output_info *sum = svm_output(p, 0), *sizes = svm_output(p, 1);
+  EXPECT(!strcmp(sum->name, "sum") && sum->kind == SVM_TAG_TENSOR && sum->dtype == SVM_DTYPE_F32 && sum->rank == 1);
+  EXPECT(sum->axes[0].symbol == 0 && sum->axes[0].scale == 1 && !*sum->axes[0].expression);
+  EXPECT(sizes->kind == SVM_TAG_TUPLE && !sizes->rank && !sizes->axes && !svm_output(p, 2) && !svm_output(p, -1));
+  EXPECT(svm_output_size(p, 0, 0, symbols) == 7);
+  EXPECT(svm_output_size(p, 0, 1, symbols) == -1 && svm_output_size(p, 1, 0, symbols) == -1);
+}
+
 /* Interpreted calls ---------------------------------------------------------------------------- */
 
 /* twice(x) = {"doubled": [x + x]}, made of new values. */
@@ -193,6 +204,7 @@ int main(int argc, char **argv) {
   if (argc != 3) return fprintf(stderr, "usage: test_api LOOKUP.svm DATA.svm\n"), 2;
   svm_program *lookup = open_artifact(argv[1]), *data = open_artifact(argv[2]);
   check_strides(lookup);
+  check_outputs(lookup);
   check_allocator(lookup);
   check_misuse(lookup);
   check_externs(data);

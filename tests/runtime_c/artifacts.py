@@ -61,7 +61,7 @@ def chain(n: int, exact: tuple[int, ...] = ()) -> Program:
         'symbol "n" 1 .. 100000000 why "model.py:3"',
         'input "x": f32[s0]',
         'input "z": f32[s0]',
-        'output "y"',
+        'output "y": f32[s0]',
         f"kernel k0 {ADD_ROW}",
         'function "main" (3 params, 1 results)',
         '  line "model.py:5"',
@@ -100,8 +100,8 @@ symbol "n" 0 .. 4096 why "model.py:3"
 symbol "times" 1 .. 5
 input "index": i64[s0]
 input "times": int = s1
-output "sum"
-output "sizes"
+output "sum": f32[s0]
+output "sizes": tuple
 constant c0 "table" f32[4] = [1.0, 2.0, 4.0, 8.0]
 constant c1 "key" str = "n"
 kernel k0 {GATHER_ROW}
@@ -143,9 +143,9 @@ input "count": i64[]
 input "name": str
 input "eps": float
 input "flag": bool
-output "list"
+output "list": tuple
 output "y"
-output "number"
+output "number": float
 constant c0 bf16[3] = [16256, 0, 65535]
 constant c1 none = None
 constant c2 float = 1.5

@@ -135,7 +135,11 @@ def test_empty_tensors(run: Run, tmp_path: Path) -> None:
 def test_list_prints_the_contract(run: Run) -> None:
     done = run("chain.svm", "--list")
     assert done.returncode == 0
-    for line in ("input   x: f32[n]", "symbol  n: at least 1, at most 100000000 (model.py:3)", "output  y"):
+    for line in (
+        "input   x: f32[n]",
+        "symbol  n: at least 1, at most 100000000 (model.py:3)",
+        "output  y: f32[n]",
+    ):
         assert line in done.stdout.splitlines()
     assert re.search(r"kernel  add: 1 sizes, 3 buffers, 2 code objects of \d+ bytes, model.py:5", done.stdout)
 

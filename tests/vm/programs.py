@@ -19,8 +19,8 @@ symbol "rest" 0 ..
 input "x": f32[s0, 2*s1+1, 3]
 input "k": int = s0
 input "eps": float
-output "y"
-output "pair"
+output "y": f32[s0, 2*s0-1, 3, "floordiv(n,2)"]
+output "pair": tuple
 meta {"origin": "a test", "names": ["ä"]}
 constant c0 "w" f32[2, 2] = [1.0, 2.5, nan, -inf]
 constant c1 int = -5

@@ -12,7 +12,7 @@ from shapevm.vm import artifact
 from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
 from shapevm.vm.layout import BY_NAME, CHUNKED, PAGE, SECTIONS
-from shapevm.vm.program import Axis, Buffer, Constant, Input, Program, Symbol
+from shapevm.vm.program import Axis, Buffer, Constant, Input, Output, Program, Symbol
 
 from .programs import sample
 
@@ -162,6 +162,10 @@ def test_hostile_bytes_with_right_hashes() -> None:
         ({"inputs": (Input("x", "tensor", "f32", (Axis.of(7),)),)}, "symbol 7 of 2"),
         ({"inputs": sample().inputs[:2]}, "main has 5 parameters"),
         ({"outputs": ()}, "main has 2 results"),
+        ({"outputs": (Output("y", "tensor", "f32", (Axis.of(7),)), Output("z"))}, "symbol 7 of 2"),
+        ({"outputs": (Output("y", "int", None, (Axis.const(3),)), Output("z"))}, "no tensor"),
+        ({"outputs": (Output("y", "tensor", "f32", (Axis(None, 0, 3, "n"),)), Output("z"))}, "told"),
+        ({"inputs": (Input("x", "tensor", "f32", (Axis(expression="n"),)),)}, "has the text"),
         ({"symbols": (Symbol("n", 3, 2), Symbol("rest"))}, "max 2 is below min 3"),
         ({"symbols": (Symbol("n", -2, -3), Symbol("rest"))}, "max -3 is below min -2"),
         ({"symbols": (Symbol("n", -(2**63)), Symbol("rest"))}, r"must be > -2\^63"),

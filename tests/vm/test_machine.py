@@ -45,6 +45,7 @@ from shapevm.vm.program import KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
+from .programs import sample
 
 GENERIC = LoadOptions(strategy="generic")
 
@@ -184,6 +185,8 @@ def test_contract_is_what_was_written(add: Machine) -> None:
     assert (add.inputs, add.symbols, add.outputs) == (program.inputs, program.symbols, program.outputs)
     with load(with_code(assemble(TEXT_OF_KINDS))) as kinds:
         assert kinds.inputs == assemble(TEXT_OF_KINDS).inputs
+    with Machine.from_bytes(artifact.to_bytes(sample()), LoadOptions(has_compiler=True)) as declared:
+        assert declared.outputs == sample().outputs
     assert (
         add.kernels[0].label == "add"
         and add.kernels[0].source == "model.py:5"
