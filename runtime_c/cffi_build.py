@@ -39,6 +39,7 @@ CALLBACKS = """
 extern "Python+C" int32_t svm_py_poll(void *context);
 extern "Python" void *svm_py_allocate(void *context, int32_t leaf, const svm_tensor *like, size_t n_bytes);
 extern "Python" void svm_py_release(void *context);
+extern "Python" void svm_py_observe(void *context, int32_t kernel, int32_t is_end);
 extern "Python" void svm_py_damaged(void *context, const char *message);
 extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args,
                                       svm_value *results, int32_t n_results, svm_error *error);

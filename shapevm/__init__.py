@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .accelerated import accelerate
     from .compiler.ir.errors import UnsupportedOp
     from .executable import Executable
+    from .metrics import PrometheusCollector
     from .options import Options
     from .profiles import record
     from .runner import runner_path, sdk
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
+    "PrometheusCollector": ".metrics",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
@@ -53,7 +55,7 @@ _LAZY = {
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
-    "LimitExceeded", "Options", "ShapeError", "Stats",
+    "LimitExceeded", "Options", "PrometheusCollector", "ShapeError", "Stats",
     "UnsupportedOp", "ValueInfo", "accelerate", "compile", "get_threads", "load", "record", "runner_path",
     "sdk", "set_threads", "settings",
 ]  # fmt: skip

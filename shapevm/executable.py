@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import profiles
+from . import profiles, torch_profiler
 from .call_form import CallForm
 from .files import InputError
 from .limits import check_strategy, milliseconds
@@ -63,6 +63,7 @@ class Executable:
         self._file = file
         self._saving = ForkLock()
         OPEN.add(self)
+        torch_profiler.find()
         profiles.opened(self)
 
     def __copy__(self) -> Executable:
@@ -101,6 +102,9 @@ class Executable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
         form, call = self._form, self._machine.call
+        if torch_profiler.module._is_profiler_enabled:
+            results = torch_profiler.run(self, self.name, form.flat(args, kwargs))
+            return results[0] if form.is_one else form.nested(results)
         is_plain = not kwargs and len(args) == form.n_plain  # each further Python call costs 0.2 us or more
         inputs = args if is_plain else form.flat(args, kwargs)
         try:
@@ -274,11 +278,19 @@ class Executable:
             self._file = file
         return n_added
 
-    def metrics(self) -> str:
-        """Return all counters as OpenMetrics text."""
+    @property
+    def name(self) -> str:
+        """The artifact's file name without folders and suffix; of a program that was just compiled,
+        "compiled"."""
+        name = os.path.basename(self._file.name)
+        return os.path.splitext(name)[0] if os.path.isabs(self._file.name) or "." in name else "compiled"
+
+    def metrics(self, model: str | None = None) -> str:
+        """Return all counters as OpenMetrics text, with the label `model` (None: the program's name). Calls
+        are timed from the first reading on."""
         from .metrics import metrics_text
 
-        return metrics_text(self)
+        return metrics_text(self, self.name if model is None else model)
 
     def explain(self, measure: bool = False) -> Explanation:
         """Return what every call site did and why: print it, or take its `text()`, `json()` or `html()`.

@@ -238,6 +238,10 @@ class Machine:
         """
         return self._call(inputs, self._main, -1 if strategy is None else strategy_code(strategy), timeout_ms)
 
+    def call_observed(self, inputs: Sequence[Any], observe: Callable[[int, bool], None]) -> list[Any]:
+        """Call main as `call` does; `observe(kernel, is_end)` is called before and after each launch."""
+        return self._call(inputs, self._main, observe=observe)
+
     def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
         return self._call(args, self._function(name))
@@ -275,7 +279,10 @@ class Machine:
             fill(values[index], x, keep, what)
         return values
 
-    def _call(self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0) -> list[Any]:
+    def _call(
+        self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0,
+        observe: Callable[[int, bool], None] | None = None,
+    ) -> list[Any]:  # fmt: skip
         self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
@@ -283,9 +290,10 @@ class Machine:
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
         allocation = Allocation(self._library(xs, is_main))
         try:
-            options = ffi.new(
-                "svm_call_options *", (strategy, timeout_ms, ffi.NULL, ffi.addressof(lib, "svm_poll_signals"))
-            )
+            handle = ffi.NULL if observe is None else ffi.new_handle(observe)
+            told = ffi.NULL if observe is None else lib.svm_py_observe
+            poll = ffi.addressof(lib, "svm_poll_signals")
+            options = ffi.new("svm_call_options *", (strategy, timeout_ms, ffi.NULL, poll, handle, told))
             code = lib.svm_call_with(
                 self._program, options, function, values, len(xs), allocation.allocator, outputs,
                 info.n_results, error,
@@ -298,7 +306,7 @@ class Machine:
             results = [to_python(outputs[i], allocation, containers) for i in range(info.n_results)]
             if not is_new:  # perhaps copied from weights after the runtime's last look at them
                 check(lib.svm_check_file(self._program, error), error)
-            is_plain = is_main and strategy == -1 and not timeout_ms
+            is_plain = is_main and strategy == -1 and not timeout_ms and observe is None
             if is_plain and is_new and not allocation.leaves and info.is_static_flow:
                 self._remember(xs, values, outputs, info.n_results)
             return results
@@ -473,9 +481,15 @@ class Machine:
 
     # Statistics -------------------------------------------------------------------------------------
 
-    def metrics(self) -> str:
-        """Return all counters as OpenMetrics text."""
-        return read_text(lib.svm_metrics, self._program)
+    def metrics(self, model: str | None = None) -> str:
+        """Return all counters as OpenMetrics text; `model`: a label of that name that each sample gets."""
+        label = ffi.NULL if model is None else ffi.new("char[]", model.encode())
+        return read_text(lambda program, *out: lib.svm_metrics(program, label, *out), self._program)
+
+    def time_calls(self, is_on: bool = True) -> None:
+        """Count from now on how long calls of main take, for the metrics; or no longer."""
+        self.check_open()
+        lib.svm_time_calls(self._program, int(is_on))
 
     def record(self, is_recording: bool = True) -> None:
         """Record from now on which sizes main is called with, or no longer."""
@@ -521,3 +535,9 @@ def _is_new(value: Any) -> bool:
 def _poll(context: Any) -> int:
     """Let Python run its signal handlers: entering a Python function does. What they raise stops the call."""
     return 0
+
+
+@ffi.def_extern(name="svm_py_observe", onerror=keep_raised)
+def _observe(context: Any, kernel: int, is_end: int) -> None:
+    """Tell who looks at a call's launches."""
+    ffi.from_handle(context)(kernel, bool(is_end))

@@ -15,8 +15,10 @@ typedef struct svm_rt {
   int64_t error_bound;
   size_t scratch_bytes; /* of ours: how much `scratch` has */
   struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
+  int64_t is_noted;     /* of ours: `timeline` or `observe` is there */
   timeline *timeline;   /* of ours: where launches are written, NULL: nowhere */
   timeline_row *launch; /* of ours: the row of the launch that runs */
+  const svm_call_options *observer; /* of ours: whose `observe` is told of launches, NULL: nobody */
 } svm_rt;
 
 enum {

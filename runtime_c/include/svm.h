@@ -280,7 +280,9 @@ typedef struct svm_call_options {
   const volatile int32_t *cancel; /* not 0, set by another thread or a signal handler: stop (default NULL) */
   /* Called by the calling thread some twenty times a second while the call runs; not 0: stop (default NULL) */
   int32_t (*poll)(void *context);
-  void *context; /* of poll */
+  void *context; /* of poll and observe */
+  /* Called by the calling thread before and after (is_end 1) each launch (default NULL) */
+  void (*observe)(void *context, int32_t kernel, int32_t is_end);
 } svm_call_options;
 
 void svm_call_options_init(svm_call_options *options);
@@ -407,8 +409,12 @@ void svm_get_stats(svm_program *program, svm_stats *stats);
 int32_t svm_get_site(svm_program *program, int32_t kernel, svm_site_stats *stats);
 int32_t svm_get_entry(svm_program *program, int32_t kernel, int32_t entry, svm_entry_stats *stats);
 
-/* *text: all counters as OpenMetrics text, zero-terminated, for svm_text_free. */
-int32_t svm_metrics(svm_program *program, char **text, svm_error *error);
+/* *text: all counters as OpenMetrics text, zero-terminated, for svm_text_free. `model`: the value of a label
+ * `model` that each sample gets; NULL: none. */
+int32_t svm_metrics(svm_program *program, const char *model, char **text, svm_error *error);
+
+/* Count from now on how long calls of main take (1), or no longer (0): the histogram call_seconds in the metrics. */
+void svm_time_calls(svm_program *program, int32_t is_on);
 
 /* Record from now on which sizes main is called with (1), or no longer (0); what was recorded stays. */
 int32_t svm_record(svm_program *program, int32_t is_recording, svm_error *error);

@@ -1,5 +1,6 @@
 /* Counters as OpenMetrics text: the same names from Python and from shapevm-run. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/status.h"
 #include "base/text.h"
@@ -9,7 +10,12 @@ static void add_family(text_buffer *t, const char *name, const char *type, const
   text_add(t, "# TYPE shapevm_%s %s\n# HELP shapevm_%s %s\n", name, type, name, help);
 }
 
-static void add_program(svm_program *p, text_buffer *t) {
+/* Begin a sample: its name and the model's label, if there is one. */
+static void add_sample(text_buffer *t, const char *name, const char *suffix, const char *label) {
+  text_add(t, "shapevm_%s%s%s%s%s", name, suffix, *label ? "{" : "", label, *label ? "}" : "");
+}
+
+static void add_program(svm_program *p, const char *label, text_buffer *t) {
   svm_stats s;
   svm_get_stats(p, &s);
   const struct {
@@ -34,9 +40,11 @@ static void add_program(svm_program *p, text_buffer *t) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     add_family(t, rows[i].name, rows[i].type, rows[i].help);
-    text_add(t, "shapevm_%s%s %" PRId64 "\n", rows[i].name, *rows[i].type == 'c' ? "_total" : "",
-             rows[i].value);
+    add_sample(t, rows[i].name, *rows[i].type == 'c' ? "_total" : "", label);
+    text_add(t, " %" PRId64 "\n", rows[i].value);
   }
+  add_family(t, "call_seconds", "histogram", "Seconds that calls of main took since they are timed.");
+  latencies_write(&p->latencies, "shapevm_call_seconds", label, t);
 }
 
 static int64_t entries_of(const svm_site_stats *s) { return s->n_entries; }
@@ -44,7 +52,7 @@ static int64_t hits_of(const svm_site_stats *s) { return s->hits; }
 static int64_t misses_of(const svm_site_stats *s) { return s->misses; }
 static int64_t outside_of(const svm_site_stats *s) { return s->outside; }
 
-static void add_sites(svm_program *p, text_buffer *t) {
+static void add_sites(svm_program *p, const char *label, text_buffer *t) {
   static const struct {
     const char *name, *type, *help;
     int64_t (*value)(const svm_site_stats *);
@@ -59,20 +67,36 @@ static void add_sites(svm_program *p, text_buffer *t) {
     for (int32_t k = 0; k < p->n_kernels; k++) {
       svm_site_stats s;
       svm_get_site(p, k, &s);
-      text_add(t, "shapevm_%s%s{kernel=\"%" PRId32 "\",label=", ROWS[i].name,
-               *ROWS[i].type == 'c' ? "_total" : "", k);
+      text_add(t, "shapevm_%s%s{%s%skernel=\"%" PRId32 "\",label=", ROWS[i].name,
+               *ROWS[i].type == 'c' ? "_total" : "", label, *label ? "," : "", k);
       text_add_quoted(t, p->kernels[k].info.label);
       text_add(t, "} %" PRId64 "\n", ROWS[i].value(&s));
     }
   }
 }
 
-int32_t svm_metrics(svm_program *p, char **out, svm_error *error) {
+int32_t svm_metrics(svm_program *p, const char *model, char **out, svm_error *error) {
   svm_error unasked;
-  text_buffer t = {0};
-  add_program(p, &t);
-  add_sites(p, &t);
+  text_buffer t = {0}, label = {0};
+  if (model) {
+    text_add(&label, "model=");
+    text_add_quoted(&label, model);
+  }
+  const char *shown = label.bytes ? label.bytes : "";
+  add_program(p, shown, &t);
+  add_sites(p, shown, &t);
   text_add(&t, "# EOF\n");
+  int is_lost = label.is_lost;
+  free(label.bytes);
+  if (is_lost) {
+    free(t.bytes);
+    t.bytes = NULL;
+  }
   *out = t.bytes;
   return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for the metrics");
+}
+
+void svm_time_calls(svm_program *p, int32_t is_on) {
+  if (is_on) atomic_fetch_or(&p->counted, COUNT_TIMES);
+  else atomic_fetch_and(&p->counted, ~COUNT_TIMES);
 }

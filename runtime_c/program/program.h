@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/latencies.h"
 #include "base/lru.h"
 #include "program/code_index.h"
 #include "program/image.h"
@@ -87,6 +88,8 @@ typedef struct extern_slot {
 
 enum { PLAN_BUCKETS = 1024 };
 
+enum { COUNT_SIZES = 1, COUNT_TIMES = 2 }; /* svm_record, svm_time_calls */
+
 struct svm_program {
   /* Set by the loader, then constant. */
   image image;
@@ -129,7 +132,8 @@ struct svm_program {
   struct retired *retired;
   weights_check weights;
   struct profile *profile; /* NULL until something is recorded */
-  _Atomic int32_t is_recording;
+  _Atomic int32_t counted; /* COUNT_...: what calls of main are counted for */
+  latencies latencies;
   _Atomic(struct timeline *) timeline; /* what calls write to, NULL: nothing */
   struct timeline *latest_timeline;    /* its owner; it outlives `timeline` until the next one */
   svm_stats stats; /* the counters that only writers change */

@@ -253,15 +253,22 @@ static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int3
   return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
 }
 
-/* The row of a call in the program's timeline, NULL without one. */
-static timeline_row *begin_row(const call *c, int32_t function) {
+/* Note who looks at the call's launches. Returns the call's row in the timeline, NULL without one. */
+static timeline_row *begin_row(const call *c, const svm_call_options *options, int32_t function) {
   svm_rt *rt = &c->context->rt;
   rt->timeline = atomic_load_explicit(&c->program->timeline, memory_order_acquire);
+  rt->observer = options->observe ? options : NULL;
+  rt->is_noted = rt->timeline || rt->observer;
   timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_CALL, function) : NULL;
   if (!row || function) return row;
   row->n_dims = c->program->n_symbols < SVM_LIMIT_DIMS ? c->program->n_symbols : SVM_LIMIT_DIMS;
   memcpy(row->dims, c->context->symbols, (size_t)row->n_dims * sizeof *row->dims);
   return row;
+}
+
+static void count_call(svm_program *p, int32_t counted, const int64_t *symbols, int64_t ns) {
+  if (counted & COUNT_SIZES) profile_count(p, symbols, ns);
+  if (counted & COUNT_TIMES) latencies_count(&p->latencies, ns);
 }
 
 int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t function,
@@ -294,12 +301,12 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
   c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
   if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
-  int is_recorded = !code && function == 0 && atomic_load_explicit(&p->is_recording, memory_order_relaxed);
-  int64_t begin = is_recorded ? profile_now() : 0;
-  timeline_row *row = begin_row(&c, function);
+  int32_t counted = code || function ? 0 : atomic_load_explicit(&p->counted, memory_order_relaxed);
+  int64_t begin = counted ? profile_now() : 0;
+  timeline_row *row = begin_row(&c, options, function);
   if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
   timeline_end(row);
-  if (is_recorded && !code) profile_count(p, x->symbols, profile_now() - begin);
+  if (counted && !code) count_call(p, counted, x->symbols, profile_now() - begin);
   context_leave(x);
   return code;
 }

@@ -58,10 +58,15 @@ static inline __attribute__((always_inline)) int32_t run_tiles(const instance *c
   return rt->error != 0;
 }
 
-/* Not inlined: launches that nobody times are to need no registers for it. */
-static __attribute__((noinline)) int32_t run_timed(const entry *e, const instance *code, void *const *buffers, svm_rt *rt) {
-  timeline_row *row = rt->launch = timeline_begin(rt->timeline, TIMELINE_LAUNCH, e->kernel);
+/* Not inlined: launches that nobody looks at are to need no registers for it. */
+static __attribute__((noinline)) int32_t run_noted(const entry *e, const instance *code, void *const *buffers,
+                                                   svm_rt *rt) {
+  const svm_call_options *o = rt->observer;
+  if (o) o->observe(o->context, e->kernel, 0);
+  timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_LAUNCH, e->kernel) : NULL;
+  rt->launch = row;
   int32_t failed = run_tiles(code, buffers, e->dims, rt);
+  if (o) o->observe(o->context, e->kernel, 1);
   if (!row) return failed;
   row->tier = code->tier;
   row->n_tiles = code->n_tiles;
@@ -73,7 +78,7 @@ static __attribute__((noinline)) int32_t run_timed(const entry *e, const instanc
 }
 
 int32_t launch_run(const entry *e, const instance *code, void *const *buffers, svm_rt *rt) {
-  return rt->timeline ? run_timed(e, code, buffers, rt) : run_tiles(code, buffers, e->dims, rt);
+  return rt->is_noted ? run_noted(e, code, buffers, rt) : run_tiles(code, buffers, e->dims, rt);
 }
 
 int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error) {

@@ -90,7 +90,8 @@ int32_t svm_record(svm_program *p, int32_t is_recording, svm_error *error) {
   if (is_recording && !p->profile && (p->profile = calloc(1, sizeof *p->profile)))
     p->profile->n_symbols = p->n_symbols;
   int is_made = p->profile || !is_recording;
-  if (is_made) atomic_store(&p->is_recording, is_recording != 0);
+  if (is_made && is_recording) atomic_fetch_or(&p->counted, COUNT_SIZES);
+  if (is_made && !is_recording) atomic_fetch_and(&p->counted, ~COUNT_SIZES);
   pthread_mutex_unlock(&p->lock);
   return is_made ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
 }

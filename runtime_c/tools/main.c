@@ -469,6 +469,18 @@ static int write_report(svm_program *p, int32_t (*make)(svm_program *, char **, 
   return code ? report(EXIT_RUN, &error) : 0;
 }
 
+/* The model's label is the file's name without folders and suffix. */
+static const char *model_path;
+
+static int32_t metrics_of_model(svm_program *p, char **text, svm_error *error) {
+  const char *slash = strrchr(model_path, '/'), *begin = slash ? slash + 1 : model_path;
+  char name[256];
+  snprintf(name, sizeof name, "%s", begin);
+  char *dot = strrchr(name, '.');
+  if (dot && dot != name) *dot = 0;
+  return svm_metrics(p, name, text, error);
+}
+
 /* State that no --input gives has the artifact's first values; these are constants of the program. */
 static int fill_state(svm_program *p, svm_value *values) {
   int32_t function = svm_find_function(p, "initial_state");
@@ -505,11 +517,12 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   free(symbols);
   if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
   if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
+  if (a->metrics) svm_time_calls(p, 1);
   if (a->trace && svm_timeline(p, 1, &error)) return report(EXIT_RUN, &error);
   int code = run_repeatedly(p, a, values, results);
   if (!code && svm_check_weights(p, &error)) return report(EXIT_RUN, &error);
   if (!code && a->stats) print_stats(p);
-  if (!code && a->metrics) code = write_report(p, svm_metrics, a->metrics);
+  if (!code && a->metrics) code = write_report(p, metrics_of_model, a->metrics);
   if (!code && a->trace) code = write_report(p, svm_timeline_text, a->trace);
   if (!code && a->record) code = write_report(p, svm_profile, a->record);
   if (!code && a->output) code = write_outputs(p, a->output, results);
@@ -556,6 +569,7 @@ int main(int argc, char **argv) {
     if (svm_set_threads(a.threads, &error)) code = report(EXIT_USAGE, &error);
     else if (svm_open_path(a.model, &a.options, &p, &error)) code = report(EXIT_LOAD, &error);
     else {
+      model_path = a.model;
       code = with_program(p, &a);
       svm_close(p);
     }

@@ -158,7 +158,10 @@ def test_a_cache_that_cannot_be_used_is_counted(saved, tmp_path):
     ):
         exe(X(3))
         failures = exe.stats().cache_failures
-        assert failures > 0 and f"shapevm_cache_failures_total {failures}\n" in exe.metrics()
+        assert (
+            failures > 0
+            and f'shapevm_cache_failures_total{{model="{exe.name}"}} {failures}\n' in exe.metrics()
+        )
 
 
 def test_summary_and_repr(saved):

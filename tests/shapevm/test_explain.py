@@ -49,7 +49,7 @@ def run():
     def run(*args, code=0):
         result = CliRunner().invoke(main, [str(arg) for arg in args])
         assert result.exit_code == code, result.output
-        return result.output
+        return result.stdout or result.output
 
     return run
 
@@ -199,7 +199,7 @@ def test_the_commands_from_recording_to_baking(run, artifact, tmp_path):
             "run", artifact, "--input", f"x={tmp_path / f'{n}.npy'}", "--repeat", count,
             "--record", profiles[-1], "--metrics", tmp_path / "metrics.txt",
         )  # fmt: skip
-        assert f"shapevm_calls_total {count}\n" in (tmp_path / "metrics.txt").read_text()
+        assert f'shapevm_calls_total{{model="net"}} {count}\n' in (tmp_path / "metrics.txt").read_text()
     assert "28 calls at 2 sizes" in run("merge", *profiles, "-o", tmp_path / "all.json")
     counts = {values: calls.count for values, calls in read(tmp_path / "all.json").sizes.items()}
     assert counts == {(4,): 25, (9,): 3}

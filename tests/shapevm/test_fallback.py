@@ -115,7 +115,7 @@ def test_calls_of_pytorch_are_told_and_counted(tmp_path, build, caplog):
     for _ in range(3):
         exe(X)
     assert exe.stats().since(before).torch_calls == 3
-    assert f"shapevm_extern_calls_total {exe.stats().torch_calls}\n" in exe.metrics()
+    assert f'shapevm_extern_calls_total{{model="compiled"}} {exe.stats().torch_calls}\n' in exe.metrics()
     exe.save(tmp_path / "calls.svm")
     with shapevm.load(tmp_path / "calls.svm"):
         assert len(told()) == 1

@@ -39,7 +39,7 @@ def prove(*arguments: object, code: int = 0) -> str:
 def run(*arguments: object, code: int = 0) -> str:
     result = click.testing.CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
-    return result.output
+    return result.stdout or result.output
 
 
 def lines_of(text: str) -> list[str]:

@@ -148,7 +148,7 @@ def test_the_runner_and_python_write_one_format(artifact, tmp_path):
     theirs = (tmp_path / "m.txt").read_text()
     names = [line for line in theirs.splitlines() if line.startswith("# TYPE")]
     assert [line for line in ours.splitlines() if line in names] == names
-    assert "shapevm_calls_total 4\n" in theirs and theirs.endswith("# EOF\n")
+    assert 'shapevm_calls_total{model="net"} 4\n' in theirs and theirs.endswith("# EOF\n")
 
 
 # metrics --------------------------------------------------------------------------------------------
@@ -161,10 +161,13 @@ def test_metrics_are_openmetrics_and_count(artifact):
         lines = exe.metrics().splitlines()
     assert lines[-1] == "# EOF" and lines.count("# EOF") == 1
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert values["shapevm_calls_total"] == "3" and values["shapevm_replays_total"] == "1"
+    assert values['shapevm_calls_total{model="net"}'] == "3"
+    assert values['shapevm_replays_total{model="net"}'] == "1"
     misses = [value for name, value in values.items() if name.startswith("shapevm_site_misses_total{")]
     assert misses == ["2", "2"]  # n=3 and n=4, at two kernels
-    assert int(values["shapevm_code_installed_total"]) == 2  # two kernels at n=4; n=3 is in the artifact
+    assert (
+        int(values['shapevm_code_installed_total{model="net"}']) == 2
+    )  # two kernels at n=4; n=3 is in the artifact
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
     for name in values:

@@ -52,7 +52,7 @@ def test_a_failure_does_not_stop_auto(artifact, cached_at_7, failing, wait_secon
             ("failed", "generic", "ValueError: no luck")
         }
         assert exe.stats().compile_failures == len(entries)
-        assert f"shapevm_compile_failures_total {len(entries)}\n" in exe.metrics()
+        assert f'shapevm_compile_failures_total{{model="{exe.name}"}} {len(entries)}\n' in exe.metrics()
         told = [record.getMessage() for record in caplog.records]
         assert len(told) == len({kernel for kernel, _ in entries})  # once for each kernel
         assert all("could not be compiled for sizes [7]" in text and "no luck" in text for text in told)

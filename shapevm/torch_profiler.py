@@ -1,0 +1,47 @@
+"""Calls and kernels in `torch.profiler`: each is a `record_function` while a profiler is active."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+
+class _NoProfiler:
+    """Stands for torch's profiler where torch was not imported."""
+
+    _is_profiler_enabled = False
+
+
+#: The module that knows whether a profiler is active. A call asks it once: some 10 ns.
+module: Any = _NoProfiler
+
+
+def find() -> None:
+    """Look for torch's profiler, if torch was imported."""
+    global module
+    module = sys.modules.get("torch.autograd.profiler", module)
+
+
+def run(exe: Executable, name: str, inputs: Any) -> list[Any]:
+    """Return the flat results of a call that the profiler sees, with its kernels."""
+    with module.record_function(f"shapevm: {name}"):
+        return exe.run_flat(lambda flat: exe.machine.call_observed(flat, _observer(exe)), inputs)
+
+
+def _observer(exe: Executable) -> Callable[[int, bool], None]:
+    names = [f"k{index} {kernel.label}" for index, kernel in enumerate(exe.machine.kernels)]
+    sources = [kernel.source for kernel in exe.machine.kernels]
+    entered: list[Any] = []
+
+    def observe(kernel: int, is_end: bool) -> None:
+        if is_end:
+            entered.pop().__exit__(None, None, None)
+        else:
+            entered.append(module.record_function(names[kernel], sources[kernel]))
+            entered[-1].__enter__()
+
+    return observe
