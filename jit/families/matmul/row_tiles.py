@@ -147,7 +147,7 @@ class RowTiles:
         `is_new`: whether A's rows lie one behind the other and come from memory.
         """
         f = self.f
-        kernels = MicroKernels(f, "micro", strides, self._used(columns), arithmetic=self.arithmetic)
+        kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), arithmetic=self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
             ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new)
@@ -248,7 +248,7 @@ class RowTiles:
         finish: Finish,
     ) -> None:
         """The same for rows of B in scratch."""
-        kernels = MicroKernels(self.f, "rows", self._in_blocks(strides), self._used(columns))
+        kernels = MicroKernels(self.f, "rows", self._in_blocks(strides), self.used_vectors(columns))
         self._each(kernels, a, b, rows, sums, None, finish)
 
     def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
@@ -262,7 +262,7 @@ class RowTiles:
 
         each_tile(self.f, rows, self.most, row_tile)
 
-    def _used(self, columns: Int | None) -> int:
+    def used_vectors(self, columns: Int | None) -> int:
         """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be there."""
         return min(self.vectors, max(1, -(-columns // LANES))) if isinstance(columns, int) else self.vectors
 
