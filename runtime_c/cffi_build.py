@@ -43,6 +43,8 @@ extern "Python" void svm_py_observe(void *context, int32_t kernel, int32_t is_en
 extern "Python" void svm_py_damaged(void *context, const char *message);
 extern "Python" int32_t svm_py_extern(void *context, const svm_value *args, int32_t n_args,
                                       svm_value *results, int32_t n_results, svm_error *error);
+extern "Python" int32_t svm_py_dps(void *context, const svm_value *args, int32_t n_args,
+                                   const svm_tensor *outputs, int32_t n_outputs, svm_error *error);
 """
 
 SOURCE = (

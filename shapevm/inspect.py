@@ -61,7 +61,7 @@ def inspection(path: Path) -> dict[str, Any]:
 
 def _externs(program: Program, function: Function) -> list[tuple[str, str]]:
     """Return (name, the model's line) of every call of a host function."""
-    calls = (i for i in decode_all(function.code) if i.op.name == "extern")
+    calls = (i for i in decode_all(function.code) if i.op.name in ("call_packed", "call_dps"))
     return [(program.strings[i["name"]], function.source(i.pc)) for i in calls]
 
 

@@ -357,7 +357,7 @@ class _Flow:
         layouts = [layout_of(a, state) for a in args]
         varies = any(isinstance(a, Number) and a.varies for a in args)
         plain = all(isinstance(x, Shared) for x in layouts) and not varies
-        what = self.program.strings[i["name"]] if i.op.name == "extern" else i.op.name
+        what = self.program.strings[i["name"]] if i.op.name in ("call_packed", "call_dps") else i.op.name
         made = Unknown() if plain else Unknown(self._mixed(what, i, layouts, "takes all rows"))
         for register in i.of_kind("dD"):
             state.registers[register] = made

@@ -32,7 +32,7 @@ def launch_graph(program: Program) -> list[Node]:
     nodes = [Node(row.name) for row in program.inputs]
     writer: dict[int, int] = dict(enumerate(range(len(nodes))))  # register -> the node that wrote its tensor
     for i in decode_all(function.code):
-        if i.op.name in ("kernel", "extern") and len(nodes) < MAX_NODES:
+        if i.op.name in ("kernel", "call_packed", "call_dps") and len(nodes) < MAX_NODES:
             node = _node(i, program, function.source(i.pc))
             reads, writes = _registers(i, program)
             node.reads = {writer[r] for r in reads if r in writer}
@@ -49,7 +49,7 @@ def launch_graph(program: Program) -> list[Node]:
 
 
 def _node(i: Instruction, program: Program, source: str) -> Node:
-    if i.op.name == "extern":
+    if i.op.name in ("call_packed", "call_dps"):
         return Node(program.strings[i["name"]], source)
     kernel = program.kernels[i["kernel"]]
     return Node(kernel.label, kernel.source or source, i["kernel"])
@@ -57,7 +57,7 @@ def _node(i: Instruction, program: Program, source: str) -> Node:
 
 def _registers(i: Instruction, program: Program) -> tuple[list[int], list[int]]:
     """Return the registers whose tensors an instruction reads, and those that it writes."""
-    if i.op.name == "extern":
+    if i.op.name in ("call_packed", "call_dps"):
         return list(i["args"]), list(i["results"])
     pairs = list(zip(i["buffers"], program.kernels[i["kernel"]].buffers, strict=True))
     return [r for r, b in pairs if not b.is_output], [r for r, b in pairs if b.is_output]

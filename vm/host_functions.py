@@ -29,6 +29,14 @@ def register(program: Any, name: str, function: Callable[..., Sequence[Any]], li
     return handle
 
 
+def register_dps(program: Any, name: str, function: Callable[..., object], library: Library) -> Any:
+    """Register the host function `name` that fills given arrays, see `Machine.register_dps`; return what must
+    live as long as the program."""
+    handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")  # type: ignore[arg-type]
+    check(lib.svm_register_dps(program, name.encode(), lib.svm_py_dps, handle, error), error)
+    return handle
+
+
 #: What a host function's results point to: the runtime copies them after the callback has returned.
 _extern_results = threading.local()
 
@@ -50,6 +58,21 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
             else:
                 fill(results[i], value, keep, what)
         _extern_results.keep = keep
+        return OK
+    except BaseException as raised:  # cannot pass through C
+        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
+            keep_raised(type(raised), raised, raised.__traceback__)
+        return fill_error(error, raised)
+
+
+@ffi.def_extern(name="svm_py_dps", onerror=keep_raised, error=ExternError.code)
+def _dps(context: Any, args: Any, n_args: int, outputs: Any, n_outputs: int, error: Any) -> int:
+    """Call a registered Python function that fills arrays; its exceptions become errors of the program."""
+    try:
+        host: _HostFunction = ffi.from_handle(context)
+        lent = Lent(host.library or NUMPY)
+        given = [to_python(args[i], lent) for i in range(n_args)]
+        host.function(*given, *(lent.take(outputs[i]) for i in range(n_outputs)))
         return OK
     except BaseException as raised:  # cannot pass through C
         if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's

@@ -196,7 +196,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("item", "d=bool|int|float a:tensor", "R[d] = the only element of tensor R[a] as bool, int or float", "may_fail data"),
     _op("scalar", "d=tensor dtype:dtype a:bool|int|float", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail data"),
     _op("kernel", "kernel:#kernel dims:int* buffers:tensor*", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
-    _op("extern", "name:#string results=any* args:any*", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
+    _op("call_packed", "name:#string results=any* args:any*", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
     _op("expect", "a:any dtype:dtype sizes:int* what:#string", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),
     # Containers (immutable; extending makes a new value)
     _op("list", "d=list values:any*", "R[d] = [R[values...]]"),
@@ -211,6 +211,8 @@ OPS: Final[tuple[Op, ...]] = (
     _op("concat", "d=str a:str b:str", "R[d] = str R[a] with R[b] after it", "may_fail"),
     _op("format", "d=str a:bool|int", "R[d] = R[a] (bool or int) as Python writes it", "may_fail"),
     _op("require", "cond:bool message:str", "if not R[cond] (bool): stop with the error R[message]", "may_fail"),
+    # Calls out
+    _op("call_dps", "name:#string outputs:tensor* args:any*", 'host function "name" writes the tensors R[outputs...] (of allocs), given R[args...]', "may_fail data"),
 )
 # fmt: on
 

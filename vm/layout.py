@@ -352,9 +352,10 @@ in `docs/opcodes.md`. Tags of values are checked while running.
 8. `kernel`: as many dims and buffers as the kernel has
 9. `alloc`, `view`, `expect`: at most 16 sizes; `dim`: 0 <= axis < 16
 10. `dict`: an even number of items
-11. (after all instructions) every label is the start of an instruction of the same function
-12. the last instruction has the flag `ends`
-13. every line's pc is the start of an instruction
+11. `call_dps`: no output twice, none that is an argument
+12. (after all instructions) every label is the start of an instruction of the same function
+13. the last instruction has the flag `ends`
+14. every line's pc is the start of an instruction
 
 An instruction reads all its sources before it writes its destinations. A function is *static-flow* when neither it nor
 any function that it calls, directly or not, holds an instruction with the flag `data`.

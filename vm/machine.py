@@ -20,7 +20,7 @@ from .arrays import NUMPY, Library, is_array, library_of
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
-from .host_functions import register
+from .host_functions import register, register_dps
 from .isa import TAGS
 from .layout import INT_MAX, PAGE
 from .load_options import LoadOptions, strategy_code
@@ -368,6 +368,26 @@ class Machine:
         from then on. Raises ArgumentError if the program calls no `name`.
         """
         self._keep[name] = register(self._program, name, function, library)
+
+    def register_dps(self, name: str, function: Callable[..., object], library: Library = NUMPY) -> None:
+        """Register the host function `name` that takes the arguments and then the outputs, arrays of zeros
+        that it fills; what it returns is ignored. All are `library`'s arrays over the program's memory, for
+        the time of the call. Raises ArgumentError if the program calls no such `name` with `call_dps`.
+        """
+        self._keep[f"{name} (call_dps)"] = register_dps(self._program, name, function, library)
+
+    def load_plugin(self, path: str) -> None:
+        """Load a shared library and register what it has of what the program calls (docs/plug-ins.md). Raises
+        ExternError for a library that is missing, is no plug-in or is one of another ABI version."""
+        error = ffi.new("svm_error *")
+        check(lib.svm_load_plugin(self._program, path.encode(), error), error)
+
+    @property
+    def missing_externs(self) -> dict[str, bool]:
+        """The host functions that nobody has registered; True for one that is called with `call_dps`."""
+        missing, kind = lib.svm_extern_is_missing, lib.svm_extern_kind
+        rows = [(i, name) for i, name in enumerate(self.externs) if missing(self._program, i)]
+        return {name: bool(kind(self._program, i)) for i, name in rows}
 
     # Compilation ------------------------------------------------------------------------------------
 

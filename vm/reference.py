@@ -106,6 +106,25 @@ def n_elements(sizes: Sequence[int]) -> int:
     return math.prod(sizes)
 
 
+def _arrays(values: Sequence[Any]) -> Iterator[Array]:
+    """Yield the arrays among values and in their containers, each container once."""
+    seen, rest = set[int](), list(values)
+    while rest:
+        value = rest.pop()
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list | tuple | dict) and id(value) not in seen:
+            seen.add(id(value))
+            rest += value.values() if isinstance(value, dict) else value
+
+
+def _memory(array: Array) -> Array:
+    """Return the array that owns the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def bf16_bits(value: float) -> int:
     """Return the bits of the nearest bf16 to a float32, ties to even."""
     bits = int(np.float32(value).view(np.uint32))
@@ -398,7 +417,7 @@ class Reference:
         check_launch(self.program.kernels[index], dims, buffers)
         self.run_kernel(index, dims, buffers)
 
-    def op_extern(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+    def op_call_packed(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Call a host function."""
         name = self.program.strings[i["name"]]
         if name not in self.externs:
@@ -408,6 +427,19 @@ class Reference:
             raise ExternError(f'host function "{name}" gave {len(results)} results for {len(i["results"])}')
         for d, value in zip(i["results"], results, strict=True):
             r[d] = value
+
+    def op_call_dps(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Call a host function that writes into tensors of the program's."""
+        name, outputs = self.program.strings[i["name"]], list(_elements(r, i, "outputs"))
+        others = list(_arrays([value for at, value in enumerate(r) if at not in i["outputs"]]))
+        for index, output in enumerate(outputs):
+            shared = any(_memory(output) is _memory(a) for a in [*others, *outputs[:index]])
+            if shared or not output.flags.writeable:
+                what = f'host function "{name}": output {index}'
+                raise ExternError(f"{what} shares its memory with another value")
+        if name not in self.externs:
+            raise ExternError(f'host function "{name}" is missing')
+        self.externs[name](*(_frozen(r[a]) for a in i["args"]), *outputs)
 
     def op_expect(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop unless a register holds a tensor of that dtype and these sizes."""

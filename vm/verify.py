@@ -82,8 +82,18 @@ def _pairs(_: Program, __: Function, i: Instruction) -> str | None:
     return "an odd number of items" if i.op.name == "dict" and len(i["items"]) % 2 else None
 
 
-#: In the order of docs/artifact.md, rules 3 to 10 (1 and 2 are `decode`'s).
-RULES: tuple[Rule, ...] = (_registers, _destinations, _indices, _return, _call, _kernel, _rank, _pairs)
+def _outputs(_: Program, __: Function, i: Instruction) -> str | None:
+    if i.op.name != "call_dps":
+        return None
+    outputs = set(i["outputs"])
+    distinct = len(outputs) == len(i["outputs"]) and not outputs & set(i["args"])
+    return None if distinct else "a register is an output and another operand as well"
+
+
+#: In the order of docs/artifact.md, rules 3 to 11 (1 and 2 are `decode`'s).
+RULES: tuple[Rule, ...] = (
+    _registers, _destinations, _indices, _return, _call, _kernel, _rank, _pairs, _outputs,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

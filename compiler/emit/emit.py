@@ -313,7 +313,7 @@ class FunctionEmitter:
         sizes = node.attrs.get("sizes", ())
         named, given = node.results[: len(sizes)], node.results[len(sizes) :]
         results = self._define(given)
-        self.code.op("extern", name=node.attrs["name"], results=results, args=args)
+        self.code.op("call_packed", name=node.attrs["name"], results=results, args=args)
         for value, (name, result, axis) in zip(named, sizes, strict=True):
             self.values[value] = self.code.result("dim", a=results[result], axis=axis)
             self.sizes[symbol(name)] = self.values[value]

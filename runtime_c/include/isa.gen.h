@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0x1fe7d6bb99401020)
+#define SVM_ISA_HASH UINT64_C(0x7cbbebba573a8aef)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -56,7 +56,7 @@
   X(34, ITEM, "item", "d:d a:s", 20, "R[d] = the only element of tensor R[a] as bool, int or float") \
   X(35, SCALAR, "scalar", "d:d dtype:t a:s", 20, "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)") \
   X(36, KERNEL, "kernel", "kernel:k dims:S buffers:S", 12, "launch kernel with sizes R[dims...] on tensors R[buffers...]") \
-  X(37, EXTERN, "extern", "name:n results:D args:S", 20, "R[results...] = host function \"name\"(R[args...])") \
+  X(37, CALL_PACKED, "call_packed", "name:n results:D args:S", 20, "R[results...] = host function \"name\"(R[args...])") \
   X(38, EXPECT, "expect", "a:s dtype:t sizes:S what:n", 4, "if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names \"what\"") \
   X(39, LIST, "list", "d:d values:S", 0, "R[d] = [R[values...]]") \
   X(40, TUPLE, "tuple", "d:d values:S", 0, "R[d] = (R[values...])") \
@@ -68,9 +68,10 @@
   X(46, SLICE, "slice", "d:d a:s begin:s end:s", 4, "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]") \
   X(47, CONCAT, "concat", "d:d a:s b:s", 4, "R[d] = str R[a] with R[b] after it") \
   X(48, FORMAT, "format", "d:d a:s", 4, "R[d] = R[a] (bool or int) as Python writes it") \
-  X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]")
+  X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]") \
+  X(50, CALL_DPS, "call_dps", "name:n outputs:S args:S", 20, "host function \"name\" writes the tensors R[outputs...] (of allocs), given R[args...]")
 
-#define SVM_N_OPCODES 50
+#define SVM_N_OPCODES 51
 #define SVM_MAX_OPERANDS 4
 
 enum {
@@ -111,7 +112,7 @@ enum {
   SVM_OP_ITEM = 34,
   SVM_OP_SCALAR = 35,
   SVM_OP_KERNEL = 36,
-  SVM_OP_EXTERN = 37,
+  SVM_OP_CALL_PACKED = 37,
   SVM_OP_EXPECT = 38,
   SVM_OP_LIST = 39,
   SVM_OP_TUPLE = 40,
@@ -124,6 +125,7 @@ enum {
   SVM_OP_CONCAT = 47,
   SVM_OP_FORMAT = 48,
   SVM_OP_REQUIRE = 49,
+  SVM_OP_CALL_DPS = 50,
 };
 
 enum {

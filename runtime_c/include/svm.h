@@ -17,7 +17,7 @@
 /* The version of this API. Within a major version functions and codes are added, and nothing else changes, no
  * structure either: a program that was built with an older minor version works with the library as it is. */
 #define SVM_API_MAJOR 1
-#define SVM_API_MINOR 0
+#define SVM_API_MINOR 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -247,9 +247,26 @@ const char *svm_host_target(void);
 typedef int32_t (*svm_extern)(void *context, const svm_value *args, int32_t n_args, svm_value *results,
                               int32_t n_results, svm_error *error);
 
+/* The same, where the program has made the results: `outputs` are contiguous, zeros, and share no memory with
+ * `args`; the function fills them and changes nothing else. */
+typedef int32_t (*svm_dps)(void *context, const svm_value *args, int32_t n_args, const svm_tensor *outputs,
+                           int32_t n_outputs, svm_error *error);
+
+/* How a program calls a function: one function is good for one of them. */
+enum { SVM_EXTERN_PACKED = 0, SVM_EXTERN_DPS = 1 };
+int32_t svm_extern_kind(const svm_program *program, int32_t index);
+int32_t svm_extern_is_missing(const svm_program *program, int32_t index);
+
 /* Register before the first call; a call of a program that still lacks one fails and names it. */
 int32_t svm_register_extern(svm_program *program, const char *name, svm_extern function, void *context,
                             svm_error *error);
+int32_t svm_register_dps(svm_program *program, const char *name, svm_dps function, void *context,
+                         svm_error *error);
+
+/* Load a plug-in (svm_plugin.h), a shared library, and register what it has of what the program calls. A path
+ * without a slash is a file of the working directory. This runs the library's code: load only what you trust.
+ * It stays loaded until the process ends. */
+int32_t svm_load_plugin(svm_program *program, const char *path, svm_error *error);
 
 /* Calls ---------------------------------------------------------------------------------------- */
 

@@ -82,9 +82,16 @@ typedef struct extern_slot {
     int32_t function;
     int64_t pc;
   } first_call;
-  svm_extern function;
+  int32_t kind;        /* SVM_EXTERN_... */
+  svm_extern function; /* of a packed one, NULL until it is registered */
+  svm_dps writer;      /* of one that writes into given tensors */
   void *context;
 } extern_slot;
+
+static inline int extern_is_registered(const extern_slot *slot) { return slot->function || slot->writer; }
+
+/* Place of a host function's calls of one kind, by its name's string. */
+static inline int64_t extern_key(uint32_t name, int32_t kind) { return 2 * (int64_t)name + kind; }
 
 enum { PLAN_BUCKETS = 1024 };
 
@@ -108,7 +115,7 @@ struct svm_program {
   code_span *spans; /* of the kernels' indices */
   code_map code_map;
   extern_slot *externs; /* filled by svm_register_extern before the first call */
-  int32_t *extern_of_string;
+  int32_t *extern_of_key;
   int32_t n_key;      /* values of a plan's key: symbols, then inputs that are bool, int or float */
   int32_t is_planned; /* main is static-flow and takes no str */
 

@@ -133,12 +133,23 @@ static int32_t check_kernel(checker *c) {
   return code ? code : check_arity(c, "buffers", c->operands[2].n, k->n_buffers);
 }
 
-/* Rules 6 to 10. */
+/* An output is no other operand as well. */
+static int32_t check_outputs(checker *c) {
+  const operand *args = &c->operands[2];
+  if (check_twice(c, &c->operands[1])) return c->error->code;
+  for (uint32_t i = 0; i < args->n; i++)
+    if (c->seen[args->words[i]] == c->stamp)
+      return refuse(c, "register r%" PRId64 " is an output and an argument", args->words[i], 0);
+  return SVM_OK;
+}
+
+/* Rules 6 to 11. */
 static int32_t check_meaning(checker *c, uint32_t opcode) {
   switch (opcode) {
     case SVM_OP_RETURN: return check_arity(c, "values", c->operands[0].n, c->f->info.n_results);
     case SVM_OP_CALL: return check_call(c);
     case SVM_OP_KERNEL: return check_kernel(c);
+    case SVM_OP_CALL_DPS: return check_outputs(c);
     case SVM_OP_ALLOC:
     case SVM_OP_VIEW:
     case SVM_OP_EXPECT:
@@ -158,7 +169,7 @@ static int32_t check_meaning(checker *c, uint32_t opcode) {
   }
 }
 
-/* Rules 11 to 13, when the starts of all instructions are known. */
+/* Rules 12 to 14, when the starts of all instructions are known. */
 static int32_t check_flow(checker *c, uint32_t last) {
   uint32_t next;
   for (c->pc = 0; c->pc < c->f->n_words; c->pc = next) {
@@ -185,11 +196,14 @@ static int32_t check_flow(checker *c, uint32_t last) {
   return SVM_OK;
 }
 
-/* Remember the first call of each host function; collect_externs numbers them. */
+/* Remember the first call of each host function, packed or into given tensors; collect_externs numbers them. */
 static void note_extern(checker *c) {
-  extern_slot *slot = &c->p->externs[c->operands[0].words[0]];
+  uint32_t opcode = c->f->code[c->pc], name = c->operands[0].words[0];
+  if (opcode != SVM_OP_CALL_PACKED && opcode != SVM_OP_CALL_DPS) return;
+  int32_t kind = opcode == SVM_OP_CALL_DPS ? SVM_EXTERN_DPS : SVM_EXTERN_PACKED;
+  extern_slot *slot = &c->p->externs[extern_key(name, kind)];
   if (slot->name) return;
-  *slot = (extern_slot){.name = c->p->strings[c->operands[0].words[0]], .first_call = {c->index, c->pc}};
+  *slot = (extern_slot){.name = c->p->strings[name], .kind = kind, .first_call = {c->index, c->pc}};
   c->p->n_externs++;
 }
 
@@ -200,7 +214,7 @@ static int32_t check_function(checker *c) {
     last = c->pc;
     if (decode(c, &next) || check_operands(c) || check_meaning(c, c->f->code[c->pc])) return c->error->code;
     if (c->op->flags & SVM_FLAG_DATA) c->p->functions[c->index].info.is_static_flow = 0;
-    if (c->f->code[c->pc] == SVM_OP_EXTERN) note_extern(c);
+    note_extern(c);
   }
   return check_flow(c, last);
 }
@@ -279,9 +293,9 @@ static int32_t spread_flow(svm_program *p, svm_error *error) {
 
 /* Number the host functions that the code calls, in order of their names' strings. */
 static void collect_externs(svm_program *p) {
-  for (int32_t i = 0, n = 0; i < p->n_strings; i++) {
+  for (int64_t i = 0, n = 0; i < 2 * (int64_t)p->n_strings; i++) {
     if (!p->externs[i].name) continue;
-    p->extern_of_string[i] = n;
+    p->extern_of_key[i] = (int32_t)n;
     p->externs[n++] = p->externs[i]; /* n <= i */
   }
   p->n_externs_missing = p->n_externs;
@@ -304,9 +318,10 @@ static int32_t check_names(const svm_program *p, svm_error *error) {
 }
 
 int32_t verify_program(svm_program *p, svm_error *error) {
-  p->extern_of_string = calloc((size_t)p->n_strings + 1, sizeof *p->extern_of_string);
-  p->externs = calloc((size_t)p->n_strings + 1, sizeof *p->externs); /* by string until they are numbered */
-  if (!p->extern_of_string || !p->externs)
+  size_t n_keys = 2 * (size_t)p->n_strings;
+  p->extern_of_key = calloc(n_keys + 1, sizeof *p->extern_of_key);
+  p->externs = calloc(n_keys + 1, sizeof *p->externs); /* by key until they are numbered */
+  if (!p->extern_of_key || !p->externs)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of host functions");
   if (check_names(p, error)) return error->code;
   for (int32_t i = 0; i < p->n_functions; i++) {

@@ -148,7 +148,7 @@ void svm_close(svm_program *p) {
   code_map_free(&p->code_map);
   void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->output_axes, p->constants,
                     p->functions, p->kernels, p->buffers, p->objects, p->spans,   p->externs,
-                    p->extern_of_string};
+                    p->extern_of_key};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
   image_close(&p->image);
   pthread_cond_destroy(&p->changed);
@@ -199,6 +199,12 @@ const char *svm_extern_source(const svm_program *p, int32_t i) {
   return function_source(p, p->externs[i].first_call.function, p->externs[i].first_call.pc);
 }
 
+int32_t svm_extern_kind(const svm_program *p, int32_t i) { return is_in(i, p->n_externs) ? p->externs[i].kind : -1; }
+
+int32_t svm_extern_is_missing(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_externs) && !extern_is_registered(&p->externs[i]);
+}
+
 const char *svm_extern_name(const svm_program *p, int32_t i) {
   return is_in(i, p->n_externs) ? p->externs[i].name : NULL;
 }
@@ -238,22 +244,34 @@ void svm_hash_chunk(const void *data, size_t size, uint64_t *hash) {
 
 /* Host functions and strategy ------------------------------------------------------------------ */
 
-int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
-                            svm_error *error) {
+/* Give `made`'s functions to all calls of that name and kind. */
+static int32_t register_function(svm_program *p, const extern_slot *made, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
   int found = 0;
   for (int32_t i = 0; i < p->n_externs; i++) {
     extern_slot *slot = &p->externs[i];
-    if (strcmp(slot->name, name)) continue;
-    if (!slot->function) atomic_fetch_sub(&p->n_externs_missing, 1);
-    slot->function = function;
-    slot->context = context;
+    if (slot->kind != made->kind || strcmp(slot->name, made->name)) continue;
+    if (!extern_is_registered(slot)) atomic_fetch_sub(&p->n_externs_missing, 1);
+    slot->function = made->function;
+    slot->writer = made->writer;
+    slot->context = made->context;
     found = 1;
   }
-  return found
-             ? SVM_OK
-             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"", name);
+  return found ? SVM_OK
+               : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"%s", made->name,
+                             made->kind == SVM_EXTERN_DPS ? " that writes into given tensors" : "");
+}
+
+int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
+                            svm_error *error) {
+  extern_slot made = {.name = name, .kind = SVM_EXTERN_PACKED, .function = function, .context = context};
+  return register_function(p, &made, error);
+}
+
+int32_t svm_register_dps(svm_program *p, const char *name, svm_dps function, void *context, svm_error *error) {
+  extern_slot made = {.name = name, .kind = SVM_EXTERN_DPS, .writer = function, .context = context};
+  return register_function(p, &made, error);
 }
 
 int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {

@@ -202,9 +202,10 @@ static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inpu
   }
   for (int32_t i = 0; i < p->n_externs && atomic_load_explicit(&p->n_externs_missing, memory_order_relaxed);
        i++) {
-    if (p->externs[i].function) continue;
+    if (extern_is_registered(&p->externs[i])) continue;
     status_fail(error, SVM_ERROR_EXTERN,
-                "host function \"%.200s\" is missing; register it before the first call", p->externs[i].name);
+                "host function \"%.200s\" (%s) is missing; register it, or load the plug-in that has it, before the first call",
+                p->externs[i].name, p->externs[i].kind == SVM_EXTERN_DPS ? "call_dps" : "call_packed");
     error->source = svm_extern_source(p, i);
     return error->code;
   }

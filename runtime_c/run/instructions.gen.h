@@ -219,11 +219,11 @@
 #define SVM_FITS_KERNEL_DIMS(tag) ((tag) == SVM_TAG_INT)
 #define SVM_FITS_KERNEL_BUFFERS(tag) ((tag) == SVM_TAG_TENSOR)
 
-#define SVM_WORDS_EXTERN(pc) (SVM_BEHIND(pc, SVM_BEHIND(pc, 2)))
-#define SVM_AT_EXTERN_NAME(pc) (1)
-#define SVM_AT_EXTERN_RESULTS(pc) (2)
-#define SVM_AT_EXTERN_ARGS(pc) (SVM_BEHIND(pc, 2))
-#define SVM_FITS_EXTERN(r, pc) (1)
+#define SVM_WORDS_CALL_PACKED(pc) (SVM_BEHIND(pc, SVM_BEHIND(pc, 2)))
+#define SVM_AT_CALL_PACKED_NAME(pc) (1)
+#define SVM_AT_CALL_PACKED_RESULTS(pc) (2)
+#define SVM_AT_CALL_PACKED_ARGS(pc) (SVM_BEHIND(pc, 2))
+#define SVM_FITS_CALL_PACKED(r, pc) (1)
 
 #define SVM_WORDS_EXPECT(pc) (SVM_BEHIND(pc, 3) + 1)
 #define SVM_AT_EXPECT_A(pc) (1)
@@ -294,6 +294,13 @@
 #define SVM_AT_REQUIRE_COND(pc) (1)
 #define SVM_AT_REQUIRE_MESSAGE(pc) (2)
 #define SVM_FITS_REQUIRE(r, pc) (SVM_TAG_AT(r, pc, 1) == SVM_TAG_BOOL && SVM_TAG_AT(r, pc, 2) == SVM_TAG_STR)
+
+#define SVM_WORDS_CALL_DPS(pc) (SVM_BEHIND(pc, SVM_BEHIND(pc, 2)))
+#define SVM_AT_CALL_DPS_NAME(pc) (1)
+#define SVM_AT_CALL_DPS_OUTPUTS(pc) (2)
+#define SVM_AT_CALL_DPS_ARGS(pc) (SVM_BEHIND(pc, 2))
+#define SVM_FITS_CALL_DPS(r, pc) (1)
+#define SVM_FITS_CALL_DPS_OUTPUTS(tag) ((tag) == SVM_TAG_TENSOR)
 
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
@@ -389,9 +396,9 @@
   X(KERNEL, 'k', "kernel", 0, 0, "") \
   X(KERNEL, 'S', "dims", 1u << SVM_TAG_INT, 0, "an int") \
   X(KERNEL, 'S', "buffers", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
-  X(EXTERN, 'n', "name", 0, 0, "") \
-  X(EXTERN, 'D', "results", 0, 0, "") \
-  X(EXTERN, 'S', "args", 0, 0, "") \
+  X(CALL_PACKED, 'n', "name", 0, 0, "") \
+  X(CALL_PACKED, 'D', "results", 0, 0, "") \
+  X(CALL_PACKED, 'S', "args", 0, 0, "") \
   X(EXPECT, 's', "a", 0, 0, "") \
   X(EXPECT, 't', "dtype", 0, 0, "") \
   X(EXPECT, 'S', "sizes", 1u << SVM_TAG_INT, 0, "an int") \
@@ -424,6 +431,9 @@
   X(FORMAT, 'd', "d", 0, 0, "") \
   X(FORMAT, 's', "a", 1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT, 0, "a bool or int") \
   X(REQUIRE, 's', "cond", 1u << SVM_TAG_BOOL, 0, "a bool") \
-  X(REQUIRE, 's', "message", 1u << SVM_TAG_STR, 0, "a str")
+  X(REQUIRE, 's', "message", 1u << SVM_TAG_STR, 0, "a str") \
+  X(CALL_DPS, 'n', "name", 0, 0, "") \
+  X(CALL_DPS, 'S', "outputs", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
+  X(CALL_DPS, 'S', "args", 0, 0, "")
 
 #endif

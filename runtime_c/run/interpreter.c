@@ -170,40 +170,6 @@ static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
   return SVM_OK;
 }
 
-/* The arguments are lent, the results taken over. */
-static int32_t do_extern(call *c, const frame *f, const uint32_t *pc) {
-  const extern_slot *slot = &c->program->externs[c->program->extern_of_string[pc[1]]];
-  value *r = c->context->registers + f->base;
-  const uint32_t *to = pc + SVM_AT_EXTERN_RESULTS(pc), *from = pc + SVM_AT_EXTERN_ARGS(pc);
-  int32_t n_results = (int32_t)*to++, n_args = (int32_t)*from++;
-  svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
-            *results = values + n_args;
-  if (!values)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"", slot->name);
-  for (int32_t i = 0; i < n_args; i++) {
-    if (r[from[i]].tag == SVM_TAG_TENSOR) storage_clear(r[from[i]].tensor->memory);
-    value_export(r[from[i]], 0, &values[i]);
-  }
-  status_clear(c->error);
-  atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
-  timeline *t = c->context->rt.timeline;
-  timeline_row *row = t ? timeline_begin(t, TIMELINE_EXTERN, (int32_t)(slot - c->program->externs)) : NULL;
-  int32_t code = slot->function(slot->context, values, n_args, results, n_results, c->error);
-  timeline_end(row);
-  if (code && !c->error->code)
-    status_fail(c->error, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",
-                slot->name, code);
-  for (int32_t i = 0; i < n_results; i++) {
-    value made;
-    if (!code) code = value_import(&c->budget, &results[i], &made, c->error);
-    if (!code) value_drop(&c->budget, &r[to[i]]), r[to[i]] = made;
-    svm_value_release(&results[i]);
-  }
-  free(values);
-  if (!code && c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
-  return code ? c->error->code : SVM_OK;
-}
-
 static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) {
   uint32_t n = pc[2];
   value few[16] = {0}, made, *items = n <= 16 ? few : malloc(n * sizeof *items);
@@ -470,9 +436,9 @@ op_SCALAR:
 op_KERNEL:
   TRY(do_kernel(c, f, pc));
   NEXT_OF(KERNEL);
-op_EXTERN:
-  TRY(do_extern(c, f, pc));
-  NEXT_OF(EXTERN);
+op_CALL_PACKED:
+  TRY(extern_packed(c, r, pc));
+  NEXT_OF(CALL_PACKED);
 
 op_EXPECT:
   TRY(tensor_expect(c, r, pc));
@@ -563,6 +529,10 @@ op_REQUIRE:
   CHECK(REQUIRE);
   if (!R(1).integer) TRY(fail_guard(R(2).text->bytes, c->error));
   NEXT_OF(REQUIRE);
+
+op_CALL_DPS:
+  TRY(extern_dps(c, r, pc));
+  NEXT_OF(CALL_DPS);
 
 end_of_slice:
   SPEND(0);

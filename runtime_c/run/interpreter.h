@@ -25,6 +25,10 @@ int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out);
 value scalar_to_float(value a);
 int32_t scalar_to_int(value a, value *out, svm_error *error);
 
+/* `call_packed`, `call_dps`: a function of the host's. */
+int32_t extern_packed(call *c, value *r, const uint32_t *pc);
+int32_t extern_dps(call *c, const value *r, const uint32_t *pc);
+
 /* Number of Unicode characters, as Python counts them. */
 int64_t text_n_characters(const text *t);
 

@@ -11,7 +11,7 @@ endif()
 
 # --- shared ------------------------------------------------------------------
 add_library(svm SHARED $<TARGET_OBJECTS:svm_objects>)
-target_link_libraries(svm PRIVATE Threads::Threads m)
+target_link_libraries(svm PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
 set_target_properties(svm PROPERTIES SOVERSION ${SVM_API_MAJOR})
 if(SKBUILD)
   # A wheel has no symbolic links: the linker's name of the library is a script.
@@ -43,7 +43,7 @@ include(CMakePackageConfigHelpers)
 configure_file(sdk/svm.pc.in svm.pc @ONLY)
 configure_file(sdk/svmConfig.cmake.in svmConfig.cmake @ONLY)
 write_basic_package_version_file(svmConfigVersion.cmake VERSION ${SVM_API_VERSION} COMPATIBILITY SameMajorVersion)
-install(FILES include/svm.h include/svm_codes.h DESTINATION ${sdk}include/shapevm)
+install(FILES include/svm.h include/svm_codes.h include/svm_plugin.h DESTINATION ${sdk}include/shapevm)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/svm.pc" DESTINATION ${sdk}lib/pkgconfig)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/svmConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/svmConfigVersion.cmake"
         DESTINATION ${sdk}lib/cmake/svm)

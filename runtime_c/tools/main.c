@@ -30,6 +30,7 @@ static const char HELP[] =
     "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
     "                          (default: full up to 64 MiB of weights, else lazy)\n"
     "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
+    "  --plugin LIB.so         a shared library with functions that the program calls (may be repeated)\n"
     "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
     "  --perf-map              write /tmp/perf-PID.map for profilers\n"
     "  --list                  print the contract and the kernels, run nothing\n"
@@ -45,8 +46,8 @@ enum { DIGEST_BYTES = 32 };
 
 typedef struct arguments {
   const char *model, *output, *metrics, *trace, *record;
-  const char **inputs;
-  int n_inputs, list, stats;
+  const char **inputs, **plugins;
+  int n_inputs, n_plugins, list, stats;
   int32_t threads;
   int64_t repeat;
   svm_options options;
@@ -156,6 +157,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   if (!strcmp(name, "--digest")) return parse_digest(a, value);
   if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
+  if (!strcmp(name, "--plugin")) return a->plugins[a->n_plugins++] = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
   if (!strcmp(name, "--trace")) return a->trace = value, 0;
@@ -529,19 +531,31 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   return !code && svm_check_file(p, &error) ? report(EXIT_RUN, &error) : code; /* outputs may be weights */
 }
 
-/* Operators that only a host in Python offers. */
+/* Functions that neither the file nor a plug-in has. */
 static int refuse_externs(const svm_program *p) {
-  const char *name = svm_extern_name(p, 0), *source = svm_extern_source(p, 0);
+  int32_t i = 0, n = svm_n_externs(p);
+  while (i < n && !svm_extern_is_missing(p, i)) i++;
+  if (i == n) return 0;
+  const char *name = svm_extern_name(p, i), *source = svm_extern_source(p, i);
+  int is_torch = !strncmp(name, "aten::", 6) || !strncmp(name, "prims::", 7);
   fprintf(stderr, "shapevm-run: %s has no kernel, %s%s%s%s\n", name,
-          strstr(name, "::") ? "it is PyTorch's: run this from Python where torch is installed"
-                             : "it is a function of a host's: run this in that host",
+          is_torch ? "it is PyTorch's: run this from Python where torch is installed"
+                   : "it is a function of a host's: give the plug-in that has it (--plugin LIB.so)",
           *source ? " (" : "", source, *source ? ")" : "");
   return EXIT_LOAD;
 }
 
+static int load_plugins(svm_program *p, const arguments *a) {
+  svm_error error;
+  for (int i = 0; i < a->n_plugins; i++)
+    if (svm_load_plugin(p, a->plugins[i], &error)) return report(EXIT_LOAD, &error);
+  return refuse_externs(p);
+}
+
 static int with_program(svm_program *p, const arguments *a) {
   if (a->list) return print_contract(p), 0;
-  if (svm_n_externs(p)) return refuse_externs(p);
+  int refused = load_plugins(p, a);
+  if (refused) return refused;
   int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
   batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
   svm_value *values = calloc((size_t)n + 1, sizeof *values),
@@ -562,7 +576,8 @@ int main(int argc, char **argv) {
   svm_program *p;
   svm_options_init(&a.options);
   a.inputs = calloc((size_t)argc + 1, sizeof *a.inputs);
-  int code = a.inputs ? parse_arguments(argc, argv, &a) : out_of_memory("the arguments");
+  a.plugins = calloc((size_t)argc + 1, sizeof *a.plugins);
+  int code = a.inputs && a.plugins ? parse_arguments(argc, argv, &a) : out_of_memory("the arguments");
   signal(SIGINT, cancel);
   signal(SIGTERM, cancel);
   if (code == 0) {
@@ -575,5 +590,6 @@ int main(int argc, char **argv) {
     }
   }
   free(a.inputs);
+  free(a.plugins);
   return code < 0 ? EXIT_DONE : code;
 }

@@ -170,7 +170,9 @@ again:
 done:
   alloc r15 f32 (r5)
   kernel k0 (r5) (r0, r0, r15)
-  extern "twice" (r16) (r15)
+  call_packed "twice" (r16) (r15)
+  alloc r31 f32 (r5)
+  call_dps "fill" (r31) (r16, r15, r3)
   call "down" (r17) (r6)
   len r18 r2
   mod r19 r18 r5

@@ -192,7 +192,7 @@ def test_what_pytorch_runs_is_taken_to_mix_rows() -> None:
         output "y"
         function "main" (2 params, 1 results)
           line "model.py:7"
-          extern name="aten::foo" results=(r2) args=(r0)
+          call_packed name="aten::foo" results=(r2) args=(r0)
           return values=(r2)
     """
     (verdict,) = verdicts(assemble(text), "n")

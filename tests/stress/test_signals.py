@@ -25,7 +25,7 @@ HOST = """
 input "x": f32[2]
 output "y"
 function "main" (1 params, 1 results)
-  extern "host" (r1) (r0)
+  call_packed "host" (r1) (r0)
   return (r1)
 """
 

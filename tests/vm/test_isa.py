@@ -168,7 +168,7 @@ def test_table_is_sound() -> None:
             if name
         }
         assert named <= {operand.name for operand in op.operands}, op.name
-    assert len(RULES) == 8
+    assert len(RULES) == 9
 
 
 def test_error_codes_are_unique_and_dense() -> None:

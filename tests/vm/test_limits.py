@@ -84,7 +84,7 @@ def test_fuel_is_exact() -> None:
 
 @pytest.mark.parametrize("planned", [True, False])
 def test_results_count_as_memory(planned: bool) -> None:
-    flow = "" if planned else '  int r2 1\n  extern "nothing" () (r2)\n'
+    flow = "" if planned else '  int r2 1\n  call_packed "nothing" () (r2)\n'
     text = NUMBERS.format(n=1000).replace("  return", flow + "  return")
     for limit, is_enough in ((3000, False), (20_000, True)):
         with load(text, memory_max=limit) as m:

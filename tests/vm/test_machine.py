@@ -38,11 +38,13 @@ from shapevm.vm.errors import (
     TargetError,
     VerifyError,
 )
+from shapevm.vm.isa import OPCODES
 from shapevm.vm.layout import BY_NAME
 from shapevm.vm.load_options import LoadOptions
 from shapevm.vm.machine import Machine, Price, Request
 from shapevm.vm.program import KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
+from shapevm.vm.verify import verify
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
 from .programs import sample
@@ -381,7 +383,7 @@ input "x": f32[2]
 output "y"
 function "main" (1 params, 1 results)
   int r1 3
-  extern "twice" (r2) (r0, r1)
+  call_packed "twice" (r2) (r0, r1)
   return (r2)
 """
     with load(assemble(text)) as m:
@@ -415,8 +417,8 @@ input "x": f32[2]
 output "y"
 function "main" (1 params, 1 results)
   line "model.py:3"
-  extern "ns::twice" (r1) (r0)
-  extern "ns::twice" (r2) (r1)
+  call_packed "ns::twice" (r1) (r0)
+  call_packed "ns::twice" (r2) (r1)
   return (r2)
 """
     seen: list[int] = []
@@ -1036,3 +1038,71 @@ function "main" (5 params, 1 results, 6 registers)
             with pytest.raises(ShapeError) as caught:
                 bind(given)
             assert message in str(caught.value)
+
+
+DPS = """
+input "x": f32[2]
+output "y"
+constant c0 f32[2] = [1.0, 2.0]
+function "main" (1 params, 1 results)
+  int r1 2
+  alloc r2 f32 (r1)
+  {}
+  return (r2)
+"""
+
+
+def test_call_dps() -> None:
+    def add(a: np.ndarray, n: int, out: np.ndarray) -> None:
+        assert not out.any()
+        out += a + n
+
+    with load(assemble(DPS.format('call_dps "add" (r2) (r0, r1)'))) as m:
+        with pytest.raises(ExternError, match=r"\(call_dps\) is missing"):
+            m.call([np.ones(2, "f4")])
+        with pytest.raises(Error, match="calls no host function"):
+            m.register_extern("add", lambda *_: [])
+        m.register_dps("add", add)
+        for _ in range(3):
+            np.testing.assert_array_equal(m.call([np.ones(2, "f4")])[0], [3, 3])
+        m.register_dps("add", lambda *_: 1 / 0)
+        with pytest.raises(ExternError, match="ZeroDivisionError"):
+            m.call([np.ones(2, "f4")])
+
+
+def test_call_dps_refuses_memory_that_others_use() -> None:
+    for lines in (
+        'call_dps "f" (r0) ()',
+        'const r3 c0\n  call_dps "f" (r3) ()',
+        'move r3 r2\n  call_dps "f" (r2) ()',
+        'view r3 r2 (r1)\n  call_dps "f" (r2) ()',
+        'view r3 r2 (r1)\n  call_dps "f" (r2, r3) ()',
+        'list r3 (r2)\n  call_dps "f" (r2) ()',
+    ):
+        program = assemble(DPS.format(lines))
+        reference = Reference(program, lambda *_: None, {"f": lambda *_: None})
+        with pytest.raises(ExternError, match="shares its memory"):
+            reference.call([np.ones(2, "f4")])
+        with load(program) as m:
+            m.register_dps("f", lambda *_: None)
+            with pytest.raises(ExternError, match="shares its memory"):
+                m.call([np.ones(2, "f4")])
+    with load(assemble(DPS.format('call_dps "f" (r1) ()'))) as m:
+        m.register_dps("f", lambda *_: None)
+        with pytest.raises(Error, match="operand outputs is an int; it takes a tensor"):
+            m.call([np.ones(2, "f4")])
+
+
+@pytest.mark.parametrize("wrong", [[2, 2, 2, 1, 0], [1, 2, 2, 0, 2]])
+def test_call_dps_takes_a_register_once(wrong: list[int]) -> None:
+    operands = "(r2, r1) (r0)" if wrong[0] == 2 else "(r2) (r0, r1)"
+    program = assemble(DPS.format(f'call_dps "f" {operands}'))
+    code, op = list(program.functions[0].code), OPCODES["call_dps"]
+    at = code.index(op, 8) + 2
+    code[at : at + 5] = wrong
+    main = replace(program.functions[0], code=tuple(code))
+    program = replace(program, functions=(main,))
+    with pytest.raises(VerifyError, match="a register is an output and another operand"):
+        verify(program)
+    with pytest.raises(VerifyError, match="is a result twice|is an output and an argument"):
+        load(program)

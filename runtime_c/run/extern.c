@@ -1,0 +1,102 @@
+/* Calls of functions of the host's. What they are given is lent; what they give is checked before a register
+ * holds it. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "run/instructions.gen.h"
+#include "run/interpreter.h"
+
+static int32_t no_memory(const extern_slot *slot, svm_error *error) {
+  return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"", slot->name);
+}
+
+static const extern_slot *slot_of(const svm_program *p, uint32_t name, int32_t kind) {
+  return &p->externs[p->extern_of_key[extern_key(name, kind)]];
+}
+
+static void lend(const value *r, const uint32_t *from, int32_t n, svm_value *values) {
+  for (int32_t i = 0; i < n; i++) {
+    if (r[from[i]].tag == SVM_TAG_TENSOR) storage_clear(r[from[i]].tensor->memory);
+    value_export(r[from[i]], 0, &values[i]);
+  }
+}
+
+/* Count a call, which begins now, and note it in the timeline. */
+static timeline_row *begin(call *c, const extern_slot *slot) {
+  status_clear(c->error);
+  atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
+  timeline *t = c->context->rt.timeline;
+  return t ? timeline_begin(t, TIMELINE_EXTERN, (int32_t)(slot - c->program->externs)) : NULL;
+}
+
+/* Make an error of what a function returned: whatever it wrote, the message ends and the place is the call's. */
+static int32_t end(call *c, const extern_slot *slot, timeline_row *row, int32_t code) {
+  timeline_end(row);
+  svm_error *e = c->error;
+  if (!code) return SVM_OK;
+  if (e->code <= 0 || e->code > SVM_ERROR_CANCELLED)
+    return status_fail(e, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message", slot->name,
+                       code);
+  e->message[SVM_MESSAGE_BYTES - 1] = 0;
+  e->function = -1;
+  return e->code;
+}
+
+static int32_t look(const call *c) {
+  return c->watch && watch_look(c->watch) ? watch_fail(c->watch, c->error) : SVM_OK;
+}
+
+/* The arguments are lent, the results taken over. */
+int32_t extern_packed(call *c, value *r, const uint32_t *pc) {
+  const extern_slot *slot = slot_of(c->program, pc[1], SVM_EXTERN_PACKED);
+  const uint32_t *to = pc + SVM_AT_CALL_PACKED_RESULTS(pc), *from = pc + SVM_AT_CALL_PACKED_ARGS(pc);
+  int32_t n_results = (int32_t)*to++, n_args = (int32_t)*from++;
+  svm_value *values = calloc((size_t)n_args + (size_t)n_results + 1, sizeof *values),
+            *results = values + n_args;
+  if (!values) return no_memory(slot, c->error);
+  lend(r, from, n_args, values);
+  timeline_row *row = begin(c, slot);
+  int32_t code = end(c, slot, row, slot->function(slot->context, values, n_args, results, n_results, c->error));
+  for (int32_t i = 0; i < n_results; i++) {
+    value made;
+    if (!code) code = value_import(&c->budget, &results[i], &made, c->error);
+    if (!code) value_drop(&c->budget, &r[to[i]]), r[to[i]] = made;
+    svm_value_release(&results[i]);
+  }
+  free(values);
+  return code ? code : look(c);
+}
+
+/* The one register that holds an output is the only user of its memory: no input, constant, argument or other
+ * output changes with it. */
+static int32_t check_output(const extern_slot *slot, const tensor *t, int32_t i, svm_error *error) {
+  if (t->memory->origin == SVM_ORIGIN_NEW && t->base.refs == 1 && t->memory->refs == 1) return SVM_OK;
+  return status_fail(error, SVM_ERROR_EXTERN,
+                     "host function \"%.100s\": output %d shares its memory with another value; give it an alloc "
+                     "of its own",
+                     slot->name, i);
+}
+
+/* Arguments and outputs are lent. */
+int32_t extern_dps(call *c, const value *r, const uint32_t *pc) {
+  const extern_slot *slot = slot_of(c->program, pc[1], SVM_EXTERN_DPS);
+  const uint32_t *to = pc + SVM_AT_CALL_DPS_OUTPUTS(pc), *from = pc + SVM_AT_CALL_DPS_ARGS(pc);
+  int32_t n_outputs = (int32_t)*to++, n_args = (int32_t)*from++;
+  for (int32_t i = 0; i < n_outputs; i++)
+    if (!SVM_FITS_CALL_DPS_OUTPUTS(r[to[i]].tag)) return operands_check(r, pc, c->error);
+  for (int32_t i = 0; i < n_outputs; i++)
+    if (check_output(slot, r[to[i]].tensor, i, c->error)) return c->error->code;
+  svm_value *values = calloc((size_t)n_args + (size_t)n_outputs + 1, sizeof *values);
+  svm_tensor *outputs = calloc((size_t)n_outputs + 1, sizeof *outputs);
+  int32_t code = values && outputs ? SVM_OK : no_memory(slot, c->error);
+  if (!code) {
+    lend(r, from, n_args, values);
+    lend(r, to, n_outputs, values + n_args);
+    for (int32_t i = 0; i < n_outputs; i++) outputs[i] = values[n_args + i].tensor;
+    timeline_row *row = begin(c, slot);
+    code = end(c, slot, row, slot->writer(slot->context, values, n_args, outputs, n_outputs, c->error));
+  }
+  free(values);
+  free(outputs);
+  return code ? code : look(c);
+}
