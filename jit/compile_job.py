@@ -15,7 +15,7 @@ from functools import cache
 from time import perf_counter, process_time
 
 from ..vm.objects import parse_object, serialise_object
-from ..vm.program import KernelObject
+from ..vm.program import KernelKey, KernelObject
 from .compiler import compile_kernel
 from .measure import Scratch, compared_ns
 from .spec_reader import from_json
@@ -27,10 +27,10 @@ MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not meas
 @dataclass(frozen=True)
 class Job:
     """A kernel to compile: its spec as JSON, and what `compile_kernel` takes. `generic`: the record of its
-    generic code, which it is measured against; b"": it is not measured."""
+    generic code, which exact code is measured against; b"": it is not measured."""
 
     spec: str
-    dims: tuple[int, ...]
+    dims: KernelKey
     target: str
     schedule: str | None
     generic: bytes
@@ -59,9 +59,9 @@ def answer(job: Job) -> Answer:
     begin, cpu = perf_counter(), process_time()
     made = compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule)
     seconds, ns = perf_counter() - begin, {}
-    if job.generic:
+    if job.generic and made.exact_dims is not None:
         objects: dict[str, KernelObject] = {"exact": made, "generic": parse_object(job.generic)}
-        ns = compared_ns(objects, job.dims, max_bytes=MAX_MEASURED_BYTES, scratch=_scratch())
+        ns = compared_ns(objects, made.exact_dims, max_bytes=MAX_MEASURED_BYTES, scratch=_scratch())
     measured = ns.get("exact", 0), ns.get("generic", 0)
     return Answer(serialise_object(made), seconds, process_time() - cpu, *measured)
 

@@ -47,6 +47,7 @@ class KernelStore:
         self.tuning = tuning
         self.target = target or host_target()
         self.stats = StoreStats()
+        self._ahead: dict[str, bytes] = {}  # compiled before it was asked for, by key in the cache
         self._lock = ForkLock()
 
     def record(
@@ -59,7 +60,8 @@ class KernelStore:
         """
         target = target_for(spec, target or self.target)
         schedule = schedule or self._tuned(spec, dims, target)
-        record = self.cached(spec, dims, target, schedule)
+        record = self._ahead.pop(cache_key(spec_hash(spec), dims, target, schedule), None)
+        record = record or self.cached(spec, dims, target, schedule)
         if record is None:
             start = perf_counter()
             made = compile_kernel(spec, dims, target, schedule=schedule)
@@ -93,15 +95,19 @@ class KernelStore:
         key = cache_key(spec_hash(spec), dims, target, schedule)
         return self._cached(key, (spec_hash(spec), target, dims))
 
-    def job(self, spec: KernelSpec, dims: tuple[int, ...], generic: bytes) -> Job:
-        """Return the job of compiling exact code elsewhere, measured against `generic` code if that is not
-        empty; `adopt` takes the answer."""
-        target = target_for(spec, self.target)
+    def keep_ahead(self, spec: KernelSpec, dims: KernelKey, target: str, record: bytes) -> None:
+        """Keep a record until `record` is asked for it."""
+        self._ahead[cache_key(spec_hash(spec), dims, target, self._tuned(spec, dims, target))] = record
+
+    def job(self, spec: KernelSpec, dims: KernelKey, generic: bytes, target: str | None = None) -> Job:
+        """Return the job of compiling code elsewhere, measured against `generic` code if that is not empty;
+        `adopt` takes the answer. `target`: None for the store's."""
+        target = target_for(spec, target or self.target)
         return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic)
 
-    def adopt(self, spec: KernelSpec, dims: tuple[int, ...], answer: Answer) -> None:
+    def adopt(self, spec: KernelSpec, dims: KernelKey, answer: Answer, target: str | None = None) -> None:
         """Keep what a job has made, as if it had been compiled here."""
-        self._keep(spec, dims, None, None, answer.record, answer.seconds)
+        self._keep(spec, dims, target, None, answer.record, answer.seconds)
 
     def remembered(self, name: str) -> bytes | None:
         """Return what `remember` was given last under that name, for this target, CPU and code generator."""
@@ -129,8 +135,11 @@ class KernelStore:
 
         So an artifact from a machine with AMX runs on those without.
         """
-        own = dict.fromkeys(target_for(spec, target) for target in bases(self.target))
-        return [parse_object(self.record(spec, None, target)) for target in own]
+        return [parse_object(self.record(spec, None, target)) for target in self.targets(spec)]
+
+    def targets(self, spec: KernelSpec) -> list[str]:
+        """Return the targets that generic code is for, the store's own first."""
+        return list(dict.fromkeys(target_for(spec, target) for target in bases(self.target)))
 
     def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:
         """Return the sound entry of `key`, if it is what is wanted: spec, target and sizes."""

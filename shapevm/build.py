@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .argument_check import SCRIPT_SUFFIXES, check_arguments, check_model
 from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
+from .compile_ahead import compile_ahead
 from .compiler.emit.emit import emit
 from .compiler.ir.dims import evaluate, symbols_of
 from .compiler.ir.graph import Graph, Node
@@ -234,6 +235,7 @@ def build_program(
     """
     wanted = exact_dims(graph, sizes)
     n_kernels, done = len(wanted), 0
+    compile_ahead(store, wanted, partial(progress, "kernels"))
 
     def compile_spec(spec: KernelSpec) -> list[KernelObject]:
         nonlocal done

@@ -1,4 +1,4 @@
-"""The process that compiles beside a program, at the lowest priority that the system has.
+"""A process that compiles: beside a program, at the lowest priority that the system has, or to be waited for.
 
 A thread of that priority would stall its callers: on a busy machine it gets no processor time, and what it
 holds, the interpreter's lock above all, nobody else gets. A process shares no lock with its program.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import select
 import socket
 import subprocess
 import sys
@@ -27,10 +28,11 @@ MAX_DEATHS = 3  # without an answer in between: beyond that no process is starte
 # Its priority comes first, before it imports anything; SCHED_IDLE gets what others leave, and little else.
 _PROGRAM = """
 import os, sys
-try:
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-except (AttributeError, OSError):
-    os.nice(19)
+if {is_background}:
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):
+        os.nice(19)
 sys.path[:] = {path!r}
 from shapevm.jit.compile_job import serve
 serve({connection}, {file})
@@ -39,9 +41,11 @@ serve({connection}, {file})
 
 class CompileProcess:
     """Does one job at a time; started by the first, it ends with `close` or with this process. Safe to use
-    from several threads, none of which ever waits for it."""
+    from several threads, none of which waits for it but in `run`. `is_background`: it has the lowest
+    priority."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_background: bool = True) -> None:
+        self._is_background = is_background
         self._lock = threading.Lock()
         self._link: socket.socket | None = None
         self._file = -1
@@ -83,6 +87,17 @@ class CompileProcess:
                 self._owner, self._used = None, time.monotonic()
             return found
 
+    def run(self, job: Job) -> Answer | None:
+        """Return the answer to a job, once it is there; None where it is busy or cannot be started."""
+        if not self.submit(self, job):
+            return None
+        while (found := self.answer(self)) is None:
+            with self._lock:
+                link = self._link
+            if link is not None:
+                select.select([link], [], [])
+        return found
+
     def forget(self, owner: object) -> None:
         """Drop the owner's job: nobody will ask for its answer."""
         with self._lock:
@@ -109,7 +124,10 @@ class CompileProcess:
         try:
             with theirs, tempfile.TemporaryFile() as file:
                 self._file = os.dup(file.fileno())
-                program = _PROGRAM.format(path=sys.path, connection=theirs.fileno(), file=self._file)
+                program = _PROGRAM.format(
+                    path=sys.path, connection=theirs.fileno(), file=self._file,
+                    is_background=self._is_background,
+                )  # fmt: skip
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", program], pass_fds=(theirs.fileno(), self._file),
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

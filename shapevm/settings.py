@@ -85,6 +85,8 @@ TABLE: tuple[Setting, ...] = (
             "under auto: runs of a kernel at a shape before it is considered for exact code"),
     Setting("compile_budget", 200, "under auto: milliseconds of background compilation per second, for "
             "what its gain pays for; 0: for all"),
+    Setting("compile_processes", 0, "processes that compile a program's kernels side by side, this one "
+            "included; 0: one per CPU", greatest=LIMITS["THREADS"][0]),
     Setting("code_mib", _default("CODE_BYTES") >> 20,
             "MiB of exact code kept mapped; beyond that the least used is evicted"),
     Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),

@@ -315,7 +315,7 @@ int32_t svm_bind(const svm_program *program, const svm_value *inputs, int32_t n_
                  svm_error *error);
 
 /* Size that an axis of an output has where the symbols have these values (svm_bind); -1: only a call tells it, or
- * there is no such axis. Room for an output can be had before the call that way. */
+ * there is no such axis. So room for an output can be allocated before the call. */
 int64_t svm_output_size(const svm_program *program, int32_t output, int32_t axis, const int64_t *symbols);
 
 /* Threads of the process that run kernels, the caller included; n == 0: one per CPU available. */

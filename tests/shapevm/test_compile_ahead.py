@@ -1,0 +1,86 @@
+"""Kernels compiled side by side by several processes: the same code, whatever becomes of the processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shapevm.jit.compile_job import Answer
+
+import shapevm
+from shapevm.compile_process import CompileProcess
+
+X = torch.randn(3, 16)
+
+
+class Layers(torch.nn.Module):
+    """Layers of different widths: a kernel for each, and more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16 + 3 * i, 19 + 3 * i) for i in range(7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x)).softmax(-1)
+        return x
+
+
+@pytest.fixture(autouse=True)
+def without_cache() -> Iterator[None]:
+    with shapevm.settings.scope(cache=False):
+        yield
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What processes are given to compile."""
+    found: list[Any] = []
+    run = CompileProcess.run
+
+    def noted(self: CompileProcess, job: Any) -> Any:
+        found.append(job)
+        return run(self, job)
+
+    monkeypatch.setattr(CompileProcess, "run", noted)
+    return found
+
+
+def made(n_processes: int) -> shapevm.Executable:
+    rows = torch.export.Dim("rows", min=1, max=64)
+    sizes = [{"rows": 3}]
+    with shapevm.settings.scope(compile_processes=n_processes):
+        return shapevm.compile(
+            Layers().eval(), (X,), dynamic_shapes=({0: rows},), strategy="bucket",
+            options=shapevm.Options(sizes=sizes),
+        )  # fmt: skip
+
+
+def test_processes_compile_what_one_would(jobs: list[Any], tmp_path: Path) -> None:
+    one = made(1)
+    assert not jobs
+    three = made(3)
+    assert {job.dims for job in jobs} == {None, (3,)}
+    for name, exe in (("one", one), ("three", three)):
+        exe.save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
+    assert one.stats().compiled == three.stats().compiled and torch.equal(one(X), three(X))
+    assert three.store is not None and not three.store._ahead
+
+
+def test_processes_that_fail_leave_the_work_to_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = made(1)(X)
+    for answer in (None, Answer(failure="it has ended")):
+        monkeypatch.setattr(CompileProcess, "run", lambda self, job, answer=answer: answer)
+        assert torch.equal(made(4)(X), expected)
+
+
+def test_what_is_in_the_cache_is_not_compiled(jobs: list[Any], tmp_path: Path) -> None:
+    with shapevm.settings.scope(cache=True, cache_dir=str(tmp_path)):
+        first = made(2)
+        assert jobs and first.stats().compiled
+        jobs.clear()
+        again = made(2)
+    assert not jobs and again.stats().compiled == 0 and again.stats().from_cache == first.stats().compiled
