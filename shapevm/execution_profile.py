@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +62,7 @@ class ExecutionProfile:
         self._exe = exe
         self._timeline: Mapping[str, Any] | None = None
         self._limits: MachineLimits | None = None
+        self._kernels: list[KernelTime] | None = None
 
     def __enter__(self) -> ExecutionProfile:
         if self._timeline is not None:
@@ -88,9 +88,14 @@ class ExecutionProfile:
     def _events(self, category: str) -> list[Mapping[str, Any]]:
         return [event for event in self.timeline["traceEvents"] if event.get("cat") == category]
 
-    @cached_property
+    @property
     def kernels(self) -> list[KernelTime]:
         """What each kernel took at each shape and tier, the longest time first."""
+        if self._kernels is None:
+            self._kernels = self._kernel_times()
+        return self._kernels
+
+    def _kernel_times(self) -> list[KernelTime]:
         found: dict[Any, KernelTime] = {}
         shares = _Shares(self._events("tiles"))
         for event in self._events("kernel"):

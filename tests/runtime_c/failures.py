@@ -105,7 +105,16 @@ class Runner:
             **os.environ, "LD_PRELOAD": str(self.library), "FAIL_CALL": call, "FAIL_AT": str(at),
             "FAIL_REPORT": str(report),
         }  # fmt: skip
-        outputs = ("--output", out / "y.npz", "--metrics", out / "m.txt", "--record", out / "r.json")
+        outputs = (
+            "--output",
+            out / "y.npz",
+            "--metrics",
+            out / "m.txt",
+            "--record",
+            out / "r.json",
+            "--trace",
+            out / "t.json",
+        )
         rest = ("--threads", "2", "--repeat", "2", "--stats")
         command = [self.runner, case.model, *case.inputs, *outputs, *rest]
         try:
