@@ -133,14 +133,26 @@ static void *compiler(void *argument) {
   return NULL;
 }
 
+/* Timelines and latencies come and go while calls run. */
+static void look_at_times(int round) {
+  svm_error error;
+  char *text = NULL;
+  svm_time_calls(program, round % 2);
+  if (!check(svm_timeline(program, round % 3 != 2, &error), &error)) atomic_fetch_add(&n_wrong, 1);
+  if (!check(round % 2 ? svm_timeline_text(program, &text, &error) : svm_metrics(program, "m", &text, &error), &error))
+    atomic_fetch_add(&n_wrong, 1);
+  svm_text_free(text);
+}
+
 static void *observer(void *argument) {
   svm_stats stats;
   svm_site_stats site;
   svm_entry_stats entry;
-  while (!atomic_load((_Atomic int *)argument)) {
+  for (int round = 0; !atomic_load((_Atomic int *)argument); round++) {
     svm_get_stats(program, &stats);
     svm_get_site(program, 0, &site);
     svm_get_entry(program, 0, (int32_t)(stats.calls % 50), &entry);
+    if (round % 16 == 0) look_at_times(round / 16);
   }
   return NULL;
 }
