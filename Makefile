@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
+.PHONY: help wheel dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -113,14 +113,31 @@ build/typing: $(DEPS)
 	@ln -s $(CURDIR)/vm/* $@/shapevm/vm/
 	@printf 'from typing import Any\n\nffi: Any\nlib: Any\n' > $@/shapevm/vm/_runtime.py
 
-package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean environment, smoke test there
-	rm -rf build/dist build/clean
-	$(PY) -c 'from scikit_build_core.build import build_sdist; build_sdist("build/dist")'
-	$(PIP) wheel -q --no-deps --no-build-isolation -w build/dist build/dist/shapevm-*.tar.gz
-	$(PYTHON) -m venv build/clean
-	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt build/dist/shapevm-*.whl
+# A wheel, installed alone into a clean environment, where it runs what was compiled here.
+define smoke
+	rm -rf build/clean && $(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt $(1)
 	mkdir -p build/clean/artifact && $(PY) tests/packaging/make_artifact.py build/clean/artifact
 	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py artifact
+endef
+
+package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean environment, smoke test there
+	rm -rf build/dist
+	$(PY) -c 'from scikit_build_core.build import build_sdist; build_sdist("build/dist")'
+	$(PIP) wheel -q --no-deps --no-build-isolation -w build/dist build/dist/shapevm-*.tar.gz
+	$(call smoke,build/dist/shapevm-*.whl)
+
+# In an environment of its own: zig's compiler is big.
+WHEEL_TOOLS = build/wheel-tools
+$(WHEEL_TOOLS)/ready: pyproject.toml constraints.txt
+	test -x $(WHEEL_TOOLS)/bin/python || $(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt \
+	  abi3audit auditwheel cffi scikit-build-core wheel ziglang cmake ninja
+	@touch $@
+
+wheel: $(BUILT) $(WHEEL_TOOLS)/ready ## manylinux_2_28 wheels in build/wheels, checked and tried: ARGS='x86_64 aarch64' (the default is x86_64)
+	PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH $(WHEEL_TOOLS)/bin/python scripts/make_wheel.py build/wheels $(ARGS)
+	$(call smoke,build/wheels/shapevm-*_$(shell uname -m).whl)
 
 # --- the C runtime under sanitizers ------------------------------------------
 # A second installation with its own build; a sanitizer's library must be in the process before Python.

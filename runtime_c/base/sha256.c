@@ -3,8 +3,9 @@
 
 #include <string.h>
 
+#include "base/cpu.h"
+
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -82,9 +83,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void compress_sha(uint32_t st
 }
 
 static compress_blocks *choose(void) {
-  unsigned a, b, c, d;
-  int has_sha = __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 29 & 1;
-  return has_sha && __builtin_cpu_supports("sse4.1") ? compress_sha : compress_plain;
+  return cpu_features() & CPU_SHA ? compress_sha : compress_plain;
 }
 #else
 static compress_blocks *choose(void) { return compress_plain; }

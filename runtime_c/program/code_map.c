@@ -4,9 +4,6 @@
 #endif
 #include "program/code.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,49 +12,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/status.h"
 
 /* The targets of jit/llvm/target.py and what a CPU must have to run their code. */
-static int32_t rank_x86_v3(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-                 __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
-                 __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe")
-             ? 3
-             : 0;
-#else
-  return 0;
-#endif
-}
+static int32_t rank_x86_v3(void) { return cpu_features() & CPU_V3 ? 3 : 0; }
 
-static int32_t rank_x86_v4(void) {
-#if defined(__x86_64__)
-  return rank_x86_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                 __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                 __builtin_cpu_supports("avx512vl")
-             ? 4
-             : 0;
-#else
-  return 0;
-#endif
-}
+static int32_t rank_x86_v4(void) { return cpu_features() & CPU_V4 ? 4 : 0; }
 
-static int32_t rank_x86_vnni(void) {
-#if defined(__x86_64__)
-  return rank_x86_v4() && __builtin_cpu_supports("avx512vnni") ? 5 : 0;
-#else
-  return 0;
-#endif
-}
+static int32_t rank_x86_vnni(void) { return cpu_features() & CPU_VNNI ? 5 : 0; }
 
 /* AMX tiles with bf16, if Linux lets this process use them: asking twice is fine. */
 static int32_t rank_x86_amx(void) {
 #if defined(__x86_64__) && defined(__linux__)
-  enum { TILE = 1 << 24, BF16 = 1 << 22, ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
-  unsigned a, b, c, d;
-  if (!rank_x86_vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-  if (!(d & TILE) || !(d & BF16)) return 0;
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+  if (!(cpu_features() & CPU_AMX_BF16)) return 0;
   return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 6 : 0;
 #else
   return 0;

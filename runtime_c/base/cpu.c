@@ -1,0 +1,47 @@
+/* The features of the CPU. */
+#include "base/cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <stdatomic.h>
+
+enum { KNOWN = 1 << 30 };
+
+/* Registers that the operating system saves (XCR0). */
+static uint32_t saved_state(void) {
+  uint32_t low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+static int has(uint32_t bits, uint32_t wanted) { return (bits & wanted) == wanted; }
+
+/* Bits of CPUID's leaves 1 (ecx), 7 (ebx, ecx, edx) and 0x80000001 (ecx), and of XCR0. */
+static uint32_t look(void) {
+  enum { FMA = 1 << 12, SSE41 = 1 << 19, MOVBE = 1 << 22, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };
+  enum { BMI = 1 << 3, AVX2 = 1 << 5, BMI2 = 1 << 8, SHA = 1 << 29, VNNI = 1 << 11, LZCNT = 1 << 5 };
+  enum { BF16 = 1 << 22, TILE = 1 << 24, YMM = 0x6, ZMM = 0xe6 };
+  const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F, DQ, CD, BW, VL */
+  uint32_t a, b, c1, c7, ext, d, found = 0;
+  if (!__get_cpuid(1, &a, &b, &c1, &d)) return 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c7, &d)) return 0;
+  if (has(b, SHA) && has(c1, SSE41)) found |= CPU_SHA;
+  uint32_t b7 = b, d7 = d, state = has(c1, OSXSAVE) ? saved_state() : 0;
+  if (!__get_cpuid(0x80000001, &a, &b, &ext, &d)) return found;
+  if (has(state, YMM) && has(c1, FMA | MOVBE | AVX | F16C) && has(b7, BMI | AVX2 | BMI2) && has(ext, LZCNT))
+    found |= CPU_V3;
+  if (has(found, CPU_V3) && has(state, ZMM) && has(b7, avx512)) found |= CPU_V4;
+  if (has(found, CPU_V4) && has(c7, VNNI)) found |= CPU_VNNI;
+  if (has(found, CPU_VNNI) && has(d7, BF16 | TILE)) found |= CPU_AMX_BF16;
+  return found;
+}
+
+uint32_t cpu_features(void) {
+  static _Atomic uint32_t features; /* CPUID traps in a virtual machine: asked once */
+  uint32_t known = atomic_load_explicit(&features, memory_order_relaxed);
+  if (!known) atomic_store_explicit(&features, known = look() | KNOWN, memory_order_relaxed);
+  return known & ~(uint32_t)KNOWN;
+}
+#else
+uint32_t cpu_features(void) { return 0; }
+#endif

@@ -1,0 +1,21 @@
+"""The target that the runtime finds is the one that Linux says this CPU has."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+from shapevm.vm.machine import host_target
+
+V3 = {"avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe"}
+V4 = V3 | {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several targets")
+def test_host_target() -> None:
+    line = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    flags = set(line.split())
+    wanted = {"x86-64-v3": V3, "x86-64-v4": V4, "x86-64-v4-vnni": V4 | {"avx512_vnni"}}
+    wanted["x86-64-v4-amx"] = wanted["x86-64-v4-vnni"] | {"amx_tile", "amx_bf16"}
+    assert host_target() == next((name for name in reversed(wanted) if wanted[name] <= flags), "")
