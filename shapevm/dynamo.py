@@ -32,6 +32,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from . import torch_profiler
 from .build import build_program, run_passes
 from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
@@ -199,7 +200,11 @@ class CompiledGraph:
         if version.executable is None:
             return self._run_in_pytorch(args)
         try:
-            results = version.executable.machine.call([args[i] for i in version.inputs])
+            exe, inputs = version.executable, [args[i] for i in version.inputs]
+            if torch_profiler.module._is_profiler_enabled:
+                results = torch_profiler.run(exe.machine, exe.name, inputs)
+            else:
+                results = exe.machine.call(inputs)
         except REFUSALS as error:  # nothing has changed yet: the graph is functional
             if not self._is_refused:
                 _LOG.warning("a call of the model runs in PyTorch: %s", error)

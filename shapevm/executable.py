@@ -103,7 +103,8 @@ class Executable:
         """Run the program."""
         form, call = self._form, self._machine.call
         if torch_profiler.module._is_profiler_enabled:
-            results = torch_profiler.run(self, self.name, form.flat(args, kwargs))
+            call = partial(torch_profiler.run, self._machine, self.name)
+            results = self.run_flat(call, form.flat(args, kwargs))
             return results[0] if form.is_one else form.nested(results)
         is_plain = not kwargs and len(args) == form.n_plain  # each further Python call costs 0.2 us or more
         inputs = args if is_plain else form.flat(args, kwargs)

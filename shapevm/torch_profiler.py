@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .executable import Executable
+    from .vm.machine import Machine
 
 
 class _NoProfiler:
@@ -26,15 +26,15 @@ def find() -> None:
     module = sys.modules.get("torch.autograd.profiler", module)
 
 
-def run(exe: Executable, name: str, inputs: Any) -> list[Any]:
-    """Return the flat results of a call that the profiler sees, with its kernels."""
+def run(machine: Machine, name: str, inputs: Sequence[Any]) -> list[Any]:
+    """Return the results of a call of main that the profiler sees, with its kernels."""
     with module.record_function(f"shapevm: {name}"):
-        return exe.run_flat(lambda flat: exe.machine.call_observed(flat, _observer(exe)), inputs)
+        return machine.call_observed(inputs, _observer(machine))
 
 
-def _observer(exe: Executable) -> Callable[[int, bool], None]:
-    names = [f"k{index} {kernel.label}" for index, kernel in enumerate(exe.machine.kernels)]
-    sources = [kernel.source for kernel in exe.machine.kernels]
+def _observer(machine: Machine) -> Callable[[int, bool], None]:
+    names = [f"k{index} {kernel.label}" for index, kernel in enumerate(machine.kernels)]
+    sources = [kernel.source for kernel in machine.kernels]
     entered: list[Any] = []
 
     def observe(kernel: int, is_end: bool) -> None:

@@ -120,6 +120,17 @@ def test_torch_profiler_sees_calls_and_kernels(artifact, tmp_path):
     assert sum(event.get("name") == labels[0] for event in events) == 3
 
 
+def test_torch_profiler_sees_graphs_of_torch_compile():
+    compiled = torch.compile(torch.nn.Linear(4, 3).eval(), backend="shapevm")
+    x = torch.ones(2, 4)
+    with torch.no_grad():
+        expected = compiled(x)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            assert torch.equal(compiled(x), expected)
+    counts = {row.key: row.count for row in profiler.key_averages()}
+    assert counts["shapevm: compiled"] == 1 and any(name.startswith("k0 matmul") for name in counts)
+
+
 def test_an_error_under_the_profiler(artifact):
     with shapevm.load(artifact, strategy="generic") as exe:
         with torch.profiler.profile() as profiler, pytest.raises(shapevm.ShapeError):
