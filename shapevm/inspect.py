@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .buckets import shown_keys
-from .invariance import along, along_text, exceptions, row_symbols
+from .invariance.verdicts import along, along_text, exceptions, row_symbols
 from .launch_graph import launch_graph, svg
 from .page import Cell, part, table
 from .value_info import ValueInfo, infos

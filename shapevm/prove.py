@@ -22,7 +22,7 @@ import numpy as np
 
 from .executable import Executable
 from .files import InputError
-from .invariance import AMX, Verdict, along, along_text, exceptions, row_symbols
+from .invariance.verdicts import AMX, Verdict, along, along_text, exceptions, row_symbols
 from .opening import open_executable
 from .runner import runner_path
 from .samples import sample_inputs

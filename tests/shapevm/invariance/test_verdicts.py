@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import shapevm
-from shapevm.invariance import BATCH, Verdict, exceptions, verdicts
+from shapevm.invariance.values import BATCH
+from shapevm.invariance.verdicts import Verdict, exceptions, verdicts
 
 BATCHES = Dim("batch", min=1, max=64)
 LENGTHS = Dim("length", min=1, max=64)
@@ -143,7 +144,7 @@ def test_what_forbids_it_is_named_with_its_line(name: str, forbidden: list[Verdi
         assert any(text in cause for cause in causes), causes
     matches = [re.search(r" at (\w+\.py):\d+: ", cause) for cause in causes]
     files = {match and match[1] for match in matches}
-    assert files <= {"test_invariance.py", "activation.py", "conv.py"}, causes
+    assert files <= {"test_verdicts.py", "activation.py", "conv.py"}, causes
 
 
 def test_a_copy_for_each_row_is_no_row_of_its_own(tmp_path) -> None:

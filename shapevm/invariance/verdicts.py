@@ -1,0 +1,160 @@
+"""Whether a program treats the rows of a batch one by one, decided from its bytecode and kernel specs.
+
+For one symbol of the contract the program is followed without running it: every tensor has a layout
+(`jit.dependence`) that says which row each of its elements depends on. What takes more than its row into
+account is named by kernel and model line. Branches are followed both ways, loops until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..jit.dependence import Alike, Layout, Mixed, Number, Positions, Rows, Shared
+from ..jit.families.table import family_of
+from ..jit.spec_reader import from_json
+from ..vm.program import Program
+from .flow import Flow
+from .rules import Walk
+from .values import BATCH, Known, State, Tensor, Unknown, layout_of
+
+AMX = "x86-64-v4-amx"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one result of a program depends on: `layout`, of `sizes` at BATCH rows."""
+
+    name: str
+    layout: Layout
+    sizes: tuple[Number, ...]
+    order: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def causes(self) -> list[str]:
+        """Why the result is not each row's own, in the program's order; empty where it is."""
+        found = self.layout.causes if isinstance(self.layout, Mixed) else ()
+        return sorted(found, key=lambda cause: (self.order.get(cause, -1), cause))
+
+    @property
+    def inner(self) -> int | None:
+        """How many elements of one row lie side by side, in units of BATCH; None: it has no rows."""
+        if isinstance(self.layout, Alike):
+            return self.layout.inner * (self.layout.count // BATCH)
+        return self.layout.inner if isinstance(self.layout, Rows) else None
+
+    @property
+    def place(self) -> tuple[int, bool] | None:
+        """The axis that holds the rows, and whether a row's elements along it lie side by side (else they are
+        as many apart as there are rows); None where no one axis does."""
+        stride = 1
+        for axis in reversed(range(len(self.sizes))):
+            size = self.sizes[axis].value
+            if size and size % BATCH == 0 and self.inner is not None and self.inner % stride == 0:
+                if size // BATCH == self.inner // stride:
+                    return axis, True
+                if self.inner == stride:
+                    return axis, False
+            stride *= max(size, 1)
+        return None
+
+
+def verdicts(program: Program, symbol: str) -> list[Verdict]:
+    """Return what each result of `program` depends on along `symbol` of its contract."""
+    walk = Walk(program, symbol)
+    state = State({}, {})
+    for i, row in enumerate(program.inputs):
+        if row.kind == "tensor":
+            sizes = tuple(_axis_size(walk, a.symbol, a.scale, a.offset) for a in row.axes)
+            state.registers[i] = Tensor((-1, i), sizes)
+            state.storages[-1, i] = _input_layout(row.name, sizes)
+        else:
+            known = walk.symbols[row.symbol] if row.symbol is not None else Number(walk.prime(row.name))
+            state.registers[i] = known if row.kind == "int" else Unknown()
+    for i, number in enumerate(walk.symbols):
+        state.registers[len(program.inputs) + i] = number
+    results, state = Flow(walk, program.functions[0], state, 0).run()
+    return [
+        _verdict(walk, output.name, known, state)
+        for output, known in zip(program.outputs, results, strict=True)
+    ]
+
+
+def _axis_size(walk: Walk, symbol: int | None, scale: int, offset: int) -> Number:
+    if symbol is None:
+        return Number(offset)
+    known = walk.symbols[symbol]
+    return Number(scale * known.value + offset, known.varies)
+
+
+def _input_layout(name: str, sizes: Sequence[Number]) -> Layout:
+    """Return an input's layout: its one axis of rows is the one that has the symbol."""
+    found = [a for a, size in enumerate(sizes) if size.varies]
+    if not found:
+        return Shared()
+    if len(found) > 1 or sizes[found[0]].value % BATCH:
+        return Mixed.by(f"input {name}: its sizes are not so many for each row")
+    inner = sizes[found[0]].value // BATCH
+    for size in sizes[found[0] + 1 :]:
+        inner *= size.value
+    return Rows(inner) if inner else Alike(1, BATCH)
+
+
+def _verdict(walk: Walk, name: str, known: Known, state: State) -> Verdict:
+    layout = layout_of(known, state)
+    if isinstance(layout, Positions):
+        layout = Mixed.by(f"result {name}: the rows' numbers")
+    if walk.control:
+        layout = Mixed(walk.control | (layout.causes if isinstance(layout, Mixed) else frozenset()))
+    if isinstance(known, Number) and known.varies:
+        layout = Mixed.by(f"result {name}: the number of rows")
+    verdict = Verdict(name, layout, known.sizes if isinstance(known, Tensor) else (), walk.order)
+    varying = [axis for axis, size in enumerate(verdict.sizes) if size.varies]
+    is_square = any(verdict.sizes[axis].value % BATCH**2 == 0 for axis in varying)  # n rows for each of n
+    if verdict.causes or (varying == [p[0] for p in (verdict.place,) if p] and not is_square):
+        return verdict
+    return replace(verdict, layout=Mixed.by(f"result {name}: its sizes are not so many for each row"))
+
+
+def row_symbols(program: Program) -> dict[str, list[Verdict]]:
+    """Return the verdicts of every symbol that is the size of some input's axis. Raises ValueError for a
+    kernel spec that cannot be read."""
+    bound = {a.symbol for row in program.inputs for a in row.axes} - {None}
+    return {s.name: verdicts(program, s.name) for i, s in enumerate(program.symbols) if i in bound}
+
+
+def along(found: Mapping[str, Sequence[Verdict]]) -> dict[str, dict[str, list[str]]]:
+    """Return the causes of each symbol's verdicts, by result; none where a result is each row's own."""
+    return {name: {v.name: v.causes for v in verdicts} for name, verdicts in found.items()}
+
+
+def along_text(causes_of: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
+    """Return what `along` gave for people."""
+    lines = []
+    for symbol, results in causes_of.items():
+        bad = {name: causes for name, causes in results.items() if causes}
+        if not bad:
+            lines.append(f"invariant along {symbol}: a row's results depend on nothing but the row")
+            continue
+        kept = ", ".join(name for name in results if name not in bad)
+        rest = f" (but {kept} is)" if kept else ""
+        lines.append(f"not invariant along {symbol}: {', '.join(bad)}{rest}")
+        causes = dict.fromkeys(cause for each in bad.values() for cause in each)
+        lines += [f"  {cause}" for cause in list(causes)[:8]]
+    return lines
+
+
+def exceptions(program: Program) -> list[str]:
+    """Return what code of `program` has bits that hang on the number of rows: products on AMX tiles."""
+    from ..jit.families.matmul.amx import MIN_ROWS
+
+    found = []
+    for number, kernel in enumerate(program.kernels):
+        if any(o.target == AMX for o in kernel.objects):
+            spec = from_json(kernel.spec)
+            if family_of(spec).extension(spec) == "amx":
+                found.append(
+                    f"k{number} {kernel.label} on {AMX}: with {MIN_ROWS} rows and more its products are sums "
+                    "of bf16 products; compile for x86-64-v4 to have the same bits in any batch"
+                )
+    return found
