@@ -17,17 +17,22 @@ from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .files import write_text
 from .launch_graph import Node, launch_graph, svg
 from .page import Cell, page, part, table
 from .tables import table_text
 from .vm.errors import ArgumentError
+from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .executable import Executable
     from .jit.roofline import MachineLimits
 
+#: The programs of which a profile is being taken: each has one timeline.
+_PROFILED: WeakSet[Executable] = WeakSet()
+_LOCK = ForkLock()
 WARM_CALLS = 1  # before those that are timed: the first call at a shape makes its plan
 
 
@@ -67,12 +72,19 @@ class ExecutionProfile:
     def __enter__(self) -> ExecutionProfile:
         if self._timeline is not None:
             raise ArgumentError("the profile is taken already; call exe.profile() for another")
-        self._exe.machine.timeline(True)
+        with _LOCK:
+            if self._exe in _PROFILED:
+                raise ArgumentError("a profile of this program is being taken already; end it first")
+            self._exe.machine.timeline(True)
+            _PROFILED.add(self._exe)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._exe.machine.timeline(False)
-        self._timeline = self._exe.machine.timeline_data()
+        try:
+            self._exe.machine.timeline(False)
+            self._timeline = self._exe.machine.timeline_data()
+        finally:
+            _PROFILED.discard(self._exe)
         if find_spec("llvmlite") is not None:
             from .jit.roofline import machine_limits
 

@@ -68,6 +68,19 @@ def test_nothing_is_noted_outside_of_the_block(exe):
     assert "0 calls" in str(profile)
 
 
+def test_one_profile_at_a_time(exe):
+    with exe.profile() as outer:
+        exe(rows(3))
+        with pytest.raises(shapevm.ArgumentError, match="being taken already; end it first"):
+            exe.profile((rows(3),))
+        exe(rows(3))
+    assert outer.data["calls"] == 3  # the inner one's call to warm up is a call
+    assert exe.profile((rows(3),), calls=2).data["calls"] == 2
+    with pytest.raises(shapevm.ShapeError), exe.profile() as broken:
+        exe(np.zeros((3, 9), "f"))
+    assert broken.data["calls"] <= 1 and exe.profile((rows(3),), calls=1).data["calls"] == 1
+
+
 def test_named_inputs_and_wrong_calls(exe):
     assert exe.profile({"x": rows(2)}, calls=1).data["calls"] == 1
     assert exe.profile(rows(2), calls=2).data["calls"] == 2
