@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,6 +12,8 @@ from ..llvm.abi import Generator
 from ..spec import Body, Index, KernelSpec, Size
 
 S = TypeVar("S", bound=KernelSpec)
+P = TypeVar("P")
+E = TypeVar("E")
 #: (buffer, index, sizes of the loops) of a load or store.
 BufferAccess = tuple[int, tuple[Index, ...], tuple[Size, ...]]
 
@@ -22,6 +24,20 @@ class Example:
 
     text: str
     dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Variant(Generic[P, E]):
+    """One of a family's ways to compute: `fits(problem)`: whether it is for a problem; `emit`: its code."""
+
+    name: str
+    fits: Callable[[P], bool]
+    emit: E
+
+
+def first_fitting(variants: Sequence[Variant[P, E]], problem: P) -> Variant[P, E]:
+    """Return the first of `variants` that fits; the last one of a table fits all."""
+    return next(variant for variant in variants if variant.fits(problem))
 
 
 def one_schedule(spec: KernelSpec, target: str) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from ...llvm.function import Function, Int, Value, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES, splat
 from ...spec import Size
+from ..family import Variant, first_fitting
 from .ahead import ahead_of, read_ahead
 from .emission import RUNNING, Emission, Keys, RowTile, n_running, scratch_terms
 from .outputs import Outputs
@@ -73,20 +74,11 @@ class Queries:
     out: Value
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """A way to go through the keys of a tile: which problems it is for, and its code."""
-
-    name: str
-    fits: Callable[[Problem], bool]
-    emit: Callable[[Emission, Queries], None]
-
-
 def _emit_tiles(emission: Emission) -> None:
     """Emit the loop over the kernel's tiles."""
     f, problem, operands = emission.f, emission.problem, emission.operands
     write_constants(f, emission.scratch.constants, emission.mask.scale)
-    blocks = next(blocks for blocks in BLOCKS if blocks.fits(problem))
+    blocks = first_fitting(BLOCKS, problem)
     f.takes(blocks.name)
     with f.loop(f.params[3], f.params[4]) as tile:
         *batch, block = _decode(f, problem, tile.index)
@@ -203,8 +195,8 @@ def _row_tile(emission: Emission, number: Int, begin: Int, rows: Int, place: Int
     )
 
 
-#: The first one that fits is taken.
-BLOCKS = (
-    Blocks("one-block", lambda problem: problem.is_one, _one_block),
-    Blocks("online", lambda problem: True, _many_blocks),
+#: Ways to go through the keys of a tile; the first one that fits is taken.
+BLOCKS: tuple[Variant[Problem, Callable[[Emission, Queries], None]], ...] = (
+    Variant("one-block", lambda problem: problem.is_one, _one_block),
+    Variant("online", lambda problem: True, _many_blocks),
 )

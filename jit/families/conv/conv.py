@@ -8,8 +8,8 @@ the image is read as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -18,6 +18,7 @@ import numpy as np
 from ...llvm.abi import Generated, Generator, check_schedule, resolve
 from ...llvm.function import Function, Int
 from ...loops.bodies import LANES
+from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.arithmetic import F32
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels
@@ -43,8 +44,7 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
     _check_window(spec)
-    variant = next(variant for variant in VARIANTS if variant.fits(spec))
-    return variant.emit(f, spec, sizes, schedule)
+    return first_fitting(VARIANTS, spec).emit(f, spec, sizes, schedule)
 
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -76,20 +76,12 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     return generated
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A way to compute a Conv: for which specs it is, and its generator."""
-
-    fits: Callable[[Conv], bool]
-    emit: Generator
-
-
 #: The first one that fits is taken.
-VARIANTS = (
-    Variant(lambda spec: spec.planes, planes.emit),
-    Variant(lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
-    Variant(is_depthwise, depthwise.emit),
-    Variant(lambda spec: True, _emit_product),
+VARIANTS: tuple[Variant[Conv, Generator], ...] = (
+    Variant("planes", lambda spec: spec.planes, planes.emit),
+    Variant("winograd", lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
+    Variant("depthwise", is_depthwise, depthwise.emit),
+    Variant("product", lambda spec: True, _emit_product),
 )
 
 

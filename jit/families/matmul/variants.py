@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...llvm.abi import Generated
 from ...llvm.function import Function, Int, Value
 from ...spec import Size
+from ..family import Variant
 from . import amx, gemv, register_resident
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
@@ -26,19 +27,19 @@ from .rhs import InRows, Panels
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 
 
+TileCode = Callable[[Product, RowTile, Value, Value], None]
+
+
 @dataclass(frozen=True)
-class Variant:
+class TileVariant(Variant[Problem, TileCode]):
     """A way to compute a tile by fused multiply-adds.
 
-    `fits(problem)`: whether kernels of a problem may have such tiles. `takes(problem, tile, is_few)`: whether
-    it computes `tile`; `is_few`: whether that has no more rows than a row tile. `emit(product, tile, a, b)`:
-    the code, for A's rows at `a` and B's columns at `b`.
+    `fits(problem)`: whether kernels of a problem may have such tiles. `emit(product, tile, a, b)`: the code,
+    for A's rows at `a` and B's columns at `b`. `takes(problem, tile, is_few)`: whether it computes `tile`;
+    `is_few`: whether that has no more rows than a row tile.
     """
 
-    name: str
-    fits: Callable[[Problem], bool]
-    takes: Callable[[Problem, RowTile, Value | bool], Value | bool]
-    emit: Callable[[Product, RowTile, Value, Value], None]
+    takes: Callable[[Problem, RowTile, Value | bool], Value | bool] = lambda problem, tile, is_few: True
 
 
 def emit(product: Product, schedule: str) -> Generated:
@@ -131,7 +132,7 @@ def emit_tile(product: Product, tile: KernelTile) -> None:
     is_few = f.is_less(tile.at.rows, emission.row_tiles.most + 1)
     b = emission.rhs.at(tile)
 
-    def first_of(variants: Sequence[Variant]) -> None:
+    def first_of(variants: Sequence[TileVariant]) -> None:
         variant, *others = variants
 
         def emit() -> None:
@@ -219,21 +220,21 @@ def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 #: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would
 #: read them; so are narrow panels, whose elements are widened on the way.
 TILES = (
-    Variant("register-resident", register_resident.fits, lambda p, tile, is_few: True, _from_registers),
-    Variant(
+    TileVariant("register-resident", register_resident.fits, _from_registers),
+    TileVariant(
         "panels",
-        lambda p: p.in_panels,
-        lambda p, tile, is_few: is_few if p.is_narrow else True,
+        lambda problem: problem.in_panels,
         _from_panels,
+        lambda problem, tile, is_few: is_few if problem.is_narrow else True,
     ),
-    Variant("widened", lambda p: p.in_panels, lambda p, tile, is_few: True, _from_copy),
-    Variant(
+    TileVariant("widened", lambda problem: problem.in_panels, _from_copy),
+    TileVariant(
         "in-place",
-        lambda p: not p.in_panels,
-        lambda p, tile, is_few: is_few if tile.columns is None else False,
+        lambda problem: not problem.in_panels,
         _in_place,
+        lambda problem, tile, is_few: is_few if tile.columns is None else False,
     ),
-    Variant("packed", lambda p: not p.in_panels, lambda p, tile, is_few: True, _from_copy),
+    TileVariant("packed", lambda problem: not problem.in_panels, _from_copy),
 )
 
 
