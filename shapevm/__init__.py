@@ -118,7 +118,7 @@ def compile(
 
 
 def load(
-    path: str | Path,
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     *,
     strategy: str | None = None,
     fuel: int | None = None,
@@ -130,8 +130,8 @@ def load(
     trust: str | os.PathLike[str] | bytes | None = None,
     native_code: bool | None = None,
 ) -> Executable:
-    """Load an artifact that `Executable.save` wrote. Works without torch and without llvmlite installed (then
-    no new exact kernels are compiled). `strategy`: as `compile` takes it.
+    """Load an artifact that `Executable.save` wrote, from its path or its bytes. Works without torch and without
+    llvmlite installed (then no new exact kernels are compiled). `strategy`: as `compile` takes it.
 
     `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
     `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
@@ -158,4 +158,5 @@ def load(
     from .trust import Trust
 
     limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
-    return open_executable(Path(path), check_strategy(strategy), limits=limits, trust=trusted)
+    artifact = bytes(path) if isinstance(path, (bytes, bytearray, memoryview)) else Path(path)
+    return open_executable(artifact, check_strategy(strategy), limits=limits, trust=trusted)

@@ -17,7 +17,7 @@ from .settings import settings
 from .trust import Trust
 from .vm.arrays import torch_library
 from .vm.codes import COMPILING
-from .vm.errors import ExternError
+from .vm.errors import ArgumentError, ExternError
 from .vm.files import HeldFile
 from .vm.load_options import LoadOptions
 from .vm.machine import Machine, set_threads
@@ -44,15 +44,23 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(
-    path: Path, strategy: str | None, limits: Limits | None = None, trust: Trust | None = None
+    artifact: Path | bytes, strategy: str | None, limits: Limits | None = None, trust: Trust | None = None
 ) -> Executable:
-    """Load the artifact at `path`; with a compiler installed and a strategy that wants it, start
+    """Load an artifact from its path or its bytes; with a compiler installed and a strategy that wants it, start
     specialising."""
     from .specialise import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
-    options = (trust or Trust()).of(options, path)
-    return open_held(HeldFile.open(path), options)
+    trust = trust or Trust()
+    if isinstance(artifact, Path):
+        return open_held(HeldFile.open(artifact), trust.of(options, artifact))
+    if trust.trust is not None:
+        raise ArgumentError("trust: bytes have no signature beside them; load the signed file by its path")
+    options, file = (
+        trust.of(options, Path()),
+        HeldFile.temporary(lambda to: to.write(artifact), "the given bytes"),
+    )
+    return open_held(file, options)
 
 
 def open_held(

@@ -22,6 +22,7 @@ TORCH_DTYPES: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+MAX_LISTS: Final = 16  # in each other: a tensor has no more axes
 MAX_OVERLAP_WORK: Final = 10_000  # candidates, when it is asked whether two arrays share memory
 
 
@@ -104,6 +105,37 @@ def _from_dlpack(value: Any, what: str) -> np.ndarray[Any, Any]:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
         raise KindError(f"{what} cannot be read through DLPack: {error}") from None
+
+
+def as_array(value: Any, dtype: str, what: str) -> Any:
+    """Return nested lists of numbers, and objects with `__array__`, as arrays of numpy's; anything else as it
+    is. Numbers become the `dtype` that the program takes; ints may become floats.
+
+    Raises KindError for lists of different lengths, DtypeError for numbers that `dtype` cannot hold.
+    """
+    if is_array(value):
+        return value
+    if not _is_numbers(value):
+        return np.asarray(value) if hasattr(value, "__array__") else value
+    try:
+        array = np.array(value)
+    except ValueError:
+        raise KindError(f"{what} is a list of lists of different lengths; make them equally long") from None
+    wanted = NUMPY_DTYPES[dtype]
+    made = array.astype(wanted)
+    is_same = array.size == 0 or np.can_cast(array.dtype, wanted, "same_kind") and dtype != "bf16"
+    if not is_same or (wanted.kind in "iu" and not np.array_equal(made, array)):
+        raise DtypeError(
+            f"{what} is a list of {array.dtype} that {dtype} cannot hold; pass an array of {dtype}"
+        )
+    return made
+
+
+def _is_numbers(value: Any, depth: int = 0) -> bool:
+    """Return whether `value` is a list or tuple of numbers, or of such lists."""
+    if not isinstance(value, (list, tuple)) or depth > MAX_LISTS:
+        return False
+    return all(isinstance(x, (bool, int, float)) or _is_numbers(x, depth + 1) for x in value)
 
 
 class TorchLibrary:

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import fast_path
 from ._runtime import ffi, lib
-from .arrays import NUMPY, Library, is_array, library_of
+from .arrays import NUMPY, Library, as_array, is_array, library_of
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
@@ -276,6 +276,8 @@ class Machine:
             what = f'input "{row.name}"' if row else f"argument {index}"
             if row and row.kind == "float" and type(x) is int:
                 x = float(x)
+            if row and row.dtype is not None:
+                x = as_array(x, row.dtype, what)
             fill(values[index], x, keep, what)
         return values
 

@@ -288,7 +288,7 @@ def test_results_outlive_the_executable(module):
         (torch.ones((1,) * 20), shapevm.Error, "rank 20"),
         (torch.ones(3, 4, device="meta"), shapevm.Error, 'input "x" is on meta; the program runs on the CPU'),
         (torch.ones(3, 4).to_sparse(), TypeError, 'input "x" has layout torch.sparse_coo; pass .to_dense()'),
-        ([[1.0, 2.0]], TypeError, 'input "x" is a list; the program takes a tensor'),
+        ([[1.0, "2"]], TypeError, 'input "x" is a list; the program takes a tensor'),
         (None, TypeError, 'input "x" is a none; the program takes a tensor'),
     ],
 )  # fmt: skip
@@ -348,3 +348,51 @@ def test_products_in_other_dtypes(build, dtype):
         for ours, theirs in zip(exe(x, y), forward(None, x, y), strict=True):
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
             torch.testing.assert_close(ours, theirs)
+
+
+# Numbers and objects that become arrays -------------------------------------------------------------
+
+
+class Wrapped:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_lists_and_objects_with_an_array(build):
+    exe = build(lambda self, x, i: (x * 2, i + 1), torch.ones(2, 3), torch.ones(2, dtype=torch.int32),
+                dynamic_shapes=({0: N}, None))  # fmt: skip
+    i = np.array([3, 4], np.int32)
+    for x in (
+        [[1, 2, 3]],
+        [[1.0, 2, True + 2]],
+        ((1.0, 2.0, 3.0),),
+        Wrapped(np.array([[1, 2, 3]], np.float32)),
+    ):
+        double, more = exe(x, i)
+        assert double.dtype == np.float32 and double.tolist() == [[2, 4, 6]] and more.tolist() == [4, 5]
+    double, more = exe(np.zeros((0, 3), np.float32), [5, -7])
+    assert double.shape == (0, 3) and more.dtype == np.int32 and more.tolist() == [6, -6]
+    for bad in ([1.5, 2.0], [1, 2**31], [1, 2**70]):
+        with pytest.raises(TypeError, match='input "i" is a list of .* that i32 cannot hold'):
+            exe(np.zeros((1, 3), np.float32), bad)
+    with pytest.raises(shapevm.DtypeError, match='input "x" is f64; the program takes f32'):
+        exe(Wrapped(np.ones((1, 3))), i)
+
+
+def test_artifacts_are_loaded_from_bytes(build, tmp_path):
+    exe = build(lambda self, x: x * 2, torch.ones(3), dynamic_shapes=({0: N},))
+    exe.save(tmp_path / "model.svm")
+    content = (tmp_path / "model.svm").read_bytes()
+    for given in (content, bytearray(content), memoryview(content)):
+        with shapevm.load(given) as loaded:
+            assert loaded(np.ones(5, np.float32)).tolist() == [2] * 5
+    with shapevm.load(content, digest=shapevm.trust.digest(tmp_path / "model.svm")) as loaded:
+        loaded.save(tmp_path / "again.svm")
+    assert (tmp_path / "again.svm").read_bytes() == content
+    with pytest.raises(shapevm.ArtifactError, match="the given bytes"):
+        shapevm.load(content[:-1])
+    with pytest.raises(shapevm.ArgumentError, match="bytes have no signature"):
+        shapevm.load(content, trust=b"key")

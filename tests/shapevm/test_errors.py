@@ -1,0 +1,11 @@
+"""Every error is public."""
+
+from shapevm.vm.errors import TABLE
+
+from shapevm import errors
+
+
+def test_every_error_is_public():
+    assert {error.__name__ for _, _, error in TABLE} | {"Error", "UnsupportedOp"} == set(errors.__all__)
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), Exception)
