@@ -130,8 +130,8 @@ def load(
     trust: str | os.PathLike[str] | bytes | None = None,
     native_code: bool | None = None,
 ) -> Executable:
-    """Load an artifact that `Executable.save` wrote, from its path or its bytes. Works without torch and without
-    llvmlite installed (then no new exact kernels are compiled). `strategy`: as `compile` takes it.
+    """Load an artifact that `Executable.save` wrote, from its path or its bytes. Works without torch and
+    without llvmlite installed (then no new exact kernels are compiled). `strategy`: as `compile` takes it.
 
     `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
     `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or

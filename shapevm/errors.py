@@ -1,7 +1,7 @@
 """All errors that loading or running a program raises, and UnsupportedOp of `compile`.
 
-Each is an `Error` and, where there is a fitting one, an exception of Python's: a ShapeError is a ValueError. The
-message is one sentence. docs/artifact.md lists them with the codes that C has for them.
+Each is an `Error` and, where one fits, an exception of Python's: a ShapeError is a ValueError. The message is
+one sentence. docs/artifact.md lists them with the codes that C has for them.
 """
 
 from __future__ import annotations

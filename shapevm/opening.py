@@ -46,8 +46,8 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 def open_executable(
     artifact: Path | bytes, strategy: str | None, limits: Limits | None = None, trust: Trust | None = None
 ) -> Executable:
-    """Load an artifact from its path or its bytes; with a compiler installed and a strategy that wants it, start
-    specialising."""
+    """Load an artifact from its path or its bytes; with a compiler installed and a strategy that wants it,
+    start specialising."""
     from .specialise import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
@@ -56,11 +56,8 @@ def open_executable(
         return open_held(HeldFile.open(artifact), trust.of(options, artifact))
     if trust.trust is not None:
         raise ArgumentError("trust: bytes have no signature beside them; load the signed file by its path")
-    options, file = (
-        trust.of(options, Path()),
-        HeldFile.temporary(lambda to: to.write(artifact), "the given bytes"),
-    )
-    return open_held(file, options)
+    file = HeldFile.temporary(lambda to: to.write(artifact), "the given bytes")
+    return open_held(file, trust.of(options, Path()))
 
 
 def open_held(

@@ -122,12 +122,11 @@ def as_array(value: Any, dtype: str, what: str) -> Any:
     except ValueError:
         raise KindError(f"{what} is a list of lists of different lengths; make them equally long") from None
     wanted = NUMPY_DTYPES[dtype]
-    made = array.astype(wanted)
-    is_same = array.size == 0 or np.can_cast(array.dtype, wanted, "same_kind") and dtype != "bf16"
-    if not is_same or (wanted.kind in "iu" and not np.array_equal(made, array)):
-        raise DtypeError(
-            f"{what} is a list of {array.dtype} that {dtype} cannot hold; pass an array of {dtype}"
-        )
+    fits = array.size == 0 or (np.can_cast(array.dtype, wanted, "same_kind") and dtype != "bf16")
+    made = array.astype(wanted) if fits else None
+    if made is None or (wanted.kind in "iu" and not np.array_equal(made, array)):
+        held = f"{what} is a list of {array.dtype} that {dtype} cannot hold"
+        raise DtypeError(f"{held}; pass an array of {dtype}")
     return made
 
 

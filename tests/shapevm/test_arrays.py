@@ -365,12 +365,8 @@ def test_lists_and_objects_with_an_array(build):
     exe = build(lambda self, x, i: (x * 2, i + 1), torch.ones(2, 3), torch.ones(2, dtype=torch.int32),
                 dynamic_shapes=({0: N}, None))  # fmt: skip
     i = np.array([3, 4], np.int32)
-    for x in (
-        [[1, 2, 3]],
-        [[1.0, 2, True + 2]],
-        ((1.0, 2.0, 3.0),),
-        Wrapped(np.array([[1, 2, 3]], np.float32)),
-    ):
+    wrapped = Wrapped(np.array([[1, 2, 3]], np.float32))
+    for x in ([[1, 2, 3]], [[True, 2, 3.0]], ((1.0, 2.0, 3.0),), wrapped):
         double, more = exe(x, i)
         assert double.dtype == np.float32 and double.tolist() == [[2, 4, 6]] and more.tolist() == [4, 5]
     double, more = exe(np.zeros((0, 3), np.float32), [5, -7])
@@ -392,7 +388,7 @@ def test_artifacts_are_loaded_from_bytes(build, tmp_path):
     with shapevm.load(content, digest=shapevm.trust.digest(tmp_path / "model.svm")) as loaded:
         loaded.save(tmp_path / "again.svm")
     assert (tmp_path / "again.svm").read_bytes() == content
-    with pytest.raises(shapevm.ArtifactError, match="the given bytes"):
+    with pytest.raises(shapevm.ArtifactError, match="it has .* bytes"):
         shapevm.load(content[:-1])
     with pytest.raises(shapevm.ArgumentError, match="bytes have no signature"):
         shapevm.load(content, trust=b"key")
