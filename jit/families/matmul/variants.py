@@ -1,7 +1,7 @@
 """The ways to compute a product, and which a kernel takes.
 
-Some compute a run of tiles of the kernel (`_emit_on_tiles`, `_emit_gemv`), where there is enough or little
-enough to do; the others, of the table `TILES`, a tile by fused multiply-adds.
+Those of the table `RUNS` compute a run of tiles of the kernel, where there is enough or little enough to do;
+those of `TILES` a tile by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row
 
 
 TileCode = Callable[[Product, RowTile, Value, Value], None]
+Rest = Callable[[Value], None]
+RunCode = Callable[[Product, Value, Rest], None]
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class TileVariant(Variant[Problem, TileCode]):
 
 def emit(product: Product, schedule: str) -> Generated:
     """Emit the kernel; `schedule`: the name of its register tile."""
-    f, problem = product.emission.f, product.emission.problem
-    if problem.has_tiles:
-        is_much = amx.is_much(f, problem.m, problem.k)
-        f.either(is_much, lambda: _emit_on_tiles(product), lambda: _emit_by_fma(product))
-    else:
-        _emit_by_fma(product)
+    fitting = [run for run in RUNS if run.fits(product.emission.problem)]
+
+    def emit_from(number: int, begin: Value) -> None:
+        fitting[number].emit(product, begin, lambda rest: emit_from(number + 1, rest))
+
+    emit_from(0, product.emission.f.params[3])
     return _generated(product, schedule)
 
 
@@ -72,37 +74,33 @@ def _generated(product: Product, schedule: str) -> Generated:
 # Runs of tiles --------------------------------------------------------------------------------------------
 
 
-def _emit_on_tiles(product: Product) -> None:
-    """Emit the loop over the kernel's tiles, on AMX tiles."""
+def _on_amx(product: Product, begin: Value, rest: Rest) -> None:
+    """All of them on AMX tiles, where there is enough to do for these."""
+    f, problem = product.emission.f, product.emission.problem
+    is_much = amx.is_much(f, problem.m, problem.k)
+    f.either(is_much, lambda: _emit_on_tiles(product, begin), lambda: rest(begin))
+
+
+def _emit_on_tiles(product: Product, begin: Value) -> None:
     emission = product.emission
     f, planes = emission.f, emission.scratch.planes
     assert planes is not None
     f.takes("amx")
     on_tiles = OnTiles(f, emission.problem.k, product.lhs, emission.epilogue, planes)
     amx.configure(f)
-    product.each_tile(
-        f.params[3], on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile))
-    )
+    product.each_tile(begin, on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile)))
     amx.release(f)
 
 
-def _emit_by_fma(product: Product) -> None:
-    """Emit the loop over the kernel's tiles, on FMAs."""
-    problem = product.emission.problem
-    begin = _emit_gemv(product) if gemv.fits(problem) else product.emission.f.params[3]
-    prepare = product.lhs.prepare if problem.prepares_rows else None
-    product.each_tile(begin, prepare, lambda tile: emit_tile(product, tile))
-
-
-def _emit_gemv(product: Product) -> Value:
-    """Where there are few rows, emit GEMV_PANELS panels at a time; return the first tile that is left."""
+def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
+    """Where there are few rows, GEMV_PANELS panels at a time; panels that are fewer are left."""
     emission, lhs = product.emission, product.lhs
     f, problem, sums_at, rhs = emission.f, emission.problem, emission.scratch.sums, emission.rhs
     assert isinstance(rhs, Panels)
     m, width, few = problem.m, problem.width, Gemv(f, problem)
     run = GEMV_PANELS * PANEL // width
     end = f.minimum(f.params[4], f.udiv(problem.n, width))
-    n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, f.params[3])).name}, {run}")
+    n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, begin)).name}, {run}")
     is_few = f.is_less(m, few.max_rows + 1)
     if is_few is not False:
         f.takes("gemv")
@@ -111,14 +109,28 @@ def _emit_gemv(product: Product) -> Value:
     with f.when(f.less(0, n_runs)):
         lhs.prepare([], 0, m)
     with f.loop(0, n_runs) as at:
-        first = f.add(f.params[3], f.mul(at.index, run))
+        first = f.add(begin, f.mul(at.index, run))
         few.multiply(product.strides, lhs.at([], 0), rhs.panel(first), m, sums_at)
         with f.loop(0, GEMV_PANELS * PANEL, width) as place:
             n0 = f.add(f.mul(first, width), place.index)
             sums = f.at(sums_at, "float", place.index)
             emission.epilogue.emit(RowTile([], 0, m, n0), sums, GEMV_PANELS * PANEL)
     done = f.mul(f.maximum(n_runs, 0), run)
-    return f.i64(f.add(f.params[3], done))
+    rest(f.i64(f.add(begin, done)))
+
+
+def _tile_by_tile(product: Product, begin: Value, rest: Rest) -> None:
+    """All of them, one by one."""
+    prepare = product.lhs.prepare if product.emission.problem.prepares_rows else None
+    product.each_tile(begin, prepare, lambda tile: emit_tile(product, tile))
+
+
+#: Each that fits computes some tiles of a run and leaves the rest of them to the next one.
+RUNS: tuple[Variant[Problem, RunCode], ...] = (
+    Variant("amx", lambda problem: problem.has_tiles, _on_amx),
+    Variant("gemv", gemv.fits, _by_gemv),
+    Variant("tiles", lambda problem: True, _tile_by_tile),
+)
 
 
 # A tile ---------------------------------------------------------------------------------------------------
