@@ -1,12 +1,16 @@
-"""Writers of what the tables of vm/ define: three C headers and two pages. `Tables` holds the modules.
+"""Writers of what the tables of vm/ define: three C headers and three pages. `Tables` holds the modules.
 
 The modules come in as a parameter, because vm/isa.py also runs as a plain script, where no package exists.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Tables(NamedTuple):
@@ -301,6 +305,29 @@ def opcodes_page(isa: ModuleType) -> str:
     return f"# The opcodes\n\n{NOTICE}\n\n```text\n{notation}\n```\n\n{flags}\n\n{table}"
 
 
+_SECTION = re.compile(r"/\* ([A-Z][^*]*?) -{3,} \*/")
+_LEADING = re.compile(r"/\*(.*?)\*/\n?", re.S)
+
+
+def api_page(header_text: str) -> str:
+    """Return the text of docs/c-api.md: the declarations of svm.h, each below the comment before it."""
+    declared = header_text.partition("/* --- cffi begin --- */")[2].partition("/* --- cffi end --- */")[0]
+    where = "`runtime_c/include/svm.h` as a page; [embed.md](embed.md) shows how to use it."
+    parts = [f"# The C API\n\n{where}\n\n{NOTICE}"]
+    for block in re.split(r"\n\s*\n", declared.strip()):
+        title = _SECTION.match(block)
+        if title is not None:
+            parts.append(f"## {title[1]}")
+            block = block[title.end() :].strip()
+        comment = _LEADING.match(block)
+        if comment is not None:
+            parts.append(" ".join(re.sub(r"^ \* ?", "", comment[1], flags=re.M).split()).replace("<", "&lt;"))
+            block = block[comment.end() :].strip()
+        if block:
+            parts.append(f"```c\n{block}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def files(tables: Tables) -> dict[str, str]:
     """Return path (from the repository's root) -> text of every generated file."""
     return {
@@ -309,4 +336,5 @@ def files(tables: Tables) -> dict[str, str]:
         "runtime_c/run/instructions.gen.h": instructions_header(tables.isa),
         "docs/artifact.md": artifact_page(tables),
         "docs/opcodes.md": opcodes_page(tables.isa),
+        "docs/c-api.md": api_page((ROOT / "runtime_c/include/svm.h").read_text()),
     }
