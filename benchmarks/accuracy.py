@@ -198,7 +198,7 @@ class Case:
 
     def row(self) -> list[str]:
         """Return the table's row."""
-        ratio = "" if self.eager == 0 else f"{self.ours / self.eager:.2f}"
+        ratio = "" if self.eager == 0 else f"{self.ours / self.eager:.3g}"
         numbers = [f"{x:g}" for x in (self.offset, self.scale)]
         errors = [f"{x:.2g}" for x in (self.ours, self.eager)]
         return [self.operator, str(self.length), *numbers, *errors, ratio, "" if self.holds else "broken"]
@@ -263,7 +263,9 @@ def errors(
     known = exact.isfinite() & eager.isfinite()
     if not known.any():
         return 0.0, 0.0, 0.0
-    distances = [(y.double() - exact)[known].abs().nan_to_num(nan=torch.inf) for y in (ours, eager)]
+    distances = [
+        (y.double() - exact)[known].abs().nan_to_num(nan=torch.inf, posinf=torch.inf) for y in (ours, eager)
+    ]
     first, second, greatest = (t.abs().max().item() for t in (*distances, exact[known]))
     return first, second, greatest
 
