@@ -222,7 +222,7 @@ def test_inspect_lists_them(artifact_with_torch):
         "operators that PyTorch must run: 1\n  shapevm_fallback::positive.default, 2 times (test_fall" in text
     )
     assert "runs with shapevm-run: no" in text
-    found = json.loads(CliRunner().invoke(main, ["inspect", "--json", str(artifact_with_torch)]).output)
+    found = json.loads(CliRunner().invoke(main, ["inspect", "--json", str(artifact_with_torch)]).stdout)
     (row,) = found["fallback_operators"]
     assert (row["name"], row["calls"]) == ("shapevm_fallback::positive.default", 2)
 

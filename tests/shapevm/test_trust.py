@@ -69,9 +69,9 @@ def test_load_takes_only_the_digest(made: shapevm.Executable, path: Path) -> Non
 
 def test_the_command_line_knows_digests(path: Path) -> None:
     shown = CliRunner().invoke(main, ["digest", str(path)])
-    assert shown.output.strip() == digest(path)
+    assert shown.stdout.strip() == digest(path)
     sound = CliRunner().invoke(main, ["verify", str(path), "--digest", digest(path)])
-    assert sound.exit_code == 0 and sound.output == f"{path}: sound, SHA-256 {digest(path)}\n"
+    assert sound.exit_code == 0 and sound.stdout == f"{path}: sound, SHA-256 {digest(path)}\n"
     wrong = CliRunner().invoke(main, ["verify", str(path), "--digest", "0" * 64])
     assert wrong.exit_code == 1 and "its SHA-256 is" in wrong.output
     data = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def test_load_takes_only_what_the_key_signed(
     with pytest.raises(FileError, match="signature cannot be read.*shapevm sign"):
         shapevm.load(path, trust=public)
     signed = CliRunner().invoke(main, ["sign", str(path), "--key", str(private)])
-    assert signed.exit_code == 0 and signed.output.strip() == f"{path}.sig"
+    assert signed.exit_code == 0 and signed.stdout.strip() == f"{path}.sig"
     assert torch.equal(shapevm.load(path, trust=public)(X), made(X))
     assert torch.equal(shapevm.load(path, trust=public.read_bytes(), digest=digest(path))(X), made(X))
     assert CliRunner().invoke(main, ["verify", str(path), "--trust", str(public)]).exit_code == 0
