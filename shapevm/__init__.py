@@ -21,6 +21,7 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .accelerated import accelerate
+    from .compiler.frontends.importer import converter
     from .compiler.ir.errors import UnsupportedOp
     from .executable import Executable
     from .metrics import PrometheusCollector
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         LimitExceeded,
         ShapeError,
     )
+    from .vm.externs import extern
     from .vm.machine import get_threads, set_threads
 
 __version__ = "0.1.0"
@@ -50,14 +52,14 @@ _LAZY = {
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
-    "set_threads": ".vm.machine",
+    "set_threads": ".vm.machine", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
 }  # fmt: skip
 
 __all__ = [
     "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
     "LimitExceeded", "Options", "PrometheusCollector", "ShapeError", "Stats",
-    "UnsupportedOp", "ValueInfo", "accelerate", "compile", "get_threads", "load", "record", "runner_path",
-    "sdk", "set_threads", "settings",
+    "UnsupportedOp", "ValueInfo", "accelerate", "compile", "converter", "extern", "get_threads",
+    "load", "record", "runner_path", "sdk", "set_threads", "settings",
 ]  # fmt: skip
 
 
@@ -129,6 +131,7 @@ def load(
     digest: str | None = None,
     trust: str | os.PathLike[str] | bytes | None = None,
     native_code: bool | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Executable:
     """Load an artifact that `Executable.save` wrote, from its path or its bytes. Works without torch and
     without llvmlite installed (then no new exact kernels are compiled). `strategy`: as `compile` takes it.
@@ -146,6 +149,10 @@ def load(
     with `shapevm sign`. `native_code`: False runs nothing of the file's machine code, kernels are compiled
     here from their specs; None: the setting. What each promises: SECURITY.md.
 
+    `plugins`: shared libraries with functions that the program calls (docs/plug-ins.md). They come before
+    functions that `extern` declares, these before PyTorch's operators. A library runs with all rights of the
+    process; an artifact names functions, never libraries.
+
     An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
     loaded.
 
@@ -159,4 +166,5 @@ def load(
 
     limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
     artifact = bytes(path) if isinstance(path, (bytes, bytearray, memoryview)) else Path(path)
-    return open_executable(artifact, check_strategy(strategy), limits=limits, trust=trusted)
+    strategy = check_strategy(strategy)
+    return open_executable(artifact, strategy, limits=limits, trust=trusted, plugins=plugins)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from .trust import Trust
 from .vm.arrays import torch_library
 from .vm.codes import COMPILING
 from .vm.errors import ArgumentError, ExternError
+from .vm.externs import attach_externs
 from .vm.files import HeldFile
 from .vm.load_options import LoadOptions
 from .vm.machine import Machine, set_threads
@@ -44,13 +46,18 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(
-    artifact: Path | bytes, strategy: str | None, limits: Limits | None = None, trust: Trust | None = None
+    artifact: Path | bytes,
+    strategy: str | None,
+    limits: Limits | None = None,
+    trust: Trust | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Executable:
     """Load an artifact from its path or its bytes; with a compiler installed and a strategy that wants it,
     start specialising."""
     from .specialise import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
+    options = replace(options, plugins=tuple(os.path.abspath(plugin) for plugin in plugins))
     trust = trust or Trust()
     if isinstance(artifact, Path):
         return open_held(HeldFile.open(artifact), trust.of(options, artifact))
@@ -71,9 +78,12 @@ def open_held(
     machine = Machine.open_file(file.descriptor, file.name, options)
     if "torch" in sys.modules:
         machine.default_library = torch_library()
-    attach_torch(machine)
-    if not is_trial:
-        _log_torch(machine)
+    for plugin in options.plugins:
+        machine.load_plugin(plugin)
+    attach_externs(machine)
+    called = attach_torch(machine)
+    if called and not is_trial:
+        _log_torch(called)
     foreign = [index for index, kernel in enumerate(machine.kernels) if not kernel.n_objects]
     wanted = options.has_compiler and options.strategy in COMPILING
     if foreign or store is None:
@@ -92,28 +102,30 @@ def _has_store_settings() -> bool:
     return bool(settings.target or settings.cache_url or settings.cache_secret_file)
 
 
-def _log_torch(machine: Machine) -> None:
-    """Log which of PyTorch's kernels a program calls, if any."""
-    called = torch_operators(machine)
-    if called:
-        named = ", ".join(f"{name} ({source})" if source else name for name, source in called.items())
-        _LOG.warning("a program calls PyTorch's kernels for %d of its operators: %s", len(called), named)
+def _log_torch(called: Mapping[str, str]) -> None:
+    """Log which of PyTorch's kernels a program calls."""
+    named = ", ".join(f"{name} ({source})" if source else name for name, source in called.items())
+    _LOG.warning("a program calls PyTorch's kernels for %d of its operators: %s", len(called), named)
 
 
-def attach_torch(machine: Machine) -> None:
-    """Offer PyTorch's operators to a program that calls some.
+def attach_torch(machine: Machine) -> dict[str, str]:
+    """Offer PyTorch's operators to a program that calls some which nothing else offers; return them, with the
+    model's line that first calls each.
 
     Raises ExternError naming an operator and the model's line where torch is not installed or lacks it.
     """
-    called = torch_operators(machine)
+    missing = machine.missing_externs
+    called = {name: source for name, source in torch_operators(machine).items() if name in missing}
     if not called:
-        return
+        return called
     if importlib.util.find_spec("torch") is None:
         name, source = next(iter(called.items()))
-        raise ExternError(f"{name} has no kernel, it is PyTorch's: install torch to run this", source=source)
+        message = f"{name} has no kernel: install torch, if it is PyTorch's, or give the plug-in that has it"
+        raise ExternError(message, source=source)
     from .torch_host import attach
 
     attach(machine)
+    return called
 
 
 def own_target(machine: Machine) -> str | None:

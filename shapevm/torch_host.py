@@ -17,6 +17,7 @@ import torch
 
 from .vm.arrays import torch_library
 from .vm.errors import ExternError
+from .vm.host_functions import filling
 from .vm.machine import Machine
 
 COMPLEX = "complex"  # what marks a tuple that is a complex tensor
@@ -24,16 +25,21 @@ _NAMED = ("ScalarType", "Layout", "MemoryFormat")
 
 
 def attach(machine: Machine) -> None:
-    """Register every operator of torch that `machine` calls.
+    """Register every operator of torch that `machine` calls and that nothing else offers it.
 
     Raises ExternError naming the operator and the model's line where this process's torch does not have it.
     """
-    for name, source in machine.extern_sources.items():
+    library = torch_library()
+    for name, is_dps in machine.missing_externs.items():
         if "::" in name:
             try:
-                machine.register_extern(name, operator(name), torch_library())
+                called = operator(name)
+                if is_dps:
+                    machine.register_dps(name, filling(name, called, library), library)
+                else:
+                    machine.register_extern(name, called, library)
             except ExternError as error:
-                error.source = source
+                error.source = machine.extern_sources[name]
                 raise
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array
-from .errors import OK, ArgumentError, ExternError
+from .errors import OK, ArgumentError, DtypeError, ExternError, ShapeError
 from .values import Allocation, Lent, check, fill, fill_error, give, keep_raised, to_python
 
 
@@ -35,6 +35,26 @@ def register_dps(program: Any, name: str, function: Callable[..., object], libra
     handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")  # type: ignore[arg-type]
     check(lib.svm_register_dps(program, name.encode(), lib.svm_py_dps, handle, error), error)
     return handle
+
+
+def filling(name: str, function: Callable[..., Sequence[Any]], library: Library) -> Callable[..., None]:
+    """Return the function for `call_dps` that copies the results of another one into the outputs. It raises
+    DtypeError or ShapeError where a result is not what the outputs are."""
+
+    def fill(args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        results = function(*args)
+        if len(results) != len(outputs):
+            raise ArgumentError(f"{name} gave {len(results)} results; the program takes {len(outputs)}")
+        for result, output in zip(results, outputs, strict=True):
+            found, dtype = library.array(result, f"a result of {name}")
+            _, wanted = library.array(output, "an output")
+            if dtype != wanted or tuple(found.shape) != tuple(output.shape):
+                kind = DtypeError if dtype != wanted else ShapeError
+                compiled = f"the program was compiled for {wanted}{list(output.shape)}"
+                raise kind(f"{name} gave {dtype}{list(found.shape)}; {compiled}")
+            library.numpy(output)[...] = library.numpy(found)
+
+    return fill
 
 
 #: What a host function's results point to: the runtime copies them after the callback has returned.
@@ -72,7 +92,7 @@ def _dps(context: Any, args: Any, n_args: int, outputs: Any, n_outputs: int, err
         host: _HostFunction = ffi.from_handle(context)
         lent = Lent(host.library or NUMPY)
         given = [to_python(args[i], lent) for i in range(n_args)]
-        host.function(*given, *(lent.take(outputs[i]) for i in range(n_outputs)))
+        host.function(given, [lent.take(outputs[i]) for i in range(n_outputs)])
         return OK
     except BaseException as raised:  # cannot pass through C
         if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's

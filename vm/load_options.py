@@ -18,7 +18,7 @@ COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 @dataclass(frozen=True)
 class LoadOptions:
     """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default. `sha256`: the
-    digest that the file must have.
+    digest that the file must have. `plugins`: paths of shared libraries for it (`Machine.load_plugin`).
     """
 
     strategy: str = "auto"
@@ -35,6 +35,7 @@ class LoadOptions:
     verify: str = "auto"
     copy: bool | None = None
     sha256: bytes | None = None
+    plugins: tuple[str, ...] = ()
 
     def c(self, keep: list[Any]) -> Any:
         """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
@@ -46,6 +47,8 @@ class LoadOptions:
         coded["copy"] = COPY[self.copy]
         for field in fields(self):
             value = coded.get(field.name, getattr(self, field.name))
+            if field.name == "plugins":  # loaded into the program, once it is open
+                continue
             if field.name == "sha256":
                 made.sha256 = _digest(value, keep)
             elif value is not None:

@@ -372,9 +372,9 @@ class Machine:
         self._keep[name] = register(self._program, name, function, library)
 
     def register_dps(self, name: str, function: Callable[..., object], library: Library = NUMPY) -> None:
-        """Register the host function `name` that takes the arguments and then the outputs, arrays of zeros
-        that it fills; what it returns is ignored. All are `library`'s arrays over the program's memory, for
-        the time of the call. Raises ArgumentError if the program calls no such `name` with `call_dps`.
+        """Register the host function `name` that takes a list of the arguments and one of the outputs, arrays
+        of zeros that it fills; what it returns is ignored. All are `library`'s arrays over the program's
+        memory, for the time of the call. Raises ArgumentError if the program calls no such `name` so.
         """
         self._keep[f"{name} (call_dps)"] = register_dps(self._program, name, function, library)
 

@@ -309,6 +309,11 @@ class FunctionEmitter:
 
     def extern(self, node: Node) -> None:
         """Call a function of the host; what it gives must have the types that the graph says."""
+        if node.attrs.get("dps"):
+            args = tuple(self.register(arg) for arg in node.present)
+            outputs = tuple(self._allocate(value) for value in node.results)
+            self.code.op("call_dps", name=node.attrs["name"], outputs=outputs, args=args)
+            return
         args = tuple(self.register(arg) for arg in node.present)
         sizes = node.attrs.get("sizes", ())
         named, given = node.results[: len(sizes)], node.results[len(sizes) :]

@@ -14,6 +14,7 @@ from typing import Any
 import sympy
 import torch
 
+from ...vm.externs import find_extern
 from ..ir.dims import symbols_of
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value
@@ -27,6 +28,7 @@ from .views import is_certain_view
 
 COMPLEX = "complex"  # as in `shapevm.torch_host`
 _PARTS = {torch.complex64: "f32", torch.complex128: "f64"}
+_TORCH = ("aten", "prims", "prim", "quantized", "_c10d_functional", "inductor", "higher_order")
 _LITERALS = (bool, float, str)
 #: They read the storage of their argument, whose layout is lost here where it is not contiguous.
 _OF_STORAGE = ("aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter", "aten::resize")
@@ -42,6 +44,16 @@ class Complex:
 def name_of(overload: Any) -> str:
     """Return the host function's name of a torch overload, such as "aten::sort.default"."""
     return f"{overload._schema.name}.{overload._overloadname}"
+
+
+def is_custom(overload: Any) -> bool:
+    """Return True for an operator of a user's library: a plug-in may have it."""
+    return overload.namespace not in _TORCH
+
+
+def is_declared(overload: Any) -> bool:
+    """Return True for an operator that `shapevm.extern` offers to programs."""
+    return isinstance(overload, torch._ops.OpOverload) and find_extern(name_of(overload)) is not None
 
 
 def is_complex(node: torch.fx.Node) -> bool:
@@ -139,7 +151,10 @@ class Fallback:
         if order is not None:  # numbers are drawn as elements lie in memory
             values[0] = B.permute(self.builder, values[0], order)
             types = tuple(_permuted(type, order) for type in types)
-        results = self.builder.apply("extern", *values, name=name, types=types, sizes=sizes, effect=effect)
+        attrs: dict[str, Any] = {"name": name, "types": types, "sizes": sizes, "effect": effect}
+        if is_custom(overload) and types and not sizes and all(isinstance(t, TensorType) for t in types):
+            attrs["dps"] = True
+        results = self.builder.apply("extern", *values, **attrs)
         results = results[len(sizes) :]
         if order is not None:
             results = [B.permute(self.builder, result, restored(order)) for result in results]

@@ -29,6 +29,7 @@ from .fallback import (
     Complex,
     Fallback,
     is_complex,
+    is_declared,
     leaves,
     memory_read,
     place_read,
@@ -63,8 +64,11 @@ class FxImporter(Importer):
         """Raise UnsupportedOp naming all operators of `module`, those of functions that it hands to operators
         included, that can neither be compiled nor called."""
         operators = [node for node in all_nodes(module) if is_operator(node) and not self.is_own(node)]
-        refused = [node for node in operators if not self.may_call_torch or reason_against(node)]
+        refused = [node for node in operators if not self._may_call(node)]
         self.require((overload_of(node), source_of(node)) for node in refused)
+
+    def _may_call(self, node: torch.fx.Node) -> bool:
+        return (self.may_call_torch or is_declared(node.target)) and not reason_against(node)
 
     def is_own(self, node: torch.fx.Node) -> bool:
         """Return True for operators that the importer does itself."""
@@ -211,7 +215,7 @@ class FxImporter(Importer):
 
     def can_convert_unknown(self, overload: str) -> bool:
         """Return True where PyTorch is called for the node at hand."""
-        return self.may_call_torch and self._node is not None and not reason_against(self._node)
+        return self._node is not None and self._may_call(self._node)
 
     def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call PyTorch."""

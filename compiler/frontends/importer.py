@@ -37,6 +37,29 @@ def register_converter(overload: str, convert: Converter) -> None:
     _REGISTERED[overload] = convert
 
 
+def converter(operator: str) -> Callable[[Converter], Converter]:
+    """Register the decorated function as the converter of an operator, "namespace::name" or
+    "namespace::name.overload", of every program that is imported from then on.
+
+    The function takes an `ir.Builder` and the operator's arguments: graph values for tensors, numbers,
+    strings, lists; sizes are ints or expressions. It appends nodes, most simply through the functions of
+    `shapevm.compiler.ops.build`, and returns the result's value, or a tuple of them; their dtypes and shapes
+    must be those that the operator's fake kernel gives. It comes before any converter of shapevm's own.
+
+    Raises ValueError for a name of another form.
+    """
+    namespace, _, rest = operator.partition("::")
+    if not namespace or not rest or rest.count(".") > 1:
+        raise ValueError(f'operator is {operator!r}; write "namespace::name", such as "mylib::scale"')
+    name, _, overload = rest.partition(".")
+
+    def register(convert: Converter) -> Converter:
+        register_converter(f"{namespace}.{name}.{overload or 'default'}", convert)
+        return convert
+
+    return register
+
+
 def find_converter(overload: str) -> Converter | None:
     """Return the converter of an overload such as "aten.add.Tensor", or None."""
     if overload in _REGISTERED:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir.dims import symbol
 from ..ir.errors import DtypeError, VerifyError
-from ..ir.types import BOOL, STR, ScalarType, Type
+from ..ir.types import BOOL, STR, ScalarType, TensorType, Type
 from .declare import Composite, Infer, Op, Sample
 from .rules import Attrs, Types
 
@@ -25,6 +25,8 @@ def _infer_typed(op: str) -> Infer:
 
 def _infer_extern(types: Types, attrs: Attrs) -> Sequence[Type]:
     results = _infer_typed("extern")(types, attrs)
+    if attrs.get("dps") and (attrs.get("sizes") or not all(isinstance(t, TensorType) for t in results)):
+        raise VerifyError("extern: with `dps` all results are tensors whose sizes are known before the call")
     named = [ScalarType("int", symbol(name)) for name, _, _ in attrs.get("sizes", ())]
     return (*named, *results)
 
@@ -92,10 +94,11 @@ OPS: tuple[Op, ...] = (
     ),
     _control(
         "extern",
-        "extern(*args; name, types, sizes, effect) -> sizes, results",
+        "extern(*args; name, types, sizes, effect, dps) -> sizes, results",
         "The results, of `types`, of a function that the host offers under `name`. Each of `sizes` (may be "
         "absent), (symbol, result, axis), makes an int: a result's size that gives the symbol its value. "
-        "`effect` false: nothing is lost where the results are not used.",
+        "`effect` false: nothing is lost where the results are not used. `dps`: the function fills tensors "
+        "that the program has made.",
         _infer_extern,
     ),
 )

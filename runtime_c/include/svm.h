@@ -257,7 +257,8 @@ enum { SVM_EXTERN_PACKED = 0, SVM_EXTERN_DPS = 1 };
 int32_t svm_extern_kind(const svm_program *program, int32_t index);
 int32_t svm_extern_is_missing(const svm_program *program, int32_t index);
 
-/* Register before the first call; a call of a program that still lacks one fails and names it. */
+/* Register before the first call; a call of a program that still lacks one fails and names it. A name without an
+ * overload, "mylib::scale", stands for "mylib::scale.default" as well. */
 int32_t svm_register_extern(svm_program *program, const char *name, svm_extern function, void *context,
                             svm_error *error);
 int32_t svm_register_dps(svm_program *program, const char *name, svm_dps function, void *context,

@@ -90,6 +90,9 @@ typedef struct extern_slot {
 
 static inline int extern_is_registered(const extern_slot *slot) { return slot->function || slot->writer; }
 
+/* Whether a program calls `name` there: "a::b" stands for "a::b.default" too, as torch writes it. */
+int extern_is_named(const extern_slot *slot, const char *name);
+
 /* Place of a host function's calls of one kind, by its name's string. */
 static inline int64_t extern_key(uint32_t name, int32_t kind) { return 2 * (int64_t)name + kind; }
 

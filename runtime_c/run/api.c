@@ -244,6 +244,11 @@ void svm_hash_chunk(const void *data, size_t size, uint64_t *hash) {
 
 /* Host functions and strategy ------------------------------------------------------------------ */
 
+int extern_is_named(const extern_slot *slot, const char *name) {
+  size_t n = strlen(name);
+  return !strncmp(slot->name, name, n) && (!slot->name[n] || !strcmp(slot->name + n, ".default"));
+}
+
 /* Give `made`'s functions to all calls of that name and kind. */
 static int32_t register_function(svm_program *p, const extern_slot *made, svm_error *error) {
   svm_error unasked;
@@ -251,7 +256,7 @@ static int32_t register_function(svm_program *p, const extern_slot *made, svm_er
   int found = 0;
   for (int32_t i = 0; i < p->n_externs; i++) {
     extern_slot *slot = &p->externs[i];
-    if (slot->kind != made->kind || strcmp(slot->name, made->name)) continue;
+    if (slot->kind != made->kind || !extern_is_named(slot, made->name)) continue;
     if (!extern_is_registered(slot)) atomic_fetch_sub(&p->n_externs_missing, 1);
     slot->function = made->function;
     slot->writer = made->writer;

@@ -12,7 +12,7 @@ static const svm_plugin_values VALUES = {svm_value_tensor, svm_value_item, svm_v
 
 static int calls(const svm_program *p, const char *name, int32_t kind) {
   for (int32_t i = 0; i < p->n_externs; i++)
-    if (p->externs[i].kind == kind && !strcmp(p->externs[i].name, name)) return 1;
+    if (p->externs[i].kind == kind && extern_is_named(&p->externs[i], name)) return 1;
   return 0;
 }
 

@@ -1054,7 +1054,8 @@ function "main" (1 params, 1 results)
 
 
 def test_call_dps() -> None:
-    def add(a: np.ndarray, n: int, out: np.ndarray) -> None:
+    def add(args: list[Any], outputs: list[Any]) -> None:
+        (a, n), (out,) = args, outputs
         assert not out.any()
         out += a + n
 

@@ -1,0 +1,82 @@
+"""Functions in Python that programs call by name: what `shapevm.extern` declares for this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .arrays import NUMPY
+from .errors import ArgumentError, ExternError
+from .host_functions import filling
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A declared function. `fills`: it takes the outputs behind the arguments, and fills them."""
+
+    name: str
+    function: Callable[..., Any]
+    fills: bool
+
+    def results(self, *args: Any) -> Sequence[Any]:
+        """Return the results, for `call_packed`."""
+        if self.fills:
+            raise ExternError(
+                f'host function "{self.name}" fills tensors, but no shape rule gives their sizes here: '
+                "declare it without fills=True"
+            )
+        found = self.function(*args)
+        return found if isinstance(found, list | tuple) else [found]
+
+    def fill(self, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Fill the outputs, for `call_dps`."""
+        self.function(*args, *outputs)
+
+
+_DECLARED: dict[str, Extern] = {}
+
+
+def extern(name: str, *, fills: bool = False) -> Callable[[Function], Function]:
+    """Declare a function that programs call under `name`, such as "mylib::scale": of every program that is
+    compiled or loaded in this process from then on.
+
+    The function takes numpy arrays (bf16 as uint16), which it must not change or keep, and numbers, strings,
+    tuples and None; an operator of `torch.library` has the arguments of its schema, all of them, in order. It
+    returns its result, or a list or tuple of results. `fills`: it takes the outputs behind the arguments,
+    contiguous arrays of zeros, and fills them; what it returns is ignored. It may be called from several
+    threads at once. An exception ends the call with ExternError.
+
+    Raises ArgumentError for a name without "::".
+    """
+    namespace, _, rest = name.partition("::")
+    if not namespace or not rest:
+        raise ArgumentError(f'an extern is named {name!r}; write "library::function", such as "mylib::scale"')
+
+    def declare(function: Function) -> Function:
+        _DECLARED[name] = Extern(name, function, fills)
+        return function
+
+    return declare
+
+
+def find_extern(name: str) -> Extern | None:
+    """Return what is declared for a call of `name`; "a::b" stands for "a::b.default" as well."""
+    return _DECLARED.get(name) or _DECLARED.get(name.removesuffix(".default"))
+
+
+def attach_externs(machine: Machine) -> None:
+    """Offer the declared functions to a program, where no plug-in has done so."""
+    for name, is_dps in machine.missing_externs.items():
+        found = find_extern(name)
+        if found is None:
+            continue
+        if not is_dps:
+            machine.register_extern(name, found.results)
+        else:
+            machine.register_dps(name, found.fill if found.fills else filling(name, found.results, NUMPY))
