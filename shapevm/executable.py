@@ -185,9 +185,10 @@ class Executable:
         sizes = [f"{name} is {value}" for name, value in self.bind_flat(inputs).items()]
         return f"; here {', '.join(sizes)}" if sizes else ""
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run on flat inputs by name; return flat outputs by name, as the standalone runner does.
 
+        `out`: arrays for some outputs by name, into which these are written; they must fit, see `outputs`.
         Raises InputError for an input that is missing or unknown.
         """
         names = self._form.names
@@ -197,8 +198,16 @@ class Executable:
                 raise InputError(
                     f"input {name!r} {problem}; the program takes {', '.join(names) or 'no inputs'}"
                 )
-        results = self.run_flat(self._machine.call, [inputs[name] for name in names])
+        call = partial(self._machine.call_into, self._places(out)) if out else self._machine.call
+        results = self.run_flat(call, [inputs[name] for name in names])
         return {row.name: value for row, value in zip(self._machine.outputs, results, strict=False)}
+
+    def _places(self, out: Mapping[str, Any]) -> dict[int, Any]:
+        names = [row.name for row in self.outputs]
+        unknown = [name for name in out if name not in names]
+        if unknown:
+            raise ArgumentError(f"out {unknown[0]!r} is unknown; the program gives {', '.join(names)}")
+        return {names.index(name): array for name, array in out.items()}
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return a call's arguments as the flat inputs of the program, in order."""

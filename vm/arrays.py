@@ -206,6 +206,12 @@ def is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) or is_torch(value) or hasattr(value, "__dlpack__")
 
 
+def is_writable(array: Any) -> bool:
+    """Return whether the elements of an array may be changed."""
+    flags = getattr(array, "flags", None)
+    return is_torch(array) or (flags is not None and bool(flags.writeable))
+
+
 def shares_memory(x: Any, y: Any) -> bool:
     """Return whether some element of `x` lies where one of `y` does; False where one is no array in memory.
     Where that is hard to tell, whether their memory may overlap."""

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from . import fast_path
 from ._runtime import ffi, lib
-from .arrays import NUMPY, Library, as_array, is_array, library_of
+from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
@@ -41,6 +43,7 @@ from .values import (
     TAG_NAMES,
     Allocation,
     check,
+    check_room,
     fill,
     keep_raised,
     raise_kept,
@@ -242,6 +245,35 @@ class Machine:
         """Call main as `call` does; `observe(kernel, is_end)` is called before and after each launch."""
         return self._call(inputs, self._main, observe=observe)
 
+    def call_into(self, out: Mapping[int, Any], inputs: Sequence[Any]) -> list[Any]:
+        """Call main as `call` does, with the results of these indices in the caller's arrays.
+
+        Raises ArgumentError for an array that is no room for the result: of another dtype or shape, not
+        contiguous, not writable, in the memory of an input, or for a result that is no tensor.
+        """
+        kinds, room = [row.kind for row in self.outputs], {}
+        for index, array in out.items():
+            name = self.outputs[index].name
+            if any(
+                kind not in ("tensor", "int", "float", "bool", "str", "none") for kind in kinds[: index + 1]
+            ):
+                raise ArgumentError(f'out "{name}": the program does not say which result that is')
+            if kinds[index] != "tensor" or not (is_torch(array) or isinstance(array, np.ndarray)):
+                raise ArgumentError(f'out "{name}" must be an array, for a result that is a tensor')
+            if any(shares_memory(array, x) for x in (*inputs, *(x for i, x in out.items() if i != index))):
+                raise ArgumentError(
+                    f'out "{name}" shares memory with an input or another out: pass a new array'
+                )
+            room[kinds[:index].count("tensor")] = (array, name)
+        results = self._call(inputs, self._main, room=room)
+        for index, array in out.items():
+            if results[index] is not array:  # an input or a constant, or the same tensor as another result
+                made = library_of(results[index]).numpy(results[index])
+                check_room(array, self.outputs[index].name, made.shape, self.outputs[index].dtype or "")
+                library_of(array).numpy(array)[...] = made
+                results[index] = array
+        return results
+
     def call_function(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Call any function by name, without a contract. Raises ArgumentError for an unknown name."""
         return self._call(args, self._function(name))
@@ -283,14 +315,14 @@ class Machine:
 
     def _call(
         self, xs: Sequence[Any], function: int, strategy: int = -1, timeout_ms: int = 0,
-        observe: Callable[[int, bool], None] | None = None,
+        observe: Callable[[int, bool], None] | None = None, room: Mapping[int, tuple[Any, str]] | None = None,
     ) -> list[Any]:  # fmt: skip
         self.check_open()
         info, is_main = lib.svm_function(self._program, function), function == self._main
         keep: list[Any] = []
         values = self._fill(xs, is_main, keep)
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
-        allocation = Allocation(self._library(xs, is_main))
+        allocation = Allocation(self._library(xs, is_main), room)
         try:
             handle = ffi.NULL if observe is None else ffi.new_handle(observe)
             told = ffi.NULL if observe is None else lib.svm_py_observe
@@ -308,7 +340,7 @@ class Machine:
             results = [to_python(outputs[i], allocation, containers) for i in range(info.n_results)]
             if not is_new:  # perhaps copied from weights after the runtime's last look at them
                 check(lib.svm_check_file(self._program, error), error)
-            is_plain = is_main and strategy == -1 and not timeout_ms and observe is None
+            is_plain = is_main and strategy == -1 and not timeout_ms and observe is None and not room
             if is_plain and is_new and not allocation.leaves and info.is_static_flow:
                 self._remember(xs, values, outputs, info.n_results)
             return results

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from ._runtime import ffi, lib
-from .arrays import Library, is_array, library_of
+from .arrays import Library, is_array, is_writable, library_of
 from .errors import (
     BY_CODE,
     OK,
+    ArgumentError,
     Cancelled,
     Error,
     ExternError,
@@ -163,8 +165,9 @@ class Allocation:
     address.
     """
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, library: Library, room: Mapping[int, tuple[Any, str]] | None = None) -> None:
+        """`room`: arrays of the caller's for some leaves, each with the name that errors give it."""
+        self.library, self.room = library, room or {}
         self.leaves: dict[
             int, tuple[int, tuple[int, ...], str, Any]
         ] = {}  # leaf: address, shape, dtype, array
@@ -174,8 +177,12 @@ class Allocation:
     def allocate(self, leaf: int, like: Any) -> int:
         """Return the address of a new array for a leaf of the outputs."""
         shape, dtype = shape_of(like), DTYPE_NAMES[like.dtype]
-        array = self.library.empty(shape, dtype)
-        address = self.library.address(array) or _NO_MEMORY
+        given, library = self.room.get(leaf), self.library
+        if given is not None:
+            library = library_of(given[0])
+            check_room(*given, shape, dtype)
+        array = library.empty(shape, dtype) if given is None else given[0]
+        address = library.address(array) or _NO_MEMORY
         self.leaves[leaf] = (address, shape, dtype, array)
         return address
 
@@ -194,6 +201,17 @@ class Allocation:
         if size:
             ffi.memmove(ffi.cast("void *", self.library.address(array)), tensor.data, size)
         return array
+
+
+def check_room(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise ArgumentError for an array that cannot take a result of this form where it lies."""
+    library = library_of(array)
+    plain, given = library.array(array, f'out "{name}"')
+    is_plain = library.address(plain) == library.address(array) and is_writable(array)
+    if (tuple(array.shape), given) != (shape, dtype):
+        raise ArgumentError(f'out "{name}" is {given}{list(array.shape)}; the result is {dtype}{list(shape)}')
+    if not is_plain:
+        raise ArgumentError(f'out "{name}" must be contiguous, aligned and writable')
 
 
 @ffi.def_extern(name="svm_py_allocate", onerror=keep_raised, error=ffi.NULL)
