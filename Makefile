@@ -88,7 +88,7 @@ instructions: $(BUILT) ## instructions of fixed kernels against those known (val
 	$(PY) benchmarks/instructions.py $(ARGS)
 
 # --- checking ----------------------------------------------------------------
-check: lint types layers generated package instructions ## lint, types, import contracts, generated files, the wheel in a clean environment, instruction counts
+check: lint types layers generated docs package instructions ## lint, types, import contracts, generated files, links of the documentation, the wheel in a clean environment, instruction counts
 
 lint: $(DEPS) ## ruff: rules and format
 	$(PY) -m ruff check .
@@ -138,6 +138,15 @@ $(WHEEL_TOOLS)/ready: pyproject.toml constraints.txt
 wheel: $(BUILT) $(WHEEL_TOOLS)/ready ## manylinux_2_28 wheels in build/wheels, checked and tried: ARGS='x86_64 aarch64' (the default is x86_64)
 	PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH $(WHEEL_TOOLS)/bin/python scripts/make_wheel.py build/wheels $(ARGS)
 	$(call smoke,build/wheels/shapevm-*_$(shell uname -m).whl)
+
+# The site's pages lie as they do in the repository, so that their links are right in both.
+PAGES = README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs
+.PHONY: docs
+docs: build/typing ## the documentation as a site, in build/site; a broken link fails
+	rm -rf build/pages && mkdir -p build/pages/benchmarks
+	for page in $(PAGES); do ln -s "$(CURDIR)/$$page" build/pages/; done
+	ln -s "$(CURDIR)/benchmarks/log" build/pages/benchmarks/
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -q
 
 # --- the C runtime under sanitizers ------------------------------------------
 # A second installation with its own build; a sanitizer's library must be in the process before Python.
