@@ -202,7 +202,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("list", "d=list values:any*", "R[d] = [R[values...]]"),
     _op("tuple", "d=tuple values:any*", "R[d] = (R[values...])"),
     _op("dict", "d=dict items:any*", "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)", "may_fail"),
-    _op("get", "d=any a:list|tuple|dict key:any", "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)", "may_fail"),
+    _op("get", "d=any a:list|tuple|dict key:any", "R[d] = the item of R[a] at R[key] (list or tuple: int; dict: its key)", "may_fail"),
     _op("len", "d=int a:list|tuple|dict|str", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
     _op("append", "d=list a:list value:any", "R[d] = list R[a] with R[value] after it", "may_fail"),
     _op("set", "d=list a:list index:int value:any", "R[d] = list R[a] with R[value] at R[index]", "may_fail"),

@@ -61,7 +61,7 @@
   X(39, LIST, "list", "d:d values:S", 0, "R[d] = [R[values...]]") \
   X(40, TUPLE, "tuple", "d:d values:S", 0, "R[d] = (R[values...])") \
   X(41, DICT, "dict", "d:d items:S", 4, "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)") \
-  X(42, GET, "get", "d:d a:s key:s", 4, "R[d] = R[a][R[key]] (list or tuple: int; dict: its key)") \
+  X(42, GET, "get", "d:d a:s key:s", 4, "R[d] = the item of R[a] at R[key] (list or tuple: int; dict: its key)") \
   X(43, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple, dict or str R[a]") \
   X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it") \
   X(45, SET, "set", "d:d a:s index:s value:s", 4, "R[d] = list R[a] with R[value] at R[index]") \
