@@ -19,6 +19,13 @@ from .shared import artifact_argument, inputs_option, strategy_option
     "--trust", type=click.Path(exists=True, dir_okay=False), help="refuse a file that this key did not sign"
 )
 @click.option("--no-native-code", is_flag=True, help="compile all kernels here, run none of the file's code")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="a library of functions that the program calls (repeatable)",
+)
 @inputs_option
 @click.option(
     "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
@@ -35,6 +42,7 @@ def run_command(
     digest: str | None,
     trust: str | None,
     no_native_code: bool,
+    plugins: tuple[str, ...],
     inputs: tuple[str, ...],
     output: Path | None,
     strategy: str | None,
@@ -52,7 +60,7 @@ def run_command(
 
     native = False if no_native_code else None
     trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
-    exe = load(artifact, strategy=strategy, **trusted)
+    exe = load(artifact, strategy=strategy, plugins=plugins, **trusted)
     values = read_inputs(inputs, exe.user_inputs)
     times = []
     with record(exe) as recording:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ExternError
 from shapevm.vm.machine import Machine
 
 from shapevm import runner_path
+from shapevm.cli import main
 
 ROOT = Path(__file__).parents[2]
 RUNNER = runner_path()
@@ -89,6 +91,15 @@ def test_machine(model: Path, example: Path) -> None:
             scaled, positive = machine.call([X[:n]])
             np.testing.assert_array_equal(scaled, X[:n] * 2.5)
             np.testing.assert_array_equal(positive, scaled[scaled > 0])
+
+
+def test_the_command_line_takes_plug_ins(model: Path, example: Path) -> None:
+    x, output = model.with_name("x.npy"), model.with_name("found.npz")
+    given = ["run", str(model), "--input", f"x={x}", "--output", str(output)]
+    done = CliRunner().invoke(main, [*given, "--plugin", str(example)])
+    assert done.exit_code == 0, done.output
+    assert np.load(output)["scaled"].tolist() == [-2.5, 5, 0, 10]
+    assert CliRunner().invoke(main, given).exit_code == 1
 
 
 def test_a_path_without_a_slash_is_in_the_working_directory(model: Path, example: Path) -> None:
