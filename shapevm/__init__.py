@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .settings import settings
@@ -153,18 +152,14 @@ def load(
     functions that `extern` declares, these before PyTorch's operators. A library runs with all rights of the
     process; an artifact names functions, never libraries.
 
-    An artifact for another kind of CPU runs where llvmlite is installed: its kernels are compiled when it is
-    loaded.
-
-    Raises FileError for a file that cannot be read, ArtifactError or VerifyError for one that is not sound,
-    TargetError where it holds no code for this CPU and there is no compiler, ArgumentError for an unknown
-    strategy, verify or digest and for a limit that cannot be.
+    Where llvmlite is installed, an artifact for another kind of CPU is compiled anew. Raises FileError for a
+    file that cannot be read, ArtifactError or VerifyError for one that is not sound, TargetError where it
+    holds no code for this CPU and there is no compiler, ArgumentError for a strategy, verify, digest or limit
+    that cannot be.
     """
     from .limits import Limits, check_strategy
     from .opening import open_executable
     from .trust import Trust
 
     limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
-    artifact = bytes(path) if isinstance(path, (bytes, bytearray, memoryview)) else Path(path)
-    strategy = check_strategy(strategy)
-    return open_executable(artifact, strategy, limits=limits, trust=trusted, plugins=plugins)
+    return open_executable(path, check_strategy(strategy), limits=limits, trust=trusted, plugins=plugins)

@@ -46,7 +46,7 @@ _threads = 0  # what the settings wanted last; the runtime starts with one per C
 
 
 def open_executable(
-    artifact: Path | bytes,
+    artifact: str | os.PathLike[str] | bytes | bytearray | memoryview,
     strategy: str | None,
     limits: Limits | None = None,
     trust: Trust | None = None,
@@ -59,8 +59,8 @@ def open_executable(
     options = machine_options(strategy, has_compiler(), limits)
     options = replace(options, plugins=tuple(os.path.abspath(plugin) for plugin in plugins))
     trust = trust or Trust()
-    if isinstance(artifact, Path):
-        return open_held(HeldFile.open(artifact), trust.of(options, artifact))
+    if not isinstance(artifact, bytes | bytearray | memoryview):
+        return open_held(HeldFile.open(artifact), trust.of(options, Path(artifact)))
     if trust.trust is not None:
         raise ArgumentError("trust: bytes have no signature beside them; load the signed file by its path")
     file = HeldFile.temporary(lambda to: to.write(artifact), "the given bytes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import sympy
 
@@ -36,12 +36,18 @@ def position_of(b: Builder, op: str, size: DimExpr, index: DimExpr) -> DimExpr:
 
 
 def _from_front(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
-    """Return a position that is counted from the end where it is negative, counted from the front."""
+    """Return a position that is counted from the end where it is negative, counted from the front. Raises
+    UnsupportedOp where it is made of sizes alone: PyTorch has assumed which of the two it is."""
     low, high = B.bounds_of(b, position)
     if low is not None and low >= 0:
         return position
     if high is not None and high < 0:
         return simplify(size + position)
+    lows = [B.bounds_of(b, cast(DimExpr, name))[0] for name in sympy.sympify(position).free_symbols]
+    if all(low is not None and low >= 0 for low in lows):
+        raise UnsupportedOp(
+            f"it is not known whether position {format_dim(position)} is negative; use a size that cannot be"
+        )
     is_negative = -sympy.Max(sympy.Min(position, 0), -1)  # 1 or 0
     return simplify(position + is_negative * size)
 
@@ -49,8 +55,12 @@ def _from_front(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
 def narrow(b: Builder, x: Value, dim: int, start: DimExpr, length: DimExpr) -> Value:
     """`length` positions of an axis from `start`."""
     axis = B.axis_of("narrow", dim, len(B.shape_of(x)))
-    start = _from_front(b, start, B.shape_of(x)[axis])
-    return slice_(b, x, axis, start, start + length)
+    size = B.shape_of(x)[axis]
+    first = _from_front(b, start, size)
+    inside = sympy.And(sympy.Ge(first, 0), sympy.Le(first + length, size))
+    texts = tuple(format_dim(simplify(each)) for each in (length, start, size))
+    add_guard(b, inside, "narrow: {} positions from {} must lie within an axis of size {}".format(*texts))
+    return B.take(b, x, axis, first, length)
 
 
 def slice_(

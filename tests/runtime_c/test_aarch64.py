@@ -8,6 +8,7 @@ and runs this file. Without them the tests are skipped, but where AARCH64_REQUIR
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,11 @@ def runners(
     sources = [*INCLUDE, *LIBRARY, str(RUNTIME / "tools" / "main.c")]
     command = [COMPILER, "-O2", "-Wall", "-Wextra", "-static", "-pthread", *sources, "-o", str(out), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    # A static program can load plug-ins of its own libc's version only, which the linker says.
+    told = [line for line in done.stderr.splitlines() if not re.search("dlopen|svm_load_plugin", line)]
+    assert done.returncode == 0 and told == [], (
+        done.stderr
+    )  # a static program loads plug-ins of its own libc only
     return {"x86-64-v3": [str(build("main", "plain"))], "aarch64": [emulator, str(out)]}
 
 

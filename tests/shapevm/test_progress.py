@@ -56,6 +56,7 @@ def test_every_command_says_that_it_waits(artifact):
         f"sys.argv += ['stress', {str(artifact)!r}, '--seconds', '0.5', '--threads', '2']\n"
         "main()\n"
     )
-    for options, said in (([], "shapevm stress ...\n"), (["--quiet"], "")):
+    for options, is_said in (([], True), (["--quiet"], False)):
         done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True)
-        assert done.returncode == 0 and done.stderr == said, done.stderr
+        told = done.stderr.splitlines()  # besides, of kernels that the stress makes fail
+        assert done.returncode == 0 and ("shapevm stress ..." in told) == is_said, done.stderr

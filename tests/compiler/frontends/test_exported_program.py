@@ -511,11 +511,6 @@ def test_exact_code_for_sizes_beside_those_of_data() -> None:
     torch.testing.assert_close(exe(X), model(X))
 
 
-def test_a_list_is_no_target() -> None:
-    with pytest.raises(shapevm.ArgumentError, match=r"target \['x86-64-v3'\] is unknown; known are"):
-        shapevm.compile(torch.nn.ReLU(), (X,), options=shapevm.Options(target=["x86-64-v3"]))  # type: ignore[arg-type]
-
-
 def options(self: Any, ids: torch.Tensor, flag: bool = False, mask: Any = None, *, more: Any = None) -> Any:
     return ids - mask
 
