@@ -200,9 +200,16 @@ def dequantize_per_channel(
     out_dtype: str | None = None,
 ) -> Value:  # fmt: skip
     """A scale for each index of an axis."""
-    rank = len(B.shape_of(q))
-    zero = None if zeros is None else _along(b, zeros, axis, rank)
-    return dequantized(b, q, _along(b, scales, axis, rank), zero, out_dtype or "f32")
+    zero = None if zeros is None else _per_index(b, zeros, q, axis)
+    return dequantized(b, q, _per_index(b, scales, q, axis), zero, out_dtype or "f32")
+
+
+def _per_index(b: Builder, factors: Value, q: Value, axis: int) -> Value:
+    """A factor for each index of q's axis, where only calls may tell that there are as many, or one for all."""
+    (size,), shape = B.shape_of(factors), B.shape_of(q)
+    if not B.is_one(size) and not B.is_known(shape[axis] - size):
+        factors = B.of_size(b, "dequantize_per_channel", factors, 0, shape[axis])
+    return _along(b, factors, axis, len(shape))
 
 
 def _per_token(b: Builder, factor: Value, like: Value) -> Value:

@@ -102,6 +102,18 @@ def test_values_of_eager(name: str) -> None:
     torch.testing.assert_close(exe(exact), module(exact))
 
 
+def test_channels_that_only_a_call_tells_are_checked_there() -> None:
+    """`torch.export` does not say that `Dim.AUTO` of the channels has to be the number of scales."""
+    module = Of(FUNCTIONS["per channel, back"])
+    auto = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+    exe = shapevm.compile(torch.export.export(module, (torch.randn(5, 4),), dynamic_shapes=auto))
+    for n in (2, 5):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(exe(x), module(x))
+    with pytest.raises(shapevm.Error, match=r"dequantize_per_channel: sizes 4 and s1 must be equal"):
+        exe(torch.randn(5, 6))
+
+
 def test_every_overload_is_imported() -> None:
     schemas = torch._C._jit_get_all_schemas()
     names = {f"{s.name.replace('::', '.')}.{s.overload_name or 'default'}" for s in schemas}
