@@ -13,12 +13,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import sympy
 
-from ..ir.dims import DimExpr, equal
+from ..ir.dims import DimExpr, equal, format_dim
 from ..ir.errors import ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Node, Value
 from ..ir.types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
 from . import build as B
+from .conditions import add_guard
 from .declare import Composite, Op, Sample
 from .pointwise import clamp, sub
 from .reduce import extremum
@@ -205,7 +207,7 @@ def dequantize_per_channel(
 
 
 def _per_index(b: Builder, factors: Value, q: Value, axis: int) -> Value:
-    """A factor for each index of q's axis, where only calls may tell that there are as many, or one for all."""
+    """A factor for each index of q's axis, or one for all; a call may have to tell that there are as many."""
     (size,), shape = B.shape_of(factors), B.shape_of(q)
     if not B.is_one(size) and not B.is_known(shape[axis] - size):
         factors = B.of_size(b, "dequantize_per_channel", factors, 0, shape[axis])
@@ -236,10 +238,12 @@ def quantize_per_channel_group(
     b: Builder, x: Value, scales: Value, zeros: Value, low: int, high: int, dtype: str, group_size: int = 128
 ) -> Value:
     """A scale for each group of `group_size` elements of a row; the zero point is added before rounding."""
+    x, columns = _of_groups(b, "quantize_per_channel_group", x, scales, group_size)
     shape = _groups(x, scales, group_size)
     inverse = spread(b, B.reshape(b, b.one("reciprocal", scales), shape), B.shape_of(x))
     zero = spread(b, B.reshape(b, zeros, shape), B.shape_of(x))
-    return quantized(b, x, inverse, zero, low, high, dtype, zero_first=True)
+    result = quantized(b, x, inverse, zero, low, high, dtype, zero_first=True)
+    return B.of_size(b, "quantize_per_channel_group", result, 1, columns)
 
 
 def dequantize_per_channel_group(
@@ -247,20 +251,38 @@ def dequantize_per_channel_group(
     group_size: int = 128, output_dtype: str = "f32",
 ) -> Value:  # fmt: skip
     """A scale for each group of `group_size` elements of a row."""
+    q, columns = _of_groups(b, "dequantize_per_channel_group", q, scales, group_size)
     shape = _groups(q, scales, group_size)
     zero = None if zeros is None else B.reshape(b, zeros, shape)
-    return dequantized(b, q, B.reshape(b, scales, shape), zero, output_dtype)
+    result = dequantized(b, q, B.reshape(b, scales, shape), zero, output_dtype)
+    return B.of_size(b, "dequantize_per_channel_group", result, 1, columns)
+
+
+def _of_groups(b: Builder, op: str, x: Value, scales: Value, group_size: int) -> tuple[Value, DimExpr]:
+    """Return x, whose rows are as long as the groups together, which is checked at a call where only a call
+    tells the length; and the length that x has by its type."""
+    shape, groups = B.shape_of(x), B.shape_of(scales)[-1]
+    if len(shape) != 2:
+        raise UnsupportedOp(f"groups of a tensor of shape {show(shape)}; it must be [rows, columns]")
+    columns = shape[1]
+    if B.is_known(columns):
+        return x, columns
+    if B.is_one(groups):
+        message = (
+            f"{op}: rows of {format_dim(columns)} with one scale must have at most {group_size} elements"
+        )
+        add_guard(b, sympy.Le(sympy.sympify(columns), group_size), message)
+        return x, columns
+    return B.of_size(b, op, x, 1, groups * group_size), columns
 
 
 def _groups(x: Value, scales: Value, group_size: int) -> Shape:
     """The shape of one factor for each group of x [rows, columns]."""
-    shape = B.shape_of(x)
-    if len(shape) != 2 or not isinstance(shape[1], int):
-        raise UnsupportedOp(
-            f"groups of a tensor of shape {show(shape)}; it must be [rows, a number of columns]"
-        )
-    rows, columns = shape
-    size = columns if group_size > columns and B.is_one(B.shape_of(scales)[-1]) else group_size
+    rows, columns = B.shape_of(x)
+    groups = B.shape_of(scales)[-1]
+    if not isinstance(columns, int):
+        return (rows, groups)
+    size = columns if group_size > columns and B.is_one(groups) else group_size
     if size < 1 or columns % size:
         raise ShapeError(f"groups of {size} elements in rows of {columns}: the rows must be a multiple of it")
     return (rows, columns // size)

@@ -105,13 +105,39 @@ def test_values_of_eager(name: str) -> None:
 def test_channels_that_only_a_call_tells_are_checked_there() -> None:
     """`torch.export` does not say that `Dim.AUTO` of the channels has to be the number of scales."""
     module = Of(FUNCTIONS["per channel, back"])
-    auto = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
-    exe = shapevm.compile(torch.export.export(module, (torch.randn(5, 4),), dynamic_shapes=auto))
+    exe = compiled_for_all_sizes(module, torch.randn(5, 4))
     for n in (2, 5):
         x = torch.randn(n, 4)
         torch.testing.assert_close(exe(x), module(x))
     with pytest.raises(shapevm.Error, match=r"dequantize_per_channel: sizes 4 and s1 must be equal"):
         exe(torch.randn(5, 6))
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.startswith("per group")])
+def test_groups_of_rows_whose_length_only_a_call_tells(name: str) -> None:
+    module = Of(FUNCTIONS[name])
+    x = torch.randn(5, 4)
+    with compiled_for_all_sizes(module, x) as exe:
+        torch.testing.assert_close(exe(x), module(x))
+        with pytest.raises(shapevm.Error, match=r"must be equal|the model needs .* == 6"):
+            exe(torch.randn(5, 6))
+
+
+def test_one_group_of_rows_whose_length_only_a_call_tells() -> None:
+    def one_scale(x: torch.Tensor) -> torch.Tensor:
+        return Q.quantize_per_channel_group(x, GROUP_SCALES[:, :1], GROUP_ZEROS[:, :1], -8, 7, torch.int8, 8)
+
+    x = torch.randn(3, 4)
+    with compiled_for_all_sizes(Of(one_scale), x) as exe:
+        torch.testing.assert_close(exe(x), one_scale(x))
+        with pytest.raises(shapevm.Error, match="axis 1 has size 9, so s1 is 9; it must be at most 7"):
+            exe(torch.randn(3, 9))
+
+
+def compiled_for_all_sizes(module: torch.nn.Module, x: torch.Tensor) -> shapevm.Executable:
+    """Compile an exported program whose axes are all `Dim.AUTO`."""
+    auto = (dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO),)
+    return shapevm.compile(torch.export.export(module, (x,), dynamic_shapes=auto))
 
 
 def test_every_overload_is_imported() -> None:
