@@ -81,7 +81,7 @@ modules: $(BUILT) ## every module of PyTorch's test database against eager: docs
 models: $(BUILT) ## families of models against eager: docs/models.md
 	$(PY) -m tests.models.zoo --page docs/models.md $(ARGS)
 
-roofline: $(BUILT) ## every kernel of the encoder with its share of the machine's limits
+roofline: $(BUILT) ## every kernel of a model (ARGS=MODEL; else the encoder) beside the limits of the machine, and the ten that lose most
 	$(PY) benchmarks/roofline.py $(ARGS)
 
 instructions: $(BUILT) ## instructions of fixed kernels against those known (valgrind)

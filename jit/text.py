@@ -12,6 +12,7 @@
 n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value; a prologue's
 values are p0, p1 ...
 A concat's pieces are `piece [n0,3]`, the sizes of its loops, then its body.
+A flag that is off and a number that is 0 by default are left out.
 An index is `scale * base + offset`, base a loop or a value (0: neither).
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any
 
 from .decode import field_types
@@ -33,7 +34,7 @@ from .spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Size
 def format_spec(spec: KernelSpec) -> str:
     """Return the text of `spec`, several lines without a trailing newline."""
     kinds = field_types(type(spec))
-    simple = [f.name for f in fields(spec) if kinds[f.name] in _FIELDS]
+    simple = [f.name for f in fields(spec) if kinds[f.name] in _FIELDS and not _is_left_out(spec, f)]
     head = " ".join(f"{name}={_FIELDS[kinds[name]][0](getattr(spec, name))}" for name in simple)
     lines = [f"{spec.family} {head}"]
     lines += [f"  b{i} {_format_buffer(buffer)}" for i, buffer in enumerate(spec.buffers)]
@@ -42,6 +43,11 @@ def format_spec(spec: KernelSpec) -> str:
     for letter, name in _bodies(type(spec)):
         lines += _format_body(getattr(spec, name), letter)
     return "\n".join(lines)
+
+
+def _is_left_out(spec: KernelSpec, row: Field[Any]) -> bool:
+    """Whether a field is a flag or a number that has its default."""
+    return row.default in (False, 0) and getattr(spec, row.name) == row.default
 
 
 def _format_body(body: Body, letter: str) -> list[str]:
@@ -65,7 +71,7 @@ def parse_spec(text: str) -> KernelSpec:
             values[f.name] = buffers
         elif f.name == "pieces":
             values[f.name] = _parse_pieces(lines[1:])
-        elif f.name in values:
+        elif f.name in values or (f.name not in given and f.default in (False, 0)):
             continue
         elif f.name not in given:
             raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")

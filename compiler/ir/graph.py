@@ -142,8 +142,9 @@ class Graph:
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
     ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
     which the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to
-    (f32: none are), see `compiler.lower.weights`, for int8 `compiler.passes.quantise_weights`. `accurate`: no
-    algorithm is used whose sums are less exact than fused multiply-adds one after the other (Winograd's are).
+    (f32: none are), see `compiler.lower.weights`, for int8 `compiler.passes.quantise_weights`. `accurate`:
+    products are added up in short chains, and no algorithm is used whose sums are less exact than fused
+    multiply-adds one after the other (Winograd's are).
     """
 
     name: str

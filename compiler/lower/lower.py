@@ -19,6 +19,7 @@ from ...jit.families.attention.spec import Attention
 from ...jit.families.concat.spec import Concat, Piece
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.matmul.spec import Matmul
+from ...jit.families.matmul.sums import ACCURATE_CHAIN, CHAIN
 from ...jit.spec import Body, Buffer, Dim, Index, Instr, KernelSpec, Nest
 from ...vm.layout import LIMITS
 from ..ir.dims import DimExpr, simplify
@@ -155,7 +156,11 @@ class GroupLowering:
     def _matmul(self, node: Node) -> Matmul[sympy.Expr]:
         k = shape_of(node.arg(0))[-1]
         a, a_index, prologue = self._left(node)
-        return Matmul(**self._product(node, k), a=a, a_index=a_index, prologue=prologue)
+        product = self._product(node, k)
+        chain = ACCURATE_CHAIN if self.accurate else CHAIN
+        if product["b_layout"] == "quads":
+            chain = 0
+        return Matmul(**product, a=a, a_index=a_index, prologue=prologue, chain=chain)
 
     def _conv(self, node: Node) -> Conv[sympy.Expr]:
         image, weight = node.present

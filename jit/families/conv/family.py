@@ -85,7 +85,7 @@ def _extension(spec: Conv) -> str:
 EXAMPLES = (
     Example(
         """conv n_dims=4 batch=[] m=n3 n=37 k=144 a=0 a_index=[] b=1 b_index=[] b_layout="panels" \
-window=[n2,7];[3,3];[1,1];[1,1];[1,1];[1,1];1 planes=false
+window=[n2,7];[3,3];[1,1];[1,1];[1,1];[1,1];1
   b0 f32[n0,n1,7,16]
   b1 f32[2,144,32]
   b2 f32[37]

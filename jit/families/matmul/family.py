@@ -14,7 +14,9 @@ from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
 from .matmul import emit, extension, fitting_schedules
 from .spec import Matmul
+from .sums import ACCURATE_CHAIN, CHAIN
 
+CHAINS = (0, ACCURATE_CHAIN, CHAIN)
 B_LAYOUTS = ("rows", "panels", "winograd", "quads")
 
 
@@ -66,6 +68,8 @@ def _lhs(run: Evaluation, spec: Matmul, loops: list[Array]) -> Array:
 def check(spec: Matmul, is_patch: bool = False) -> None:
     """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
     n_loops = len(spec.batch) + 3
+    if spec.chain not in ((0,) if is_patch or spec.b_layout == "quads" else CHAINS):
+        raise refuse("chain", spec.chain, "0, 16 or 32; 0 in a convolution and in a product of integers")
     if spec.b_layout not in B_LAYOUTS:
         raise refuse("b_layout", spec.b_layout, f"one of {', '.join(B_LAYOUTS)}")
     BodyCheck(spec, "epilogue", n_loops - 1).check(spec.epilogue, has_acc=True)

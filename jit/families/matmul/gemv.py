@@ -16,7 +16,7 @@ from .arithmetic import fill
 from .microkernel import PANEL, Into, MicroKernels, Strides, dispatch, each_tile, shares
 from .problem import Problem
 from .row_tiles import copy_to
-from .sums import BLOCK, GROUP, LONG
+from .sums import BLOCK, GROUP, LONG, block_of_short
 
 GEMV_PANELS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
@@ -41,8 +41,14 @@ def max_rows(problem: Problem) -> int:
 
 def sums_bytes(problem: Problem) -> int:
     """Return the bytes of scratch for sums, those of groups before and those of a block."""
-    is_long = isinstance(problem.k, int) and problem.k >= LONG
-    return 4 * max_rows(problem) * GEMV_PANELS * PANEL * (3 if is_long else 1)
+    return 4 * max_rows(problem) * GEMV_PANELS * PANEL * (3 if block_of(problem) else 1)
+
+
+def block_of(problem: Problem) -> int:
+    """Return the steps of a block of a sum; 0: it is one chain."""
+    if not isinstance(problem.k, int) or problem.k >= LONG:
+        return BLOCK
+    return block_of_short(problem.k, problem.spec.chain)
 
 
 class Gemv:
@@ -51,6 +57,7 @@ class Gemv:
     def __init__(self, f: Function, problem: Problem) -> None:
         self.f, self.k, self.tile = f, problem.k, problem.schedule
         self.max_rows, self.arithmetic = max_rows(problem), problem.arithmetic
+        self.block = block_of(problem)
         self.row_bytes = PANEL * self.arithmetic.bytes
 
     def vectors(self, rows: int) -> int:
@@ -69,10 +76,10 @@ class Gemv:
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
         f, k = self.f, self.k
         assert isinstance(k, int)
-        if k < LONG:
+        if not self.block:
             self._chain(strides, a, b, 0, k, rows, sums)
             return
-        floats, whole = rows * GEMV_PANELS * PANEL, k // BLOCK * BLOCK
+        floats, whole = rows * GEMV_PANELS * PANEL, k // self.block * self.block
         groups, chain = (f.at(sums, "float", n * floats) for n in (1, 2))
 
         def block(begin: Int, steps: int) -> None:
@@ -84,8 +91,8 @@ class Gemv:
 
         for totals in (sums, groups) if self._has_groups() else (sums,):
             self.arithmetic.fill(f, totals, floats)
-        with f.loop(0, whole, BLOCK) as at:
-            block(at.index, BLOCK)
+        with f.loop(0, whole, self.block) as at:
+            block(at.index, self.block)
         if whole < k:
             block(whole, k - whole)
         if self._has_groups():

@@ -323,10 +323,8 @@ class MicroKernels:
         """Leave the sums of any number of steps in c, and return them. Their blocks are added there, since
         the registers are full."""
         zero, k, size = Value(VECTOR, "zeroinitializer"), strides.k, strides.block
-        is_even = isinstance(k, int) and isinstance(size, int) and k % size == 0
 
-        def block(begin: Int, moving: Sequence[Value]) -> list[Value]:
-            steps = size if is_even else g.minimum(size, g.sub(k, begin))
+        def block(begin: Int, steps: Int, moving: Sequence[Value]) -> list[Value]:
             state = [*[zero] * len(places), *moving]
             found = self._steps(g, strides, a, b, ahead, state, rows, lines, begin, steps)
             sums = found[: len(places)]
@@ -337,12 +335,17 @@ class MicroKernels:
             )
             return found[len(places) :]
 
-        moving = [] if near else [b, ahead]
-        if isinstance(k, int) and isinstance(size, int) and k == 2 * size:
-            block(size, block(0, moving))
+        moving: Sequence[Value] = [] if near else [b, ahead]
+        if isinstance(k, int) and isinstance(size, int):
+            rest = k % size
+            moving = block(0, size, moving)
+            with g.loop(size, k - rest, size, moving) as each:
+                each.next(*block(each.index, size, each.carried))
+            if rest:
+                block(k - rest, rest, each.results)
         else:
             with g.loop(0, k, size, moving, nonempty=True) as each:
-                each.next(*block(each.index, each.carried))
+                each.next(*block(each.index, g.minimum(size, g.sub(k, each.index)), each.carried))
         return [g.load(VECTOR, place, align=4) for place in places]
 
     def _added(self, g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:
@@ -378,9 +381,10 @@ class MicroKernels:
         n = rows * self.vectors
         is_near = len(state) == n
         count = strides.k if count is None else count
-        whole, behind = g.add(first, g.mul(g.udiv(count, UNROLL), UNROLL)), g.add(first, count)
+        rest = g.urem(count, UNROLL)
+        whole, behind = g.add(first, g.sub(count, rest)), g.add(first, count)
         for begin, end, steps in ((first, whole, UNROLL), (whole, behind, 1)):
-            if begin == end:
+            if begin == end or (steps == 1 and rest == 0):
                 continue
             with g.loop(begin, end, steps, state) as k:
                 sums, moving = list(k.carried[:n]), k.carried[n:]

@@ -89,7 +89,7 @@ class Emission:
         rhs = rhs_of(f, problem, bodies.addresses)
         row_tiles = RowTiles(
             f, problem.m, problem.block, problem.k, problem.width, problem.schedule, problem.arithmetic,
-            problem.pieces,
+            problem.pieces, problem.spec.chain,
         )  # fmt: skip
         scratch = ScratchLayout.of(f, problem, row_tiles)
         epilogue = Epilogue(f, spec, sizes, problem.width, bodies)

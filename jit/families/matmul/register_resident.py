@@ -22,6 +22,7 @@ from .arithmetic import VECTOR
 from .epilogue import RowTile
 from .microkernel import PANEL
 from .problem import Problem
+from .sums import block_of_short
 
 HELD = 16  # registers of the weight at most
 ROWS = 8  # of a row tile: the next one's sums overlap with its own
@@ -34,6 +35,8 @@ def fits(problem: Problem) -> bool:
     spec, n, k = problem.spec, problem.n, problem.k
     is_weight = spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32" and not problem.groups
     if not (is_weight and isinstance(n, int) and isinstance(k, int)):
+        return False
+    if block_of_short(k, spec.chain):
         return False
     has_room = problem.register_bytes >= AVX512_BYTES and k * -(-n // LANES) <= HELD
     return has_room and 0 < n <= PANEL and k > 0

@@ -33,7 +33,7 @@ from .microkernel import (
     each_tile,
     row_counts,
 )
-from .sums import BLOCK, GROUP, LONG, block_of_pieces
+from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_short
 
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
@@ -99,9 +99,9 @@ class RowTiles:
 
     def __init__(
         self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule,
-        arithmetic: Arithmetic = F32, pieces: Pieces = WHOLE,
+        arithmetic: Arithmetic = F32, pieces: Pieces = WHOLE, chain: int = 0,
     ) -> None:  # fmt: skip
-        self.f, self.arithmetic = f, arithmetic
+        self.f, self.arithmetic, self.chain = f, arithmetic, chain
         self.pieces = pieces
         self.m, self.block, self.k, self.width = m, block, k, width
         self.chunk = block_of_pieces(pieces.piece) if pieces.piece else BLOCK
@@ -147,6 +147,8 @@ class RowTiles:
         `is_new`: whether A's rows lie one behind the other and come from memory.
         """
         f = self.f
+        if not is_chunked(self.k):
+            strides = self._in_blocks(strides)
         kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), arithmetic=self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if not is_chunked(self.k):
@@ -270,11 +272,16 @@ class RowTiles:
         """Return the strides of sums whose blocks a micro-kernel adds up. Where there may be groups of them,
         it is told of the steps, for the last one has fewer."""
         f, k = self.f, self.k
-        if isinstance(k, int) and (self.pieces.piece or k < LONG):
+        if isinstance(k, int) and k < LONG:
+            return replace(strides, block=block_of_short(k, self.chain))
+        if isinstance(k, int) and self.pieces.piece:
             return strides
         if isinstance(k, int):
             return replace(strides, k=f.i64(k) if self._may_have_groups() else k, block=BLOCK)
-        return replace(strides, block=f.select(f.less(k, LONG), k, BLOCK))
+        short: Int = k
+        if self.chain:
+            short = f.select(f.less(k, 2 * SHORTEST_CHAIN + 1), min(self.chain, SHORTEST_CHAIN), self.chain)
+        return replace(strides, block=f.select(f.less(k, LONG), short, BLOCK))
 
     def _each(
         self,

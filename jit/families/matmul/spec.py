@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ...spec import Body, Index, KernelSpec, Size, Unknown
@@ -23,6 +23,7 @@ class Matmul(KernelSpec[Unknown]):
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
     rows at a time. Then `a` is -1 and `a_index` ().
     a is f32; b is f32 or, in panels, bf16, f16 or i8 that is widened when read; accumulation in f32.
+    `chain`: the steps of a block of short sums, see `sums`; 0: those are one chain.
     """
 
     family: ClassVar[str] = "matmul"
@@ -37,3 +38,4 @@ class Matmul(KernelSpec[Unknown]):
     b_layout: str
     epilogue: Body[Unknown]
     prologue: Body[Unknown] = ()
+    chain: int = field(default=0, kw_only=True)

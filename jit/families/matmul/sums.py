@@ -1,13 +1,14 @@
 """The order of the sums of matrix products and convolutions, for every tier, tile, target and thread.
 
-The products of a sum are added by fused multiply-adds, k rising, in one chain from 0. A sum of LONG steps or
-more is cut into blocks, each a chain from 0. The totals of GROUP successive blocks are added up in f32, and
-so are those of the groups: an error grows neither with the length of a chain nor with the number of totals.
+The products of a sum are added by fused multiply-adds, k rising, in chains from 0. A sum of LONG steps or
+more is cut into blocks of BLOCK steps. The totals of GROUP successive blocks are added up in f32, and so are
+those of the groups: an error grows neither with the length of a chain nor with the number of totals. Shorter
+sums are cut into blocks of as many steps as their spec says (`chain`; 0: they are one chain), of at most 16
+where there are up to 32 steps.
 
-Blocks have BLOCK steps. Where the steps come in pieces of a known length (a convolution's channels under each
-tap), a block is as many pieces as fit in, or an even part of one, so that a piece lies in whole blocks. Of
-weights packed for Winograd's (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have blocks of
-their own (`amx`).
+Where the steps come in pieces of a known length (a convolution's channels under each tap), a block is as many
+pieces as fit in, or an even part of one, so that a piece lies in whole blocks. Of weights packed for
+Winograd's (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have blocks of their own (`amx`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from collections.abc import Iterator
 import numpy as np
 
 BLOCK = 128  # steps; of two panels of B 32 KB, which the first-level cache holds for all row tiles
-LONG = 384  # steps of a sum that is cut into blocks; at 256 that takes 1.04 to 1.15 times as long
+LONG = 384  # steps of a sum that is cut into such blocks; at 256 that takes 1.04 to 1.15 times as long
 GROUP = 64  # blocks
 MULTIPLE = 16  # of the steps of a part of a piece
+CHAIN, ACCURATE_CHAIN = 32, 16  # steps of a block of a shorter sum
+SHORTEST_CHAIN = 16
 
 
 def block_of_pieces(piece: int) -> int:
@@ -30,10 +33,17 @@ def block_of_pieces(piece: int) -> int:
     return -(-share // MULTIPLE) * MULTIPLE
 
 
-def blocks(k: int, piece: int = 0) -> Iterator[range]:
+def block_of_short(k: int, chain: int) -> int:
+    """Return the steps of a block of a sum of `k` steps, fewer than LONG; 0: it is one chain."""
+    size = chain if k > 2 * SHORTEST_CHAIN else min(chain, SHORTEST_CHAIN)
+    return size if k > size else 0
+
+
+def blocks(k: int, piece: int = 0, chain: int = 0) -> Iterator[range]:
     """Yield the steps of each block of a sum of `k` steps, `piece` of them to a piece (0: there are none)."""
     if k < LONG:
-        yield range(k)
+        size = block_of_short(k, chain) or max(k, 1)
+        yield from (range(begin, min(begin + size, k)) for begin in range(0, max(k, 1), size))
         return
     size = block_of_pieces(piece) if piece else BLOCK
     stretch = piece if piece > size else k  # what is cut into blocks by itself
@@ -42,9 +52,9 @@ def blocks(k: int, piece: int = 0) -> Iterator[range]:
         yield from (range(begin, min(begin + size, behind)) for begin in range(first, behind, size))
 
 
-def products(a: np.ndarray, b: np.ndarray, piece: int = 0) -> np.ndarray:
+def products(a: np.ndarray, b: np.ndarray, piece: int = 0, chain: int = 0) -> np.ndarray:
     """Return a [.., m, k] times b [.., k, n], both f32, in the order of the kernels; slow."""
-    ranges = blocks(a.shape[-1], piece)
+    ranges = blocks(a.shape[-1], piece, chain)
     chains = [_chain(a[..., r.start : r.stop], b[..., r.start : r.stop, :]) for r in ranges]
     return _total([_total(chains[i : i + GROUP]) for i in range(0, len(chains), GROUP)])
 

@@ -44,17 +44,29 @@ def linear(n: int, k: int, is_computed: bool) -> Matmul:
 
 @pytest.mark.parametrize("is_computed", [False, True])
 @pytest.mark.parametrize(
-    "n, k",
-    [(WIDE, 32), (2 * WIDE + 71, 37), (3 * WIDE - 1, 96), (WIDE - 1, 40), (WIDE + 33, 389), (WIDE, 8900)],
+    "n, k, chain",
+    [
+        (WIDE, 32, 0),
+        (2 * WIDE + 71, 37, 0),
+        (3 * WIDE - 1, 96, 0),
+        (WIDE - 1, 40, 0),
+        (WIDE + 33, 389, 0),
+        (WIDE, 8900, 0),
+        (WIDE + 33, 37, 16),
+        (WIDE, 128, 32),
+    ],
 )
-def test_few_rows_give_sums_in_the_order_of_the_definition(n: int, k: int, is_computed: bool) -> None:
-    spec, rng = linear(n, k, is_computed), np.random.default_rng(3)
+def test_few_rows_give_sums_in_the_order_of_the_definition(
+    n: int, k: int, chain: int, is_computed: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    spec = dataclasses.replace(linear(n, k, is_computed), chain=chain)
     b, bias = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     for target in TARGETS:
         generic = Kernel(compile_kernel(spec, None, target))
         for m in (1, 3, 7, MAX_ROWS, MAX_ROWS + 1):
             a = rng.standard_normal((m, k)).astype(np.float32)
-            wanted = products(a + np.float32(is_computed), b) + bias
+            wanted = products(a + np.float32(is_computed), b, chain=chain) + bias
             for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):
                 tiles = kernel.n_tiles((m,))
                 for ranges in (

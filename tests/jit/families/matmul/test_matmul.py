@@ -144,22 +144,37 @@ def test_sums_have_the_order_of_the_definition(n: int, k: int, layout: str) -> N
                 assert np.array_equal(wanted, buffers[2]), (target, m, dims)
 
 
-@pytest.mark.parametrize("k", [0, 7, 383, 384, 600, 8193])
-def test_steps_known_at_run_time_have_the_order_of_the_definition(k: int) -> None:
+@pytest.mark.parametrize("chain", [16, 32])
+@pytest.mark.parametrize("layout", ["panels", "rows"])
+@pytest.mark.parametrize("n, k", [(5, 2), (10, 17), (70, 16), (64, 33), (70, 64), (70, 382), (40, 400)])
+def test_short_sums_have_the_order_of_the_definition(n: int, k: int, layout: str, chain: int) -> None:
+    spec = dataclasses.replace(dense(M, n, k, layout=layout), chain=chain)
+    for target in TARGETS:
+        for m in (1, 13, 31):
+            buffers, b = arrays(spec, m)
+            wanted = products(buffers[0], b, chain=chain)
+            for dims in (None, (m,)):
+                buffers[2][...] = np.nan
+                Kernel(compile_kernel(spec, dims, target)).run(buffers, (m,))
+                assert np.array_equal(wanted, buffers[2]), (target, m, dims)
+
+
+@pytest.mark.parametrize("chain", [0, 16, 32])
+@pytest.mark.parametrize("k", [0, 7, 17, 40, 383, 384, 600, 8193])
+def test_steps_known_at_run_time_have_the_order_of_the_definition(k: int, chain: int) -> None:
     sizes = (M, 70, s.Dim(1))
     buffers = tuple(
         s.Buffer("f32", (sizes[i], sizes[j]), is_output=at == 2)
         for at, (i, j) in enumerate(((0, 2), (2, 1), (0, 1)))
     )
     body = dense(1, 1, 1, layout="rows").epilogue
-    spec = dataclasses.replace(
-        dense(M, 70, 1, layout="rows", n_dims=2), buffers=buffers, k=s.Dim(1), epilogue=body
-    )
+    spec = dense(M, 70, 1, layout="rows", n_dims=2)
+    spec = dataclasses.replace(spec, buffers=buffers, k=s.Dim(1), epilogue=body, chain=chain)
     for target in TARGETS:
         generic = compile_kernel(spec, None, target)
         for m in (1, 6, 20):
             found, b = arrays(dense(m, 70, k, layout="rows"), m)
-            wanted = products(found[0], b)
+            wanted = products(found[0], b, chain=chain)
             for code in (generic, compile_kernel(spec, (m, k), target)):
                 found[2][...] = np.nan
                 Kernel(code).run(found, (m, k))
