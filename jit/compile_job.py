@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter, process_time
+from typing import TYPE_CHECKING
 
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .compiler import compile_kernel
-from .measure import Scratch, compared_ns
-from .spec_reader import from_json
+
+if TYPE_CHECKING:
+    from .measure import Scratch
 
 LENGTH_BYTES = 8
 MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not measured beside the program
@@ -51,11 +52,17 @@ class Answer:
 
 @cache
 def _scratch() -> Scratch:
+    from .measure import Scratch
+
     return Scratch()
 
 
 def answer(job: Job) -> Answer:
     """Do a job. Raises what compiling raises."""
+    from .compiler import compile_kernel
+    from .measure import compared_ns
+    from .spec_reader import from_json
+
     begin, cpu = perf_counter(), process_time()
     made = compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule)
     seconds, ns = perf_counter() - begin, {}

@@ -9,15 +9,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..vm.program import KernelObject
+from ..vm.work import product_terms
 from .llvm.abi import ERROR_INDEX, resolve
 from .llvm.dtypes import DTYPES
 from .llvm.target import runs_here
-from .spec import Size
 
 SCRATCH_ALIGN = 64
 _PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC
@@ -47,18 +47,6 @@ def _map(code: bytes) -> tuple[mmap.mmap, int]:
     if _libc.mprotect(address, len(code), _PROT_READ_EXEC) != 0:
         raise OSError(ctypes.get_errno(), "this system does not let a process make memory executable")
     return memory, address
-
-
-def product_terms(terms: Iterable[tuple[int, tuple[Size, ...]]], dims: Sequence[int]) -> int:
-    """Return the sum of factor * product(sizes) over `terms` (a code object's scratch or cost)."""
-    total = 0
-    for factor, sizes in terms:
-        for size in sizes:
-            value = resolve(size, dims)
-            assert isinstance(value, int)
-            factor *= value
-        total += factor
-    return total
 
 
 class Kernel:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from ..vm.program import NUMPY_DTYPES, KernelObject
-from .execute import Kernel, product_terms
+from ..vm.work import product_terms
+from .execute import Kernel
 from .llvm.dtypes import DTYPES
 
 ALIGN = 64
@@ -94,15 +95,3 @@ def compared_ns(
     ]
     scratch.give_back()
     return {name: min(turn[name] for turn in turns) for name in kernels}
-
-
-def work_of(o: KernelObject) -> Callable[[Sequence[int]], int]:
-    """Return the work of a launch by its dims, flops or bytes, from a code object's own terms."""
-
-    def work(dims: Sequence[int]) -> int:
-        n_tiles = 1
-        for size, divisor in o.tiles:
-            n_tiles *= -(-product_terms([(1, (size,))], dims) // divisor)
-        return product_terms(o.cost, dims) * n_tiles
-
-    return work

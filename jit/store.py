@@ -1,5 +1,9 @@
 """Compiled kernels by (spec, sizes, target): from the disk cache, else from the compiler, which then fills
-the cache."""
+the cache.
+
+The compiler is imported by what compiles here. A program whose kernels come from the cache, or from a process
+that compiles, looks them up by the specs' texts and never needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,20 @@ import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .compile_job import Answer, Job
-from .compiler import compile_kernel, target_for
 from .llvm.target import bases, host_target
 from .object.cache import cache_key, generator_version
 from .object.shared_cache import Cache
-from .spec import KernelSpec, spec_hash, to_json
+from .spec import KernelSpec, SpecText, spec_hash, to_json
 from .tuning import TuningDatabase, cpu_name
+
+if TYPE_CHECKING:
+    from .compile_job import Answer, Job
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
 TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
@@ -58,11 +64,13 @@ class KernelStore:
         `target`: None for the store's. `schedule`: None for the tuned one, without one the generator's
         choice. Raises what `compile_kernel` raises.
         """
-        target = target_for(spec, target or self.target)
+        target = _target_for(spec, target or self.target)
         schedule = schedule or self._tuned(spec, dims, target)
         record = self._ahead.pop(cache_key(spec_hash(spec), dims, target, schedule), None)
         record = record or self.cached(spec, dims, target, schedule)
         if record is None:
+            from .compiler import compile_kernel
+
             start = perf_counter()
             made = compile_kernel(spec, dims, target, schedule=schedule)
             record = serialise_object(made)
@@ -70,11 +78,11 @@ class KernelStore:
         return record
 
     def _keep(
-        self, spec: KernelSpec, dims: KernelKey, target: str | None, schedule: str | None, record: bytes,
-        seconds: float,
+        self, spec: KernelSpec | SpecText, dims: KernelKey, target: str | None, schedule: str | None,
+        record: bytes, seconds: float,
     ) -> None:  # fmt: skip
         """Count a compilation and put its record into the cache."""
-        target = target_for(spec, target or self.target)
+        target = _target_for(spec, target or self.target)
         with self._lock:
             self.stats.compiled += 1
             self.stats.seconds.append(seconds)
@@ -87,10 +95,14 @@ class KernelStore:
             self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
 
     def cached(
-        self, spec: KernelSpec, dims: KernelKey, target: str | None = None, schedule: str | None = None
+        self,
+        spec: KernelSpec | SpecText,
+        dims: KernelKey,
+        target: str | None = None,
+        schedule: str | None = None,
     ) -> bytes | None:
         """Return what `record` would, where nothing has to be compiled for it."""
-        target = target_for(spec, target or self.target)
+        target = _target_for(spec, target or self.target)
         schedule = schedule or self._tuned(spec, dims, target)
         key = cache_key(spec_hash(spec), dims, target, schedule)
         return self._cached(key, (spec_hash(spec), target, dims))
@@ -99,13 +111,19 @@ class KernelStore:
         """Keep a record until `record` is asked for it."""
         self._ahead[cache_key(spec_hash(spec), dims, target, self._tuned(spec, dims, target))] = record
 
-    def job(self, spec: KernelSpec, dims: KernelKey, generic: bytes, target: str | None = None) -> Job:
+    def job(
+        self, spec: KernelSpec | SpecText, dims: KernelKey, generic: bytes, target: str | None = None
+    ) -> Job:
         """Return the job of compiling code elsewhere, measured against `generic` code if that is not empty;
         `adopt` takes the answer. `target`: None for the store's."""
-        target = target_for(spec, target or self.target)
+        from .compile_job import Job
+
+        target = _target_for(spec, target or self.target)
         return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic)
 
-    def adopt(self, spec: KernelSpec, dims: KernelKey, answer: Answer, target: str | None = None) -> None:
+    def adopt(
+        self, spec: KernelSpec | SpecText, dims: KernelKey, answer: Answer, target: str | None = None
+    ) -> None:
         """Keep what a job has made, as if it had been compiled here."""
         self._keep(spec, dims, target, None, answer.record, answer.seconds)
 
@@ -123,7 +141,7 @@ class KernelStore:
         """Reads and writes of the cache that failed."""
         return self.cache.n_failures if self.cache is not None else 0
 
-    def _tuned(self, spec: KernelSpec, dims: KernelKey, target: str) -> str | None:
+    def _tuned(self, spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str | None:
         return self.tuning.get(spec, dims, target) if self.tuning is not None else None
 
     def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
@@ -139,7 +157,7 @@ class KernelStore:
 
     def targets(self, spec: KernelSpec) -> list[str]:
         """Return the targets that generic code is for, the store's own first."""
-        return list(dict.fromkeys(target_for(spec, target) for target in bases(self.target)))
+        return list(dict.fromkeys(_target_for(spec, target) for target in bases(self.target)))
 
     def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:
         """Return the sound entry of `key`, if it is what is wanted: spec, target and sizes."""
@@ -155,6 +173,16 @@ class KernelStore:
         with self._lock:
             self.stats.from_cache += 1
         return record
+
+
+def _target_for(spec: KernelSpec | SpecText, target: str) -> str:
+    """Return the target that `spec` is compiled for when `target` is asked for. A text's is `target`: whoever
+    has no more than a text takes the target of the kernel's generic code."""
+    if isinstance(spec, SpecText):
+        return target
+    from .compiler import target_for
+
+    return target_for(spec, target)
 
 
 def _memory_key(name: str, target: str) -> str:

@@ -16,16 +16,19 @@ import llvmlite.binding as llvm
 
 from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
-from .families.table import family_of
 from .object.cache import report_unusable
-from .spec import KernelSpec, spec_hash
+from .spec import KernelSpec, SpecText, spec_hash
 
 FILE = "tuning.json"
 FORMAT = "shapevm-tuning-1"
 
 
-def schedules_of(spec: KernelSpec, target: str) -> tuple[str, ...]:
+def schedules_of(spec: KernelSpec | SpecText, target: str) -> tuple[str, ...]:
     """Return the schedules that a kernel can be compiled with, () where it has one only."""
+    from .families.table import family_of
+    from .spec_reader import from_json
+
+    spec = from_json(spec.text) if isinstance(spec, SpecText) else spec
     return family_of(spec).schedules(spec, target)
 
 
@@ -46,16 +49,15 @@ class TuningDatabase:
         self._found: dict[str, str] = {}
 
     @staticmethod
-    def key(spec: KernelSpec, dims: KernelKey, target: str) -> str:
+    def key(spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str:
         """Return the name of an entry."""
         text = "\n".join([spec_hash(spec), format_key(dims), target, cpu_name()])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def get(self, spec: KernelSpec, dims: KernelKey, target: str) -> str | None:
+    def get(self, spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str | None:
         """Return the schedule to compile with, None for the generator's own choice."""
-        known = schedules_of(spec, target)
-        name = self._read().get(self.key(spec, dims, target)) if known and dims is not None else None
-        return name if name in known else None
+        name = self._read().get(self.key(spec, dims, target)) if dims is not None else None
+        return name if name is not None and name in schedules_of(spec, target) else None
 
     def put(self, spec: KernelSpec, dims: KernelKey, target: str, schedule: str) -> None:
         """Keep what was measured fastest."""

@@ -64,8 +64,8 @@ def models_of(
     """Return the model of each kernel whose dims depend on sizes, from code for `samples` (tuples of sizes)
     and for the ranges of `whole`.
     """
-    from .jit.measure import work_of
     from .jit.spec_reader import from_json
+    from .vm.work import work_of
 
     names = [s.name for s in program.symbols]
     at = [dict(launches(program, dict(zip(names, values, strict=True)))) for values in samples]

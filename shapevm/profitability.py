@@ -18,7 +18,7 @@ from .vm.objects import parse_object
 
 if TYPE_CHECKING:
     from .jit.compile_job import Answer
-    from .jit.spec import KernelSpec
+    from .jit.spec import SpecText
     from .jit.store import KernelStore
     from .vm.machine import Machine
 
@@ -136,17 +136,26 @@ class Gains:
         self.store = store
         self.known: dict[int, KernelGain] = {}
         self._machine = machine
-        self._specs: dict[int, KernelSpec] = {}
+        self._specs: list[SpecText] = []
+        self._names: dict[int, tuple[str, str]] = {}
         self._families: dict[str, FamilyGain] = {}
         self._work: dict[int, Callable[[Sequence[int]], int]] = {}
+        self._targets: dict[int, str | None] = {}
 
-    def spec(self, kernel: int) -> KernelSpec:
-        """Return a kernel's spec."""
-        from .jit.spec_reader import from_json
+    def spec(self, kernel: int) -> SpecText:
+        """Return a kernel's spec, unread."""
+        from .jit.spec import SpecText
 
-        if kernel not in self._specs:
-            self._specs[kernel] = from_json(self._machine.kernels[kernel].spec)
+        if not self._specs:
+            self._specs = [SpecText(kernel.spec) for kernel in self._machine.kernels]
         return self._specs[kernel]
+
+    def target(self, kernel: int) -> str | None:
+        """Return the target of a kernel's generic code, that of all its code; None where it has none."""
+        if kernel not in self._targets:
+            generic = self._machine.generic_code(kernel)
+            self._targets[kernel] = parse_object(generic).target if generic else None
+        return self._targets[kernel]
 
     def price(self, kernel: int) -> Price:
         """Return when the kernel's entries are to ask for exact code."""
@@ -174,7 +183,7 @@ class Gains:
 
     def work(self, kernel: int, dims: Sizes) -> int:
         """Return the work of a launch, as the runtime counts it: 0 without generic code."""
-        from .jit.measure import work_of
+        from .vm.work import work_of
 
         if kernel not in self._work:
             generic = self._machine.generic_code(kernel)
@@ -209,14 +218,19 @@ class Gains:
         return self._families[name]
 
     def _name(self, kernel: int) -> str:
-        from .jit.spec import spec_hash
-
-        return spec_hash(self.spec(kernel))
+        return self._named(kernel)[0]
 
     def _family_name(self, kernel: int) -> str:
-        from .jit.spec import family_name
+        return self._named(kernel)[1]
 
-        return family_name(self.spec(kernel))
+    def _named(self, kernel: int) -> tuple[str, str]:
+        """Return under which names a kernel and its family are remembered."""
+        from .jit.spec import family_name, spec_hash
+
+        if kernel not in self._names:
+            spec = self.spec(kernel)
+            self._names[kernel] = spec_hash(spec), family_name(spec)
+        return self._names[kernel]
 
 
 def _points(text: bytes | None) -> list[Point]:

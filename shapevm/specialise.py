@@ -317,7 +317,7 @@ class Specialiser:
             self._compile(key)
         elif self.gains.is_declined(kernel, dims):
             self.machine.decline(kernel, dims)
-        elif (record := self.store.cached(self.gains.spec(kernel), dims)) is not None:
+        elif (record := self._cached(key)) is not None:
             self.machine.install(kernel, record)
         elif request.runs < (needed := self.gains.pays_after(kernel, dims)):
             self.machine.decline(kernel, dims, again_after=needed)
@@ -325,6 +325,11 @@ class Specialiser:
             self.machine.decline(kernel, dims, again_after=2 * request.runs)
         else:
             self.candidates[key] = None
+
+    def _cached(self, key: Key) -> bytes | None:
+        """Return the code of a request, if it is in the cache."""
+        kernel, dims = key
+        return self.store.cached(self.gains.spec(kernel), dims, self.gains.target(kernel))
 
     def _work(self) -> None:
         """Take in what the process has answered, and do what is next."""
@@ -351,9 +356,11 @@ class Specialiser:
 
     def _compile(self, key: Key) -> None:
         """Compile by this thread, without a look at what it gains."""
+        from .jit.spec_reader import from_json
+
         kernel, dims = key
         start = time.monotonic()
-        record = self.store.record(self.gains.spec(kernel), dims)
+        record = self.store.record(from_json(self.machine.kernels[kernel].spec), dims)
         self._note(key, time.monotonic() - start)
         self.machine.install(kernel, record)
 
@@ -365,7 +372,7 @@ class Specialiser:
             self.machine.decline(kernel, dims)
             return
         generic = self.machine.generic_code(kernel) if self.gains.wants_measuring(kernel) else b""
-        job = self.store.job(self.gains.spec(kernel), dims, generic)
+        job = self.store.job(self.gains.spec(kernel), dims, generic, self.gains.target(kernel))
         if PROCESS.submit(self, job):
             del self.candidates[key]
             self._job, self._polls = key, 0
@@ -392,7 +399,7 @@ class Specialiser:
         if answer.failure:
             self._fail(key, answer.failure)
             return
-        self.store.adopt(self.gains.spec(kernel), dims, answer)
+        self.store.adopt(self.gains.spec(kernel), dims, answer, self.gains.target(kernel))
         self._note(key, answer.seconds)
         self.machine.install(kernel, answer.record)
         self._set_prices(self.gains.learn(kernel, dims, answer))

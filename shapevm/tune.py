@@ -61,9 +61,9 @@ class Tuned:
 def tasks_of(program: Program, profile: Profile, store: KernelStore) -> dict[Task, KernelSpec]:
     """Return what has several schedules, with its spec: what took most time in the profile first."""
     from .jit.compiler import target_for
-    from .jit.measure import work_of
     from .jit.spec_reader import from_json
     from .jit.tuning import schedules_of
+    from .vm.work import work_of
 
     specs = {index: from_json(kernel.spec) for index, kernel in enumerate(program.kernels)}
     costs = {

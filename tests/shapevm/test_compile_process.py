@@ -153,6 +153,7 @@ FORKED = """
         assert specialise.PROCESS.pid is None
         os._exit(0 if serve(40) != pid else 1)
     assert serve(50) == pid and os.waitpid(own, 0)[1] == 0
+    assert "shapevm.jit.families.table" not in sys.modules  # the program itself never needs the compiler
     print("both")
 """
 

@@ -21,12 +21,12 @@ def rows(n: int) -> np.ndarray:
 @pytest.fixture
 def failing(monkeypatch):
     """Every compilation fails, and there is no cache that could have what others compiled."""
-    from shapevm.jit import store
+    from shapevm.jit import compiler
 
     def compile_kernel(*args, **options):
         raise ValueError("no luck")
 
-    monkeypatch.setattr(store, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(compiler, "compile_kernel", compile_kernel)
     with shapevm.settings.scope(cache=False):
         yield
 

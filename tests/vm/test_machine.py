@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.measure import work_of
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm import artifact, machine, values
 from shapevm.vm.arrays import NUMPY
@@ -45,6 +44,7 @@ from shapevm.vm.machine import Machine, Price, Request
 from shapevm.vm.program import KernelKey, KernelObject, Program, SizeRange
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import verify
+from shapevm.vm.work import work_of
 
 from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
 from .programs import sample
