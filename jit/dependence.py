@@ -467,3 +467,16 @@ class Launch:
                 self.loops[across] = self.tensors[number].sizes[across]
                 index = tuple(Index(loop=a) for a in range(len(buffer.shape)))
                 self.write(number, index, total.along(across))
+
+    def altogether(self, what: str) -> None:
+        """Follow a family each of whose results depends on all elements of the inputs."""
+        inputs = [t for t, b in zip(self.tensors, self.spec.buffers, strict=True) if not b.is_output]
+        is_shared = all(isinstance(t.layout, Shared) and not self._counts(t) for t in inputs)
+        for number, buffer in enumerate(self.spec.buffers):
+            if buffer.is_output:
+                shared = is_shared and not self._counts(self.tensors[number])
+                self.written[number] = Shared() if shared else Mixed.by(what)
+
+    def _counts(self, tensor: _Tensor) -> bool:
+        """Whether an axis holds rows, or has a size that hangs on their number."""
+        return any(size.value % self.batch == 0 or self.is_odd(size) for size in tensor.sizes)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence, Set
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, cast
 
 import numpy as np
 import sympy
 import torch
 from torch._dynamo.exc import UserError
+from torch._library.fake_impl import FakeImplCtx
 from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
@@ -131,10 +132,26 @@ def _sizes_are_alike() -> AbstractContextManager[None]:
     return cast(Any, fx_config).patch(backed_size_oblivious=True)
 
 
+@contextmanager
+def _found_sizes_may_be_small() -> Iterator[None]:
+    """Trace sizes that the data give an operator as 0 or more. torch's older name for making one in a fake
+    kernel, which torchvision's nms uses, has 2 or more unless told otherwise, and calls would fail below."""
+    made = FakeImplCtx.create_unbacked_symint
+
+    def make(context: FakeImplCtx, *, min: int = 0, max: int | None = None) -> torch.SymInt:
+        return context.new_dynamic_size(min=min, max=max)
+
+    FakeImplCtx.create_unbacked_symint = make  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        FakeImplCtx.create_unbacked_symint = made  # type: ignore[method-assign]
+
+
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    with layers_are_scans():
+    with layers_are_scans(), _found_sizes_may_be_small():
         return torch.export.export(
             model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
         )

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import sympy
 
+from ...jit.families.nms.spec import Nms
 from ...jit.families.nonzero.spec import Nonzero
+from ...jit.families.roi_align.spec import RoiAlign
 from ...jit.families.scan.spec import Scan
 from ...jit.families.scatter.spec import Scatter
 from ...jit.families.search.spec import Search
@@ -55,10 +57,21 @@ def _search(node: Node) -> Search[sympy.Expr]:
     return Search(0, buffers_of(node), values[0], rows[1], values[1], node.attrs["right"])
 
 
+def _nms(node: Node) -> Nms[sympy.Expr]:
+    return Nms(0, buffers_of(node), shape_of(node.arg(0))[1])
+
+
+def _roi_align(node: Node) -> RoiAlign[sympy.Expr]:
+    attrs = node.attrs
+    return RoiAlign(0, buffers_of(node), attrs["scale"], attrs["samples"], attrs["aligned"])
+
+
 SPECS: dict[str, Callable[[Node], KernelSpec[sympy.Expr]]] = {
     "scatter": _scatter,
     "scan": _scan,
     "sort": _sort,
     "nonzero": _nonzero,
     "search": _search,
+    "nms": _nms,
+    "roi_align": _roi_align,
 }

@@ -11,7 +11,9 @@ from .conv.family import FAMILY as CONV
 from .family import Family
 from .matmul.family import FAMILY as MATMUL
 from .nest.family import FAMILY as NEST
+from .nms.family import FAMILY as NMS
 from .nonzero.family import FAMILY as NONZERO
+from .roi_align.family import FAMILY as ROI_ALIGN
 from .scan.family import FAMILY as SCAN
 from .scatter.family import FAMILY as SCATTER
 from .search.family import FAMILY as SEARCH
@@ -31,6 +33,8 @@ FAMILIES: dict[str, Family[Any]] = {
         SORT,
         NONZERO,
         SEARCH,
+        NMS,
+        ROI_ALIGN,
     )
 }
 

@@ -80,7 +80,7 @@ class Accessor:
         good = f.op("i1", f"icmp ult i64 {place.name}, {f.i64(size).name}")
         bad = f.op("i1", f"xor i1 {good.name}, true")
         with f.when(bad):
-            self._report(place, size)
+            report_index(self.f, place, size)
         safe = f.select(good, place, 0)
         access.offset = f.add(access.offset, f.mul(safe, stride))
         if not _surely_positive(size):
@@ -98,7 +98,8 @@ class Accessor:
         any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
         with f.when(any_bad):
             lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
-            self._report(
+            report_index(
+                f,
                 f.op("i64", f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"),
                 size,
             )
@@ -108,12 +109,6 @@ class Accessor:
         access.lane_offsets = offsets if access.lane_offsets is None else access.lane_offsets + offsets
         if not _surely_positive(size):
             access.lanes_allowed.append(good)
-
-    def _report(self, value: Value, bound: Int) -> None:
-        """Write the error of a gather into svm_rt."""
-        f, rt = self.f, self.f.params[2]
-        for place, what in ((RT_ERROR, ERROR_INDEX), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
-            f.store(f.i64(what), f.at(rt, "i8", place), align=8)
 
     # accesses
     def _lanes(self, access: Access) -> Value | None:
@@ -236,6 +231,13 @@ class Accessor:
             return
         with f.when(good):
             f.store(first, start, self.align)
+
+
+def report_index(f: Function, value: Value, bound: Int) -> None:
+    """Write the error of an index that is out of range into svm_rt."""
+    rt = f.params[2]
+    for place, what in ((RT_ERROR, ERROR_INDEX), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
+        f.store(f.i64(what), f.at(rt, "i8", place), align=8)
 
 
 def _mangled(element: str) -> str:

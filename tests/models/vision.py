@@ -13,7 +13,6 @@ import torch
 
 #: Where `make` puts it.
 FOLDER = Path(sys.prefix) / "vision"
-_OPERATORS = ("nms", "qnms")
 
 
 def is_installed() -> bool:
@@ -24,16 +23,19 @@ def is_installed() -> bool:
 def make(name: str, **options: Any) -> Callable[[], torch.nn.Module]:
     """Return a function that makes a classifier, given by the name of its function or class, with random
     weights."""
-    return lambda: getattr(_models(), name)(**options)
+    return lambda: getattr(torchvision().models, name)(**options)
 
 
-def _models() -> Any:
+def torchvision() -> Any:
+    """Return the package, with operators in plain PyTorch."""
     if "torchvision" not in sys.modules:
-        for name in _OPERATORS:
-            torch.library.define(
-                f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
+        from . import vision_operators
+
         sys.path.append(str(FOLDER))
+        import torchvision
+
+        torchvision.extension._has_ops = vision_operators.has_operators
+        sys.modules["torchvision.ops.roi_align"]._has_ops = vision_operators.has_operators  # type: ignore[attr-defined]
     import torchvision.models
 
-    return torchvision.models
+    return torchvision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ EXAMPLES = [
     for i, example in enumerate(family.examples)
 ]
 
+#: What some families' inputs are: rows in order; numbers of images that are not negative.
+_FITTING = {"search": partial(np.sort, axis=-1), "roi_align": np.abs}
+
 
 def buffers_of(spec: KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
     """Return random buffers; integers are small enough to be indices into any axis."""
@@ -36,7 +40,7 @@ def buffers_of(spec: KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
         shape = [dims[size.index] if isinstance(size, Dim) else size for size in buffer.shape]
         kind, numpy = DTYPES[buffer.dtype].kind, DTYPES[buffer.dtype].numpy
         random = rng.standard_normal(shape) if kind == "float" else rng.integers(0, least, shape)
-        made.append((np.sort(random, -1) if spec.family == "search" else random).astype(numpy))
+        made.append(_FITTING.get(spec.family, np.asarray)(random).astype(numpy))
     return made
 
 

@@ -1,0 +1,1 @@
+"""Regions of images, sampled to one size."""

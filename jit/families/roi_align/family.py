@@ -1,0 +1,66 @@
+"""The row of RoiAlign: regions of images, sampled to one size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ...decode import refuse
+from ...dependence import Launch
+from ...evaluation import Evaluation
+from ...spec_check import check_ranks
+from ..family import BufferAccess, Example, Family
+from .reference import MAX_SAMPLES, roi_align
+from .roi_align import BINS, emit
+from .spec import RoiAlign
+
+
+def _accesses(spec: RoiAlign) -> Iterable[BufferAccess]:
+    return ()  # the generator checks the number of the image and keeps to its pixels
+
+
+def _evaluate(run: Evaluation, spec: RoiAlign) -> None:
+    images, regions = run.inputs()
+    rows, columns = (run.size(size) for size in spec.buffers[BINS].shape[1:3])
+    run.set_outputs(roi_align(images, regions, (rows, columns), spec.scale, spec.samples, spec.aligned))
+
+
+def _check(spec: RoiAlign) -> None:
+    check_ranks(spec, 4, 2, 4)
+    images, regions, bins = (buffer.shape for buffer in spec.buffers)
+    if regions[1] != 5 or bins[0] != regions[0] or bins[3] != images[3]:
+        shapes = [list(buffer.shape) for buffer in spec.buffers]
+        raise refuse(
+            "buffers",
+            shapes,
+            "[batch, height, width, channels], [count, 5], [count, rows, columns, channels]",
+        )
+    dtypes = [buffer.dtype for buffer in spec.buffers]
+    if dtypes not in (["f32"] * 3, ["f64"] * 3):
+        raise refuse("buffers", dtypes, "all f32 or all f64")
+    if not 0 <= spec.samples <= MAX_SAMPLES:
+        raise refuse("samples", spec.samples, f"from 0 to {MAX_SAMPLES}")
+    if not math.isfinite(spec.scale):
+        raise refuse("scale", spec.scale, "a finite number")
+
+
+def _follow(launch: Launch, spec: RoiAlign) -> None:
+    launch.altogether("takes regions of images by number")
+
+
+EXAMPLES = tuple(
+    Example(
+        f"""roi_align n_dims=5 scale={scale} samples={samples} aligned={str(aligned).lower()}
+  b0 {dtype}[n0,n1,n2,n3]
+  b1 {dtype}[n4,5]
+  b2 {dtype}[n4,2,3,n3] output""",
+        (3, 6, 5, 19, 4),
+    )
+    for dtype, scale, samples, aligned in (
+        ("f32", 0.5, 2, False),
+        ("f32", 2.5, 0, True),
+        ("f64", 1.0, 0, False),
+    )
+)
+
+FAMILY = Family(RoiAlign, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)
