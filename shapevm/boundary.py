@@ -314,15 +314,22 @@ class _Trial:
 
 
 def _checked() -> Any:
-    """Return a context in which PyTorch checks the lengths and offsets of segments, also where the model says
-    that it need not: those of example data that was cut may lie outside of it."""
+    """Return a context in which what PyTorch leaves unchecked raises an error and does not end the process:
+    lengths and offsets of segments, which of example data that was cut may lie outside of it, and attention
+    of empty tensors, by which its kernels divide."""
     import torch
     from torch.overrides import TorchFunctionMode
 
     unchecked = (torch.segment_reduce, torch.ops.aten.segment_reduce.default)
+    attention = (
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    )
 
     class Checked(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in attention and not all(x.numel() for x in args if isinstance(x, torch.Tensor)):
+                raise ValueError(f"{func}: an empty tensor")
             return func(*args, **{**(kwargs or {}), **({"unsafe": False} if func in unchecked else {})})
 
     return Checked()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, sqrt
 
+from ..ir.dims import DimExpr
 from ..ir.graph import Builder, Value
 from . import build as B
 from .attention import causal
@@ -27,6 +29,7 @@ def flash_attention(
     """softmax(scale * q k^T, masked) v, and the logarithm of each row's sum of exponentials: both 0 for rows
     that are masked whole."""
     dtype, (q, k, v) = B.dtype_of(q), _wide(b, q, k, v)
+    v = _of_shape(b, v, (*B.shape_of(v)[:-1], B.shape_of(q)[-1]))
     scores = _scores(b, q, k, is_causal, attn_mask, scale)
     axis = len(B.shape_of(scores)) - 1
     most = B.reduce(b, "reduce_max", scores, [axis], True)
@@ -71,8 +74,19 @@ def flash_attention_backward(
         matmul(b, _turned(b, of_scores), q),
         matmul(b, _turned(b, weights), grad),
     )
-    of_q, of_k, of_v = (B.cast_to(b, x, dtype) for x in found)
+    of_q, of_k, of_v = (
+        _of_shape(b, B.cast_to(b, x, dtype), B.shape_of(like))
+        for x, like in zip(found, (q, k, v), strict=True)
+    )
     return of_q, of_k, of_v
+
+
+def _of_shape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """Return x, which has a shape that a call may have to tell."""
+    for axis, size in enumerate(shape):
+        if not B.is_known(B.shape_of(x)[axis] - size):
+            x = B.of_size(b, "scaled_dot_product_attention", x, axis, size)
+    return x
 
 
 def _wide(b: Builder, *values: Value) -> list[Value]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+import shapevm
+
 from .compiled import check
 
 f32, f16, bf16, f64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -167,3 +169,25 @@ ATTENTION: list[Case] = [
 )
 def test_attention(name: str, function: Callable[..., Any], specs: Any) -> None:
     assert check(function, specs, SIZES).machine.externs == ()
+
+
+class Attention(torch.nn.Module):
+    """`attention()` as a module."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return attention()(q, k, v)
+
+
+def test_attention_of_sizes_that_only_a_call_tells_to_agree() -> None:
+    """`torch.export` does not say that `Dim.AUTO` of q, k and v have to agree, and PyTorch's kernel ends the
+    process where a tensor is empty."""
+    q, k, v = (torch.randn(2, 3, n, 8) for n in (4, 5, 5))
+    auto = tuple(dict.fromkeys(range(4), torch.export.Dim.AUTO) for _ in range(3))
+    program = torch.export.export(Attention(), (q, k, v), dynamic_shapes=auto)
+    with shapevm.compile(program) as exe:
+        for size in (8, 6):
+            given = [x[..., :size] for x in (q, k, v)]
+            for ours, theirs in zip(exe(*given), Attention()(*given), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        with pytest.raises(shapevm.Error, match="must be"):
+            exe(q, k, v[..., :6])
