@@ -132,8 +132,9 @@ def load(
     native_code: bool | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Executable:
-    """Load an artifact that `Executable.save` wrote, from its path or its bytes. Works without torch and
-    without llvmlite installed (then no new exact kernels are compiled). `strategy`: as `compile` takes it.
+    """Load an artifact that `Executable.save` wrote, from its path, its bytes or a URL of fsspec
+    ("s3://models/model.svm"; `shapevm[fleet]`). Works without torch and without llvmlite installed (then no
+    new exact kernels are compiled). `strategy`: as `compile` takes it.
 
     `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
     `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
@@ -151,7 +152,6 @@ def load(
     `plugins`: shared libraries with functions that the program calls (docs/plug-ins.md). They come before
     functions that `extern` declares, these before PyTorch's operators. A library runs with all rights of the
     process; an artifact names functions, never libraries.
-
     Where llvmlite is installed, an artifact for another kind of CPU is compiled anew. Raises FileError for a
     file that cannot be read, ArtifactError or VerifyError for one that is not sound, TargetError where it
     holds no code for this CPU and there is no compiler, ArgumentError for a strategy, verify, digest or limit

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .executable import Executable, torch_operators
 from .limits import Limits, machine_options
+from .remote import is_url, open_artifact
 from .settings import settings
 from .trust import Trust
 from .vm.arrays import torch_library
@@ -60,11 +61,23 @@ def open_executable(
     options = replace(options, plugins=tuple(os.path.abspath(plugin) for plugin in plugins))
     trust = trust or Trust()
     if not isinstance(artifact, bytes | bytearray | memoryview):
-        return open_held(HeldFile.open(artifact), trust.of(options, Path(artifact)))
+        return _open_at(artifact, options, trust)
     if trust.trust is not None:
         raise ArgumentError("trust: bytes have no signature beside them; load the signed file by its path")
     file = HeldFile.temporary(lambda to: to.write(artifact), "the given bytes")
     return open_held(file, trust.of(options, Path()))
+
+
+def _open_at(path: str | os.PathLike[str], options: LoadOptions, trust: Trust) -> Executable:
+    """Load the artifact at a path or a URL."""
+    if not is_url(path):
+        return open_held(HeldFile.open(path), trust.of(options, Path(path)))
+    if trust.trust is not None:
+        raise ArgumentError("trust: a URL has no signature beside it; give the digest, or fetch both files")
+    options = trust.of(options, Path())
+    file = open_artifact(path, options.sha256)
+    # Its digest is checked, and nobody else can write to it: it is mapped, not copied for its digest's sake.
+    return open_held(file, replace(options, sha256=None) if file.url else options)
 
 
 def open_held(

@@ -96,6 +96,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("cache", True, "keep compiled kernels on disk between processes"),
     Setting("cache_dir", "", "where; empty: the user's cache directory"),
     Setting("cache_mib", 256, "MiB of compiled kernels kept on disk"),
+    Setting("artifacts_mib", 8192, "MiB of artifacts kept that were fetched from URLs"),
     Setting(
         "cache_url", "",
         "a cache behind that on disk, shared by a fleet: a directory or a URL of fsspec; empty: none",
@@ -186,6 +187,13 @@ class Settings:
         from platformdirs import user_cache_path
 
         return user_cache_path("shapevm") / "kernels"
+
+    def artifact_path(self) -> Path | None:
+        """Return the directory of artifacts fetched from URLs, None where nothing is kept."""
+        if self.cache and self.cache_dir:
+            return Path(self.cache_dir).expanduser() / "artifacts"
+        kernels = self.cache_path()
+        return kernels.with_name("artifacts") if kernels is not None else None
 
 
 settings = Settings()

@@ -70,6 +70,7 @@ class HeldFile:
     def __init__(self, file: IO[bytes], name: str, path: str = "") -> None:
         """Take over an open file. `path`: where it lies, "" for a file without a name."""
         self.name, self.path_when_opened = name, path
+        self.url = ""  # that it was fetched from
         self._file = file
         weakref.finalize(self, file.close)
         status = os.fstat(file.fileno())
