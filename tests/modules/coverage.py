@@ -42,7 +42,7 @@ def main() -> None:
 
     print(summary(found))
     if options.page:
-        Path(options.page).write_text(page(found))
+        Path(options.page).write_text(page(found, options.limit if options.limit < EVERY else None))
 
 
 def _options() -> Any:

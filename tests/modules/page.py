@@ -12,7 +12,7 @@ from .verdicts import MODES
 SIGNS = {"native": "n", "fallback": "f", "refused": "-", "differs": "!", "crash": "!", "slow": "?"}
 HEAD = """# Modules
 
-Every module of PyTorch's own test database (`module_db` of PyTorch {torch}), with all inputs that PyTorch
+Every module of PyTorch's own test database (`module_db` of PyTorch {torch}), with {inputs} that PyTorch
 tests it with, under its own argument names: compiled and compared with eager. Values agree within those of
 `torch.testing.assert_close`, with eager or, where eager's own rounding is coarser, with eager in f64; dtypes,
 shapes, changed arguments and buffers agree as well.
@@ -29,9 +29,11 @@ docs/modules.md`; CI judges a tenth of the first two columns, drawn anew each ti
 """
 
 
-def page(found: Found, modes: Sequence[str] = MODES) -> str:
-    """Return the page."""
+def page(found: Found, limit: int | None = None, modes: Sequence[str] = MODES) -> str:
+    """Return the page. `limit`: so many inputs of a module were judged, None: all."""
     import torch
+
+    inputs = "all inputs" if limit is None else f"{limit} of the inputs"
 
     header = f"| module | {' | '.join(modes)} |\n|{' --- |' * (len(modes) + 1)}"
     ops = sorted({(op, dtype) for op, dtype, _ in found})
@@ -48,8 +50,8 @@ def page(found: Found, modes: Sequence[str] = MODES) -> str:
         if verdict in SIGNS and verdict not in RIGHT
     ]
     others = ["## Not right", "", *bad, ""] if bad else []
-    parts = [HEAD.format(torch=torch.__version__.split("+")[0]), summary(found, modes), *others]
-    return "\n".join([*parts, "## Modules", "", header, *rows, ""])
+    head = HEAD.format(torch=torch.__version__.split("+")[0], inputs=inputs)
+    return "\n".join([head, summary(found, modes), *others, "## Modules", "", header, *rows, ""])
 
 
 def summary(found: Found, modes: Sequence[str] = MODES) -> str:
