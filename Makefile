@@ -32,6 +32,7 @@ $(DEPS): pyproject.toml constraints.txt
 	$(INSTALL) `$(PY) -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())'` pip
 	$(INSTALL) --no-build-isolation -e '.[dev]'
 	$(INSTALL) --no-deps --target $(VENV)/vision torchvision pillow # apart: see tests/models/vision.py
+	$(INSTALL) --no-deps silero-vad # without torchaudio, which its model does not need
 	@touch $@
 
 $(BUILT): $(DEPS) $(C_SOURCES)

@@ -69,13 +69,20 @@ def slice_(
     dim: int = 0,
     start: DimExpr | None = None,
     end: DimExpr | None = None,
-    step: int = 1,
+    step: DimExpr = 1,
 ) -> Value:
     """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the
     axis."""
     axis = B.axis_of("slice", dim, len(B.shape_of(x)))
-    first, length = slice_bounds(b, B.shape_of(x)[axis], start, end, step)
-    return B.take(b, x, axis, first, length, step)
+    size = B.shape_of(x)[axis]
+    if isinstance(step, int):
+        first, length = slice_bounds(b, size, start, end, step)
+        return B.take(b, x, axis, first, length, step)
+    add_guard(b, sympy.Ge(step, 1), f"slice: the step, {format_dim(step)}, must be above 0")
+    first, length = slice_bounds(b, size, start, end, 1)
+    count = B.divide(simplify(length + step - 1), step)
+    places = B.pointwise(b, "add", B.pointwise(b, "mul", B.iota(b, count), step), first)
+    return b.one("gather", x, places, axis=axis)
 
 
 def slice_bounds(

@@ -224,13 +224,15 @@ def _import_check(
             importer.run_node(inner)
         return [importer.message_of(raising)]
 
+    right = b.one("bool_not", condition) if which == 0 else condition
+    needed = condition_of(right)
+    if needed is not None and b.assume is not None:
+        b.assume(needed)
     with importer.trial():
         (message,) = fail()
     if isinstance(message, Value):
         return _import_message(importer, condition, blocks, which, fail)
-    right = b.one("bool_not", condition) if which == 0 else condition
     b.source = importer.line_of(raising)
-    needed = condition_of(right)
     if needed is None:
         b.apply("guard", right, message=message)
     else:

@@ -10,8 +10,8 @@ import sympy
 import torch
 
 from ...ir.dims import product, simplify
-from ...ir.errors import UnsupportedOp
-from ...ir.graph import Value
+from ...ir.errors import ShapeError, UnsupportedOp
+from ...ir.graph import Builder, Value
 from ...ir.promotion import is_float
 from ...ir.types import TensorType
 from ...ops import build as B
@@ -237,8 +237,8 @@ def _slice(
     if isinstance(start, int) and start == 0:
         start = None
     start, end = (_bound(importer, bound, size) for bound in (start, end))
-    if not isinstance(step, int):
-        raise UnsupportedOp("slice: a step that only a call tells cannot be compiled")
+    if is_run_time(step):
+        step = importer.size_of(step)
     return _view(importer, "aten.slice.Tensor", x, (dim, start, end, step), {})
 
 
@@ -260,13 +260,30 @@ def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
 
 def _range_length(importer: ScriptImporter, low: Any, high: Any, step: Any) -> Any:
     """Return how many numbers a range has."""
+    if is_run_time(step) or is_size(step):
+        return _run_time_range_length(importer.builder, low, high, step)
     if not isinstance(step, int) or step == 0:
-        raise UnsupportedOp("a range whose step only a call tells cannot be compiled")
+        raise ShapeError(f"range: the step is {step}; it must be an int that is not 0")
     b, distance = importer.builder, scalar_op(importer.builder, "sub", (high, low))
     if step < 0:
         distance = scalar_op(b, "neg", (distance,))
     steps = scalar_op(b, "floordiv", (scalar_op(b, "add", (distance, abs(step) - 1)), abs(step)))
     return scalar_op(b, "max", (steps, 0))
+
+
+def _run_time_range_length(b: Builder, low: Any, high: Any, step: Any) -> Any:
+    """Return how many numbers a range has whose step a call tells: distance + step - 1 or + 1 by the step."""
+    is_known_sign = scalar_op(b, "ne", (step, 0))
+    if isinstance(is_known_sign, Value):
+        b.apply("guard", is_known_sign, message="range: the step must not be 0")
+    is_down, distance = scalar_op(b, "lt", (step, 0)), scalar_op(b, "sub", (high, low))
+    last = scalar_op(b, "add", (distance, step))
+    ways = [scalar_op(b, name, (last, 1)) for name in ("add", "sub")]
+    if isinstance(is_down, bool):
+        rounded = ways[0] if is_down else ways[1]
+    else:
+        rounded = composites.choose(b, is_down, *(x if isinstance(x, Value) else b.size(x) for x in ways))
+    return scalar_op(b, "max", (scalar_op(b, "floordiv", (rounded, step)), 0))
 
 
 def _derived_index(importer: ScriptImporter, index: Any, start: Any, step: Any) -> Any:

@@ -215,6 +215,27 @@ def for_loop(a: Tensor, n: int) -> Tensor:
     return a
 
 
+@program((x(2, 9), 2), (x(2, 9), 1), (x(3, 5), 20), (x(1, 30), 7), (x(2, 9), 0))
+def slices_by_steps(a: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    return a[:, ::step], a[:, 1:-1:step] * 2
+
+
+@program(
+    (x(3), 0, 5, 2), (x(3), -2, 7, 3), (x(2), 5, 0, -1), (x(2), 5, -4, -2), (x(2), 5, 0, 2), (x(2), 0, 5, 0)
+)
+def range_by_steps(a: Tensor, low: int, high: int, step: int) -> Tensor:
+    for i in range(low, high, step):
+        a = a * 0.5 + i
+    return a
+
+
+@program((x(2, 4),), (x(3, 4),), (x(2, 5),))
+def raises_with_a_size(a: Tensor) -> Tensor:
+    if a.size(1) != 4:
+        raise ValueError(f"rows of {a.size(1)} elements; give rows of 4")
+    return a @ torch.ones(4)
+
+
 @matrices
 def for_over_rows(a: Tensor) -> Tensor:
     total = torch.zeros(a.size(1))

@@ -1,0 +1,15 @@
+"""torchvision beside the CPU build of PyTorch, whose operators in C++ it does not find."""
+
+from __future__ import annotations
+
+import torch
+
+try:
+    import torchvision
+except RuntimeError:  # its library was built for another build of PyTorch: its operators are declared here
+    _LIBRARY = torch.library.Library("torchvision", "DEF")
+    _LIBRARY.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _LIBRARY.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision
+
+__all__ = ["torchvision"]

@@ -1,0 +1,56 @@
+"""The examples: short, and they print what docs/examples.md shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ..models import vision
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 80
+#: The examples that need a package which is installed apart, and the folder that has it.
+APART = {"image_classifier": vision.FOLDER}
+SHOWN = dict(
+    re.findall(
+        r"^```console\n\$ python examples/(\w+)\.py\n(.*?)^```$",
+        (ROOT / "docs" / "examples.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+def without_bars(text: str) -> str:
+    """Return output without the bars, whose heights another machine may round differently."""
+    return re.sub(r"\|.*\|", "||", text)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_prints_what_the_page_shows(name: str) -> None:
+    if name == "speech" and find_spec("silero_vad") is None:
+        pytest.skip("silero-vad is not installed")
+    if name in APART and not vision.is_installed():
+        pytest.skip("torchvision is not installed")
+    path = os.pathsep.join([str(APART[name])] if name in APART else [])
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}.py"], capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert without_bars(done.stdout) == without_bars(SHOWN[name])
+
+
+def test_the_page_shows_all() -> None:
+    helpers = {"encoder", "vision", "demo"}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*SHOWN, *helpers}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_is_short(name: str) -> None:
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < MAX_LINES
