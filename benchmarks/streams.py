@@ -24,7 +24,7 @@ KINDS = {
 }
 STRATEGIES = ("auto", "generic", "jit")
 FEW, MANY = (17, 40, 63, 128), range(8, 148)
-N_CALLS, N_ROUNDS = (120, 1) if SHORT else (600, 3)
+N_CALLS, N_ROUNDS = (120, 1) if SHORT else (600, 5)
 N_AGAIN = 3  # calls of a new length that follow the first
 
 RUN = """
