@@ -72,6 +72,7 @@ class Fusion:
         self.groups: dict[Value, Group] = {}
         self.members: dict[Node, list[Group]] = {}
         self._inside = set(block.nodes)
+        self._yielded = set(_yielded(block))
         self._in_epilogues = _epilogues(block)
         for node in reversed(list(block.nodes)):
             if is_kernel_work(node) and not is_alias(node):
@@ -127,7 +128,7 @@ class Fusion:
         """Return True where something other than a kernel of this block uses the value (or an alias of
         it)."""
         for alias in _aliases(value):
-            if alias in self.block.results:
+            if alias in self._yielded:
                 return True
             if any(user not in self._inside or not is_kernel_work(user) for user in alias.users):
                 return True
@@ -183,6 +184,14 @@ def _aliases(value: Value) -> Iterator[Value]:
         pending += [
             u.result for u in reversed(dict.fromkeys(alias.users)) if is_kernel_work(u) and is_alias(u)
         ]
+
+
+def _yielded(block: Block) -> Iterator[Value]:
+    """Yield the results of a block and of those inside of it, which may be values of the block itself."""
+    yield from block.results
+    for node in block.nodes:
+        for region in node.regions:
+            yield from _yielded(region)
 
 
 def _epilogues(block: Block) -> set[Node]:

@@ -86,6 +86,11 @@ def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 def stack(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     """The tensors along a new axis."""
+    shapes = list(map(B.shape_of, tensors))
+    if len(set(map(len, shapes))) > 1:
+        raise ShapeError(
+            f"stack: the tensors are {', '.join(map(show, shapes))}; they must have as many axes"
+        )
     axis = B.axis_of("stack", dim, len(B.shape_of(tensors[0])) + 1)
     dtype = B.common_dtype(*tensors)
     return B.concat(b, [B.add_axis(b, B.cast_to(b, x, dtype), axis) for x in tensors], axis)

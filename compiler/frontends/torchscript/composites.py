@@ -115,6 +115,20 @@ def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     return *parts, B.take(b, x, axis, before, simplify(size - before))
 
 
+def meshgrid(b: Builder, xs: Sequence[Value], *, indexing: str = "ij") -> tuple[Value, ...]:
+    """torch.meshgrid: each line of numbers along an axis of its own of one grid."""
+    lines = [B.reshape(b, x, [B.product(B.shape_of(x))]) for x in xs]
+    axes = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        axes[:2] = 1, 0
+    shape = [B.shape_of(lines[axis])[0] for axis in axes]
+    made = []
+    for line, axis in zip(lines, axes, strict=True):
+        along = [B.shape_of(line)[0] if i == axis else 1 for i in range(len(lines))]
+        made.append(B.expand(b, B.reshape(b, line, along), shape))
+    return tuple(made)
+
+
 def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
     return fitted(b, "copy_", source, x)
 
@@ -129,6 +143,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.lstm_cell.default": lstm_cell,
     "aten.chunk.default": chunk,
     "aten.stack.default": stack,
+    "aten.meshgrid.default": meshgrid,
+    "aten.meshgrid.indexing": meshgrid,
     "aten.cat.default": cat,
     "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
     "aten.clone.default": lambda b, x, memory_format=None: x,

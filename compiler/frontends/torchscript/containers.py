@@ -26,6 +26,7 @@ from .values import (
     Maybe,
     Object,
     Tensor,
+    has_same_items,
     is_run_time,
     is_run_time_list,
     is_same,
@@ -65,7 +66,7 @@ def _set_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
         return []
     cell = importer.attribute_cell(owner, node.s("name"))
     if not is_same(cell.content, new):
-        if cell.path:
+        if cell.path and not has_same_items(cell.content, new):
             importer.keep_state(cell.path)
         importer.regions.note(cell)
         cell.content = new
@@ -628,6 +629,7 @@ _LISTS: dict[str, Callable[..., Any]] = {
     "sum": _fold("add"),
     "max": _fold("max"),
     "min": _fold("min"),
+    "dict": lambda importer, x: Dict({_key(key): item for key, item in x.content}),
     "any": _quantified(False),
     "all": _quantified(True),
 }

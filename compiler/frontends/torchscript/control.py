@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 MAX_UNROLLED = 64  # turns of a loop whose number is known
+MAX_UNROLLED_AFTER_ALL = 1000  # of one that cannot be a `while`
 MAX_ROUNDS = 16  # until it is known what a loop changes
 
 
@@ -297,7 +298,16 @@ def branch(
     if not types and not any(arm.block.nodes for arm in arms):
         return [plan.value for plan in plans if isinstance(plan, Same)][: len(arms[0].results)]
     results = importer.builder.insert(Node("if", [condition], regions=[arm.block for arm in arms]), types)
-    return _taken(importer, merger, plans, items, cells, results)
+    found = _taken(importer, merger, plans, items, cells, results)
+    return [_under(condition, *pair) for pair in zip(found, items, strict=False)] if tells_form else found
+
+
+def _under(flag: Value, made: Any, item: Sequence[Any]) -> Any:
+    """Return what a branch on a form gives, `item` for the other form and for the one. Where these differ in
+    form, the same flag tells which it is: values that depend on it then fit together."""
+    if isinstance(made, Variant) and not any(isinstance(x, Variant) for x in item):
+        return Variant(flag, made.other, made.one)
+    return made
 
 
 def _imported(
@@ -391,23 +401,34 @@ def import_loop(importer: ScriptImporter, node: Any) -> list[Any]:
     """Import prim::Loop: turn by turn where the number of turns is known, else as a `while`."""
     trip, condition, *inits = (importer.get(value) for value in node.inputs())
     (body,) = node.blocks()
-    found = _unrolled(importer, trip, condition, inits, body)
-    return _Loop(importer, trip, condition, inits, body).run() if found is None else found
+    found = _unrolled(importer, trip, condition, inits, body, MAX_UNROLLED)
+    if found is not None:
+        return found
+    try:
+        with importer.trial() as trial:
+            found = _Loop(importer, trip, condition, inits, body).run()
+            trial.keep()
+    except UnsupportedOp:  # such as a list of tensors of several sizes
+        found = _unrolled(importer, trip, condition, inits, body, MAX_UNROLLED_AFTER_ALL)
+        if found is None:
+            raise
+    return found
 
 
 def _unrolled(
-    importer: ScriptImporter, trip: Any, condition: Any, inits: Sequence[Any], body: Any
+    importer: ScriptImporter, trip: Any, condition: Any, inits: Sequence[Any], body: Any, most: int
 ) -> list[Any] | None:
-    """Import a loop turn by turn; None, and nothing imported, where only a call tells how many there are."""
+    """Import a loop turn by turn; None, and nothing imported, where only a call tells how many there are, or
+    there are more than `most`."""
     is_while = trip == 2**63 - 1
-    if not isinstance(trip, int) or not isinstance(condition, bool) or (trip > MAX_UNROLLED and not is_while):
+    if not isinstance(trip, int) or not isinstance(condition, bool) or (trip > most and not is_while):
         return None
     with importer.trial() as trial:
         values, turn = list(inits), 0
         while condition and turn < trip:
             condition, *values = importer.run_block(body, [turn, *values])
             turn += 1
-            if not isinstance(condition, bool) or turn > MAX_UNROLLED:
+            if not isinstance(condition, bool) or turn > most:
                 return None
         trial.keep()
         return values
@@ -479,7 +500,17 @@ class _Loop:
         params = self._params(outside)
         with importer.trial(), importer.regions.region(params) as region:
             self._turn(params, region, outside)
-        merger, before = _merger(importer, [region]), self._every_plan
+        before = self._every_plan
+        try:
+            self._widen(region)
+        finally:
+            for made in list(region.block.nodes):
+                erase(region.block, made)
+        return before != self._every_plan
+
+    def _widen(self, region: Region) -> None:
+        """Let the plans fit what a turn gives."""
+        importer, merger = self.importer, _merger(self.importer, [region])
         values = {**self.values, **region.values}
         self.plans = [
             merger.widen(plan, x, values) for plan, x in zip(self.plans, region.results[1:], strict=True)
@@ -492,9 +523,6 @@ class _Loop:
                 content = cell.content
                 plan = merger.plan_of(content, values) if is_tensor_value(content) else Same(_frozen(content))
             self.cells[cell] = merger.widen(plan, x, values)
-        for made in list(region.block.nodes):
-            erase(region.block, made)
-        return before != self._every_plan
 
     def _inserted(self) -> list[Any]:
         importer, b, outside = self.importer, self.importer.builder, self._outside()

@@ -23,9 +23,9 @@ from ..fx_nodes import array_of
 from ..importer import Importer
 from . import containers, control, operators, variants
 from .inputs import Inputs, outputs_of
-from .source import Script, source_of
+from .source import Script, attribute_of, source_of
 from .tensors import Tensors
-from .values import Dict, List, Object, Tensor, Variant, is_run_time, kind_of
+from .values import Dict, List, Object, Tensor, Variant, has_same_items, is_run_time, kind_of
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -114,6 +114,7 @@ class ScriptImporter(Importer):
         self.constant_nodes: set[Node] = set()
         self._constants: dict[Any, Tensor] = {}
         self._values: dict[Any, Any] = {}
+        self._lists: list[tuple[containers.Attribute, List]] = []  # attributes, and what is in them at first
         self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
 
@@ -127,6 +128,9 @@ class ScriptImporter(Importer):
         for value, found in zip(names, self.inputs.add(), strict=True):
             self._values[value.unique()] = found
         results = self.run_block(graph)
+        for cell, first in self._lists:
+            if not has_same_items(cell.content, first):
+                self.keep_state(cell.path)
         outputs_of(self, results[0] if len(results) == 1 else tuple(results))
         return self.graph
 
@@ -179,9 +183,11 @@ class ScriptImporter(Importer):
         self.builder.source = line
         handler = control.HANDLERS.get(kind) or containers.HANDLERS.get(kind)
         try:
-            if kind not in _TAKES_FORMS and any(isinstance(self.get(v), Variant) for v in node.inputs()):
-                handler = variants.import_both
-            found = handler(self, node) if handler is not None else operators.import_operator(self, node)
+            given = [self.get(value) for value in node.inputs()]
+            if kind not in _TAKES_FORMS and any(isinstance(x, Variant) for x in given):
+                found = variants.import_both(self, node, given)
+            else:
+                found = (handler or operators.import_operator)(self, node)
         except Error as error:
             error.source = error.source or line
             raise
@@ -290,9 +296,11 @@ class ScriptImporter(Importer):
         """Return the cell of an attribute."""
         if name not in owner.attributes:
             path = f"{owner.path}.{name}" if owner.path else name
-            found = self._state_or_constant(owner.script.getattr(name), path)
+            found = self._state_or_constant(attribute_of(owner.script, name), path)
             cell = containers.Attribute(found, 0, path)
             owner.attributes[name] = cell
+            if isinstance(found, List):
+                self._lists.append((cell, List(found.content)))
         return owner.attributes[name]
 
     def _state_or_constant(self, found: Any, path: str) -> Any:
@@ -304,7 +312,7 @@ class ScriptImporter(Importer):
         """Return the value that an attribute of the model has before the first call."""
         found = self.script.module
         for name in path.split("."):
-            found = found.getattr(name)
+            found = attribute_of(found, name)
         return found
 
     def abstract(self, found: Any, path: str) -> Any:
@@ -320,6 +328,8 @@ class ScriptImporter(Importer):
         if found is None or isinstance(found, bool | int | float | str | torch.dtype | torch.device):
             return str(found) if isinstance(found, torch.device) else found
         if hasattr(found, "getattr") or isinstance(found, torch._C.ScriptObject | torch._C.ScriptModule):
+            return Object(found, path)
+        if torch.jit._state._get_script_class(type(found)) is not None:  # an instance of the Python class
             return Object(found, path)
         raise UnsupportedOp(f"{path} is a {type(found).__name__}, which cannot be compiled")
 

@@ -168,6 +168,10 @@ class Inputs:
             dtype = _STATE_DTYPES[kind]
             array = np.array(found, {"bool": np.bool_, "i64": np.int64, "f64": np.float64}[dtype]), dtype
             type = TensorType(dtype, ())
+        elif found is None:
+            raise UnsupportedOp(
+                f"attribute {path} is None until a call sets it: call the model once before compiling it"
+            )
         else:
             raise UnsupportedOp(
                 f"attribute {path}, which calls change, is {'a ' + found.__class__.__name__}; "

@@ -17,13 +17,13 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
-from . import composites, matching
+from . import composites, matching, variants
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
 from .scalars import PYTHON, decided, scalar_op, unknown_int
 from .tensors import VIEWS
-from .values import Dict, List, Maybe, Tensor, View, is_run_time, is_run_time_list, is_size, kind_of
+from .values import Dict, List, Maybe, Tensor, Variant, View, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -181,6 +181,13 @@ def _tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *_: Any) -> 
     return importer.tensors.fresh(B.cast_to(b, value, dtype_argument(dtype) or default))
 
 
+def _as_tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
+    """torch.as_tensor: of a tensor that has the dtype already, itself."""
+    if not isinstance(data, Tensor):
+        return _tensor(importer, data, dtype)
+    return data if dtype is None else _to(importer, data, dtype)
+
+
 def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
     b = importer.builder
     if isinstance(data, List):
@@ -332,6 +339,8 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
     "format": _format, "to": _to, "type_as": _cast_like, "dropout": _dropout, "dropout_": _dropout,
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
+    "dict": lambda importer: Dict({}),
+    "as_tensor": _as_tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
     "unbind": _unbind, "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
@@ -380,6 +389,9 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
     sized = _of_sizes(importer, node.kind().removeprefix("aten::"), args)
     if sized is not None:
         return [sized]
+    items = [importer.resolved(item) for x in args if isinstance(x, List) for item in _items(x)]
+    if any(isinstance(item, Variant) for item in items):
+        return variants.import_both(importer, node, items)
     schema = torch._C.parse_schema(node.schema())
     space, _, name = schema.name.partition("::")
     suffix = schema.overload_name or "default"
@@ -510,7 +522,7 @@ def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
     if isinstance(x, List):
         if is_run_time_list(x.content):
             return x.read()
-        return [_plain(importer, item, is_size_wanted) for item in x.content]
+        return [_plain(importer, importer.resolved(item), is_size_wanted) for item in x.content]
     if isinstance(x, Maybe):
         raise UnsupportedOp("an optional value that only a call tells is given to an operator")
     if isinstance(x, tuple):

@@ -74,6 +74,12 @@ def _bound(
     return {name: given[name] for name in names if name in given}, {e.name: e.default_value for e in left}
 
 
+def attribute_of(owner: Any, name: str) -> Any:
+    """Return an attribute of a module or object. torch gives objects of classes that it compiled as instances
+    of the Python class."""
+    return owner.getattr(name) if hasattr(owner, "getattr") else getattr(owner, name)
+
+
 _LINE = re.compile(r'^\s*(?:Serialized\s+)?File "([^"]*)", line (\d+)', re.MULTILINE)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 

@@ -160,6 +160,13 @@ def kind_of(x: Any) -> str:
     return {bool: "bool", int: "int", float: "float", str: "str", type(None): "none"}.get(type(x), "")
 
 
+def has_same_items(a: Any, b: Any) -> bool:
+    """Return True for two lists of the same elements, as long as neither is changed."""
+    if not (isinstance(a, List) and isinstance(b, List)) or any(is_run_time_list(x.content) for x in (a, b)):
+        return False
+    return len(a.content) == len(b.content) and all(map(is_same, a.content, b.content))
+
+
 def is_same(a: Any, b: Any) -> bool:
     """Return True where both are one value, and one object where they can be changed."""
     if a is b:

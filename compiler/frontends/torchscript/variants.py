@@ -3,20 +3,21 @@ them are imported for each form."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
 from .control import branch
-from .values import UNINITIALIZED, Variant, is_run_time, is_size, kind_of
+from .values import UNINITIALIZED, List, Variant, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 
-def import_both(importer: ScriptImporter, node: Any) -> list[Any]:
-    """Import a node for each form of its first argument that has two; return values of two forms where these
-    are numbers that are known, else what a branch gives."""
-    variant = next(x for x in map(importer.get, node.inputs()) if isinstance(x, Variant))
+def import_both(importer: ScriptImporter, node: Any, given: Iterable[Any]) -> list[Any]:
+    """Import a node for each form of the first of its arguments `given` that has two; return values of two
+    forms where these are numbers that are known, or lists of them, else what a branch gives."""
+    variant = next(x for x in given if isinstance(x, Variant))
 
     def way(is_other: bool) -> list[Any]:
         return importer.knowing(variant.is_other, is_other, lambda: _outputs(importer, node))
@@ -52,4 +53,6 @@ def _or_fails(importer: ScriptImporter, node: Any, way: Any, is_other: bool) -> 
 
 
 def _is_known(x: Any) -> bool:
+    if isinstance(x, List) and not is_run_time_list(x.content):
+        return all(map(_is_known, x.content))
     return is_size(x) or (kind_of(x) != "" and not is_run_time(x))

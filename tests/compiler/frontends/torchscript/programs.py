@@ -628,3 +628,49 @@ def recurrence(a: Tensor) -> Tensor:
         h = torch.tanh(a[t] + h * 0.5)
         outs.append(h)
     return torch.stack(outs, dim=0)
+
+
+@matrices
+def tensors_of_lists(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.as_tensor([1.5, 2.5]) + a[0, 0], torch.as_tensor(a), torch.as_tensor(a, dtype=torch.float64)
+
+
+@matrices
+def dicts_of_pairs(a: Tensor) -> Tensor:
+    empty: dict[str, Tensor] = dict()  # noqa: C408
+    found = dict([("one", a), ("two", a * 2)])  # noqa: C406
+    empty["three"] = found["two"]
+    return empty["three"] + found["one"]
+
+
+@program((x(3), x(4)), (x(1), x(7)))
+def grids(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows, columns = torch.meshgrid(a, b, indexing="ij")
+    other, _ = torch.meshgrid(a, b, indexing="xy")
+    return rows, columns, other
+
+
+@program((x(6),), (x(9),), (-x(2).abs(),))
+def tensors_of_several_sizes_in_a_long_loop(a: Tensor) -> Tensor:
+    found: list[Tensor] = []
+    for i in range(70):
+        found.append(a[a > i * 0.01])
+    return torch.cat(found)
+
+
+@program((x(6, 8),), (x(9, 8),), (-x(2, 8).abs(),))
+def axes_that_hang_on_a_number(a: Tensor) -> Tensor:
+    rows = a[a[:, 0] > 0]
+    boxes = torch.relu(rows) + 1
+    if rows.size(0) > 0:
+        boxes = boxes.reshape(rows.size(0), 2, 4)
+    stacked = torch.stack((boxes[..., 0::2], boxes[..., 1::2]), dim=boxes.dim())
+    return stacked.reshape(boxes.shape).reshape(-1, 4)
+
+
+@program((x(4, 3),), (x(9, 3),), (-x(2, 3).abs(),))
+def a_product_that_one_way_gives_as_it_is(a: Tensor) -> Tensor:
+    made = torch.matmul(a, torch.ones(3, 5)) + 1
+    if bool(a.sum() > 0):
+        made = made.t().reshape(made.size(0), made.size(1))
+    return made

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
@@ -203,6 +204,45 @@ def test_what_cannot_be_compiled_is_named() -> None:
     named = r"aten\.linalg_eigvals\.default \(test_modules\.py:\d+\)"
     with pytest.raises(shapevm.UnsupportedOp, match=named):
         shapevm.compile(torch.jit.script(sorts), args=(torch.randn(2, 2),))
+
+
+class Coder:
+    """An object of a class that TorchScript compiles."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def code(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+class Cached(nn.Module):
+    """Attributes: an object, a list that a call makes anew, one that it makes longer, one that it sets."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.coder, self.how, self.table = Coder(2.5), how, [torch.ones(3)]
+        self.scales = torch.jit.Attribute(None, Optional[list[float]])  # noqa: UP045
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.table = [row.to(x.dtype) for row in self.table]
+        if self.how == "longer":
+            self.table.append(x)
+        if self.how == "set" and self.scales is None:
+            self.scales = [2.0]
+        return self.coder.code(x) + self.table[0]
+
+
+def test_objects_and_lists_among_the_attributes() -> None:
+    x, program = torch.randn(3), scripted(Cached("same"))
+    assert_close(shapevm.compile(program, args=(x,))(x), program(x))
+    with pytest.raises(shapevm.UnsupportedOp, match="table, which calls change, is a list"):
+        shapevm.compile(scripted(Cached("longer")), args=(x,))
+    program = scripted(Cached("set"))
+    with pytest.raises(shapevm.UnsupportedOp, match="scales is None until a call sets it: call"):
+        shapevm.compile(program, args=(x,))
+    program(x)
+    assert_close(shapevm.compile(program, args=(x,))(x), program(x))
 
 
 def test_a_missing_argument_is_named() -> None:
