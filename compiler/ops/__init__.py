@@ -27,6 +27,7 @@ from . import (
     matmul,
     nonzero,
     normalise,
+    packed,
     pointwise,
     pool,
     pool_backward,
@@ -82,6 +83,7 @@ FAMILIES = (
     torchao,
     random,
     recurrent,
+    packed,
     scalars,
     control,
 )

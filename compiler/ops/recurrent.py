@@ -57,7 +57,7 @@ def _rnn(op: str) -> Step:
     return step
 
 
-def _layers(
+def layers(
     name: str,
     step: Step,
     b: Builder,
@@ -70,8 +70,10 @@ def _layers(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
+    active: Value | None = None,
 ) -> tuple[Value, ...]:
-    """Return the last layer's results at all times, and the last states of all layers."""
+    """Return the last layer's results at all times, and the last states of all layers. `active` [steps,
+    batch]: where a sequence is not, it keeps its state."""
     ways, states = (2 if bidirectional else 1), [hx] if isinstance(hx, Value) else list(hx)
     x = B.permute(b, x, (1, 0, 2)) if batch_first else x
     per_layer = len(params) // (n_layers * ways)
@@ -82,7 +84,7 @@ def _layers(
             at = layer * ways + way
             weights = list(params[at * per_layer : (at + 1) * per_layer])
             first = [B.drop_axis(b, B.take(b, state, 0, at, 1), 0) for state in states]
-            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1)
+            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1, active)
             results.append(made)
             for kept, value in zip(finals, last, strict=True):
                 kept.append(B.add_axis(b, value, 0))
@@ -102,6 +104,7 @@ def _one(
     weights: list[Value],
     has_biases: bool,
     reverse: bool,
+    active: Value | None = None,
 ) -> tuple[Value, list[Value]]:
     """Return one layer's results at all times in one direction, and its last state."""
     biases: list[Value | None] = list(weights[2:4]) if has_biases else [None, None]
@@ -109,10 +112,15 @@ def _one(
     gates = linear(b, x, weights[0], biases[0])
     gates = B.flip(b, gates, [0]) if reverse else gates
     length = B.shape_of(x)[0]
+    if active is not None:
+        active = B.add_axis(b, B.flip(b, active, [0]) if reverse else active, 2)
 
     def run(row: Value, carried: list[Value]) -> list[Value]:
         *now, whole = carried
         new = step(b, row_of(b, gates, row), now, [weights[1], biases[1], projection])
+        if active is not None:
+            is_there = row_of(b, active, row)
+            new = [B.where(b, is_there, made, old) for made, old in zip(new, now, strict=True)]
         return [*new, with_row(b, whole, new[0], row)]
 
     results = B.full(b, 0, B.dtype_of(state[0]), (length, *B.shape_of(state[0])))
@@ -120,7 +128,7 @@ def _one(
     return B.flip(b, made, [0]) if reverse else made, last
 
 
-_STEPS: dict[str, Step] = {
+STEPS: dict[str, Step] = {
     "aten.lstm.input": _lstm,
     "aten.gru.input": _gru,
     "aten.rnn_tanh.input": _rnn("tanh"),
@@ -143,6 +151,6 @@ def mkldnn_rnn_layer(b: Builder, x: Value, *rest: Any) -> tuple[Value | None, ..
 
 OPS: tuple[Op, ...] = ()
 COMPOSITES: tuple[Composite, ...] = (
-    *(Composite((name,), partial(_layers, name, step)) for name, step in _STEPS.items()),
+    *(Composite((name,), partial(layers, name, step)) for name, step in STEPS.items()),
     Composite(("aten.mkldnn_rnn_layer.default",), mkldnn_rnn_layer),
 )

@@ -1,0 +1,133 @@
+"""Packed sequences: the rows of sequences of several lengths side by side, time by time, and recurrent layers
+over them. Sequences come in order of their lengths, the longest first; `batch_sizes` tells how many there are
+at each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import sympy
+
+from ..ir.dims import DimExpr, format_dim
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Value
+from . import build as B
+from .conditions import add_guard
+from .declare import Composite, Op
+from .gather import gather, holding, size_of
+from .recurrent import STEPS, layers
+from .rules import show
+
+
+def pack(b: Builder, x: Value, lengths: Value, batch_first: bool) -> tuple[Value, Value]:
+    """The rows of padded sequences time by time, and how many there are at each time."""
+    if len(B.shape_of(x)) < 2 or len(B.shape_of(lengths)) != 1:
+        raise ShapeError(
+            f"pack_padded_sequence: the sequences are {show(B.shape_of(x))} and the lengths "
+            f"{show(B.shape_of(lengths))}; they must have at least two axes, and one"
+        )
+    x = _exchanged(b, x) if batch_first else x
+    steps, batch, *rest = B.shape_of(x)
+    lengths = B.cast_to(b, B.of_size(b, "pack_padded_sequence", lengths, 0, batch), "i64")
+    _require_lengths(b, lengths, steps)
+    active = B.pointwise(b, "lt", B.iota(b, steps, 0, 2), B.reshape(b, lengths, [1, batch]))
+    rows = gather(b, B.reshape(b, x, [steps * batch, *rest]), holding(b, active), 0)
+    longest = size_of(b, B.reshape(b, B.take(b, lengths, 0, 0, 1), []))
+    return rows, B.take(b, _counts(b, active, 1), 0, 0, longest)
+
+
+def _require_lengths(b: Builder, lengths: Value, steps: DimExpr) -> None:
+    """Append guards that the lengths go down, from the number of times at most to 1 at least."""
+    (batch,) = B.shape_of(lengths)
+    add_guard(b, sympy.Ge(sympy.sympify(batch), 1), "pack_padded_sequence: there must be a sequence")
+    after = B.concat(b, [B.take(b, lengths, 0, 1, batch - 1), B.full(b, 1, "i64", (1,))], 0)
+    goes_down = B.pointwise(b, "ge", lengths, after)
+    fits = B.pointwise(b, "le", lengths, B.full(b, steps, "i64"))
+    holds = B.reduce(b, "reduce_all", B.pointwise(b, "and", goes_down, fits), [0], False)
+    b.apply(
+        "guard",
+        b.one("item", holds),
+        message=f"pack_padded_sequence: the lengths must go down, from {format_dim(steps)} at most to 1 at "
+        "least; give enforce_sorted=False where they do not go down",
+    )
+
+
+def _counts(b: Builder, active: Value, axis: int) -> Value:
+    return B.reduce(b, "reduce_sum", B.cast_to(b, active, "i64"), [axis], False)
+
+
+def _exchanged(b: Builder, x: Value) -> Value:
+    return B.permute(b, x, [1, 0, *range(2, len(B.shape_of(x)))])
+
+
+def _padded(b: Builder, rows: Value, batch_sizes: Value, batch: DimExpr) -> tuple[Value, Value]:
+    """Return the rows as [steps, batch, ...], and which of these there are [steps, batch]; others are any."""
+    (steps,) = B.shape_of(batch_sizes)
+    ends = B.reshape(b, b.one("scan", B.reshape(b, batch_sizes, [1, steps, 1]), function="sum"), [steps, 1])
+    sizes = B.reshape(b, batch_sizes, [steps, 1])
+    sequence = B.iota(b, batch, 1, 2)
+    active = B.pointwise(b, "lt", sequence, sizes)
+    place = B.pointwise(b, "add", B.pointwise(b, "sub", ends, sizes), sequence)
+    return gather(b, rows, B.where(b, active, place, 0), 0), active
+
+
+def pad(
+    b: Builder, rows: Value, batch_sizes: Value, batch_first: bool, value: float, total_length: DimExpr
+) -> tuple[Value, Value]:
+    """Packed sequences as padded ones, and their lengths."""
+    batch = size_of(b, B.reshape(b, B.take(b, batch_sizes, 0, 0, 1), []))
+    (steps,) = B.shape_of(batch_sizes)
+    made, active = _padded(b, rows, batch_sizes, batch)
+    rest = B.shape_of(made)[2:]
+    made = B.where(
+        b,
+        B.reshape(b, active, [steps, batch, *[1] * len(rest)]),
+        made,
+        B.full(b, value, B.dtype_of(rows)),
+    )
+    if not isinstance(total_length, int) or total_length > 0:
+        message = "pad_packed_sequence: total_length must be at least the longest length"
+        add_guard(b, sympy.Ge(sympy.sympify(total_length), sympy.sympify(steps)), message)
+        missing = size_of(b, B.pointwise(b, "maximum", B.full(b, total_length - steps, "i64"), 0))
+        made = B.pad(b, made, [(0, missing), *[(0, 0)] * (1 + len(rest))], value)
+        made = B.of_size(b, "pad_packed_sequence", made, 0, total_length)
+    return _exchanged(b, made) if batch_first else made, _counts(b, active, 0)
+
+
+def _layers(
+    name: str,
+    b: Builder,
+    rows: Value,
+    batch_sizes: Value,
+    hx: Value | Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    n_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[Value, ...]:
+    """Recurrent layers over packed sequences: padded, a sequence keeps its state where it is not."""
+    states = [hx] if isinstance(hx, Value) else list(hx)
+    batch = B.shape_of(states[0])[1]
+    states = [B.of_size(b, name, state, 1, batch) for state in states]
+    x, active = _padded(b, rows, batch_sizes, batch)
+    settings = (has_biases, n_layers, dropout, train, bidirectional, False)
+    made, *last = layers(name, STEPS[name], b, x, states, params, *settings, active=active)
+    steps, _, width = B.shape_of(made)
+    found = gather(b, B.reshape(b, made, [steps * batch, width]), holding(b, active), 0)
+    return B.of_size(b, name, found, 0, B.shape_of(rows)[0]), *last
+
+
+def _of(name: str) -> Callable[..., Any]:
+    return partial(_layers, f"aten.{name}.input")
+
+
+OPS: tuple[Op, ...] = ()
+COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten._pack_padded_sequence.default",), pack),
+    Composite(("aten._pad_packed_sequence.default",), pad),
+    *(Composite((f"aten.{name}.data",), _of(name)) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
+)
