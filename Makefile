@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean
+.PHONY: help wheel dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -91,9 +91,17 @@ instructions: $(BUILT) ## instructions of fixed kernels against those known (val
 # --- checking ----------------------------------------------------------------
 check: lint types layers generated docs package instructions ## lint, types, import contracts, generated files, links of the documentation, the wheel in a clean environment, instruction counts
 
-lint: $(DEPS) ## ruff: rules and format
+# C that people write: what `vm/isa.py` generates has its own form.
+WRITTEN_C = $(shell git ls-files '*.c' '*.h' '*.cpp' | grep -v -e '\.gen\.h$$' -e '/svm_codes\.h$$')
+
+lint: $(DEPS) ## ruff: rules and format; clang-format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check -q .
+	$(VENV)/bin/clang-format --dry-run -Werror $(WRITTEN_C)
+
+format: $(DEPS) ## write Python and C as `make lint` wants them
+	$(PY) -m ruff format -q .
+	$(VENV)/bin/clang-format -i $(WRITTEN_C)
 
 types: build/typing ## mypy
 	MYPYPATH=build/typing $(PY) -m mypy --cache-dir build/mypy -p shapevm

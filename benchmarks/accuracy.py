@@ -30,6 +30,7 @@ ROWS = 3
 LENGTHS = (32, 65, 128, 256, 383, 1_000, 5_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 LONG = 1_000_000  # beyond, one row and one seed
 SEEDS = 5
+DEFAULT = shapevm.Options()
 Function = Callable[..., torch.Tensor]
 Tensors = tuple[torch.Tensor, ...]
 
@@ -238,7 +239,7 @@ def compiled(name: str, length: int, others: Tensors, options: shapevm.Options) 
     return shapevm.compile(model, example, dynamic_shapes=dynamic, strategy="generic", options=options)
 
 
-def measured(name: str, lengths: tuple[int, ...], options: shapevm.Options) -> Iterator[Case]:
+def measured(name: str, lengths: tuple[int, ...], options: shapevm.Options = DEFAULT) -> Iterator[Case]:
     """Yield the greatest errors of one operator over the seeds, for each length and kind of data."""
     operator = OPERATORS[name]
     exe: shapevm.Executable | None = None

@@ -33,7 +33,7 @@ static std::vector<float> embed(svm_program *program, std::vector<int64_t> ids) 
   svm_error error;
   if (svm_call(program, svm_main_function(program), inputs, 2, nullptr, &output, 1, &error))
     throw std::runtime_error(error.message);
-  const float *data = static_cast<const float *>(output.tensor.data);  // [1, output.tensor.sizes[1]]
+  const float *data = static_cast<const float *>(output.tensor.data); // [1, output.tensor.sizes[1]]
   std::vector<float> vector(data, data + output.tensor.sizes[1]);
   svm_value_release(&output);
   return vector;

@@ -12,8 +12,8 @@ enum {
   CPU_AMX_BF16 = 16 /* AMX tiles and their bf16 products; whether Linux grants them is to be asked */
 };
 
-/* The features as bits, 0 where this is no x86-64. CPUID and XGETBV tell, not __builtin_cpu_supports: the table
- * behind that belongs to the compiler's runtime library, and zig's is empty. */
+/* The features as bits, 0 where this is no x86-64. CPUID and XGETBV tell, not __builtin_cpu_supports: the
+ * table behind that belongs to the compiler's runtime library, and zig's is empty. */
 uint32_t cpu_features(void);
 
 #endif

@@ -4,9 +4,10 @@
 #include <stdatomic.h>
 
 /* 10 us to 25 s, in steps of about 2.2. */
-static const int64_t BOUNDS_NS[N_LATENCIES] = {
-    10000,    25000,     50000,     100000,    250000,    500000,     1000000,    2500000,    5000000,     10000000,
-    25000000, 50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000, 10000000000, 25000000000};
+static const int64_t BOUNDS_NS[N_LATENCIES] = {10000,      25000,      50000,      100000,      250000,
+                                               500000,     1000000,    2500000,    5000000,     10000000,
+                                               25000000,   50000000,   100000000,  250000000,   500000000,
+                                               1000000000, 2500000000, 5000000000, 10000000000, 25000000000};
 
 void latencies_count(latencies *x, int64_t ns) {
   int i = 0;
@@ -26,6 +27,6 @@ void latencies_write(latencies *x, const char *name, const char *label, text_buf
     text_add(t, "\"} %" PRId64 "\n", n);
   }
   double total = (double)atomic_load_explicit(&x->total_ns, memory_order_relaxed) / 1e9;
-  text_add(t, "%s_count%s%s%s %" PRId64 "\n%s_sum%s%s%s %.9f\n", name, open, label, close, n, name, open, label,
-           close, total);
+  text_add(t, "%s_count%s%s%s %" PRId64 "\n%s_sum%s%s%s %.9f\n", name, open, label, close, n, name, open,
+           label, close, total);
 }

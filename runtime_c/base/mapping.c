@@ -57,8 +57,8 @@ static guard *find_guard(uintptr_t address) {
   return NULL;
 }
 
-/* From the page that cannot be read to the mapping's end there are zeros from now on, so that the call ends; its
- * results are refused (mapping_check). */
+/* From the page that cannot be read to the mapping's end there are zeros from now on, so that the call ends;
+ * its results are refused (mapping_check). */
 static int fill_with_zeros(guard *g, uintptr_t address) {
   uintptr_t page = address & ~(uintptr_t)(guards.page - 1);
   size_t size = atomic_load(&g->size) - (page - atomic_load(&g->begin));
@@ -119,7 +119,8 @@ int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, svm_
   *out = (mapping){.file = -1};
   void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes, a copy of %.500s", size, path);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes, a copy of %.500s", size,
+                       path);
   out->data = data;
   out->size = size;
   if (mapping_read(file, data, size, 0) || mprotect(data, size, PROT_READ)) {
@@ -171,10 +172,11 @@ int32_t mapping_check(const mapping *m, const char *path, svm_error *error) {
                 (uint64_t)now.st_size == m->file_size && now.st_mtim.tv_sec == m->modified.tv_sec &&
                 now.st_mtim.tv_nsec == m->modified.tv_nsec;
   if (is_same) return SVM_OK;
-  return status_fail(error, SVM_ERROR_FILE,
-                     "%.500s: the file was changed while its program was loaded, whose weights it holds; load it "
-                     "again, and replace it by renaming another file over it",
-                     path);
+  return status_fail(
+      error, SVM_ERROR_FILE,
+      "%.500s: the file was changed while its program was loaded, whose weights it holds; load it "
+      "again, and replace it by renaming another file over it",
+      path);
 }
 
 void mapping_free(mapping *m) {

@@ -1,5 +1,6 @@
-/* A file's bytes in memory: copied, or mapped privately and watched. A mapped file that somebody changes or cuts
- * short is noticed (`mapping_check`) and never kills the process: what can no longer be read is read as zeros. */
+/* A file's bytes in memory: copied, or mapped privately and watched. A mapped file that somebody changes or
+ * cuts short is noticed (`mapping_check`) and never kills the process: what can no longer be read is read as
+ * zeros. */
 #ifndef SVM_MAPPING_H
 #define SVM_MAPPING_H
 

@@ -12,7 +12,8 @@
 #include "base/status.h"
 
 static int32_t fail(const char *path, int number, svm_error *error) {
-  return status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path, strerror(number ? number : EIO));
+  return status_fail(error, SVM_ERROR_FILE, "%.500s: cannot write it: %s", path,
+                     strerror(number ? number : EIO));
 }
 
 /* Bytes of `path` up to its last slash. */
@@ -64,7 +65,8 @@ static void sync_folder(char *beside) {
 
 int32_t outfile_end(outfile *out, int is_written, svm_error *error) {
   int number = is_written ? 0 : errno;
-  if (is_written && (fflush(out->stream) || (out->beside && fsync(fileno(out->stream))))) is_written = 0, number = errno;
+  if (is_written && (fflush(out->stream) || (out->beside && fsync(fileno(out->stream)))))
+    is_written = 0, number = errno;
   if (fclose(out->stream) && is_written) is_written = 0, number = errno;
   if (is_written && out->beside && rename(out->beside, out->path)) is_written = 0, number = errno;
   if (out->beside && is_written) sync_folder(out->beside);

@@ -82,9 +82,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void compress_sha(uint32_t st
   _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(high, low, 8));
 }
 
-static compress_blocks *choose(void) {
-  return cpu_features() & CPU_SHA ? compress_sha : compress_plain;
-}
+static compress_blocks *choose(void) { return cpu_features() & CPU_SHA ? compress_sha : compress_plain; }
 #else
 static compress_blocks *choose(void) { return compress_plain; }
 #endif

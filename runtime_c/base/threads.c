@@ -220,7 +220,8 @@ int32_t svm_get_threads(void) { return threads_count(); }
 int32_t svm_set_threads(int32_t n, svm_error *error) {
   if (n < 0 || n > SVM_LIMIT_THREADS) {
     return status_fail(error, SVM_ERROR_ARGUMENT,
-                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n, SVM_LIMIT_THREADS);
+                       "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n,
+                       SVM_LIMIT_THREADS);
   }
   n = n ? n : n_cpus();
   while (atomic_flag_test_and_set(&pool.busy)) sched_yield();

@@ -7,17 +7,18 @@
 #include "base/timeline.h"
 #include "svm.h"
 
-/* What a kernel gets of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI. */
+/* What a kernel gets of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI.
+ */
 typedef struct svm_rt {
   void *scratch;       /* 64-byte aligned */
   int64_t error;       /* 0, or what the kernel found: KERNEL_ERROR_INDEX */
   int64_t error_value; /* the index, and the size that it should be below */
   int64_t error_bound;
-  size_t scratch_bytes; /* of ours: how much `scratch` has */
-  struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
-  int64_t is_noted;     /* of ours: `timeline` or `observe` is there */
-  timeline *timeline;   /* of ours: where launches are written, NULL: nowhere */
-  timeline_row *launch; /* of ours: the row of the launch that runs */
+  size_t scratch_bytes;             /* of ours: how much `scratch` has */
+  struct watch *watch;              /* of ours: what may stop the call, NULL on the pool's own threads */
+  int64_t is_noted;                 /* of ours: `timeline` or `observe` is there */
+  timeline *timeline;               /* of ours: where launches are written, NULL: nowhere */
+  timeline_row *launch;             /* of ours: the row of the launch that runs */
   const svm_call_options *observer; /* of ours: whose `observe` is told of launches, NULL: nobody */
 } svm_rt;
 

@@ -18,7 +18,8 @@ static int64_t now_ns(void) {
 static size_t mapped_bytes(void) { return sizeof(timeline) + MAX_ROWS * sizeof(timeline_row); }
 
 timeline *timeline_make(void) {
-  timeline *t = mmap(NULL, mapped_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  timeline *t =
+      mmap(NULL, mapped_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (t == MAP_FAILED) return NULL;
   t->capacity = MAX_ROWS;
   t->begin_ns = now_ns();

@@ -1,5 +1,5 @@
-/* A timeline: when calls, launches, threads' shares of launches and host functions began and ended. Any number
- * of threads write to it at once, each to rows of its own. */
+/* A timeline: when calls, launches, threads' shares of launches and host functions began and ended. Any
+ * number of threads write to it at once, each to rows of its own. */
 #ifndef SVM_TIMELINE_H
 #define SVM_TIMELINE_H
 

@@ -44,7 +44,8 @@ int32_t watch_look(watch *w) {
 int32_t watch_fail(const watch *w, svm_error *error) {
   if (w->code == SVM_ERROR_TIMEOUT)
     return status_fail(error, w->code,
-                       "timeout: the call took longer than %" PRId64 " ms; raise the limit or use smaller inputs",
+                       "timeout: the call took longer than %" PRId64
+                       " ms; raise the limit or use smaller inputs",
                        w->timeout_ms);
   return status_fail(error, w->code, "the call was cancelled by its host");
 }

@@ -1,5 +1,5 @@
-/* What may stop a running call: a cancel flag, a deadline, the host's poll. Looked at between kernels, between
- * tiles of long kernels, and every few thousand instructions; never inside of a kernel. */
+/* What may stop a running call: a cancel flag, a deadline, the host's poll. Looked at between kernels,
+ * between tiles of long kernels, and every few thousand instructions; never inside of a kernel. */
 #ifndef SVM_WATCH_H
 #define SVM_WATCH_H
 

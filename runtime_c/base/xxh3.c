@@ -1,5 +1,5 @@
-/* XXH3-128 of long inputs, as its specification gives it: eight lanes of 64 bits over stripes of 64 bytes, blocks
- * of 16 stripes, and two mixes of the lanes at the end. */
+/* XXH3-128 of long inputs, as its specification gives it: eight lanes of 64 bits over stripes of 64 bytes,
+ * blocks of 16 stripes, and two mixes of the lanes at the end. */
 #include "base/xxh3.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* XXH3, 128 bits, seed 0 (Collet, xxHash 0.8; https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md):
- * finds accidental changes at the speed of memory. It is no cryptographic hash. */
+/* XXH3, 128 bits, seed 0 (Collet, xxHash 0.8;
+ * https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): finds accidental changes at the speed of
+ * memory. It is no cryptographic hash. */
 #ifndef SVM_XXH3_H
 #define SVM_XXH3_H
 

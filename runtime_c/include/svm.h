@@ -1,8 +1,8 @@
 /* svm.h: the whole public API of the shapevm runtime.
  *
  * A program is loaded once, verified before its first instruction, and then immutable: any number of threads
- * may call it at once. Every function that can fail returns an error code (SVM_OK is 0) and writes one sentence
- * into *error. svm_codes.h has the codes of errors, dtypes and tags, the limits and the defaults.
+ * may call it at once. Every function that can fail returns an error code (SVM_OK is 0) and writes one
+ * sentence into *error. svm_codes.h has the codes of errors, dtypes and tags, the limits and the defaults.
  *
  * cffi reads the part between the two marks below: plain C declarations, no preprocessor lines.
  */
@@ -120,14 +120,14 @@ void svm_value_release(svm_value *value);
 
 typedef struct svm_program svm_program;
 
-/* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. What the codes
- * mean, and the defaults SVM_DEFAULT_...: svm_codes.h. */
+/* Set all fields with svm_options_init, then change what you want. 0 in a limit means no limit. What the
+ * codes mean, and the defaults SVM_DEFAULT_...: svm_codes.h. */
 typedef struct svm_options {
-  int32_t strategy;     /* SVM_STRATEGY_... (default auto) */
-  int32_t hot_calls;    /* auto: executions of an entry before it is queued for compilation (default HOT_CALLS) */
-  int32_t native_code;  /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
-  int32_t has_compiler; /* 1: one will be attached: a kernel without code is no error (default 0) */
-  int32_t perf_map;     /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
+  int32_t strategy;       /* SVM_STRATEGY_... (default auto) */
+  int32_t hot_calls;      /* auto: executions before an entry is queued for compilation (default HOT_CALLS) */
+  int32_t native_code;    /* 0: ignore the artifact's machine code (needs has_compiler) (default 1) */
+  int32_t has_compiler;   /* 1: one will be attached: a kernel without code is no error (default 0) */
+  int32_t perf_map;       /* 1: append the code's names to /tmp/perf-PID.map (default 0) */
   int64_t code_bytes_max; /* exact code kept mapped, beyond that evicted (default CODE_BYTES) */
   int64_t plans_max;      /* plans kept (default PLANS) */
   int64_t plan_bytes_max; /* bytes of plans kept, without arenas (default PLAN_BYTES) */
@@ -136,10 +136,10 @@ typedef struct svm_options {
   int64_t fuel;
   /* Bytes that one call may hold at once: arena, values, copies of inputs, results (default 0). */
   int64_t memory_max;
-  int64_t timeout_ms; /* how long one call may take (default 0) */
-  int32_t verify;         /* SVM_VERIFY_... (default auto) */
-  int32_t copy;           /* SVM_COPY_... (default auto) */
-  const uint8_t *sha256;  /* 32 bytes: refuse a file that has another SHA-256; only read while opening */
+  int64_t timeout_ms;    /* how long one call may take (default 0) */
+  int32_t verify;        /* SVM_VERIFY_... (default auto) */
+  int32_t copy;          /* SVM_COPY_... (default auto) */
+  const uint8_t *sha256; /* 32 bytes: refuse a file that has another SHA-256; only read while opening */
   /* Under lazy: told once, from a thread of the runtime's, that weights are damaged (default NULL). */
   void (*damaged)(void *context, const char *message);
   void *damaged_context;
@@ -148,7 +148,8 @@ typedef struct svm_options {
 void svm_options_init(svm_options *options);
 
 /* Load and verify an artifact; options NULL: the defaults. From memory: `data` (8-byte aligned) must stay
- * unchanged until svm_close. From an open file: `path` names it in messages; the descriptor stays the caller's. */
+ * unchanged until svm_close. From an open file: `path` names it in messages; the descriptor stays the
+ * caller's. */
 int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error);
 int32_t svm_open_file(int32_t file, const char *path, const svm_options *options, svm_program **program,
                       svm_error *error);
@@ -171,15 +172,16 @@ void svm_close(svm_program *program);
 /* The contract --------------------------------------------------------------------------------- */
 /* All that these return belongs to the program. An index out of range gives NULL. */
 
-/* `min` -INT64_MAX, `max` INT64_MAX: unbounded; a size is >= 0. `why`: the model line that wants the bounds, "" if unknown. */
+/* `min` -INT64_MAX, `max` INT64_MAX: unbounded; a size is >= 0. `why`: the model line that wants the bounds,
+ * "" if unknown. */
 typedef struct svm_symbol_info {
   const char *name;
   int64_t min, max, multiple_of;
   const char *why;
 } svm_symbol_info;
 
-/* symbol >= 0: size == scale * value(symbol) + offset. symbol -1: size == offset. symbol -2, of an output: the
- * size is `expression`, which is for people, such as "floordiv(n,2)"; "" otherwise. */
+/* symbol >= 0: size == scale * value(symbol) + offset. symbol -1: size == offset. symbol -2, of an output:
+ * the size is `expression`, which is for people, such as "floordiv(n,2)"; "" otherwise. */
 typedef struct svm_axis_info {
   int32_t symbol;
   int32_t reserved;
@@ -257,8 +259,8 @@ enum { SVM_EXTERN_PACKED = 0, SVM_EXTERN_DPS = 1 };
 int32_t svm_extern_kind(const svm_program *program, int32_t index);
 int32_t svm_extern_is_missing(const svm_program *program, int32_t index);
 
-/* Register before the first call; a call of a program that still lacks one fails and names it. A name without an
- * overload, "mylib::scale", stands for "mylib::scale.default" as well. */
+/* Register before the first call; a call of a program that still lacks one fails and names it. A name without
+ * an overload, "mylib::scale", stands for "mylib::scale.default" as well. */
 int32_t svm_register_extern(svm_program *program, const char *name, svm_extern function, void *context,
                             svm_error *error);
 int32_t svm_register_dps(svm_program *program, const char *name, svm_dps function, void *context,
@@ -289,14 +291,14 @@ int32_t svm_call(svm_program *program, int32_t function, const svm_value *inputs
                  const svm_allocator *allocator, svm_value *outputs, int32_t n_outputs, svm_error *error);
 
 /* How one call runs. Set all fields with svm_call_options_init, then change what you want. A call that is
- * stopped ends with SVM_ERROR_CANCELLED or SVM_ERROR_TIMEOUT, soon: between kernels, or between two tiles of a
- * long one; it leaves nothing half done but the state of host functions that it has called. */
+ * stopped ends with SVM_ERROR_CANCELLED or SVM_ERROR_TIMEOUT, soon: between kernels, or between two tiles of
+ * a long one; it leaves nothing half done but the state of host functions that it has called. */
 typedef struct svm_call_options {
   int32_t strategy; /* SVM_STRATEGY_...; -1: the function's, else the program's (default -1). Under jit a call
                      * waits for exact code that is missing. */
-  int64_t timeout_ms; /* 0: the program's (default 0) */
+  int64_t timeout_ms;             /* 0: the program's (default 0) */
   const volatile int32_t *cancel; /* not 0, set by another thread or a signal handler: stop (default NULL) */
-  /* Called by the calling thread some twenty times a second while the call runs; not 0: stop (default NULL) */
+  /* Called by the calling thread some twenty times a second in the call; not 0: stop (default NULL) */
   int32_t (*poll)(void *context);
   void *context; /* of poll and observe */
   /* Called by the calling thread before and after (is_end 1) each launch (default NULL) */
@@ -315,8 +317,8 @@ int32_t svm_call_with(svm_program *program, const svm_call_options *options, int
 int32_t svm_bind(const svm_program *program, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                  svm_error *error);
 
-/* Size that an axis of an output has where the symbols have these values (svm_bind); -1: only a call tells it, or
- * there is no such axis. So room for an output can be allocated before the call. */
+/* Size that an axis of an output has where the symbols have these values (svm_bind); -1: only a call tells
+ * it, or there is no such axis. So room for an output can be allocated before the call. */
 int64_t svm_output_size(const svm_program *program, int32_t output, int32_t axis, const int64_t *symbols);
 
 /* Threads of the process that run kernels, the caller included; n == 0: one per CPU available. */
@@ -332,7 +334,8 @@ int32_t svm_set_function_strategy(svm_program *program, int32_t function, int32_
 
 /* Compilation ---------------------------------------------------------------------------------- */
 
-/* A request for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it. */
+/* A request for exact code: kernel-table index, its dims, how often it has run, whether a call waits for it.
+ */
 typedef struct svm_request {
   int32_t kernel, n_dims;
   int64_t dims[SVM_MAX_DIMS];
@@ -390,11 +393,12 @@ int32_t svm_is_awaited(svm_program *program, int32_t kernel, const int64_t *dims
 typedef struct svm_site_stats {
   int32_t state; /* SVM_SITE_... */
   int32_t n_entries;
-  int64_t hits;   /* launches that found their entry, replayed ones included */
-  int64_t misses; /* launches that made an entry */
+  int64_t hits;    /* launches that found their entry, replayed ones included */
+  int64_t misses;  /* launches that made an entry */
   int64_t outside; /* misses that no exact code and no bucket was for, of a kernel that has buckets */
-  int64_t by_dim[SVM_MAX_DIMS];     /* misses for which dims[i] had a size that no entry of the site had; some count twice */
-  int64_t by_combination; /* the others: every size had been there, but not together */
+  int64_t by_dim[SVM_MAX_DIMS]; /* misses for which dims[i] had a size that no entry of the site had; some
+                                   count twice */
+  int64_t by_combination;       /* the others: every size had been there, but not together */
 } svm_site_stats;
 
 /* `new_dims`: bit i is set if the miss that made the entry was the first to see this value of dims[i]. */
@@ -431,7 +435,8 @@ int32_t svm_get_entry(svm_program *program, int32_t kernel, int32_t entry, svm_e
  * `model` that each sample gets; NULL: none. */
 int32_t svm_metrics(svm_program *program, const char *model, char **text, svm_error *error);
 
-/* Count from now on how long calls of main take (1), or no longer (0): the histogram call_seconds in the metrics. */
+/* Count from now on how long calls of main take (1), or no longer (0): the histogram call_seconds in the
+ * metrics. */
 void svm_time_calls(svm_program *program, int32_t is_on);
 
 /* Record from now on which sizes main is called with (1), or no longer (0); what was recorded stays. */
@@ -440,8 +445,8 @@ int32_t svm_record(svm_program *program, int32_t is_recording, svm_error *error)
 /* *text: what was recorded, as JSON (docs/profile.md), for svm_text_free. */
 int32_t svm_profile(svm_program *program, char **text, svm_error *error);
 
-/* Note from now on when calls, kernels and threads begin and end, in a new timeline (1); or no longer (0): the
- * latest timeline stays. */
+/* Note from now on when calls, kernels and threads begin and end, in a new timeline (1); or no longer (0):
+ * the latest timeline stays. */
 int32_t svm_timeline(svm_program *program, int32_t is_on, svm_error *error);
 
 /* *text: the latest timeline in Chrome's trace event format, JSON, which Perfetto opens too; for

@@ -5,8 +5,8 @@
  *                        int32_t n_outputs, svm_error *error) { ... return SVM_OK; }
  *   SVM_PLUGIN(registry) { return registry->dps(registry, "mylib::twice", twice, NULL); }
  *
- * `cc -shared -fPIC -I include twice.c -o twice.so` needs no library of shapevm's. Functions may be called from
- * several threads at once. docs/plug-ins.md explains all of it. */
+ * `cc -shared -fPIC -I include twice.c -o twice.so` needs no library of shapevm's. Functions may be called
+ * from several threads at once. docs/plug-ins.md explains all of it. */
 #ifndef SVM_PLUGIN_H
 #define SVM_PLUGIN_H
 
@@ -59,7 +59,8 @@ typedef int32_t (*svm_plugin_start)(svm_registry *registry);
   SVM_PLUGIN_EXPORT int32_t svm_plugin_init(svm_registry *registry)
 
 /* Write one sentence, as printf does, into `error`; returns the code that the function returns then. */
-__attribute__((format(printf, 2, 3), unused)) static int32_t svm_plugin_fail(svm_error *error, const char *format, ...) {
+__attribute__((format(printf, 2, 3), unused)) static int32_t svm_plugin_fail(svm_error *error,
+                                                                             const char *format, ...) {
   va_list args;
   va_start(args, format);
   vsnprintf(error->message, sizeof error->message, format, args);

@@ -120,8 +120,7 @@ static int32_t check_record(reader *r, const code_signature *kernel, const svm_f
   if (memcmp(o->spec_hash, kernel->spec_hash, sizeof o->spec_hash))
     return bad(r, "it was compiled from another kernel spec");
   if (o->guard > SVM_GUARD_BUCKET) return bad(r, "its guard");
-  if (o->code_size < 1 || o->entry >= o->code_size)
-    return bad(r, "its code size or entry");
+  if (o->code_size < 1 || o->entry >= o->code_size) return bad(r, "its code size or entry");
   if (o->alignment < SVM_FILE_ALIGN || o->alignment > SVM_FILE_PAGE || (o->alignment & (o->alignment - 1)))
     return bad(r, "its alignment is no power of two from 64 to 4096");
   if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule))

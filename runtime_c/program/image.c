@@ -11,9 +11,10 @@
 #include "base/xxh3.h"
 
 #define NAME(id) [SVM_SECTION_##id] = #id
-static const char *const NAMES[] = {
-    NAME(STRINGS), NAME(SYMBOLS), NAME(INPUTS), NAME(OUTPUTS), NAME(CONSTANTS), NAME(FUNCTIONS), NAME(CODE),
-    NAME(KERNELS), NAME(OBJECTS), NAME(BLOBS),  NAME(LINES),   NAME(META),      NAME(CHUNKS),    NAME(WEIGHTS)};
+static const char *const NAMES[] = {NAME(STRINGS),   NAME(SYMBOLS),   NAME(INPUTS), NAME(OUTPUTS),
+                                    NAME(CONSTANTS), NAME(FUNCTIONS), NAME(CODE),   NAME(KERNELS),
+                                    NAME(OBJECTS),   NAME(BLOBS),     NAME(LINES),  NAME(META),
+                                    NAME(CHUNKS),    NAME(WEIGHTS)};
 _Static_assert(sizeof NAMES / sizeof *NAMES == SVM_FILE_N_SECTIONS + 1, "every section has a name");
 
 enum {
@@ -143,13 +144,16 @@ int image_is_chunk_sound(const image *image, int32_t id, uint64_t index) {
 static int32_t check_code_chunks(const image *image, svm_error *error) {
   const section *s = &image->sections[SVM_SECTION_CHUNKS];
   uint64_t n = image_n_chunks(image, SVM_SECTION_BLOBS);
-  if (s->count != n + image_n_chunks(image, SVM_SECTION_WEIGHTS) || s->size != s->count * sizeof(svm_file_chunk))
-    return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: CHUNKS holds %" PRIu64 " hashes, there must be %" PRIu64,
-                       s->count, n + image_n_chunks(image, SVM_SECTION_WEIGHTS));
+  if (s->count != n + image_n_chunks(image, SVM_SECTION_WEIGHTS) ||
+      s->size != s->count * sizeof(svm_file_chunk))
+    return status_fail(error, SVM_ERROR_ARTIFACT,
+                       "artifact: CHUNKS holds %" PRIu64 " hashes, there must be %" PRIu64, s->count,
+                       n + image_n_chunks(image, SVM_SECTION_WEIGHTS));
   for (uint64_t i = 0; i < n; i++) {
     if (!image_is_chunk_sound(image, SVM_SECTION_BLOBS, i))
-      return status_fail(error, SVM_ERROR_ARTIFACT,
-                         "artifact: MiB %" PRIu64 " of the machine code does not match its hash; copy the file again", i);
+      return status_fail(
+          error, SVM_ERROR_ARTIFACT,
+          "artifact: MiB %" PRIu64 " of the machine code does not match its hash; copy the file again", i);
   }
   return SVM_OK;
 }
@@ -171,14 +175,16 @@ static int32_t set_sections(image *out, const uint8_t *base, svm_error *error) {
 static int32_t check_digest(const void *data, size_t size, const char *path, const uint8_t *wanted,
                             svm_error *error) {
   if (!wanted || sha256_matches(data, size, wanted)) return SVM_OK;
-  return status_fail(error, SVM_ERROR_ARTIFACT, "%.500s: its SHA-256 is not the digest that was asked for", path);
+  return status_fail(error, SVM_ERROR_ARTIFACT, "%.500s: its SHA-256 is not the digest that was asked for",
+                     path);
 }
 
 static int32_t set_path(image *out, const char *path, svm_error *error) {
   memset(out, 0, sizeof *out);
   out->copy.file = out->weights.file = -1;
   out->path = strdup(path);
-  return out->path ? SVM_OK : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for opening %.500s", path);
+  return out->path ? SVM_OK
+                   : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for opening %.500s", path);
 }
 
 /* From memory ---------------------------------------------------------------------------------- */
@@ -204,8 +210,8 @@ static int is_copied(const svm_options *options, uint64_t size) {
 }
 
 /* Check header and table as they are in the file, which tells how much to read. */
-static int32_t check_head(int file, const char *path, uint64_t size, uint8_t head[HEAD_BYTES], uint64_t *weights,
-                          svm_error *error) {
+static int32_t check_head(int file, const char *path, uint64_t size, uint8_t head[HEAD_BYTES],
+                          uint64_t *weights, svm_error *error) {
   if (mapping_read(file, head, size < HEAD_BYTES ? size : HEAD_BYTES, 0))
     return mapping_fail(path, "reading failed", error);
   const svm_file_section *rows = (const svm_file_section *)(head + sizeof(svm_file_header));
@@ -215,7 +221,8 @@ static int32_t check_head(int file, const char *path, uint64_t size, uint8_t hea
   return code;
 }
 
-static int32_t check_file_digest(int file, const char *path, uint64_t size, const uint8_t *wanted, svm_error *error) {
+static int32_t check_file_digest(int file, const char *path, uint64_t size, const uint8_t *wanted,
+                                 svm_error *error) {
   mapping whole;
   if (!wanted) return SVM_OK;
   if (mapping_make(&whole, file, path, 0, size, error)) return error->code;
@@ -236,19 +243,22 @@ static int32_t read_image(image *out, int file, const svm_options *options, svm_
   if (check_head(file, out->path, size, head, &begin, error)) return error->code;
   int is_whole = is_copied(options, size) || begin == size;
   /* Mapped first: a change from here on is noticed. */
-  if (!is_whole && mapping_make(&out->weights, file, out->path, begin, size - begin, error)) return error->code;
+  if (!is_whole && mapping_make(&out->weights, file, out->path, begin, size - begin, error))
+    return error->code;
   if (mapping_copy(&out->copy, file, out->path, is_whole ? size : begin, error)) return error->code;
   const uint8_t *base = out->copy.data;
   int32_t code = is_whole ? check_digest(base, size, out->path, options->sha256, error)
                           : check_file_digest(file, out->path, size, options->sha256, error);
   if (!code && memcmp(base, head, sizeof head))
-    code = status_fail(error, SVM_ERROR_FILE, "%.500s: the file was changed while it was read; load it again", out->path);
+    code = status_fail(error, SVM_ERROR_FILE, "%.500s: the file was changed while it was read; load it again",
+                       out->path);
   if (!code) code = set_sections(out, base, error);
   if (!code && !is_whole) out->sections[SVM_SECTION_WEIGHTS].data = out->weights.data;
   return code ? code : image_check_file(out, error);
 }
 
-int32_t image_open_file(image *out, int file, const char *path, const svm_options *options, svm_error *error) {
+int32_t image_open_file(image *out, int file, const char *path, const svm_options *options,
+                        svm_error *error) {
   if (set_path(out, path, error)) return error->code;
   int32_t code = read_image(out, file, options, error);
   if (code) image_close(out);

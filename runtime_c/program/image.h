@@ -14,8 +14,9 @@ typedef struct section {
   const svm_file_section *row;
 } section;
 
-/* A file's sections are read into `copy`, so that whoever changes the file later cannot change what was verified;
- * the WEIGHTS of large files are mapped (svm_options.copy). In an image from memory all is the caller's. */
+/* A file's sections are read into `copy`, so that whoever changes the file later cannot change what was
+ * verified; the WEIGHTS of large files are mapped (svm_options.copy). In an image from memory all is the
+ * caller's. */
 typedef struct image {
   section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
   mapping copy, weights;

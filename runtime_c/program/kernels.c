@@ -56,7 +56,8 @@ static int32_t load_signatures(svm_program *p, svm_error *error) {
     return broken(error, "KERNELS is shorter than its count");
   p->kernels = calloc(s->count + 1, sizeof *p->kernels);
   p->buffers = calloc(s->size / sizeof(svm_file_buffer) + 1, sizeof *p->buffers);
-  if (!p->kernels || !p->buffers) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the kernel table");
+  if (!p->kernels || !p->buffers)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the kernel table");
   buffer_type *buffers = p->buffers;
   for (; p->n_kernels < (int32_t)s->count; p->n_kernels++) {
     kernel *k = &p->kernels[p->n_kernels];
@@ -150,10 +151,13 @@ static int32_t check_available(const svm_program *p, const kernel *k, svm_error 
   if (k->n_objects || p->options.has_compiler) return SVM_OK;
   int32_t n_in_file =
       ((const svm_file_kernel *)((const uint8_t *)k->signature.buffers - sizeof(svm_file_kernel)))->n_objects;
-  const char *host = *svm_host_target() ? svm_host_target() : "none of x86-64-v4-amx, x86-64-v4-vnni, x86-64-v4, x86-64-v3, aarch64";
+  const char *host = *svm_host_target()
+                         ? svm_host_target()
+                         : "none of x86-64-v4-amx, x86-64-v4-vnni, x86-64-v4, x86-64-v3, aarch64";
   if (!p->options.native_code) {
     return status_fail(error, SVM_ERROR_TARGET,
-                       "kernel \"%.100s\": native code of artifacts is switched off, and there is no compiler for its spec; switch "
+                       "kernel \"%.100s\": native code of artifacts is switched off, and there is no "
+                       "compiler for its spec; switch "
                        "it on, or load where a compiler is",
                        k->info.label);
   }

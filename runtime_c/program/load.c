@@ -56,7 +56,8 @@ static int32_t check_end(const cursor *c, uint64_t n) {
 static void *make_rows(uint64_t n, size_t size, svm_error *error) {
   void *rows = calloc(n ? n : 1, size);
   if (!rows)
-    status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRIu64 " bytes for the program's tables", n * size);
+    status_fail(error, SVM_ERROR_MEMORY,
+                "memory: there is none for %" PRIu64 " bytes for the program's tables", n * size);
   return rows;
 }
 
@@ -146,7 +147,8 @@ static int32_t load_axis(const svm_program *p, const cursor *c, uint64_t index, 
   *out = (svm_axis_info){row->symbol, 0, row->scale, row->offset,
                          load_string(p, row->expression, is_output ? "OUTPUTS" : "INPUTS", c->error)};
   if (!out->expression) return c->error->code;
-  if ((*out->expression != 0) != is_text) return broken(c, index, "an axis has a text and another size, or neither");
+  if ((*out->expression != 0) != is_text)
+    return broken(c, index, "an axis has a text and another size, or neither");
   if (is_text ? row->scale || row->offset
               : row->symbol < SVM_FILE_NO_SYMBOL || row->symbol >= p->n_symbols ||
                     (is_fixed ? row->scale || row->offset < 0 : row->scale < 1)) {
@@ -232,12 +234,9 @@ static int32_t load_output(const svm_program *p, cursor *c, int32_t index, svm_a
   if (row->kind == SVM_TAG_TENSOR ? row->dtype >= SVM_DTYPE_COUNT || row->rank > SVM_LIMIT_RANK
                                   : row->dtype || row->rank)
     return broken(c, i, "its dtype or rank");
-  *out = (svm_output_info){load_string(p, row->name, "OUTPUTS", c->error),
-                           row->kind,
-                           (int32_t)row->dtype,
-                           (int32_t)row->rank,
-                           0,
-                           row->kind == SVM_TAG_TENSOR ? axes : NULL};
+  *out = (svm_output_info){
+      load_string(p, row->name, "OUTPUTS", c->error), row->kind, (int32_t)row->dtype, (int32_t)row->rank, 0,
+      row->kind == SVM_TAG_TENSOR ? axes : NULL};
   return out->name ? load_axes(p, c, i, row->rank, 1, axes) : c->error->code;
 }
 
@@ -247,7 +246,8 @@ static int32_t load_outputs(svm_program *p, svm_error *error) {
   if (take_count(p, SVM_SECTION_OUTPUTS, sizeof(svm_file_output), SVM_LIMIT_INPUTS, &p->n_outputs, error))
     return error->code;
   if (!(p->outputs = make_rows((uint64_t)p->n_outputs, sizeof *p->outputs, error))) return error->code;
-  if (!(p->output_axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->output_axes, error))) return error->code;
+  if (!(p->output_axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->output_axes, error)))
+    return error->code;
   for (int32_t i = 0; i < p->n_outputs; i++) {
     if (load_output(p, &c, i, p->output_axes + used, &p->outputs[i])) return error->code;
     used += (uint64_t)p->outputs[i].rank;

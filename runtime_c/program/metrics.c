@@ -93,7 +93,9 @@ int32_t svm_metrics(svm_program *p, const char *model, char **out, svm_error *er
     t.bytes = NULL;
   }
   *out = t.bytes;
-  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for the metrics");
+  return t.bytes ? SVM_OK
+                 : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY,
+                               "memory: there is none for the metrics");
 }
 
 void svm_time_calls(svm_program *p, int32_t is_on) {

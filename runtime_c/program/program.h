@@ -50,7 +50,7 @@ typedef struct size_set {
 typedef struct call_site {
   _Atomic int32_t n_entries;
   _Atomic(struct entry *) few[MAX_POLYMORPHIC];
-  _Atomic(entry_table *) many;  /* once there are more than MAX_POLYMORPHIC */
+  _Atomic(entry_table *) many; /* once there are more than MAX_POLYMORPHIC */
   _Atomic int64_t hits; /* launches that found their entry; plans' are credited now and then (plans_credit) */
   /* Under the program's lock: */
   int64_t misses;               /* launches that made an entry */
@@ -146,8 +146,8 @@ struct svm_program {
   latencies latencies;
   _Atomic(struct timeline *) timeline; /* what calls write to, NULL: nothing */
   struct timeline *latest_timeline;    /* its owner; it outlives `timeline` until the next one */
-  svm_stats stats; /* the counters that only writers change */
-  struct svm_program *next_open; /* in fork.c's list */
+  svm_stats stats;                     /* the counters that only writers change */
+  struct svm_program *next_open;       /* in fork.c's list */
 };
 
 /* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --- */

@@ -196,7 +196,8 @@ static int32_t check_flow(checker *c, uint32_t last) {
   return SVM_OK;
 }
 
-/* Remember the first call of each host function, packed or into given tensors; collect_externs numbers them. */
+/* Remember the first call of each host function, packed or into given tensors; collect_externs numbers them.
+ */
 static void note_extern(checker *c) {
   uint32_t opcode = c->f->code[c->pc], name = c->operands[0].words[0];
   if (opcode != SVM_OP_CALL_PACKED && opcode != SVM_OP_CALL_DPS) return;
@@ -224,9 +225,10 @@ static int32_t verify_function(svm_program *p, int32_t index, svm_error *error) 
   checker c = {.p = p, .f = f, .index = index, .error = error};
   c.starts = calloc(f->n_words, 1);
   c.seen = calloc((size_t)f->info.n_registers + 1, sizeof *c.seen);
-  int32_t code = c.starts && c.seen ? check_function(&c)
-                                    : status_fail(error, SVM_ERROR_MEMORY,
-                                                  "memory: there is none for verifying function \"%.100s\"", f->info.name);
+  int32_t code = c.starts && c.seen
+                     ? check_function(&c)
+                     : status_fail(error, SVM_ERROR_MEMORY,
+                                   "memory: there is none for verifying function \"%.100s\"", f->info.name);
   free(c.starts);
   free(c.seen);
   return code;
@@ -264,7 +266,8 @@ static int32_t find_callers(svm_program *p, edges *e, svm_error *error) {
     for (size_t i = 0; i <= n; i++) total = e->begin[i] += total;
     e->callers = calloc((size_t)total + 1, sizeof *e->callers);
   }
-  if (!e->callers) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the graph of calls");
+  if (!e->callers)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the graph of calls");
   memmove(e->begin + 1, e->begin, n * sizeof *e->begin);
   visit_calls(p, e->begin + 1, e->callers);
   return SVM_OK;

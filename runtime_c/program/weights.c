@@ -15,7 +15,6 @@
 
 enum { STATE_SOUND, STATE_WAITING, STATE_CHECKING, STATE_DAMAGED }; /* WAITING: for a thread */
 
-
 static uint64_t n_chunks(const svm_program *p) { return image_n_chunks(&p->image, SVM_SECTION_WEIGHTS); }
 
 /* The first tensor in the chunk and the number of the others that lie in it. */
@@ -27,7 +26,8 @@ static const char *find_tensor(const svm_program *p, uint64_t chunk, int64_t *n_
   *n_others = -1;
   for (int32_t i = 0; i < p->n_constants; i++) {
     const svm_file_constant *row = (const svm_file_constant *)at;
-    int is_inside = row->tag == SVM_TAG_TENSOR && row->size && row->offset < end && row->offset + row->size > begin;
+    int is_inside =
+        row->tag == SVM_TAG_TENSOR && row->size && row->offset < end && row->offset + row->size > begin;
     if (is_inside && !name) name = p->strings[row->name];
     *n_others += is_inside;
     at += sizeof *row + row->rank * sizeof(int64_t);
@@ -41,7 +41,8 @@ static void describe(const svm_program *p, uint64_t chunk, svm_error *error) {
   const char *name = find_tensor(p, chunk, &n_others);
   if (n_others > 0) snprintf(others, sizeof others, ", or one of %" PRId64 " others there,", n_others);
   status_fail(error, SVM_ERROR_ARTIFACT,
-              "%.500s: MiB %" PRIu64 " of the weights does not match its hash: constant \"%.200s\"%s was changed; "
+              "%.500s: MiB %" PRIu64
+              " of the weights does not match its hash: constant \"%.200s\"%s was changed; "
               "copy the file again",
               p->image.path, chunk, name ? name : "", others);
 }
@@ -84,7 +85,8 @@ static void *run_thread(void *program) {
   return NULL;
 }
 
-/* Under the program's lock: whether there is a thread now. Signals of the process are for the host's threads. */
+/* Under the program's lock: whether there is a thread now. Signals of the process are for the host's threads.
+ */
 static int start_thread(svm_program *p) {
   sigset_t all, before;
   sigfillset(&all);
@@ -100,7 +102,8 @@ int32_t weights_begin(svm_program *p, svm_error *error) {
   int32_t verify = p->options.verify;
   uint64_t size = p->image.sections[SVM_SECTION_WEIGHTS].size;
   if (verify == SVM_VERIFY_NONE || !size) return SVM_OK;
-  if (verify == SVM_VERIFY_AUTO) verify = size <= SVM_DEFAULT_VERIFY_BYTES ? SVM_VERIFY_FULL : SVM_VERIFY_LAZY;
+  if (verify == SVM_VERIFY_AUTO)
+    verify = size <= SVM_DEFAULT_VERIFY_BYTES ? SVM_VERIFY_FULL : SVM_VERIFY_LAZY;
   atomic_store(&p->weights.state, verify == SVM_VERIFY_FULL ? STATE_CHECKING : STATE_WAITING);
   return verify == SVM_VERIFY_FULL ? weights_finish(p, error) : weights_status(p, error);
 }

@@ -36,7 +36,8 @@ int32_t check_strategy(int32_t strategy, svm_error *error) {
     size_t at = strlen(known);
     snprintf(known + at, sizeof known - at, "%s%d (%s)", i ? ", " : "", i, NAMES[i]);
   }
-  return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; known are %s", strategy, known);
+  return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; known are %s", strategy,
+                     known);
 }
 
 static int32_t check_options(const svm_options *o, svm_error *error) {
@@ -47,8 +48,8 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
   }
   if (o->verify < SVM_VERIFY_AUTO || o->verify > SVM_VERIFY_NONE || o->copy < SVM_COPY_AUTO ||
       o->copy > SVM_COPY_NEVER) {
-    return status_fail(error, SVM_ERROR_ARGUMENT, "options: verify %d must be 0 to 3, copy %d 0 to 2", o->verify,
-                       o->copy);
+    return status_fail(error, SVM_ERROR_ARGUMENT, "options: verify %d must be 0 to 3, copy %d 0 to 2",
+                       o->verify, o->copy);
   }
   return SVM_OK;
 }
@@ -146,9 +147,9 @@ void svm_close(svm_program *p) {
   context_free_all(p);
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
   code_map_free(&p->code_map);
-  void *tables[] = {p->strings,   p->symbols, p->inputs,  p->axes,    p->outputs, p->output_axes, p->constants,
-                    p->functions, p->kernels, p->buffers, p->objects, p->spans,   p->externs,
-                    p->extern_of_key};
+  void *tables[] = {p->strings,     p->symbols,   p->inputs,    p->axes,         p->outputs,
+                    p->output_axes, p->constants, p->functions, p->kernels,      p->buffers,
+                    p->objects,     p->spans,     p->externs,   p->extern_of_key};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
   image_close(&p->image);
   pthread_cond_destroy(&p->changed);
@@ -199,7 +200,9 @@ const char *svm_extern_source(const svm_program *p, int32_t i) {
   return function_source(p, p->externs[i].first_call.function, p->externs[i].first_call.pc);
 }
 
-int32_t svm_extern_kind(const svm_program *p, int32_t i) { return is_in(i, p->n_externs) ? p->externs[i].kind : -1; }
+int32_t svm_extern_kind(const svm_program *p, int32_t i) {
+  return is_in(i, p->n_externs) ? p->externs[i].kind : -1;
+}
 
 int32_t svm_extern_is_missing(const svm_program *p, int32_t i) {
   return is_in(i, p->n_externs) && !extern_is_registered(&p->externs[i]);
@@ -263,9 +266,10 @@ static int32_t register_function(svm_program *p, const extern_slot *made, svm_er
     slot->context = made->context;
     found = 1;
   }
-  return found ? SVM_OK
-               : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"%s", made->name,
-                             made->kind == SVM_EXTERN_DPS ? " that writes into given tensors" : "");
+  return found
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"%s",
+                           made->name, made->kind == SVM_EXTERN_DPS ? " that writes into given tensors" : "");
 }
 
 int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
@@ -274,7 +278,8 @@ int32_t svm_register_extern(svm_program *p, const char *name, svm_extern functio
   return register_function(p, &made, error);
 }
 
-int32_t svm_register_dps(svm_program *p, const char *name, svm_dps function, void *context, svm_error *error) {
+int32_t svm_register_dps(svm_program *p, const char *name, svm_dps function, void *context,
+                         svm_error *error) {
   extern_slot made = {.name = name, .kind = SVM_EXTERN_DPS, .writer = function, .context = context};
   return register_function(p, &made, error);
 }

@@ -27,7 +27,8 @@ static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const s
   if (budget_take(&c->budget, n_bytes, c->error)) return c->error->code;
   if (!in->is_copied) in->is_copied = calloc((size_t)n, sizeof *in->is_copied);
   void *copy = in->is_copied ? malloc((size_t)n_bytes + 1) : NULL;
-  if (!copy) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a copy of input %d", index);
+  if (!copy)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a copy of input %d", index);
   strided_copy(copy, t);
   in->data[index] = copy;
   in->is_copied[index] = 1;
@@ -59,13 +60,15 @@ static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index,
   if (strided_check("argument", t, c->error)) return c->error->code;
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
   storage *memory = storage_over(&c->budget, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
-  return memory ? tensor_make(&c->budget, t->dtype, t->rank, t->sizes, memory, out, c->error) : c->error->code;
+  return memory ? tensor_make(&c->budget, t->dtype, t->rank, t->sizes, memory, out, c->error)
+                : c->error->code;
 }
 
 static int32_t make_args(call *c, const svm_value *values, int32_t n, void *const *data, int64_t n_symbols,
                          const int64_t *symbols, value **out) {
   value *args = calloc((size_t)n + (size_t)n_symbols + 1, sizeof *args);
-  if (!args) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of a call");
+  if (!args)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of a call");
   *out = args;
   for (int32_t i = 0; i < n; i++) {
     int32_t code = make_arg(c, &values[i], data[i], i, &args[i]);
@@ -80,7 +83,8 @@ static void free_values(memory_budget *budget, value *values, int64_t n) {
   free(values);
 }
 
-/* What a call computed, `code`, is refused when damaged weights or a changed file may have had a part in it. */
+/* What a call computed, `code`, is refused when damaged weights or a changed file may have had a part in it.
+ */
 static int32_t check_weights(call *c, int32_t code) {
   int32_t refused = weights_status(c->program, c->error);
   if (!refused) refused = image_check_file(&c->program->image, c->error);
@@ -93,8 +97,9 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
                                 int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
-  int32_t code = results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
-                         : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
+  int32_t code =
+      results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
+              : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
   if (!code) code = check_weights(c, interpret(c, function, args, results));
   if (!code) code = output_binding_finish(b, results, n_results, outputs);
   free_values(&c->budget, args, n + n_symbols);
@@ -144,7 +149,8 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   svm_program *p = c->program;
   int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
-  if (!owners) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
+  if (!owners)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
   int32_t code = budget_take(&c->budget, made->arena_bytes, c->error);
   if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
@@ -166,7 +172,8 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   return code;
 }
 
-static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_binding *b, svm_value *outputs) {
+static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_binding *b,
+                            svm_value *outputs) {
   svm_program *p = c->program;
   make_key(p, values, c->context->symbols, c->context->key);
   plan *made = plan_find(p, c->context->key);
@@ -204,7 +211,8 @@ static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inpu
        i++) {
     if (extern_is_registered(&p->externs[i])) continue;
     status_fail(error, SVM_ERROR_EXTERN,
-                "host function \"%.200s\" (%s) is missing; register it, or load the plug-in that has it, before the first call",
+                "host function \"%.200s\" (%s) is missing; register it, or load the plug-in that has it, "
+                "before the first call",
                 p->externs[i].name, p->externs[i].kind == SVM_EXTERN_DPS ? "call_dps" : "call_packed");
     error->source = svm_extern_source(p, i);
     return error->code;
@@ -217,7 +225,8 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   svm_program *p = c->program;
   void *few[16];
   inputs in = {n <= 16 ? few : malloc((size_t)n * sizeof *in.data), NULL};
-  if (!in.data) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the inputs of a call");
+  if (!in.data)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the inputs of a call");
   int32_t code = inputs_set(c, &in, values, n);
   output_binding b = {.allocator = allocator,
                       .call = c,
@@ -250,7 +259,8 @@ void svm_call_options_init(svm_call_options *options) { *options = (svm_call_opt
 static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int32_t function) {
   if (o->strategy != -1) return o->strategy;
   int is_known = function >= 0 && function < p->n_functions; /* check_call refuses another */
-  int32_t own = is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
+  int32_t own =
+      is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
   return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
 }
 

@@ -158,7 +158,8 @@ static int32_t choose_code(entry *e, const kernel *k, svm_error *error) {
   if (generic) e->work = work_of(generic, e->dims);
   if (!exact) return SVM_OK;
   e->exact = calloc(1, sizeof *e->exact);
-  if (!e->exact) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an entry of a call site");
+  if (!e->exact)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an entry of a call site");
   if (instance_make(k, exact, e->dims, &e->exact->instance, error)) return error->code;
   atomic_init(&e->code, &e->exact->instance);
   atomic_init(&e->state, SVM_ENTRY_COMPILED);
@@ -169,7 +170,8 @@ static entry *entry_make(svm_program *p, int32_t index, const int64_t *dims, svm
   const kernel *k = &p->kernels[index];
   size_t n_dims = k->signature.n_dims, n_buffers = k->signature.n_buffers;
   entry *e = calloc(1, sizeof *e + (n_dims + n_buffers) * sizeof(int64_t));
-  if (!e) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an entry of a call site"), NULL;
+  if (!e)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an entry of a call site"), NULL;
   e->kernel = index;
   e->n_dims = (int32_t)n_dims;
   e->n_elements = e->dims + n_dims;
@@ -239,7 +241,8 @@ static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
   uint64_t n = count_wanted(s, n_old, is_full);
   while (n_new < 4 * n) n_new *= 2;
   entry_table *made = calloc(1, sizeof *made + n_new * sizeof *made->slots);
-  if (!made) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of a call site");
+  if (!made)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of a call site");
   made->mask = n_new - 1;
   if (is_full) clear_seen(&s->seen);
   entry *dropped = NULL;

@@ -10,7 +10,7 @@
 
 enum {
   MAX_DOUBLINGS = 20,
-  LOOK_MS = 20, /* between two looks at what may stop a call that waits */
+  LOOK_MS = 20,    /* between two looks at what may stop a call that waits */
   MAX_QUEUE = 1024 /* requests that wait under auto: their entries stay, however many shapes there are */
 };
 
@@ -65,9 +65,7 @@ void queue_restore(svm_program *p) {
 }
 
 /* Strategies under which missing exact code is compiled. */
-static int may_compile(int32_t strategy) {
-  return SVM_COMPILING >> strategy & 1;
-}
+static int may_compile(int32_t strategy) { return SVM_COMPILING >> strategy & 1; }
 
 /* Executions after which an entry asks: those that make it hot, and under auto, while nobody is in a hurry,
  * those that may pay for the answer. */
@@ -251,7 +249,7 @@ int32_t svm_decline_request(svm_program *p, int32_t kernel_index, const int64_t 
   if (e && atomic_load(&e->state) == SVM_ENTRY_COMPILING) {
     e->again_after = again_after;
     set_state(p, e, again_after > 0 ? SVM_ENTRY_IDLE : SVM_ENTRY_DECLINED);
-    if (again_after > 0) atomic_fetch_add(&p->generation, 1); /* plans count it again */
+    if (again_after > 0) atomic_fetch_add(&p->generation, 1);    /* plans count it again */
     if (again_after > 0 && p->stats.n_hurries) count_none(p, e); /* the hurry began after the request */
   }
   pthread_cond_broadcast(&p->changed);
@@ -434,7 +432,8 @@ int32_t svm_install_code(svm_program *p, int32_t kernel_index, const void *recor
   void *copy = malloc(size ? size : 1); /* aligned, whatever the caller's is */
   if (!made || !copy) {
     free(made), free(copy);
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes of code to install", size);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes of code to install",
+                       size);
   }
   int32_t code = parse_installed(p, k, memcpy(copy, record, size), size, made, error);
   free(copy);
@@ -473,7 +472,8 @@ static size_t copy_code(const code_object *object, void *record, size_t size) {
   if (!record || size < bytes) return bytes;
   memcpy(record, o, o->record_size);
   ((svm_file_object *)record)->code_offset = 0; /* in an artifact the code lies elsewhere */
-  memcpy((uint8_t *)record + o->record_size, (const uint8_t *)(uintptr_t)object->run - o->entry, o->code_size);
+  memcpy((uint8_t *)record + o->record_size, (const uint8_t *)(uintptr_t)object->run - o->entry,
+         o->code_size);
   return bytes;
 }
 

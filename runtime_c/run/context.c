@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "run/run.h"
 
-
 typedef struct retired {
   struct retired *next;
   void *object;
@@ -103,7 +102,8 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (c->mapping == MAP_FAILED) {
     c->mapping = NULL;
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for an arena of %" PRId64 " bytes; use smaller inputs",
+    return status_fail(error, SVM_ERROR_MEMORY,
+                       "memory: there is none for an arena of %" PRId64 " bytes; use smaller inputs",
                        n_bytes);
   }
   c->arena = (char *)(((uintptr_t)c->mapping + page - 1) / page * page);
@@ -116,7 +116,8 @@ int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
 int32_t context_reserve_bases(context *c, int64_t n, svm_error *error) {
   if (n <= c->n_bases) return SVM_OK;
   void **bases = realloc(c->bases, (size_t)n * sizeof *bases);
-  if (!bases) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the call's buffer table");
+  if (!bases)
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the call's buffer table");
   c->bases = bases;
   c->n_bases = n;
   return SVM_OK;

@@ -7,7 +7,8 @@
 #include "run/interpreter.h"
 
 static int32_t no_memory(const extern_slot *slot, svm_error *error) {
-  return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"", slot->name);
+  return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"",
+                     slot->name);
 }
 
 static const extern_slot *slot_of(const svm_program *p, uint32_t name, int32_t kind) {
@@ -29,14 +30,15 @@ static timeline_row *begin(call *c, const extern_slot *slot) {
   return t ? timeline_begin(t, TIMELINE_EXTERN, (int32_t)(slot - c->program->externs)) : NULL;
 }
 
-/* Make an error of what a function returned: whatever it wrote, the message ends and the place is the call's. */
+/* Make an error of what a function returned: whatever it wrote, the message ends and the place is the call's.
+ */
 static int32_t end(call *c, const extern_slot *slot, timeline_row *row, int32_t code) {
   timeline_end(row);
   svm_error *e = c->error;
   if (!code) return SVM_OK;
   if (e->code <= 0 || e->code > SVM_ERROR_CANCELLED)
-    return status_fail(e, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message", slot->name,
-                       code);
+    return status_fail(e, SVM_ERROR_EXTERN, "host function \"%.100s\" failed with code %d and no message",
+                       slot->name, code);
   e->message[SVM_MESSAGE_BYTES - 1] = 0;
   e->function = -1;
   return e->code;
@@ -56,7 +58,8 @@ int32_t extern_packed(call *c, value *r, const uint32_t *pc) {
   if (!values) return no_memory(slot, c->error);
   lend(r, from, n_args, values);
   timeline_row *row = begin(c, slot);
-  int32_t code = end(c, slot, row, slot->function(slot->context, values, n_args, results, n_results, c->error));
+  int32_t code =
+      end(c, slot, row, slot->function(slot->context, values, n_args, results, n_results, c->error));
   for (int32_t i = 0; i < n_results; i++) {
     value made;
     if (!code) code = value_import(&c->budget, &results[i], &made, c->error);
@@ -71,10 +74,11 @@ int32_t extern_packed(call *c, value *r, const uint32_t *pc) {
  * output changes with it. */
 static int32_t check_output(const extern_slot *slot, const tensor *t, int32_t i, svm_error *error) {
   if (t->memory->origin == SVM_ORIGIN_NEW && t->base.refs == 1 && t->memory->refs == 1) return SVM_OK;
-  return status_fail(error, SVM_ERROR_EXTERN,
-                     "host function \"%.100s\": output %d shares its memory with another value; give it an alloc "
-                     "of its own",
-                     slot->name, i);
+  return status_fail(
+      error, SVM_ERROR_EXTERN,
+      "host function \"%.100s\": output %d shares its memory with another value; give it an alloc "
+      "of its own",
+      slot->name, i);
 }
 
 /* Arguments and outputs are lent. */

@@ -24,7 +24,8 @@ static int32_t reserve_registers(call *c, int64_t n) {
                        n, c->budget.max);
   }
   value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
-  if (!registers) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
+  if (!registers)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
   x->registers = registers;
   x->n_registers = wanted;
   return SVM_OK;
@@ -56,7 +57,8 @@ static void copy_values(value *to, const value *from, int64_t n) {
 /* Errors --------------------------------------------------------------------------------------- */
 
 static int32_t fail_guard(const char *message, svm_error *error) {
-  return status_fail(error, SVM_ERROR_GUARD, "%.900s", *message ? message : "guard: the program gives no reason");
+  return status_fail(error, SVM_ERROR_GUARD, "%.900s",
+                     *message ? message : "guard: the program gives no reason");
 }
 
 /* Limits --------------------------------------------------------------------------------------- */
@@ -71,7 +73,7 @@ int32_t call_spend(call *c, int64_t n) {
 }
 
 enum {
-  SLICE = 4096,      /* instructions between two looks at the watch */
+  SLICE = 4096,       /* instructions between two looks at the watch */
   WORDS_PER_FUEL = 64 /* that an instruction reads or copies beside its own work */
 };
 
@@ -174,7 +176,8 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   uint32_t n = pc[2];
   value few[16] = {0}, made, *items = n <= 16 ? few : malloc(n * sizeof *items);
   if (!items)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a %s of %" PRIu32 " values", tag_name(tag), n);
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a %s of %" PRIu32 " values",
+                       tag_name(tag), n);
   for (uint32_t i = 0; i < n; i++) items[i] = r[pc[3 + i]];
   int32_t code = sequence_make(&c->budget, tag, n, items, &made, c->error);
   if (items != few) free(items);
@@ -194,20 +197,20 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
     if ((slice -= 1 + n_words_ / WORDS_PER_FUEL) < 0) goto end_of_slice; \
     goto *LABELS[*pc];                                                   \
   } while (0)
-#define SPEND(n)                                              \
-  do {                                                        \
-    int64_t n_ = (n);                                         \
+#define SPEND(n)                                                     \
+  do {                                                               \
+    int64_t n_ = (n);                                                \
     if ((slice -= n_) < 0) { /* on a copy: slice is in a register */ \
-      int64_t short_ = slice;                                 \
-      TRY(next_slice(c, &short_));                            \
-      slice = short_;                                         \
-    }                                                         \
+      int64_t short_ = slice;                                        \
+      TRY(next_slice(c, &short_));                                   \
+      slice = short_;                                                \
+    }                                                                \
   } while (0)
-#define SET(i, ...)              \
-  do {                           \
-    value made_ = __VA_ARGS__;   \
+#define SET(i, ...)                \
+  do {                             \
+    value made_ = __VA_ARGS__;     \
     value_drop(&c->budget, &R(i)); \
-    R(i) = made_;                \
+    R(i) = made_;                  \
   } while (0)
 #define TRY(expression)        \
   do {                         \
@@ -215,31 +218,31 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
   } while (0)
 #define NEXT_OF(constant) NEXT(SVM_WORDS_##constant(pc))
 /* Registers outside of lists hold what the row of vm/isa.py says. */
-#define CHECK(constant)                                 \
-  do {                                                  \
+#define CHECK(constant)                                  \
+  do {                                                   \
     if (!SVM_FITS_##constant(r, pc)) goto wrong_operand; \
   } while (0)
-#define INTS(constant, name)                                                                        \
-  op_##constant : {                                                                                 \
-    CHECK(constant);                                                                                \
-    int64_t made = 0;                                                                               \
-    TRY(int_operation(SVM_OP_##constant, name, R(2).integer, R(3).integer, &made, c->error));        \
-    SET(1, (value){SVM_TAG_INT, {made}});                                                           \
-    NEXT_OF(constant);                                                                              \
+#define INTS(constant, name)                                                                  \
+  op_##constant : {                                                                           \
+    CHECK(constant);                                                                          \
+    int64_t made = 0;                                                                         \
+    TRY(int_operation(SVM_OP_##constant, name, R(2).integer, R(3).integer, &made, c->error)); \
+    SET(1, (value){SVM_TAG_INT, {made}});                                                     \
+    NEXT_OF(constant);                                                                        \
   }
-#define FLOATS(constant)                                                                            \
-  op_##constant : {                                                                                 \
-    CHECK(constant);                                                                                \
-    double made = float_operation(SVM_OP_##constant, R(2).number, R(3).number);                     \
-    SET(1, (value){SVM_TAG_FLOAT, {.number = made}});                                               \
-    NEXT_OF(constant);                                                                              \
+#define FLOATS(constant)                                                        \
+  op_##constant : {                                                             \
+    CHECK(constant);                                                            \
+    double made = float_operation(SVM_OP_##constant, R(2).number, R(3).number); \
+    SET(1, (value){SVM_TAG_FLOAT, {.number = made}});                           \
+    NEXT_OF(constant);                                                          \
   }
-#define COMPARISON(constant)                                                                        \
-  op_##constant : {                                                                                 \
-    CHECK(constant);                                                                                \
-    int64_t made = compare(SVM_OP_##constant, R(2), R(3));                                          \
-    SET(1, (value){SVM_TAG_BOOL, {made}});                                                          \
-    NEXT_OF(constant);                                                                              \
+#define COMPARISON(constant)                               \
+  op_##constant : {                                        \
+    CHECK(constant);                                       \
+    int64_t made = compare(SVM_OP_##constant, R(2), R(3)); \
+    SET(1, (value){SVM_TAG_BOOL, {made}});                 \
+    NEXT_OF(constant);                                     \
   }
 /* A list in a register as an argument that the callee takes over: moved where the result replaces it. */
 static value take_list(value *r, const uint32_t *pc) {
@@ -255,8 +258,9 @@ static int is_copied(const value *r, const uint32_t *pc) {
 
 static int32_t format_int(memory_budget *budget, value v, value *result, svm_error *error) {
   char bytes[24];
-  if (v.tag == SVM_TAG_BOOL) return v.integer ? text_make(budget, "True", 4, result, error)
-                                              : text_make(budget, "False", 5, result, error);
+  if (v.tag == SVM_TAG_BOOL)
+    return v.integer ? text_make(budget, "True", 4, result, error)
+                     : text_make(budget, "False", 5, result, error);
   int n = snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
   return text_make(budget, bytes, n, result, error);
 }

@@ -5,7 +5,8 @@
 
 #include "run/run.h"
 
-/* Whether all registers that an instruction reads hold what its row says: an error for the first that does not. */
+/* Whether all registers that an instruction reads hold what its row says: an error for the first that does
+ * not. */
 int32_t operands_check(const value *r, const uint32_t *pc, svm_error *error);
 
 /* `alloc`: in a trace without memory. */

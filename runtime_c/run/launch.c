@@ -51,7 +51,8 @@ int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const v
   return SVM_OK;
 }
 
-static inline __attribute__((always_inline)) int32_t run_tiles(const instance *code, void *const *buffers, const int64_t *dims, svm_rt *rt) {
+static inline __attribute__((always_inline)) int32_t run_tiles(const instance *code, void *const *buffers,
+                                                               const int64_t *dims, svm_rt *rt) {
   if (code->scratch > rt->scratch_bytes && rt_reserve(rt, code->scratch)) return -1;
   if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->stretch, code->scratch);
   else if (code->n_tiles) code->run(buffers, dims, rt, 0, code->n_tiles);
@@ -94,7 +95,8 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
   if (kind)
     return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,
                        kind);
-  return status_fail(error, SVM_ERROR_MEMORY,
-                     "memory: there is none for the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
-                     k->label);
+  return status_fail(
+      error, SVM_ERROR_MEMORY,
+      "memory: there is none for the scratch of kernel \"%.100s\"; use smaller inputs or fewer threads",
+      k->label);
 }

@@ -32,15 +32,18 @@ static int32_t start(svm_program *p, const char *path, void *library, svm_error 
   *(void **)&abi = dlsym(library, "svm_plugin_abi");
   *(void **)&init = dlsym(library, "svm_plugin_init");
   if (!abi || !init)
-    return status_fail(error, SVM_ERROR_EXTERN,
-                       "plug-in \"%.300s\" has no %s; define its init function with SVM_PLUGIN of svm_plugin.h", path,
-                       init ? "svm_plugin_abi" : "svm_plugin_init");
+    return status_fail(
+        error, SVM_ERROR_EXTERN,
+        "plug-in \"%.300s\" has no %s; define its init function with SVM_PLUGIN of svm_plugin.h", path,
+        init ? "svm_plugin_abi" : "svm_plugin_init");
   if (abi() != SVM_PLUGIN_ABI)
-    return status_fail(error, SVM_ERROR_EXTERN,
-                       "plug-in \"%.300s\" is of ABI version %d; this runtime takes version %d: compile it with the "
-                       "svm_plugin.h of this runtime",
-                       path, abi(), SVM_PLUGIN_ABI);
-  svm_registry registry = {.packed = add_packed, .dps = add_dps, .values = &VALUES, .error = error, .program = p};
+    return status_fail(
+        error, SVM_ERROR_EXTERN,
+        "plug-in \"%.300s\" is of ABI version %d; this runtime takes version %d: compile it with the "
+        "svm_plugin.h of this runtime",
+        path, abi(), SVM_PLUGIN_ABI);
+  svm_registry registry = {
+      .packed = add_packed, .dps = add_dps, .values = &VALUES, .error = error, .program = p};
   status_clear(error);
   int32_t code = init(&registry);
   error->message[SVM_MESSAGE_BYTES - 1] = 0;
@@ -59,5 +62,6 @@ int32_t svm_load_plugin(svm_program *p, const char *path, svm_error *error) {
   void *library = n < (int)sizeof full ? dlopen(full, RTLD_NOW | RTLD_LOCAL) : NULL;
   if (library) return start(p, path, library, error);
   const char *why = n < (int)sizeof full ? dlerror() : "the path is too long";
-  return status_fail(error, SVM_ERROR_EXTERN, "plug-in \"%.300s\" cannot be loaded: %.500s", path, why ? why : "unknown");
+  return status_fail(error, SVM_ERROR_EXTERN, "plug-in \"%.300s\" cannot be loaded: %.500s", path,
+                     why ? why : "unknown");
 }

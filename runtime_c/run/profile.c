@@ -93,7 +93,9 @@ int32_t svm_record(svm_program *p, int32_t is_recording, svm_error *error) {
   if (is_made && is_recording) atomic_fetch_or(&p->counted, COUNT_SIZES);
   if (is_made && !is_recording) atomic_fetch_and(&p->counted, ~COUNT_SIZES);
   pthread_mutex_unlock(&p->lock);
-  return is_made ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
+  return is_made
+             ? SVM_OK
+             : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
 }
 
 /* Names the program whatever code it carries: the hash of its kernels' specs. */
@@ -136,7 +138,9 @@ int32_t svm_profile(svm_program *p, char **out, svm_error *error) {
   text_add(&t, "]}\n");
   pthread_mutex_unlock(&p->lock);
   *out = t.bytes;
-  return t.bytes ? SVM_OK : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
+  return t.bytes
+             ? SVM_OK
+             : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a profile");
 }
 
 void svm_text_free(char *string) { free(string); }

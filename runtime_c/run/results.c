@@ -21,8 +21,7 @@ static void *allocate(const output_binding *b, const tensor *t, int32_t leaf, st
   }
   svm_tensor like = describe(t, NULL);
   void *data = b->allocator->allocate(b->allocator->context, leaf, &like, (size_t)t->memory->n_bytes);
-  if (data)
-    memory_advise(data, t->memory->n_bytes);
+  if (data) memory_advise(data, t->memory->n_bytes);
   else
     status_fail(b->error, SVM_ERROR_MEMORY, "memory: the caller's allocator refused %lld bytes for a result",
                 (long long)t->memory->n_bytes);

@@ -32,8 +32,8 @@ typedef struct installed {
 typedef struct entry {
   _Atomic(const instance *) code;    /* the best: exact, else of a bucket, else generic */
   _Atomic(const instance *) slowest; /* generic; NULL while there is none */
-  _Atomic int64_t hits;      /* launches that found it, as the site's */
-  _Atomic int64_t last_used; /* number of the latest call known to have found it */
+  _Atomic int64_t hits;              /* launches that found it, as the site's */
+  _Atomic int64_t last_used;         /* number of the latest call known to have found it */
   _Atomic int32_t state;
   int32_t kernel, n_dims;
   uint32_t new_dims;
@@ -192,7 +192,8 @@ int32_t launch_check(svm_program *p, int32_t kernel, const int64_t *dims, const 
 /* Run all tiles of `code`, which is one of the entry's. */
 int32_t launch_run(const entry *e, const instance *code, void *const *buffers, svm_rt *rt);
 
-/* The error of a kernel, of the call's watch or of missing scratch memory, after launch_run returned not 0. */
+/* The error of a kernel, of the call's watch or of missing scratch memory, after launch_run returned not 0.
+ */
 int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error *error);
 
 /* Traces and plans ----------------------------------------------------------------------------- */
@@ -232,11 +233,11 @@ typedef struct plan {
   _Atomic(struct plan *) next; /* in its bucket */
   uint64_t hash;
   _Atomic int64_t executions, last_used;
-  int64_t credited; /* executions that its entries' hits have; under the lock */
-  int64_t counted;  /* executions that its entries have counted; under the lock */
+  int64_t credited;        /* executions that its entries' hits have; under the lock */
+  int64_t counted;         /* executions that its entries have counted; under the lock */
   _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
   _Atomic int64_t look_at, looked; /* executions at which to count again, in that generation */
-  int32_t is_pinned;       /* its entries know of it; else it is used once */
+  int32_t is_pinned;               /* its entries know of it; else it is used once */
   int32_t n_steps, n_outputs, n_fills;
   int64_t arena_bytes, plan_bytes;
   step *steps;
@@ -286,10 +287,10 @@ typedef struct output_binding {
   const svm_value *inputs;
   const int32_t *is_copied; /* per input: the call worked on a copy; NULL: on none */
   void *const *input_data;
-  const plan *plan; /* NULL: values of the interpreter */
-  void **made;      /* per output of the plan: its memory */
-  storage **owners; /* the same without an allocator */
-  int32_t n_leaves; /* so far */
+  const plan *plan;   /* NULL: values of the interpreter */
+  void **made;        /* per output of the plan: its memory */
+  storage **owners;   /* the same without an allocator */
+  int32_t n_leaves;   /* so far */
   pointer_map copies; /* containers that were bound: what became of them */
   call *call;
   svm_error *error;

@@ -76,17 +76,21 @@ int32_t svm_timeline_text(svm_program *p, char **out, svm_error *error) {
   pthread_mutex_lock(&p->lock);
   const timeline *all = p->latest_timeline;
   int64_t asked = all ? atomic_load(&all->n) : 0, n = all && asked > all->capacity ? all->capacity : asked;
-  text_add(&t, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"producer\": \"shapevm\", \"threads\": %" PRId32
-               ", \"lost\": %" PRId64 "}, \"traceEvents\": [",
+  text_add(&t,
+           "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"producer\": \"shapevm\", \"threads\": %" PRId32
+           ", \"lost\": %" PRId64 "}, \"traceEvents\": [",
            svm_get_threads(), asked - n);
-  text_add(&t, "\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"shapevm\"}}",
+  text_add(&t,
+           "\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"shapevm\"}}",
            (int)getpid());
   for (int64_t i = 0; i < n; i++) {
-    if (atomic_load_explicit(&all->rows[i].is_complete, memory_order_acquire)) add_event(&t, p, all, &all->rows[i]);
+    if (atomic_load_explicit(&all->rows[i].is_complete, memory_order_acquire))
+      add_event(&t, p, all, &all->rows[i]);
   }
   text_add(&t, "\n]}\n");
   pthread_mutex_unlock(&p->lock);
   *out = t.bytes;
   return t.bytes ? SVM_OK
-                 : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a timeline");
+                 : status_fail(error ? error : &unasked, SVM_ERROR_MEMORY,
+                               "memory: there is none for a timeline");
 }

@@ -182,9 +182,8 @@ static int32_t build(call *c, plan *made) {
   made->n_steps = (int32_t)r->n_steps;
   made->steps = r->steps, r->steps = NULL; /* the plan's now */
   made->refs = r->refs, r->refs = NULL;
-  made->plan_bytes =
-      (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
-      made->n_fills * (int64_t)sizeof(fill);
+  made->plan_bytes = (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) +
+                     r->n_refs * (int64_t)sizeof(buffer_ref) + made->n_fills * (int64_t)sizeof(fill);
   resolve(c->program, made, r);
   renumber(made, r);
   return SVM_OK;

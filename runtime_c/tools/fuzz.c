@@ -4,8 +4,8 @@
  *   fuzz SEED.svm [ITERATIONS [RANDOM_SEED [REHASH_PERCENT]]]
  *   fuzz --stream < MUTANTS
  *
- * The second form takes its mutants from tests/runtime_c/mutants.py: a kind (4 bytes, 0: an artifact, 1: an .npz or
- * .npy), 4 bytes of zeros, the size (8 bytes) and the bytes of each.
+ * The second form takes its mutants from tests/runtime_c/mutants.py: a kind (4 bytes, 0: an artifact, 1: an
+ * .npz or .npy), 4 bytes of zeros, the size (8 bytes) and the bytes of each.
  *
  * In REHASH_PERCENT (default 90) of the iterations the hashes of the section table and of the sections are
  * made right again, so that what is behind them is reached. Never those of code objects: no mutated machine
@@ -277,7 +277,8 @@ static int32_t call_main(svm_program *p, svm_error *failure) {
   for (int32_t i = 0; fits && i < n_symbols; i++) symbols[i] = choose_symbol(svm_symbol(p, i));
   for (int32_t i = 0; fits && i < n; i++) fits = fill_input(p, svm_input(p, i), symbols, &values[i]);
   for (int32_t i = 0; fits && i < svm_n_externs(p); i++) {
-    if (svm_extern_kind(p, i) == SVM_EXTERN_DPS) svm_register_dps(p, svm_extern_name(p, i), host_writer, NULL, failure);
+    if (svm_extern_kind(p, i) == SVM_EXTERN_DPS)
+      svm_register_dps(p, svm_extern_name(p, i), host_writer, NULL, failure);
     else svm_register_extern(p, svm_extern_name(p, i), host_function, NULL, failure);
   }
   for (int again = 0; fits && again < 2; again++) { /* the second call replays */
@@ -311,7 +312,8 @@ typedef struct counts {
 /* An error must be one of those that bad input gives, with a sentence. */
 static void check_error(int32_t code, const svm_error *error) {
   int is_clean = code > 0 && code <= SVM_ERROR_CANCELLED && code != SVM_ERROR_INTERNAL && error->code == code;
-  if (is_clean && strlen(error->message) > (code == SVM_ERROR_GUARD ? 0 : 10)) return; /* a program's own words */
+  if (is_clean && strlen(error->message) > (code == SVM_ERROR_GUARD ? 0 : 10))
+    return; /* a program's own words */
   fprintf(stderr, "fuzz: iteration %" PRId64 ": error %d without a sentence: \"%s\"\n", iteration, code,
           error->message);
   abort();

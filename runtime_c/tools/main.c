@@ -127,7 +127,8 @@ static int parse_digest(arguments *a, const char *text) {
   if (n != 2 * DIGEST_BYTES || strspn(text, digits) != n)
     return usage("a digest has 64 hexadecimal digits", text);
   for (int i = 0; i < DIGEST_BYTES; i++) {
-    long high = (strchr(digits, text[2 * i]) - digits) % 16, low = (strchr(digits, text[2 * i + 1]) - digits) % 16;
+    long high = (strchr(digits, text[2 * i]) - digits) % 16,
+         low = (strchr(digits, text[2 * i + 1]) - digits) % 16;
     a->digest[i] = (uint8_t)(16 * high + low);
   }
   a->options.sha256 = a->digest;
@@ -325,8 +326,8 @@ static int set_scalar(const svm_program *p, int32_t index, const char *text, svm
   return end == text || *end ? usage("not a float", text) : 0;
 }
 
-static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes, room *room,
-                       batch *b, svm_value *values) {
+static int read_arrays(const svm_program *p, const char *path, const char *name, size_t name_bytes,
+                       room *room, batch *b, svm_value *values) {
   svm_error error;
   if (npy_read(path, room->left, &b->arrays, &b->n, &error))
     return report(error.code == SVM_ERROR_MEMORY || error.code == SVM_ERROR_LIMIT ? EXIT_RUN : EXIT_USAGE,
@@ -365,7 +366,7 @@ static int read_input(const svm_program *p, const char *text, room *room, batch 
 typedef struct outputs {
   char **names;
   svm_tensor *tensors;
-  int64_t *scalars; /* memory of the 0-d ones */
+  int64_t *scalars;     /* memory of the 0-d ones */
   int32_t n, n_visited; /* values, containers too */
 } outputs;
 
@@ -445,7 +446,8 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   for (int64_t i = 0; !code && i < a->repeat; i++) {
     for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
     double begin = now_ms();
-    if (svm_call_with(p, &how, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results, &error))
+    if (svm_call_with(p, &how, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results,
+                      &error))
       code = report(EXIT_RUN, &error);
     times[i] = now_ms() - begin;
   }

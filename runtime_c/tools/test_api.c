@@ -130,9 +130,11 @@ static void check_misuse(svm_program *p) {
 static void check_outputs(svm_program *p) {
   int64_t symbols[2] = {7, 2};
   const svm_output_info *sum = svm_output(p, 0), *sizes = svm_output(p, 1);
-  EXPECT(!strcmp(sum->name, "sum") && sum->kind == SVM_TAG_TENSOR && sum->dtype == SVM_DTYPE_F32 && sum->rank == 1);
+  EXPECT(!strcmp(sum->name, "sum") && sum->kind == SVM_TAG_TENSOR && sum->dtype == SVM_DTYPE_F32 &&
+         sum->rank == 1);
   EXPECT(sum->axes[0].symbol == 0 && sum->axes[0].scale == 1 && !*sum->axes[0].expression);
-  EXPECT(sizes->kind == SVM_TAG_TUPLE && !sizes->rank && !sizes->axes && !svm_output(p, 2) && !svm_output(p, -1));
+  EXPECT(sizes->kind == SVM_TAG_TUPLE && !sizes->rank && !sizes->axes && !svm_output(p, 2) &&
+         !svm_output(p, -1));
   EXPECT(svm_output_size(p, 0, 0, symbols) == 7);
   EXPECT(svm_output_size(p, 0, 1, symbols) == -1 && svm_output_size(p, 1, 0, symbols) == -1);
 }
@@ -158,8 +160,8 @@ static int32_t twice(void *context, const svm_value *args, int32_t n_args, svm_v
 }
 
 /* An output is zeros that nothing else has; it may be filled. */
-static int32_t fill(void *context, const svm_value *args, int32_t n_args, const svm_tensor *outputs, int32_t n_outputs,
-                    svm_error *problem) {
+static int32_t fill(void *context, const svm_value *args, int32_t n_args, const svm_tensor *outputs,
+                    int32_t n_outputs, svm_error *problem) {
   (void)context, (void)args, (void)problem;
   if (n_args != 3 || n_outputs != 1) return SVM_ERROR_EXTERN;
   float *y = outputs[0].data;
@@ -207,11 +209,13 @@ static svm_program *open_artifact(const char *path) {
 static void check_externs(svm_program *p) {
   svm_value inputs[5] = {{.tag = SVM_TAG_NONE}}, outputs[3];
   EXPECT(svm_call(p, 0, inputs, 5, NULL, outputs, 3, &error) == SVM_ERROR_EXTERN);
-  EXPECT(!strncmp(error.message, "host function \"", 15) && strstr(error.message, " is missing; register it, or load the plug-in"));
+  EXPECT(!strncmp(error.message, "host function \"", 15) &&
+         strstr(error.message, " is missing; register it, or load the plug-in"));
   EXPECT(svm_n_externs(p) == 2 && svm_extern_is_missing(p, 0) && svm_extern_is_missing(p, 1));
   EXPECT(svm_register_dps(p, "twice", fill, NULL, &error) == SVM_ERROR_ARGUMENT);
   EXPECT(svm_register_extern(p, "fill", twice, NULL, &error) == SVM_ERROR_ARGUMENT);
-  EXPECT(!svm_register_extern(p, "twice", twice, NULL, &error) && !svm_register_dps(p, "fill", fill, NULL, &error));
+  EXPECT(!svm_register_extern(p, "twice", twice, NULL, &error) &&
+         !svm_register_dps(p, "fill", fill, NULL, &error));
   EXPECT(!svm_extern_is_missing(p, 0) && !svm_extern_is_missing(p, 1));
 }
 

@@ -2,9 +2,9 @@
  *
  *   test_damage FILE.svm [STEP [SCRATCH]]
  *
- * Flips every STEP-th bit (default 1: every bit) and cuts the file at every STEP-th length, in memory: nothing loads.
- * With SCRATCH, a path to write to, flips and cuts that file too while a program maps it: every call fails from
- * then on. Exit 0: all is as it must be. */
+ * Flips every STEP-th bit (default 1: every bit) and cuts the file at every STEP-th length, in memory:
+ * nothing loads. With SCRATCH, a path to write to, flips and cuts that file too while a program maps it:
+ * every call fails from then on. Exit 0: all is as it must be. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -57,7 +57,8 @@ static int is_refused(const uint8_t *data, size_t size) {
 static int damage_memory(bytes b, size_t step, int64_t *n) {
   for (size_t bit = 0; bit < 8 * b.size; bit += step, ++*n) {
     b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    if (!is_refused(b.data, b.size)) return printf("bit %zu of byte %zu makes no difference\n", bit % 8, bit / 8);
+    if (!is_refused(b.data, b.size))
+      return printf("bit %zu of byte %zu makes no difference\n", bit % 8, bit / 8);
     b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
   }
   for (size_t size = 0; size < b.size; size += step, ++*n) {
@@ -103,11 +104,13 @@ static int32_t call_main(svm_program *p) {
     values[i].tensor = (svm_tensor){.data = zeros, .dtype = row->dtype, .rank = row->rank};
     for (int32_t a = 0; a < row->rank; a++) {
       const svm_axis_info *axis = &row->axes[a];
-      values[i].tensor.sizes[a] = axis->symbol < 0 ? axis->offset : axis->scale * least_symbol(p, axis->symbol) + axis->offset;
+      values[i].tensor.sizes[a] =
+          axis->symbol < 0 ? axis->offset : axis->scale * least_symbol(p, axis->symbol) + axis->offset;
     }
   }
   for (int32_t i = 0; i < svm_n_externs(p); i++) {
-    if (svm_extern_kind(p, i) == SVM_EXTERN_DPS) svm_register_dps(p, svm_extern_name(p, i), no_writer, NULL, &error);
+    if (svm_extern_kind(p, i) == SVM_EXTERN_DPS)
+      svm_register_dps(p, svm_extern_name(p, i), no_writer, NULL, &error);
     else svm_register_extern(p, svm_extern_name(p, i), no_host, NULL, &error);
   }
   int32_t code = svm_call(p, svm_main_function(p), values, n, NULL, results, n_results, &error);
@@ -120,7 +123,8 @@ static int32_t call_main(svm_program *p) {
 /* The file as it was, an hour ago: a change now has another time. */
 static int restore(int file, bytes b) {
   const struct timespec times[2] = {{0, UTIME_OMIT}, {1000000000, 0}};
-  return pwrite(file, b.data, b.size, 0) != (ssize_t)b.size || ftruncate(file, (off_t)b.size) || futimens(file, times);
+  return pwrite(file, b.data, b.size, 0) != (ssize_t)b.size || ftruncate(file, (off_t)b.size) ||
+         futimens(file, times);
 }
 
 static int cut_or_flip(int file, bytes b, size_t at, int is_cut) {
@@ -138,7 +142,8 @@ static int is_noticed(int file, const char *path, bytes b, size_t at, int is_cut
   options.verify = SVM_VERIFY_FULL;
   if (restore(file, b) || svm_open_path(path, &options, &p, &error)) return 0;
   int is_fine = call_main(p) != SVM_ERROR_FILE && !cut_or_flip(file, b, at, is_cut) &&
-                call_main(p) == SVM_ERROR_FILE && call_main(p) == SVM_ERROR_FILE && svm_check_weights(p, &error);
+                call_main(p) == SVM_ERROR_FILE && call_main(p) == SVM_ERROR_FILE &&
+                svm_check_weights(p, &error);
   svm_close(p);
   return is_fine;
 }

@@ -139,7 +139,8 @@ static void look_at_times(int round) {
   char *text = NULL;
   svm_time_calls(program, round % 2);
   if (!check(svm_timeline(program, round % 3 != 2, &error), &error)) atomic_fetch_add(&n_wrong, 1);
-  if (!check(round % 2 ? svm_timeline_text(program, &text, &error) : svm_metrics(program, "m", &text, &error), &error))
+  if (!check(round % 2 ? svm_timeline_text(program, &text, &error) : svm_metrics(program, "m", &text, &error),
+             &error))
     atomic_fetch_add(&n_wrong, 1);
   svm_text_free(text);
 }

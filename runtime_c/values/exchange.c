@@ -1,5 +1,4 @@
-/* Values crossing the API: descriptions of values for the caller, values made from the caller's descriptions.
- */
+/* Values crossing the API: descriptions of values for the caller, and values made from the caller's. */
 #include <inttypes.h>
 #include <string.h>
 

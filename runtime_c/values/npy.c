@@ -99,7 +99,8 @@ int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array
     return broken(what, "its shape does not fit its number of bytes", error);
   out->memory = out->tensor.data = aligned_alloc(64, ((size_t)n_bytes + 64) / 64 * 64);
   if (!out->memory)
-    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " bytes of %.500s", n_bytes, what);
+    return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " bytes of %.500s",
+                       n_bytes, what);
   memcpy(out->memory, bytes + begin + length, (size_t)n_bytes);
   return SVM_OK;
 }

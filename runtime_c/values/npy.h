@@ -11,8 +11,8 @@ typedef struct npy_array {
   int64_t strides[16]; /* tensor.strides points here for Fortran order */
 } npy_array;
 
-/* Read a file of at most `max_bytes` (0: no limit) into n arrays (*out to be freed by npy_free), which take no
- * more bytes than the file. Arrays of an .npz in the order of the file. */
+/* Read a file of at most `max_bytes` (0: no limit) into n arrays (*out to be freed by npy_free), which take
+ * no more bytes than the file. Arrays of an .npz in the order of the file. */
 int32_t npy_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error);
 void npy_free(npy_array *arrays, int32_t n);
 

@@ -42,8 +42,7 @@ static const uint8_t *find_end(const uint8_t *bytes, size_t size) {
   return NULL;
 }
 
-/* One member of the archive as its central record tells; ZIP64's extra field replaces what says 0xffffffff.
- */
+/* One member of the archive as its central record tells; ZIP64's extra field replaces 0xffffffff. */
 typedef struct member {
   const uint8_t *record;
   uint64_t packed, size, offset;

@@ -4,8 +4,7 @@
 
 #include "svm.h"
 
-/* Dtype, rank, sizes and their product are in range and there is data; `what` names the tensor in the error.
- */
+/* Dtype, rank, sizes and their product are in range and there is data; `what` names the tensor in errors. */
 int32_t strided_check(const char *what, const svm_tensor *t, svm_error *error);
 
 /* Whether the elements lie row-major without gaps. */

@@ -150,8 +150,8 @@ storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error) 
   return made;
 }
 
-storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
-                      svm_error *error) {
+storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin,
+                      int32_t origin_index, svm_error *error) {
   storage *made = take(budget, sizeof *made, error);
   if (!made) return NULL;
   *made = (storage){.refs = 1,
@@ -304,7 +304,8 @@ static sequence *make_own(memory_budget *budget, sequence *s, svm_error *error) 
   return code ? NULL : made.sequence;
 }
 
-int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result, svm_error *error) {
+int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result,
+                     svm_error *error) {
   int32_t depth = depth_of(item) + 1, code = check_depth(SVM_TAG_LIST, depth, error);
   int64_t length = list.sequence->length;
   if (!code && (index < 0 || index >= length))
@@ -326,7 +327,8 @@ int32_t sequence_set(memory_budget *budget, value list, int64_t index, value ite
   return SVM_OK;
 }
 
-int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result, svm_error *error) {
+int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result,
+                       svm_error *error) {
   sequence *s = list.sequence;
   int32_t code = SVM_OK;
   if (begin < 0 || end < begin || end > s->length) {

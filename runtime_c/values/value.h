@@ -28,8 +28,7 @@ typedef struct text {
 } text;
 
 /* Memory of one or several tensors (views). `origin`: SVM_ORIGIN_...; `origin_index`: which input, or the
- * number of a traced storage, which has no memory yet (data NULL). Only storage of origin NEW may be written.
- */
+ * number of a traced storage, which has no memory yet (data NULL). Only storage of origin NEW is written. */
 typedef struct storage {
   int32_t refs;
   int32_t origin;
@@ -106,8 +105,8 @@ void memory_advise(void *data, int64_t n_bytes);
 
 /* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
 storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error);
-storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin, int32_t origin_index,
-                      svm_error *error);
+storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin,
+                      int32_t origin_index, svm_error *error);
 void storage_release(memory_budget *budget, storage *memory);
 
 /* Fill memory into which nothing was written yet with zeros. */
@@ -131,11 +130,13 @@ int32_t sequence_append(memory_budget *budget, value list, value item, value *re
 
 /* `list` with `item` at `index`; takes over the caller's reference to `list`, in place if it is the only one.
  */
-int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result, svm_error *error);
+int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result,
+                     svm_error *error);
 
-/* Elements begin .. end - 1 of `list`; takes over the caller's reference to it, in place if it is the only one
- * and begin is 0. */
-int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result, svm_error *error);
+/* Elements begin .. end - 1 of `list`; takes over the caller's reference to it, in place if it is the only
+ * one and begin is 0. */
+int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t end, value *result,
+                       svm_error *error);
 
 /* Value of `key` in the sequence, borrowed. */
 int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error);

@@ -398,6 +398,30 @@ def scatter(step: Step) -> Sequence[Value]:
     return [step.b.one("scatter", base, index, rows, axis=0, mode=mode, shape=(3, width), updates=(n, width))]
 
 
+def boxes(step: Step) -> Sequence[Value]:
+    """Which boxes, of corners at exact places, non-maximum suppression keeps."""
+    x = step.any("f32", "f64", exact=True, rank=1)
+    flat = B.reshape(step.b, x, [1, B.product(B.shape_of(x))])
+    places = _above(step.b, flat, 0)
+    low = B.pointwise(step.b, "minimum", places, 50)
+    corners = [low, low, *(B.pointwise(step.b, "maximum", places, high) for high in (2, 4))]
+    threshold = B.full(step.b, step.choose.choice((0.125, 0.5, 1.0)), "f64", (1,))
+    return [step.b.one("nms", B.concat(step.b, corners, 0), threshold)]
+
+
+def regions(step: Step) -> Sequence[Value]:
+    """Samples of regions of an image that has a row and a column at least."""
+    rows = _rows(step, x := step.any("f32", "f64", rank=2))
+    n, width = B.shape_of(rows)
+    dtype = B.dtype_of(x)
+    image = B.concat(step.b, [B.full(step.b, 1, dtype, (1, width)), rows], 0)
+    image = B.reshape(step.b, image, [1, 1, n + 1, width])
+    places = B.cast_to(step.b, B.iota(step.b, 5, 1, 2), dtype)
+    places = B.expand(step.b, B.pointwise(step.b, "mul", places, 0.375), (3, 5))
+    attrs = {"scale": 1.0, "samples": step.choose.choice((0, 2)), "aligned": step.choose.random() < 0.5}
+    return [step.b.one("roi_align", image, places, bins=(2, 3), **attrs)]
+
+
 Rules = tuple[tuple[int, Rule], ...]
 #: Rules with their weights, by what the graphs are about: numbers of all dtypes, or kernels of all families.
 RULES: dict[str, Rules] = {
@@ -409,6 +433,6 @@ RULES: dict[str, Rules] = {
         (5, pointwise), (2, torch_composite), (1, where), (1, cast), (2, permute), (2, merge), (1, expand),
         (2, cut), (2, move), (2, concat), (1, source), (2, reduce), (2, composite), (2, scan), (1, sort),
         (1, search), (2, matmul), (2, linear), (2, conv), (2, attention), (1, gather), (1, scatter),
-        (1, found),
+        (1, found), (1, boxes), (1, regions),
     ),
 }  # fmt: skip

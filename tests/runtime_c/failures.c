@@ -76,8 +76,10 @@ int rename(const char *from, const char *to) {
   return fails("rename", EACCES) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
-  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, "pthread_create");
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument) {
+  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+      dlsym(RTLD_NEXT, "pthread_create");
   return fails("pthread_create", EAGAIN) ? EAGAIN : real(thread, attributes, run, argument);
 }
 
