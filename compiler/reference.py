@@ -134,6 +134,10 @@ def _if(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols,
     return _run_block(node.regions[0 if args[0] else 1], args[1:], values, symbols, host)
 
 
+def _fused(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
+    return _run_block(node.regions[0], args, values, symbols, host)
+
+
 def _while(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbols, host: Host) -> list[Any]:
     condition, body = node.regions
     while _run_block(condition, args, values, symbols, host)[0]:
@@ -165,7 +169,14 @@ def _guard(node: Node, args: list[Any], values: dict[Value, Any], symbols: Symbo
     return []
 
 
-_CONTROL = {"guard": _guard, "if": _if, "while": _while, "call": _call, "extern": _extern}
+_CONTROL = {
+    "guard": _guard,
+    "if": _if,
+    "while": _while,
+    "fused": _fused,
+    "call": _call,
+    "extern": _extern,
+}
 
 
 # f16 and bf16 -------------------------------------------------------------------------------------

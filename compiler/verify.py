@@ -22,11 +22,13 @@ from .ir.graph import Block, Graph, Node, Value, is_named
 from .ir.sizes import attribute_sizes, sizes_named, type_sizes
 from .ir.text import RESERVED_NAMES
 from .ir.types import BOOL, ScalarType, TensorType, Type, types_equal
-from .lower.launches import launches_of
+from .lower.group import group_of
+from .lower.launches import is_bound, launches_of
+from .lower.operands import is_alias, is_kernel_work
 from .ops import OPS
 
 STAGES = ("imported", "core", "lowered")
-UNDECLARED = frozenset(("kernel", "free"))  # made by lowering and placement, not by operators' declarations
+UNDECLARED = frozenset(("fused", "kernel", "free"))  # made by passes, not by operators' declarations
 LOWERED = frozenset(("kernel", "free", "constant", "reshape"))
 Found = Iterator[tuple[Node | None, str]]
 
@@ -278,6 +280,31 @@ def check_lowered(graph: Graph) -> Found:
     for node in graph.nodes():
         if node.op not in LOWERED and not (node.op in OPS and OPS[node.op].kind in ("value", "control")):
             yield node, f"{node.op} must be lowered to a kernel"
+        if node.op == "kernel" and not is_bound(node):
+            yield node, "the sizes of its spec are not bound"
+
+
+def check_fused(graph: Graph) -> Found:
+    """A fused node has one region without parameters, whose one result a kernel can compute."""
+    for node in graph.nodes():
+        if node.op != "fused":
+            continue
+        blocks = [(len(region.params), len(region.results)) for region in node.regions]
+        if blocks != [(0, 1)] or node.args:
+            yield node, "a fused node has no arguments and one region, with no parameters and one result"
+            continue
+        (block,) = node.regions
+        yield from _same_types(
+            node, "has type", types_of(node.results), "its region yields", types_of(block.results)
+        )
+        others = [inner for inner in block.nodes if not is_kernel_work(inner) or is_alias(inner)]
+        if others:
+            yield others[0], f"{others[0].op} cannot be computed inside of a kernel"
+            continue
+        try:
+            group_of(node)
+        except VerifyError as error:
+            yield node, str(error)
 
 
 def check_kernels(graph: Graph) -> Found:
@@ -349,5 +376,6 @@ RULES: tuple[Rule, ...] = (
     Rule("core", check_core, ("core", "lowered")),
     Rule("lowered", check_lowered, ("lowered",)),
     Rule("kernels", check_kernels),
+    Rule("fused", check_fused),
     Rule("results", check_results, ("lowered",)),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ STAGES = ("import", *dict.fromkeys(step.__name__ for step, _ in PASSES), "lowere
 #: Those that are printed where none is asked for: LLVM text and assembly run to thousands of lines.
 PRINTED = STAGES[: STAGES.index("llvm")]
 UNCHANGED = "no change"
+MAX_OPERATORS = 6  # kinds of nodes that a pass's line names
 _ENDINGS = {"bytecode": "dis", "llvm": "ll", "asm": "s"}
 _LONG_ARRAY = re.compile(r"([(\[])((?:[^()\[\],]+, ){4})(?:[^()\[\],]+, )*[^()\[\],]+([)\]])")
 _LONG_LINE = 400
@@ -33,13 +35,14 @@ _LONG_LINE = 400
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: `name` as `--stage` takes it, `title` with what is shown of it, its whole text, and the
-    text's difference to the stage before ("" where that says nothing: the first, bytecode, llvm and asm)."""
+    """One stage: `name` as `--stage` takes it, `title` with what is shown of it, its whole text, and for a
+    pass the difference of the text to that before and its summary ("" for other stages)."""
 
     name: str
     title: str
     text: str
     difference: str = ""
+    summary: str = ""
 
 
 def all_stages(
@@ -62,11 +65,14 @@ def all_stages(
     graph = import_model(**arguments, progress=progress)
     check_sizes(graph, [sizes] if sizes is not None else [])
     stages = [Stage("import", "import", format_graph(graph))]
+    operators = _operators(graph)
 
     def watch(name: str, graph: Graph) -> None:
-        text = format_graph(graph)
-        title = f"pass {len(stages)}: {name}"
-        stages.append(Stage(name, title, text, _difference(stages[-1].text, text)))
+        nonlocal operators
+        text, before, operators = format_graph(graph), operators, _operators(graph)
+        difference = _difference(stages[-1].text, text)
+        summary = _summary(before, operators, difference)
+        stages.append(Stage(name, f"pass {len(stages)}: {name}", text, difference, summary))
 
     run_passes(graph, progress, watch)
     stages.append(Stage("lowered", "lowered", stages[-1].text))
@@ -74,12 +80,32 @@ def all_stages(
     return [stage for stage in stages if not wanted or stage.name in wanted]
 
 
-def _difference(before: str, after: str) -> str:
-    """Return the changed lines of two graphs, marked - and +, without the kernel specs that follow them.
+def _operators(graph: Graph) -> Counter[str]:
+    return Counter(node.op for node in graph.nodes())
 
-    Nodes that are only removed, which is all that `dce` does, are named in one line.
-    """
-    old, new = (text.partition("\n\nspec @")[0].splitlines() for text in (before, after))
+
+def _summary(before: Counter[str], after: Counter[str], difference: str) -> str:
+    """Return in one line what a pass did: which nodes are gone and which new, or else how many lines
+    changed."""
+    gone, new = before - after, after - before
+    parts = [f"{sign} {_counted(nodes)}" for sign, nodes in (("-", gone), ("+", new)) if nodes]
+    if parts or difference == UNCHANGED:
+        return "; ".join(parts) or UNCHANGED
+    lines = Counter(line[:1] for line in difference.splitlines())
+    return f"{max(lines.values())} lines changed"
+
+
+def _counted(nodes: Counter[str]) -> str:
+    """Return the most frequent of some operators, with how many there are of each."""
+    shown = [op if n == 1 else f"{n} {op}" for op, n in nodes.most_common(MAX_OPERATORS)]
+    n_more = nodes.total() - sum(n for _, n in nodes.most_common(MAX_OPERATORS))
+    return ", ".join(shown) + (f" and {n_more} more" if n_more else "")
+
+
+def _difference(before: str, after: str) -> str:
+    """Return the changed lines of two graphs, marked - and +. Nodes that are only removed, which is all that
+    `dce` does, are named in one line."""
+    old, new = before.splitlines(), after.splitlines()
     lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
     lines = [line for line in lines if not line.startswith("@@")]
     if lines and all(line.startswith("-") for line in lines):
@@ -137,15 +163,29 @@ def _kernel_node(graph: Graph, index: int) -> tuple[Node, Launch] | None:
 def shown_text(stage: Stage, whole: bool) -> str:
     """Return what people read of a stage: its difference (the text where `whole` or there is none), and long
     arrays and lines cut."""
-    text = stage.difference if stage.difference and not whole else stage.text
+    text = stage.difference or stage.text if not whole else stage.text
     if stage.name in ("llvm", "asm"):
         return text
     lines = (_LONG_ARRAY.sub(r"\1\2...\3", line) if "const" in line else line for line in text.splitlines())
     return "\n".join(line if len(line) <= _LONG_LINE else f"{line[:_LONG_LINE]} ..." for line in lines)
 
 
-def grouped(stages: Sequence[Stage]) -> list[tuple[str, Stage]]:
-    """Return stages with the titles to print: passes in a row that change nothing share one title."""
+def sections(stages: Sequence[Stage], whole: bool, diff: bool) -> list[tuple[str, str]]:
+    """Return what to print, each with its title: `whole` stages, or of the passes the differences with
+    `diff`, without it a line each in one section behind the imported graph."""
+    if whole:
+        return [(stage.title, shown_text(stage, whole)) for stage in stages]
+    if diff:
+        return [(title, shown_text(stage, whole)) for title, stage in _grouped(stages)]
+    passes = [stage for stage in stages if stage.summary]
+    width = max(len(stage.name) for stage in passes)
+    lines = [f"{i:3} {stage.name:{width}}  {stage.summary}" for i, stage in enumerate(passes, start=1)]
+    found = [(stage.title, shown_text(stage, whole)) for stage in stages if not stage.summary]
+    return [found[0], ("passes", "\n".join(lines)), *found[1:]]
+
+
+def _grouped(stages: Sequence[Stage]) -> list[tuple[str, Stage]]:
+    """Return stages with the titles of their differences: passes in a row that change nothing share one."""
     rows: list[tuple[str, Stage]] = []
     for stage in stages:
         if rows and stage.difference == rows[-1][1].difference == UNCHANGED:

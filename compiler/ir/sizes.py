@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 import sympy
 
+from ...jit.spec import KernelSpec
 from .dims import symbols_of
 from .graph import Node, Value, is_named
 from .types import ScalarType, TensorType, Type, parts
@@ -28,13 +30,20 @@ def type_sizes(type: Type) -> set[str]:
 
 def attribute_sizes(values: Iterable[Any]) -> set[str]:
     """Return the symbols in attributes."""
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, sympy.Expr):
-            found |= symbols_of(value)
-        elif isinstance(value, tuple):
-            found |= attribute_sizes(value)
-    return found
+    return {name for value in values for size in expressions(value) for name in symbols_of(size)}
+
+
+def expressions(value: Any) -> Iterator[sympy.Expr]:
+    """Yield the dimension expressions in an attribute: one itself, those of a tuple, or of an unbound
+    spec."""
+    if isinstance(value, sympy.Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from expressions(item)
+    elif is_dataclass(value) and not (isinstance(value, KernelSpec) and value.n_dims):
+        for field in fields(value):
+            yield from expressions(getattr(value, field.name))
 
 
 def node_sizes(node: Node) -> set[str]:

@@ -13,8 +13,16 @@
       output %v3 as "y"
 
 Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs
-follow the graph, each once: `spec @HASH` and the lines of `jit.text`. Indentation and blank lines mean
-nothing.
+follow the graph, each once: `spec @HASH` and the lines of `jit.text`; `spec @HASH symbolic` is one whose
+sizes are dimension expressions still. Indentation and blank lines mean nothing.
+
+The nodes of a kernel that fusion has chosen stand in the region of a `fused` node, until lowering:
+
+      %k9: f32[batch, 384] = fused()
+        body:
+          %v3: f32[batch, 384] = neg(%v2)
+          %v4: f32[batch, 384] = exp(%v3)
+          yield %v4
 """
 
 from __future__ import annotations
@@ -30,17 +38,19 @@ import numpy as np
 import sympy
 
 from ...jit.spec import KernelSpec, spec_hash
-from ...jit.text import format_spec, parse_spec
+from ...jit.text import NUMBERED, SizeText, format_spec, parse_spec
 from .dims import format_dim, parse_dim
 from .errors import TextError
 from .graph import Block, Graph, Node, SymbolInfo, Value
+from .sizes import expressions
 from .types import Type, parse_type, split_commas
 
 INLINE_ELEMENTS = 16  # arrays up to this size are written out
-REGION_NAMES = {"if": ("then", "else"), "while": ("cond", "body")}
+REGION_NAMES = {"if": ("then", "else"), "while": ("cond", "body"), "fused": ("body",)}
 _WORDS: dict[str, Any] = {
     "true": True, "false": False, "none": None, "inf": math.inf, "-inf": -math.inf, "nan": math.nan,
 }  # fmt: skip
+SYMBOLIC = SizeText(format_dim, parse_dim)
 RESERVED_NAMES = frozenset(_WORDS)  # a size symbol of such a name could not be read back
 
 
@@ -60,7 +70,9 @@ def format_graph(graph: Graph) -> str:
         lines.append(f"  output {_name(value)} as {json.dumps(name)}")
     specs = {_spec_name(item): item for item in _attributes(graph) if _is_spec(item)}
     for spec_name, spec in specs.items():
-        lines += ["", f"spec {spec_name}", *(f"  {line}" for line in format_spec(spec).splitlines())]
+        form, sizes = (" symbolic", SYMBOLIC) if _is_symbolic(spec) else ("", NUMBERED)
+        lines += ["", f"spec {spec_name}{form}"]
+        lines += [f"  {line}" for line in format_spec(spec, sizes).splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -161,7 +173,14 @@ def _format_array(array: np.ndarray) -> str:
     return f"{head}({', '.join(str(item) for item in array.reshape(-1))})"
 
 
+def _is_symbolic(spec: KernelSpec) -> bool:
+    return any(True for _ in expressions(spec))
+
+
 def _spec_name(spec: KernelSpec) -> str:
+    """Return the name of a spec: the hash of its identity or, while it has none, of its text."""
+    if _is_symbolic(spec):
+        return f"@{hashlib.sha256(format_spec(spec, SYMBOLIC).encode()).hexdigest()[:16]}"
     return f"@{spec_hash(spec)[:16]}"
 
 
@@ -173,8 +192,11 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     main, *spec_texts = re.split(r"^spec (?=@)", text, flags=re.MULTILINE)
     specs = {}
     for spec_text in spec_texts:
-        name, _, body = spec_text.partition("\n")
-        specs[name.strip()] = parse_spec(body)
+        head, _, body = spec_text.partition("\n")
+        name, _, form = head.strip().partition(" ")
+        if form not in ("", "symbolic"):
+            raise TextError(f"spec {name}: {form!r} is not understood; a spec may be 'symbolic'")
+        specs[name] = parse_spec(body, SYMBOLIC if form else NUMBERED)
     return _Parser(main, constants or {}, specs).graph()
 
 

@@ -1,12 +1,13 @@
 """Index maps: which element of its arguments a node needs for one element of its result.
 
 An access is one `Index` per axis over the loops of a kernel; views (D9) cost nothing because they only
-transform
-accesses. Offsets are dimension expressions here; `compiler.lower.lower` turns them into kernel parameters.
+transform accesses. Offsets are dimension expressions here; `compiler.lower.bind` turns them into kernel
+parameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
@@ -78,3 +79,28 @@ def is_loop(index: Index, loop: int) -> bool:
 def used_loops(access: Access) -> frozenset[int]:
     """Return the loops that `access` depends on directly."""
     return frozenset(index.loop for index in access if index.loop is not None)
+
+
+# Concats ------------------------------------------------------------------------------------------
+
+
+def part_sizes(node: Node) -> tuple[DimExpr, ...]:
+    """Return the sizes of a concat's arguments along its axis."""
+    return tuple(shape_of(arg)[node.attrs["axis"]] for arg in node.present)
+
+
+def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
+    """Return where a part begins."""
+    return simplify(sum(sizes[:part]))
+
+
+def moved(access: Access, axis: int, by: DimExpr) -> Access:
+    """Return `access` with the place along one axis moved."""
+    index = access[axis]
+    offset = simplify(index.offset + by)
+    return (*access[:axis], replace(index, offset=offset), *access[axis + 1 :])
+
+
+def arg_access(node: Node, part: int, access: Access) -> Access:
+    """Return where argument `part` of a concat is read for the concat at `access`."""
+    return moved(access, node.attrs["axis"], -start_of(part_sizes(node), part))

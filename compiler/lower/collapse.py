@@ -2,8 +2,7 @@
 
 Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes
 one axis), or neither. The loops of a matmul that B does not depend on are all loops over rows, and have any
-order: they get the one in which the most of them merge. Loops of one trip are none. Sizes are still dimension
-expressions here.
+order: they get the one in which the most of them merge. Loops of one trip are none.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from ...jit.families.conv.spec import Conv
 from ...jit.families.matmul.spec import Matmul
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest
 from ..ir.dims import equal, product
-from ..ir.graph import SymbolInfo
+from ..ir.graph import Graph, SymbolInfo
 from ..ir.ranges import always_at_most
 from .access import Access, Shape
+from .launches import unbound_kernels
 
 Spec = KernelSpec[sympy.Expr]
 Instrs = Body[sympy.Expr]
@@ -30,7 +30,18 @@ Looped = Nest[sympy.Expr] | Product
 Place = Index[sympy.Expr]
 
 
-def collapse(spec: Spec) -> Spec:
+def collapse(graph: Graph) -> None:
+    """Merge the loops of every kernel. A matmul of which sizes decide at run time which loop has the rows
+    gets the attribute `exchanged` (`compiler.lower.launches`)."""
+    for node in unbound_kernels(graph):
+        chosen, other = exchange(collapsed(node.attrs["spec"]), graph.symbols)
+        node.attrs["spec"] = chosen
+        if other is not None:
+            assert isinstance(chosen, Matmul)
+            node.attrs["exchanged"] = (other, (), chosen.m, other.m)
+
+
+def collapsed(spec: Spec) -> Spec:
     """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
     if not isinstance(spec, Nest | Matmul):
         return spec

@@ -1,33 +1,62 @@
 """Fusion: decide which values exist in memory, and which nodes each kernel computes.
 
-Every kernel is a `Group` around one materialised value, its `root`. Walking the nodes backwards, a node
-joins the groups of
-its consumers when the kernel family can compute it in place; otherwise it becomes a root and its consumers
-load it. Views
-and index sources are free, so they join every group that uses them; other nodes are computed once, in one
-group.
+Every kernel is a `Group` around one value in memory, its root. The nodes are visited backwards: a node joins
+the groups of its consumers where the kernel family can compute it in place; otherwise it becomes a root,
+which its consumers load. Views and index sources are free, so they join every group that uses them; other
+nodes are computed once, in one group. The pass then moves each group into the region of a `fused` node:
+
+    %k9: f32[rows, 3] = fused()
+      body:
+        %v7: f32[rows, 3] = matmul(%x, %v21)
+        %v8: f32[rows, 3] = expand(%v2) {shape=[rows, 3]}
+        %v9: f32[rows, 3] = add(%v7, %v8)
+        yield %v9
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import NamedTuple, cast
 
-from ...jit.spec import Index
-from ..ir.dims import DimExpr, equal
-from ..ir.graph import Block, Node, Value
+from ...vm.layout import LIMITS
+from ..ir.graph import Block, Graph, Node, Value, replace_uses
 from ..ops import OPS
-from .access import Access, is_loop, loops, shape_of, through_view, used_loops
-from .operands import CONTRACTIONS, is_alias, is_kernel_work, is_readable_in_place, operand_access
-from .pieces import Cuts, arg_access, can_cut, part_sizes
-from .prologue import CHEAP, find_prologue, is_read
+from .access import Access, used_loops
+from .bind import bound
+from .collapse import collapsed
+from .group import Group, arg_demands, around, can_compute
+from .operands import is_alias, is_kernel_work
+from .pieces import can_cut
+from .prologue import CHEAP, find_prologue
+from .specs import spec_of
 
 #: A kernel computes a value at so many places of its result at most for one element; more are read from
 #: memory.
 MAX_PLACES = 4
 #: Nodes of one kernel, views and sources apart.
 MAX_NODES = 256
+#: A group of fewer nodes has no more buffers and dims than a kernel may have.
+SMALL_GROUP = 12
+
+
+def fuse(graph: Graph) -> None:
+    """Move the nodes of every kernel into the region of a `fused` node. Standalone operators, constants and
+    reshapes of memory stay where they are."""
+    fits = partial(fits_in_kernel, accurate=graph.accurate)
+    fusions = [grouped(block, fits) for block in graph.blocks()]
+    nodes = [_fused_nodes(graph, fusion) for fusion in fusions]
+    graph.replace_results({root: node.result for fused in nodes for root, node in fused.items()})
+    for fusion, fused in zip(fusions, nodes, strict=True):
+        _outline(graph, fusion, fused)
+
+
+def fits_in_kernel(group: Group, accurate: bool) -> bool:
+    """Return True where a kernel may have as many buffers and dims as `group` needs."""
+    if len(group.places) < SMALL_GROUP:
+        return True
+    spec, dims = bound(collapsed(spec_of(group, accurate)[0]))
+    return len(dims) <= LIMITS["DIMS"][0] and len(spec.buffers) <= LIMITS["BUFFERS"][0]
 
 
 class Demand(NamedTuple):
@@ -37,29 +66,6 @@ class Demand(NamedTuple):
     group: Group
     access: Access | None  # None: as a whole
     memory: bool
-
-
-@dataclass(eq=False)
-class Group:
-    """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: where the root is stored.
-
-    `row`: reductions run over the last loop. `contraction`: the matmul or attention node inside, if any;
-    then the loops
-    are those of its family. `places`: for each member the accesses at which it is computed. `from_memory`:
-    views through
-    which an operand is read. `prologue`: the members that compute a matmul's operand a on the way in. `cuts`:
-    the loops along concats' axes, with the sizes of the parts (`compiler.lower.pieces`).
-    """
-
-    root: Value
-    domain: list[DimExpr]
-    access: Access
-    row: bool = False
-    contraction: Node | None = None
-    places: dict[Node, list[Access]] = field(default_factory=dict)
-    from_memory: set[Node] = field(default_factory=set)
-    prologue: frozenset[Node] = frozenset()
-    cuts: Cuts = field(default_factory=dict)
 
 
 class Fusion:
@@ -149,30 +155,18 @@ class Fusion:
                             yield Demand(group, access, memory)
 
     def _join(self, node: Node, group: Group, access: Access, memory: bool) -> None:
-        if OPS[node.op].kind == "reduce":
-            make_row(node, group)
-        if node.op == "concat":
-            group.cuts[access[node.attrs["axis"]].along] = part_sizes(node)
-        if OPS[node.op].kind in CONTRACTIONS:
-            access = make_contraction(node, group, access)
-            if node.op == "matmul":
-                group.prologue = find_prologue(node, self._inside, self._used_outside)
-        places = group.places.setdefault(node, [])
-        if access not in places:
-            places.append(access)
+        group.join(node, access)
+        if node.op == "matmul":
+            group.prologue = find_prologue(node, self._inside, self._used_outside)
         if memory:
             group.from_memory.add(node)
         if group not in self.members.setdefault(node, []):
             self.members[node].append(group)
 
     def _make_root(self, node: Node) -> None:
-        shape = shape_of(node.result)
-        access = loops(len(shape))
-        if shape and shape[-1] == 1 and OPS[node.op].kind not in (*CONTRACTIONS, "concat"):
-            access = (*access[:-1], Index())  # a row loop may take the place of the last one
-        group = Group(node.result, list(shape), access)
+        group = around(node.result)
         self.groups[node.result] = group
-        self._join(node, group, access, memory=False)
+        self._join(node, group, group.access, memory=False)
 
 
 def _aliases(value: Value) -> Iterator[Value]:
@@ -207,36 +201,6 @@ def _epilogues(block: Block) -> set[Node]:
     return found
 
 
-def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:
-    """Yield (argument, access, memory) for computing `node` at `access` in `group`, as in `Demand`."""
-    kind = OPS[node.op].kind
-    args = node.present
-    if kind == "pointwise":
-        for arg in args:
-            yield arg, access, node in group.prologue and is_read(arg, group.prologue)
-    elif kind == "view":
-        yield args[0], through_view(node, access), node in group.from_memory
-    elif kind == "concat":
-        for part, arg in enumerate(args):
-            yield arg, arg_access(node, part, access), False
-    elif kind == "reduce":
-        yield args[0], (*access[:-1], Index(loop=len(group.domain) - 1)), False
-    elif kind == "gather":
-        axis, rank = node.attrs["axis"], len(shape_of(args[1]))
-        yield args[0], loops(len(shape_of(args[0]))), True
-        yield args[1], access[axis : axis + rank], False
-    elif kind in CONTRACTIONS:
-        for position, operand in enumerate(args):
-            wanted = operand_access(node, position)
-            if node.op == "conv" and position == 0:
-                yield operand, None, True
-            elif (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
-                yield operand, wanted, False
-            else:
-                readable = is_readable_in_place(operand, wanted)
-                yield operand, wanted if readable else None, True
-
-
 def _by_group(demands: Sequence[Demand]) -> dict[Group, list[Access]]:
     """Return the accesses at which each group needs a node that all of them compute."""
     found: dict[Group, list[Access]] = {}
@@ -248,12 +212,11 @@ def _by_group(demands: Sequence[Demand]) -> dict[Group, list[Access]]:
 def can_join(node: Node, group: Group, places: Sequence[Access]) -> bool:
     """Return True where `group`'s kernel can compute `node` at all of `places`."""
     kind = OPS[node.op].kind
-    if kind in ("view", "source"):
-        return True
     if kind == "concat":
         return can_cut(node, group, places)
-    fits = _can_reduce if kind == "reduce" else _can_contract if kind in CONTRACTIONS else _worth_repeating
-    return all(fits(node, group, access) for access in places)
+    if kind in ("pointwise", "gather"):
+        return all(_worth_repeating(node, group, access) for access in places)
+    return all(can_compute(node, group, access) for access in places)
 
 
 def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
@@ -267,75 +230,7 @@ def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
     return all(group.domain[loop] == 1 for loop in unused)
 
 
-def _can_reduce(node: Node, group: Group, access: Access) -> bool:
-    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the
-    same."""
-    if group.contraction is not None or group.cuts:
-        return False
-    *outer, length = shape_of(node.arg(0))
-    n = len(group.domain)
-    same_outer = all(is_loop(index, i) for i, index in enumerate(access[:-1]))
-    if not same_outer or not all(equal(a, b) for a, b in zip(outer, group.domain, strict=False)):
-        return False
-    if len(outer) == n:
-        return not group.row
-    free = group.domain[-1:] == [1] and not group.row
-    return len(outer) == n - 1 and (free or equal(group.domain[-1], length))
-
-
-def make_row(node: Node, group: Group) -> None:
-    """Give the group the row loop of the reduce that joins."""
-    *outer, length = shape_of(node.arg(0))
-    if len(outer) == len(group.domain):
-        group.domain.append(length)
-    else:
-        group.domain[-1] = length
-    group.row = True
-
-
-def _can_contract(node: Node, group: Group, access: Access) -> bool:
-    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the
-    last axis."""
-    if group.contraction is not None or group.row or group.cuts:
-        return False
-    pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
-    if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
-        return False
-    if not all(equal(group.domain[index.along], size) for index, size in pairs):
-        return False  # the root is a slice of it
-    if sorted(index.along for index, _ in pairs) != [i for i, size in enumerate(group.domain) if size != 1]:
-        return False
-    if not is_loop(access[-1], len(group.domain) - 1):
-        return False
-    return node.op != "attention" or all(OPS[member.op].kind == "view" for member in group.places)
-
-
-def make_contraction(node: Node, group: Group, access: Access) -> Access:
-    """Make the contraction's loops the group's; return its own access in them."""
-    group.contraction = node
-    last = len(access) - 1
-    names = {
-        axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))
-    }
-    rename: dict[int | None, int] = {
-        index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None
-    }
-    for member, places in group.places.items():
-        group.places[member] = [_renamed(place, rename) for place in places]
-    group.access = _renamed(group.access, rename)
-    group.domain = list(shape_of(node.result))
-    return tuple(Index(loop=names[axis]) for axis in range(len(access)))
-
-
-def _renamed(access: Access, rename: dict[int | None, int]) -> Access:
-    """Rename loops; those of size 1 that the contraction does not have become the constant 0."""
-    return tuple(
-        replace(index, loop=rename[index.loop]) if index.loop in rename else replace(index, loop=None)
-        for index in access
-    )
-
-
-def fuse(block: Block, fits: Callable[[Group], bool]) -> Fusion:
+def grouped(block: Block, fits: Callable[[Group], bool]) -> Fusion:
     """Return the fusion of `block`; a group that does not fit into a kernel is cut in the middle."""
     apart: set[Node] = set()
     while True:
@@ -351,3 +246,56 @@ def _middle(group: Group) -> Node | None:
     work = [node for node in group.places if OPS[node.op].kind in ("pointwise", "gather")]
     inner = [node for node in work if node is not group.root.node and node not in group.prologue]
     return inner[len(inner) // 2] if inner else None
+
+
+# The graph's new form -----------------------------------------------------------------------------
+
+
+def _fused_nodes(graph: Graph, fusion: Fusion) -> dict[Value, Node]:
+    """Return for every root of a block a `fused` node, empty still, whose result all nodes use instead."""
+    made = {}
+    for node in fusion.block.nodes:
+        if len(node.results) == 1 and node.result in fusion.groups:
+            fused = Node("fused", [], source=node.source)
+            fused.results = [Value(graph.new_name("k"), node.result.type, fused)]
+            replace_uses(node.result, fused.result)
+            made[node.result] = fused
+    return made
+
+
+def _outline(graph: Graph, fusion: Fusion, fused: Mapping[Value, Node]) -> None:
+    """Move the groups of a block into the regions of their `fused` nodes, which stand where the roots
+    were."""
+    taken: set[Node] = set()
+    for root, node in fused.items():
+        region, own = _region(graph, fusion.groups[root], fusion.members)
+        node.regions = [region]
+        taken |= own
+    left: list[Node] = []
+    for node in reversed(fusion.block.nodes):
+        if len(node.results) == 1 and node.result in fused:
+            left.append(fused[node.result])
+        elif node in fusion.members and not node.result.users:
+            node.set_args([])  # every kernel that uses it has a copy
+        elif node not in taken:
+            left.append(node)
+    fusion.block.nodes[:] = reversed(left)
+
+
+def _region(graph: Graph, group: Group, members: Mapping[Node, Sequence[Group]]) -> tuple[Block, set[Node]]:
+    """Return the region that computes `group`, and the nodes that it takes from the graph: those that nothing
+    else uses. Of the others it has copies."""
+    region, own, copies = Block(), set(), dict[Value, Value]()
+    for node in reversed(group.places):
+        args = [copies.get(arg, arg) if arg is not None else None for arg in node.args]
+        if len(members[node]) == 1 and all(user in group.places for user in node.result.users):
+            own.add(node)
+            if args != node.args:
+                node.set_args(args)
+        else:
+            copy = Node(node.op, args, node.attrs, source=node.source)
+            copy.results = [Value(graph.new_name(), node.result.type, copy)]
+            copies[node.result], node = copy.result, copy
+        region.nodes.append(node)
+    region.results = [group.root]
+    return region, own

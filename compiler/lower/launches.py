@@ -2,23 +2,35 @@
 
 The attribute `exchanged` of a matmul's node, where there is one, is (spec, dims, rows, other rows): the same
 product with the rows of another loop. It is launched where the other rows are more than the spec's own.
+A node without the attribute `dims` is not bound: its specs have dimension expressions where they will have
+sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ...jit.spec import KernelSpec
 from ..ir.dims import DimExpr, evaluate
-from ..ir.graph import Node
+from ..ir.graph import Graph, Node
 
 Launch = tuple[KernelSpec, tuple[DimExpr, ...]]
 
 
 def launches_of(node: Node) -> list[Launch]:
     """Return the specs that a kernel node may launch and the values of their dims, its own first."""
-    own: Launch = (node.attrs["spec"], node.attrs["dims"])
+    own: Launch = (node.attrs["spec"], node.attrs.get("dims", ()))
     return [own, node.attrs["exchanged"][:2]] if "exchanged" in node.attrs else [own]
+
+
+def is_bound(node: Node) -> bool:
+    """Return True where a kernel node's sizes are parameters of its spec."""
+    return "dims" in node.attrs
+
+
+def unbound_kernels(graph: Graph) -> Iterator[Node]:
+    """Yield the kernel nodes whose sizes are dimension expressions still."""
+    return (node for node in graph.nodes() if node.op == "kernel" and not is_bound(node))
 
 
 def launch_at(node: Node, values: Mapping[str, int]) -> Launch:

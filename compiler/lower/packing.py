@@ -3,42 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import sympy
 
 from ...jit.families.conv import depthwise, winograd
 from ...jit.families.conv.conv import pack_groups
 from ...jit.families.conv.pixels import AXES
+from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul.matmul import as_panels, pack_quads
 from ...jit.families.matmul.microkernel import PANEL
+from ...jit.families.matmul.spec import Matmul
 from ...jit.loops.bodies import LANES
-from ..ir.graph import Builder, Node, Value
+from ...jit.spec import Buffer
+from ..ir.dims import DimExpr
+from ..ir.graph import Block, Builder, Graph, Node, Value
 from .access import shape_of
+from .launches import unbound_kernels
 from .weights import held
 
-Packed = dict[tuple[Value, str, int], Value]
+Product = Matmul[sympy.Expr]
 
 
-def b_layout(product: Node, accurate: bool) -> str:
-    """Return the `b_layout` of a matmul's or conv's spec; `accurate`: see `Graph`."""
-    weight = product.arg(1)
+def pack(graph: Graph) -> None:
+    """Pack the constant right operands of matmuls and convs as their kernels read them, each matrix once."""
+    packing = _Packing(graph)
+    for node in unbound_kernels(graph):
+        spec = node.attrs["spec"]
+        if isinstance(spec, Matmul) and spec.b_layout == "rows":
+            packing.pack(node, spec)
+    packing.insert()
+
+
+class _Packing:
+    """The packed constants of a graph: by matrix, layout and groups of columns."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._made: dict[tuple[Value, str, int], Value] = {}
+        self._builder = Builder(graph, Block())
+
+    def pack(self, node: Node, spec: Product) -> None:
+        """Let a kernel read its right operand packed, where that is a constant that can be."""
+        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.b])
+        weight = node.arg(place)
+        layout = b_layout(spec, weight, self._graph.accurate)
+        if layout == "rows":
+            return
+        panels = self._packed(weight, spec, layout)
+        node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
+        b = Buffer(panels.tensor.dtype, shape_of(panels))
+        node.attrs["spec"] = replace(
+            spec,
+            buffers=(*spec.buffers[: spec.b], b, *spec.buffers[spec.b + 1 :]),
+            b_layout=layout,
+            b_index=(),
+            chain=0 if layout == "quads" else spec.chain,  # sums of integers are exact
+        )
+
+    def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
+        """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is
+        held in the narrowest dtype that has its values, or the one asked for."""
+        groups = spec.window.groups if isinstance(spec, Conv) else 1
+        key = weight, spec.family if layout == "panels" else layout, groups
+        if key not in self._made:
+            attrs, dtype = weight.definition.attrs, weight.tensor.dtype
+            array = attrs["array"]
+            if dtype == "f32" and not isinstance(spec, Conv):
+                array, dtype = held(array, self._graph.weights)
+            panels = _PACK.get(layout, partial(_in_panels, groups=groups))(array)
+            self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
+        return self._made[key]
+
+    def insert(self) -> None:
+        """Put the packed constants behind those that they are made of."""
+        made: dict[Node | None, list[Node]] = {}
+        for (weight, _, _), value in self._made.items():
+            made.setdefault(weight.node, []).append(value.definition)
+        for block in self._graph.blocks():
+            block.nodes[:] = [each for node in block.nodes for each in (node, *made.get(node, ()))]
+
+
+def b_layout(spec: Product, weight: Value, accurate: bool) -> str:
+    """Return how a product's kernel reads its right operand `weight`; `accurate`: see `Graph`."""
     if weight.tensor.dtype == "i8":
         return "quads"
-    if not is_constant_matrix(weight) or (product.op == "conv" and has_depthwise_kernel(product)):
+    if not is_constant_matrix(weight):
         return "rows"
-    return _conv_layout(product, weight) if product.op == "conv" and not accurate else "panels"
+    if not isinstance(spec, Conv):
+        return "panels"
+    if has_depthwise_kernel(spec.window, spec.planes, _channels(spec), spec.n):
+        return "rows"
+    return "panels" if accurate else _conv_layout(spec, weight)
 
 
-def _conv_layout(conv: Node, weight: Value) -> str:
+def _channels(spec: Conv[sympy.Expr]) -> DimExpr:
+    return spec.buffers[spec.a].shape[-1]
+
+
+def _conv_layout(spec: Conv[sympy.Expr], weight: Value) -> str:
     """Return a conv's layout: by Winograd where its window and channels are fit for it."""
-    attrs, channels = conv.attrs, shape_of(conv.arg(0))[-1]
-    steps = {*attrs["stride"], *attrs["dilation"], *attrs["expansion"], attrs["groups"]}
-    is_fit = attrs["kernel"] == (TAPS, TAPS) and steps == {1} and isinstance(channels, int)
-    is_fit = is_fit and not attrs["planes"]
+    window, channels = spec.window, _channels(spec)
+    steps = {*window.stride, *window.dilation, *window.expansion, window.groups}
+    is_fit = window.kernel == (TAPS, TAPS) and steps == {1} and not spec.planes
     array = weight.definition.attrs["array"]
-    return winograd_layout(channels) if is_fit and np.isfinite(array).all() else "panels"
+    if not (is_fit and isinstance(channels, int) and np.isfinite(array).all()):
+        return "panels"
+    return winograd_layout(channels)
 
 
 def winograd_layout(channels: int) -> str:
@@ -47,14 +121,14 @@ def winograd_layout(channels: int) -> str:
     return "panels" if channels % LANES or not channels else LAYOUT
 
 
-def has_depthwise_kernel(conv: Node) -> bool:
+def has_depthwise_kernel(
+    window: Window[sympy.Expr], planes: bool, channels: DimExpr, columns: DimExpr
+) -> bool:
     """Return True for a conv that `jit.families.conv.depthwise` computes; it reads the weights in place."""
-    attrs, (x, weight) = conv.attrs, conv.present
-    if attrs["planes"]:
+    if planes:
         return False
-    is_plain = len(attrs["kernel"]) <= AXES and set(attrs["expansion"]) == {1}
-    is_narrow = depthwise.is_narrow(shape_of(x)[-1], shape_of(weight)[1], attrs["groups"])
-    return is_plain and min(attrs["dilation"]) > 0 and is_narrow
+    is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1}
+    return is_plain and min(window.dilation) > 0 and depthwise.is_narrow(channels, columns, window.groups)
 
 
 def is_constant_matrix(value: Value) -> bool:
@@ -65,25 +139,6 @@ def is_constant_matrix(value: Value) -> bool:
         and len(shape_of(value)) == 2
         and value.tensor.dtype == "f32"
     )
-
-
-def pack(builder: Builder, value: Value, product: Node, packed: Packed) -> Value:
-    """Return the constant matrix `value` as `b_layout` of `product` says, a conv's groups of columns by
-    themselves (once per matrix).
-
-    A matmul's is held in the narrowest dtype that has its values, or the one asked for.
-    """
-    layout, groups = b_layout(product, builder.graph.accurate), product.attrs.get("groups", 1)
-    kind = product.op if layout == "panels" else layout
-    key = value, kind, groups
-    if key not in packed:
-        node = value.definition
-        array, dtype = node.attrs["array"], value.tensor.dtype
-        if product.op == "matmul" and dtype == "f32":
-            array, dtype = held(array, builder.graph.weights)
-        panels = _PACK.get(layout, partial(_in_panels, groups=groups))(array)
-        packed[key] = builder.constant(panels, dtype, f"{node.attrs['name']}.panels")
-    return packed[key]
 
 
 def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:

@@ -8,45 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ...jit.spec import Index
-from ..ir.dims import DimExpr, equal, simplify
+from ..ir.dims import DimExpr
 from ..ir.graph import Node
 from ..ops import OPS
-from .access import Access, shape_of
+from .access import Access, arg_access, moved, part_sizes
+from .group import Group, arg_demands, can_compute
 
-if TYPE_CHECKING:
-    from .fuse import Group
-
-Cuts = dict[int, tuple[DimExpr, ...]]
 Box = dict[int, int]  # loop -> number of its part
 
 #: Limits of one kernel: what it takes to compile it, and the sizes that a kernel can be given.
 MAX_PIECES, MAX_SYMBOLIC = 32, 10
 MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down what is computed in it
-
-
-def part_sizes(node: Node) -> tuple[DimExpr, ...]:
-    """Return the sizes of a concat's arguments along its axis."""
-    return tuple(shape_of(arg)[node.attrs["axis"]] for arg in node.present)
-
-
-def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
-    """Return where a part begins."""
-    return simplify(sum(sizes[:part]))
-
-
-def moved(access: Access, axis: int, by: DimExpr) -> Access:
-    """Return `access` with the place along one axis moved."""
-    index = access[axis]
-    offset = simplify(index.offset + by)
-    return (*access[:axis], replace(index, offset=offset), *access[axis + 1 :])
-
-
-def arg_access(node: Node, part: int, access: Access) -> Access:
-    """Return where argument `part` of a concat is read for the concat at `access`."""
-    return moved(access, node.attrs["axis"], -start_of(part_sizes(node), part))
 
 
 def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
@@ -60,7 +33,7 @@ def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
 def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
     """Return True where a concat can join: at each of `places` one loop runs along its axis and can be cut
     into its parts, all of which are not too many pieces."""
-    if not all(_can_cut_at(node, group, access) for access in places):
+    if not all(can_compute(node, group, access) and _is_wide(node, group, access) for access in places):
         return False
     loops = {access[node.attrs["axis"]].along for access in places}
     if loops <= set(group.cuts):
@@ -71,20 +44,14 @@ def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
     return n_symbolic <= MAX_SYMBOLIC and len(boxes(trial)) <= MAX_PIECES
 
 
-def _can_cut_at(node: Node, group: Group, access: Access) -> bool:
-    """Return True where one loop runs along a concat's axis and can be cut into its parts."""
-    index, sizes = access[node.attrs["axis"]], part_sizes(node)
-    if group.contraction is not None or group.row or index.loop is None or index != Index(loop=index.loop):
-        return False
-    if not equal(group.domain[index.loop], sum(sizes)):
-        return False
-    if index.loop in group.cuts:
-        known = group.cuts[index.loop]
-        return len(known) == len(sizes) and all(equal(a, b) for a, b in zip(known, sizes, strict=True))
-    is_narrow = index.loop == len(group.domain) - 1 and any(
-        isinstance(s, int) and s < MIN_WIDTH for s in sizes
-    )
-    return not (is_narrow and any(OPS[member.op].kind == "pointwise" for member in group.places))
+def _is_wide(node: Node, group: Group, access: Access) -> bool:
+    """Return True unless a concat cuts the loop of vectors into narrow parts, in which something is
+    computed."""
+    loop = access[node.attrs["axis"]].loop
+    if loop in group.cuts or loop != len(group.domain) - 1:
+        return True
+    has_narrow = any(isinstance(size, int) and size < MIN_WIDTH for size in part_sizes(node))
+    return not (has_narrow and any(OPS[member.op].kind == "pointwise" for member in group.places))
 
 
 def boxes(group: Group) -> list[Box]:
@@ -103,8 +70,6 @@ def boxes(group: Group) -> list[Box]:
 
 def _uncut(group: Group, box: Box) -> int | None:
     """Return a loop that must be cut for what `box` computes, if any."""
-    from .fuse import arg_demands
-
     pending, seen = [(group.root, group.access)], set()
     while pending:
         value, access = pending.pop()

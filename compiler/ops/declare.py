@@ -2,7 +2,7 @@
 operator that is written in terms of others when it is imported. Everything else (importers, type inference,
 lowering, documentation, generated tests) reads these.
 
-Kinds of `Op`, which decide how `compiler.lower.lower` turns it into kernels:
+Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
   pointwise   `scalar` names the op of `jit.math.table.OPS` (or "cast", "select"); arguments have equal,
   already
               broadcast shapes and the dtypes of the rule

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ir.graph import Graph
+from ..lower.bind import bind
+from ..lower.collapse import collapse
+from ..lower.fuse import fuse
 from ..lower.lower import lower
+from ..lower.packing import pack
 from ..verify import verify
 from .copy_results import copy_results
 from .cse import cse
@@ -31,7 +35,11 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (quantise_weights, "core"),  # weights are constants as products read them
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
-    (lower, "core"),  # live canonical ops; every node it lowers gets a kernel
+    (fuse, "core"),  # live canonical ops; what is fused is what is needed
+    (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone
+    (pack, "core"),  # kernels read constants, not what is computed of them
+    (collapse, "core"),  # kernels have the buffers that they keep
+    (bind, "core"),  # sizes are final
     (copy_results, "core"),  # it is known which results a kernel makes, and which are views of something else
     (dce, "lowered"),  # the lowered nodes have no users left
     (update_in_place, "lowered"),  # the only uses are those that stay: a tensor that has one more is copied

@@ -15,6 +15,7 @@ from ..ir.dims import DimExpr, equal
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..lower.packing import has_depthwise_kernel
+from ..lower.specs import window_of
 from ..ops import build as B
 from .rewrite import rewrite
 
@@ -35,7 +36,8 @@ def _simpler(b: Builder, node: Node) -> Value | None:
         return b.one("matmul", x, weight)
     groups = attrs["groups"]
     is_depthwise = equal(shape_of(x)[-1], groups) and equal(shape_of(weight)[1], groups)
-    if not is_depthwise or has_depthwise_kernel(node) or prod(attrs["kernel"]) > MAX_TAPS:
+    has_kernel = has_depthwise_kernel(window_of(node), attrs["planes"], shape_of(x)[-1], shape_of(weight)[1])
+    if not is_depthwise or has_kernel or prod(attrs["kernel"]) > MAX_TAPS:
         return None
     return _by_taps(b, node)
 

@@ -42,14 +42,18 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bo
     click.echo(f"{output}: {shown}, {exe.summary()}")
 
 
-@click.command("show", help=f"Print the stages of MODEL's compilation, down to bytecode.\n\n{MODEL_HELP}")
+@click.command(
+    "show", help=f"Print the stages of MODEL's compilation: a line a pass, then bytecode.\n\n{MODEL_HELP}"
+)
 @model_argument
 @click.option(
     "--stage",
+    "--after",
     "names",
     multiple=True,
     help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (the last two only so)",
 )
+@click.option("--diff", is_flag=True, help="what each pass changes, not a line only")
 @click.option("--kernel", type=int, default=0, show_default=True, help="whose llvm and asm")
 @click.option(
     "--sizes",
@@ -67,6 +71,7 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bo
 def show_command(
     model: str,
     names: tuple[str, ...],
+    diff: bool,
     kernel: int,
     sizes: str | None,
     target: tuple[str, ...],
@@ -78,7 +83,7 @@ def show_command(
 
     check_compiler()
     from ..model import load_model
-    from ..show import PRINTED, STAGES, all_stages, grouped, shown_text, write_stages
+    from ..show import PRINTED, STAGES, all_stages, sections, write_stages
 
     wanted = names or (PRINTED if output is None else STAGES)
     chosen = parse_sizes(sizes) if sizes else None
@@ -91,11 +96,11 @@ def show_command(
         for path in write_stages(stages, output):
             click.echo(path)
         return
-    for title, stage in grouped(stages) if not names else [(stage.title, stage) for stage in stages]:
+    colors = {"-": "red", "+": "green"} if diff and not names else {}
+    for title, text in sections(stages, whole=bool(names), diff=diff):
         click.secho(f"=== {title}", bold=True)
-        for line in shown_text(stage, whole=bool(names)).splitlines():
-            is_changed = bool(stage.difference) and not names
-            click.secho(line, fg={"-": "red", "+": "green"}.get(line[:1]) if is_changed else None)
+        for line in text.splitlines():
+            click.secho(line, fg=colors.get(line[:1]))
         click.echo()
 
 

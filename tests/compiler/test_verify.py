@@ -126,6 +126,50 @@ def test_broken_nodes(text, stage, message):
         verify(parse(HEAD + text + output + (SPEC if "@neg" in text else "")), stage)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ("%b: f32[s, 4] = neg(%x)\n yield %x", "%x is not computed in its region"),
+        ("%b: f32[s, 4] = neg(%x)\n %d: f32[s, 4] = exp(%x)\n yield %b", "nothing in the region needs %d"),
+        (
+            "%b: f32[s, 4], %d: i64[s, 4] = sort(%x) {keep=4, descending=true}\n yield %b",
+            "sort cannot be computed",
+        ),
+        ("%b: f32[4*s] = reshape(%x) {shape=[4*s]}\n yield %b", "has type f32.s, 4.; its region yields"),
+        (
+            "%b: f32[4*s] = reshape(%x) {shape=[4*s]}\n %d: f32[4*s] = neg(%b)\n"
+            "%e: f32[s, 4] = reshape(%d) {shape=[s, 4]}\n yield %e",
+            "reshape cannot be computed",
+        ),
+        (
+            "%b: f32[s, 1] = reduce_sum(%x)\n %d: f32[1, s] = permute(%b) {axes=[1, 0]}\n"
+            "%e: f32[1, 1] = reduce_sum(%d)\n %f: f32[s, 4] = expand(%e) {shape=[s, 4]}\n yield %f",
+            "no kernel computes reduce_sum together with what follows it",
+        ),
+        (
+            "%b: f32[s, s] = matmul(%x, %w)\n %d: f32[s, 4] = slice(%b) {axis=1, start=0, length=4, step=1}\n"
+            "yield %d",
+            "no kernel computes matmul",
+        ),
+        ("yield %x, %x", "a fused node has no arguments and one region"),
+    ],
+)
+def test_what_no_kernel_computes(nodes, message):
+    text = f'{HEAD} input %w: f32[4, s]\n%a: f32[s, 4] = fused()\nbody:\n{nodes}\noutput %a as "y"\n'
+    with pytest.raises(VerifyError, match=message):
+        verify(parse(text), "core")
+
+
+def test_sizes_are_bound_when_all_is_lowered():
+    node = '%a: f32[s, 4] = kernel(%x) {spec=@neg, label="neg"}\n output %a as "y"\n'
+    spec = SPEC.replace("@neg", "@neg symbolic").replace("n_dims=1", "n_dims=0").replace("n0", "4*s")
+    verify(parse(HEAD + node + spec), "core")
+    with pytest.raises(VerifyError, match="lowered: the sizes of its spec are not bound"):
+        verify(parse(HEAD + node + spec), "lowered")
+    with pytest.raises(VerifyError, match="symbols: an attribute has the size 't'"):
+        verify(parse(HEAD + node + spec.replace("4*s", "4*t")), "core")
+
+
 def good() -> tuple[Graph, dict[str, Node]]:
     graph = parse(HEAD + GOOD)
     return graph, {node.op: node for node in graph.nodes()}

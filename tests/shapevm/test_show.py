@@ -5,6 +5,7 @@ import re
 import click.testing
 import pytest
 from shapevm.compiler.ir.text import format_graph, parse
+from shapevm.compiler.passes.pipeline import PASSES
 
 from shapevm.__main__ import main
 from shapevm.show import PRINTED, STAGES, all_stages
@@ -26,33 +27,58 @@ def whole(show):
     return show()
 
 
+@pytest.fixture(scope="module")
+def differences(show):
+    return show("--diff")
+
+
 def titles(text: str) -> list[str]:
     return re.findall(r"^=== (.*)$", text, re.MULTILINE)
 
 
-def test_every_stage_in_order(whole):
-    rows = [re.sub(r"^pass \d+: ", "", title).split(", ") for title in titles(whole)]
+def test_every_stage_in_order(whole, differences):
+    assert titles(whole) == ["import", "passes", "lowered", "bytecode"]
+    rows = [re.sub(r"^pass \d+: ", "", title).split(", ") for title in titles(differences)]
     names = [name for row in rows for name in row]
     assert names[0] == "import" and names[-2:] == ["lowered", "bytecode"]
     assert set(names) == set(PRINTED) == set(STAGES) - {"llvm", "asm"}
-    assert titles(whole)[1].startswith("pass 1: ")
+    assert titles(differences)[1].startswith("pass 1: ")
 
 
-def test_passes_without_a_change_share_a_title(whole):
-    unchanged = re.findall(r"^=== (.*)\nno change\n", whole, re.MULTILINE)
+def test_every_pass_is_a_line(whole):
+    lines = whole.split("=== passes\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[1] for line in lines] == [step.__name__ for step, _ in PASSES]
+    said = {line.split()[1]: re.split(r" {2,}", line)[-1] for line in lines}
+    assert re.fullmatch(r"- .*layer_norm.*; \+ .* and \d+ more", said["decompose"])
+    assert said["fuse"].endswith("+ 2 fused") and said["lower"].endswith("; + 2 kernel")
+    assert said["pack"] == "+ constant" and said["update_in_place"] == "no change"
+    assert re.fullmatch(r"\d+ lines changed", said["bind"])
+
+
+def test_passes_without_a_change_share_a_title(differences):
+    unchanged = re.findall(r"^=== (.*)\nno change\n", differences, re.MULTILINE)
     assert unchanged and any(", " in title for title in unchanged)
-    assert not re.search(r"no change\n\n=== .*\nno change\n", whole)
+    assert not re.search(r"no change\n\n=== .*\nno change\n", differences)
 
 
 def test_a_small_model_takes_few_lines(whole):
-    assert len(whole.splitlines()) <= 190
+    assert len(whole.splitlines()) <= 125
 
 
-def test_passes_are_differences(whole):
-    decompose = whole.split("=== pass 2: decompose\n")[1].split("\n=== ")[0].splitlines()
+def test_differences(differences):
+    decompose = differences.split("=== pass 2: decompose\n")[1].split("\n=== ")[0].splitlines()
     assert any(re.match(r"- .*= layer_norm\(", line) for line in decompose)
     assert any(re.match(r"\+ .*= rsqrt\(.*# net_of_test.py:16$", line) for line in decompose)
+    bind = differences.split(": bind\n")[1].split("\n=== ")[0]
     assert all(line[0] in "+- " for line in decompose) and "graph" not in "".join(decompose)
+    assert re.search(r"^-  matmul n_dims=0 .* m=n n=", bind, re.MULTILINE)
+    assert re.search(r"^\+  matmul n_dims=1 .* m=n0 n=", bind, re.MULTILINE)
+
+
+def test_the_graph_after_a_pass(show):
+    text = show("--after", "fuse")
+    assert titles(text)[0].endswith(": fuse") and text.count("= fused()") == 2
+    assert re.search(r"\n    body:\n      %\w+: f32\[n, 16\] = matmul\(", text)
 
 
 def test_specs_are_printed_once_and_readable(whole):

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from shapevm.compiler.ir.dims import parse_dim, symbol
+from shapevm.compiler.ir.dims import floordiv, parse_dim, symbol
 from shapevm.compiler.ir.errors import TextError
 from shapevm.compiler.ir.graph import Graph, Node
 from shapevm.compiler.ir.text import constants, format_graph, parse
 from shapevm.compiler.ir.types import TensorType, parse_type
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
+from sympy import Max
 
 TEXT = """\
 graph "demo"
@@ -98,6 +99,43 @@ def test_kernel_specs_are_written_once():
     assert text.count("nest n_dims=1") == 1 and "b1 f32[n0] output" in text
     again = parse(text)
     assert all(node.attrs["spec"] == spec for node in again.nodes()) and format_graph(again) == text
+
+
+def test_specs_over_symbols_are_written_so():
+    length = symbol("n0")  # no number of a size
+    place = (Index(loop=0, scale=-1, offset=length - 1), Index(offset=floordiv(length, 2)), Index(offset=3))
+    instrs = (Instr("load", "f32", buffer=0, index=place), Instr("dim", "i64", size=length * 2))
+    spec = Nest(0, (Buffer("f32", (length, Max(0, length - 2), 4)),), (length * length,), instrs)
+    graph = Graph("specs")
+    graph.body.nodes.append(Node("kernel", [], {"spec": spec}))
+    text = format_graph(graph)
+    assert " symbolic\n  nest n_dims=0 domain=[n0**2]\n    b0 f32[n0,Max(0,n0-2),4]\n" in text
+    assert "v0 = load f32 b0[-1*i0+(n0-1),(floordiv(n0,2)),3]\n    v1 = dim i64 size=2*n0\n" in text
+    again = parse(text)
+    assert again.body.nodes[0].attrs["spec"] == spec and format_graph(again) == text
+    with pytest.raises(TextError, match="'other' is not understood; a spec may be 'symbolic'"):
+        parse(text.replace(" symbolic", " other"))
+
+
+FUSED = """\
+graph "fused"
+  symbol s min=0 multiple_of=1
+  input %x: f32[s]
+  %k3: f32[s] = fused()  # model.py:2
+    body:
+      %v1: f32[s] = neg(%x)  # model.py:1
+      %v2: f32[s] = exp(%v1)  # model.py:2
+      yield %v2
+  output %k3 as "y"
+"""
+
+
+def test_fused_nodes_have_a_body():
+    graph = parse(FUSED)
+    (node,) = graph.body.nodes
+    assert node.op == "fused" and [inner.op for inner in node.regions[0].nodes] == ["neg", "exp"]
+    assert node.regions[0].nodes[0].args == graph.body.params
+    assert format_graph(graph) == FUSED
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Fusion and lowering: the right kernels, and the same values as the graph before."""
+"""From operators to kernels: the right ones, and the same values as the graph before."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,11 @@ from shapevm.compiler.ir.dims import evaluate as evaluate_dim
 from shapevm.compiler.ir.dims import symbol
 from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
-from shapevm.compiler.lower.fuse import MAX_NODES
+from shapevm.compiler.lower.bind import bind
+from shapevm.compiler.lower.collapse import collapse
+from shapevm.compiler.lower.fuse import MAX_NODES, fuse
 from shapevm.compiler.lower.lower import lower
+from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.ops import OPS, build
 from shapevm.compiler.passes.pipeline import run
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
@@ -282,6 +285,11 @@ def test_row_scalar_in_a_second_use_of_the_row():
 # Large programs -----------------------------------------------------------------------------------
 
 
+def make_kernels(graph):
+    for step in (fuse, lower, pack, collapse, bind):
+        step(graph)
+
+
 def kernels_of(graph):
     return [node for node in graph.body.nodes if node.op == "kernel"]
 
@@ -297,7 +305,7 @@ def chain(n):
 
 def test_a_long_chain_is_cut_into_kernels():
     graph, before = chain(2 * MAX_NODES + 3), chain(2 * MAX_NODES + 3)
-    lower(graph)
+    make_kernels(graph)
     found = kernels_of(graph)
     assert len(found) == 3
     assert all(len(node.attrs["spec"].body) <= 2 * MAX_NODES for node in found)
@@ -307,7 +315,7 @@ def test_a_long_chain_is_cut_into_kernels():
 
 def test_a_chain_of_5000_operators():
     graph = chain(5000)
-    lower(graph)
+    make_kernels(graph)
     assert len(kernels_of(graph)) == -(-5000 // MAX_NODES)
 
 
@@ -321,7 +329,7 @@ def test_a_chain_of_5000_views():
             else b.one("slice", y, axis=0, start=2, length=3, step=-1)
         )
     finish(graph, y)
-    lower(graph)
+    make_kernels(graph)
     assert len(kernels_of(graph)) == 1
     array = np.arange(9, dtype=np.float32).reshape(3, 3)
     (found,) = execute(graph, [array], {})
@@ -334,7 +342,7 @@ def test_a_chain_of_reshapes_in_memory():
     for _ in range(1000):
         y = b.one("reshape", b.one("reshape", y, shape=(16,)), shape=(4, 4))
     finish(graph, b.one("permute", y, axes=(1, 0)), y)
-    lower(graph)
+    make_kernels(graph)
     array = np.arange(16, dtype=np.float32).reshape(4, 4)
     transposed, same = execute(graph, [array], {})
     np.testing.assert_array_equal(same, array * 2)
@@ -353,7 +361,116 @@ def test_a_kernel_has_no_more_buffers_and_dims_than_it_may():
         part = b.one("slice", y, axis=0, start=B - 1 - i * L, length=B, step=1)
         sliced = b.one("maximum", sliced, part)
     finish(graph, total, sliced)
-    lower(graph)
+    make_kernels(graph)
     specs = [node.attrs["spec"] for node in kernels_of(graph)]
     assert all(len(s.buffers) <= LIMITS["BUFFERS"][0] and s.n_dims <= LIMITS["DIMS"][0] for s in specs)
     assert 4 <= len(specs) <= 10
+
+
+# The pass, text in and text out -------------------------------------------------------------------
+
+HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s, 4]\n'
+
+
+def test_a_fused_node_becomes_a_kernel_over_symbols(turns):
+    before = """
+      %k4: f32[s, 4] = fused()  # model.py:3
+        body:
+          %v1: f32[s, 1] = reduce_sum(%x)
+          %v2: f32[s, 4] = expand(%v1) {shape=[s, 4]}
+          %v3: f32[s, 4] = div(%x, %v2)
+          yield %v3
+      output %k4 as "y"
+    """
+    after = """
+      %k4: f32[s, 4] = kernel(%x) {spec=@a, label="reduce_sum div"}  # model.py:3
+      output %k4 as "y"
+
+      spec @a symbolic
+        nest n_dims=0 domain=[s,4]
+        b0 f32[s,4]
+        b1 f32[s,4] output
+        v0 = load f32 b0[i0,i1]
+        v1 = reduce.sum f32 v0
+        v2 = div f32 v0 v1
+        v3 = store f32 v2 b1[i0,i1]
+    """
+    turns(lower, HEAD + before, after)
+
+
+def test_the_operators_of_a_concat_are_pieces(turns):
+    before = """
+      %k3: f32[2*s, 4] = fused()
+        body:
+          %v1: f32[s, 4] = neg(%x)
+          %v2: f32[2*s, 4] = concat(%v1, %x) {axis=0}
+          yield %v2
+      output %k3 as "y"
+    """
+    after = """
+      %k3: f32[2*s, 4] = kernel(%x) {spec=@a, label="neg concat"}
+      output %k3 as "y"
+
+      spec @a symbolic
+        concat n_dims=0
+        b0 f32[2*s,4] output
+        b1 f32[s,4]
+        piece [s,4]
+        v0 = load f32 b1[i0,i1]
+        v1 = neg f32 v0
+        v2 = store f32 v1 b0[i0,i1]
+        piece [s,4]
+        v0 = load f32 b1[i0,i1]
+        v1 = store f32 v0 b0[i0+(s),i1]
+    """
+    turns(lower, HEAD + before, after)
+
+
+def test_a_prologue_is_what_operand_a_is_computed_of(turns):
+    before = """
+      input %q: u8[s, 4]
+      input %w: f32[4, 4]
+      %k4: f32[s, 4] = fused()
+        body:
+          %v1: f32[s, 4] = cast(%q) {dtype="f32"}
+          %v2: f32[s, 4] = matmul(%v1, %w)
+          %v3: f32[s, 4] = add(%v2, %x)
+          yield %v3
+      output %k4 as "y"
+    """
+    after = """
+      %k4: f32[s, 4] = kernel(%q, %w, %x) {spec=@a, label="cast matmul add"}
+      output %k4 as "y"
+
+      spec @a symbolic
+        matmul n_dims=0 batch=[] m=s n=4 k=4 a=-1 a_index=[] b=1 b_index=[i2,i1] b_layout="rows" chain=32
+        b0 u8[s,4]
+        b1 f32[4,4]
+        b2 f32[s,4]
+        b3 f32[s,4] output
+        p0 = load u8 b0[i0,i2]
+        p1 = cast f32 p0
+        v0 = acc f32
+        v1 = load f32 b2[i0,i1]
+        v2 = add f32 v0 v1
+        v3 = store f32 v2 b3[i0,i1]
+    """
+    turns(lower, HEAD + before, after)
+
+
+def test_a_standalone_operator_is_a_kernel(turns):
+    before = """
+      %v1: f32[s, 2], %v2: i64[s, 2] = sort(%x) {keep=2, descending=true}
+      output %v1 as "y"
+    """
+    after = """
+      %v1: f32[s, 2], %v2: i64[s, 2] = kernel(%x) {spec=@a, label="sort"}
+      output %v1 as "y"
+
+      spec @a symbolic
+        sort n_dims=0 rows=s length=4 keep=2 descending=true
+        b0 f32[s,4]
+        b1 f32[s,2] output
+        b2 i64[s,2] output
+    """
+    turns(lower, HEAD + before, after)

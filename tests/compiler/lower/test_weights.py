@@ -7,6 +7,8 @@ import pytest
 import torch
 from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
+from shapevm.compiler.lower.fuse import fuse
+from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.lower.weights import held
 from shapevm.compiler.passes.quantise_weights import quantised
@@ -92,8 +94,12 @@ def test_panels_are_not_copied_when_compiling(n: int, is_view: bool) -> None:
     builder = Builder(graph)
     weight = np.random.default_rng(0).standard_normal((8, n)).astype(np.float32)
     x = graph.input("x", TensorType("f32", (3, 8)))
-    product = builder.one("matmul", x, constant := builder.constant(weight, "f32", "w"))
-    panels = pack(builder, constant, product.node, {}).node.attrs["array"]
+    product = builder.one("matmul", x, builder.constant(weight, "f32", "w"))
+    graph.body.results, graph.outputs = [product], ["y"]
+    for step in (fuse, lower, pack):
+        step(graph)
+    (kernel,) = [node for node in graph.nodes() if node.op == "kernel"]
+    panels = kernel.arg(1).definition.attrs["array"]
     np.testing.assert_array_equal(panels, pack_panels(weight))
     assert np.shares_memory(panels, weight) == is_view
 

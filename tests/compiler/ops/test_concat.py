@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import parse_type
+from shapevm.compiler.lower.fuse import fuse
 from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.ops import build as B
 from shapevm.jit.families.concat.spec import Concat
@@ -94,6 +95,7 @@ def test_a_pad_is_one_kernel_without_corners() -> None:
     graph = Graph("pad")
     x = graph.input("x", parse_type("f32[2, 5, 7]"))
     graph.body.results, graph.outputs = [B.pad(Builder(graph), x, [(0, 0), (1, 1), (2, 1)], 3.0)], ["y"]
+    fuse(graph)
     lower(graph)
     (kernel,) = [node for node in graph.body.nodes if node.op == "kernel"]
     spec = kernel.attrs["spec"]
@@ -113,5 +115,6 @@ def test_a_consumer_is_computed_in_the_pieces() -> None:
     halves = [B.take(b, x, 1, start, 32) for start in (32, 0)]
     y = b.one("mul", B.concat(b, halves, 1), x)
     graph.body.results, graph.outputs = [y], ["y"]
+    fuse(graph)
     lower(graph)
     assert sum(node.op == "kernel" for node in graph.body.nodes) == 1

@@ -1,0 +1,50 @@
+"""Binding: the sizes that a spec has as dimension expressions become its parameters.
+
+The pass names the distinct expressions of a kernel's spec `Dim(0), Dim(1), ...` and gives the node the
+attribute `dims`, the expressions in that order. A kernel that has this attribute is *bound*: nothing changes
+its spec any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import sympy
+
+from ...jit.spec import Dim, Index, Instr, KernelSpec
+from ..ir.dims import DimExpr, simplify
+from ..ir.graph import Graph
+from .launches import unbound_kernels
+
+
+def bind(graph: Graph) -> None:
+    """Bind every kernel, both specs of one that has two."""
+    for node in unbound_kernels(graph):
+        node.attrs["spec"], node.attrs["dims"] = bound(node.attrs["spec"])
+        if "exchanged" in node.attrs:
+            other, _, *rows = node.attrs["exchanged"]
+            node.attrs["exchanged"] = (*bound(other), *rows)
+
+
+def bound(spec: KernelSpec[sympy.Expr]) -> tuple[KernelSpec, tuple[DimExpr, ...]]:
+    """Return the spec with Dims for its distinct expressions, and these expressions in the Dims' order."""
+    dims: dict[DimExpr, Dim] = {}
+
+    def visit(item: Any) -> Any:
+        if isinstance(item, sympy.Expr):
+            item = simplify(item)
+            return item if isinstance(item, int) else dims.setdefault(item, Dim(len(dims)))
+        if isinstance(item, Index) and item.scale < 0 and isinstance(item.offset, sympy.Expr):
+            item = replace(item, offset=sympy.Max(item.offset, 0))  # below 0 for empty loops only
+        if isinstance(item, Instr) and isinstance(item.size, sympy.Expr):
+            item = replace(item, size=sympy.Max(item.size, 0))  # the same
+        if isinstance(item, tuple):
+            return tuple(visit(part) for part in item)
+        if is_dataclass(item) and not isinstance(item, type):
+            changed = {f.name: visit(getattr(item, f.name)) for f in fields(item)}
+            return replace(item, **changed)
+        return item
+
+    found = visit(spec)
+    return replace(found, n_dims=len(dims)), tuple(dims)

@@ -1,0 +1,229 @@
+"""Groups: the nodes that one kernel computes, its loops, and where each node is computed in them.
+
+A `fused` node holds the nodes of a kernel in its region, from what is read from memory to the *root*, the
+value that the kernel stores. `group_of` finds the kernel's loops: it adds the nodes backwards from the root,
+each at the places at which those behind it need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ...jit.spec import Index
+from ..ir.dims import DimExpr, equal
+from ..ir.errors import VerifyError
+from ..ir.graph import Block, Node, Value
+from ..ops import OPS
+from .access import Access, arg_access, is_loop, loops, part_sizes, shape_of, through_view
+from .operands import CONTRACTIONS, is_readable_in_place, operand_access
+from .prologue import is_read
+
+Cuts = dict[int, tuple[DimExpr, ...]]
+
+
+@dataclass(eq=False)
+class Group:
+    """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: where the root is stored.
+
+    `row`: reductions run over the last loop. `contraction`: the matmul, conv or attention node inside, if
+    any; then the loops are those of its family. `places`: for each member the accesses at which it is
+    computed, the last member first. `from_memory`: views through which fusion found that an operand is read.
+    `prologue`: the members that compute a matmul's operand a on the way in. `cuts`: the loops along concats'
+    axes, with the sizes of the parts (`compiler.lower.pieces`).
+    """
+
+    root: Value
+    domain: list[DimExpr]
+    access: Access
+    row: bool = False
+    contraction: Node | None = None
+    places: dict[Node, list[Access]] = field(default_factory=dict)
+    from_memory: set[Node] = field(default_factory=set)
+    prologue: frozenset[Node] = frozenset()
+    cuts: Cuts = field(default_factory=dict)
+
+    def join(self, node: Node, access: Access) -> None:
+        """Compute `node` at `access`; a reduce, concat or contraction gives the group its loops."""
+        kind = OPS[node.op].kind
+        if kind == "reduce":
+            make_row(node, self)
+        if kind == "concat":
+            self.cuts[access[node.attrs["axis"]].along] = part_sizes(node)
+        if kind in CONTRACTIONS:
+            access = make_contraction(node, self, access)
+        places = self.places.setdefault(node, [])
+        if access not in places:
+            places.append(access)
+
+
+def around(root: Value) -> Group:
+    """Return the group of a root alone, which is yet to join it."""
+    shape = shape_of(root)
+    access = loops(len(shape))
+    if shape and shape[-1] == 1 and OPS[root.definition.op].kind not in (*CONTRACTIONS, "concat"):
+        access = (*access[:-1], Index())  # a row loop may take the place of the last one
+    return Group(root, list(shape), access)
+
+
+def group_of(fused: Node) -> Group:
+    """Return the group of a `fused` node. Raises VerifyError where one kernel cannot compute its region."""
+    (block,) = fused.regions
+    (root,) = block.results
+    if root.node is None or root.node not in block.nodes:
+        raise VerifyError(f"%{root.name} is not computed in its region")
+    group = around(root)
+    for node in reversed(block.nodes):
+        places = [group.access] if node is root.node else list(dict.fromkeys(_places(node, group)))
+        if not places:
+            raise VerifyError(f"nothing in the region needs %{node.result.name}")
+        for access in places:
+            if not can_compute(node, group, access):
+                raise VerifyError(f"no kernel computes {node.op} together with what follows it")
+            group.join(node, access)
+        if node.op == "matmul":
+            group.prologue = _prologue(node, block)
+    return group
+
+
+def _places(node: Node, group: Group) -> Iterator[Access]:
+    """Yield the accesses at which the members of `group` need `node`."""
+    for user in dict.fromkeys(node.result.users):
+        for place in group.places.get(user, ()):
+            for arg, access, _ in arg_demands(user, place, group):
+                if arg is node.result:
+                    if access is None:
+                        raise VerifyError(f"{user.op} reads %{arg.name} as a whole: it must be in memory")
+                    yield access
+
+
+def _prologue(matmul: Node, block: Block) -> frozenset[Node]:
+    """Return the pointwise nodes of `block` that compute operand a of `matmul`."""
+    inside = set(block.nodes)
+    found: set[Node] = set()
+    pending = [matmul.arg(0).node]
+    while pending:
+        node = pending.pop()
+        if node is not None and node in inside and node not in found:
+            found.add(node)
+            pending += [arg.node for arg in node.present]
+    return frozenset(node for node in found if OPS[node.op].kind == "pointwise")
+
+
+def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Value, Access | None, bool]]:
+    """Yield (argument, access, memory) for computing `node` at `access` in `group`, as in `Demand`."""
+    kind = OPS[node.op].kind
+    args = node.present
+    if kind == "pointwise":
+        for arg in args:
+            yield arg, access, node in group.prologue and is_read(arg, group.prologue)
+    elif kind == "view":
+        yield args[0], through_view(node, access), node in group.from_memory
+    elif kind == "concat":
+        for part, arg in enumerate(args):
+            yield arg, arg_access(node, part, access), False
+    elif kind == "reduce":
+        yield args[0], (*access[:-1], Index(loop=len(group.domain) - 1)), False
+    elif kind == "gather":
+        axis, rank = node.attrs["axis"], len(shape_of(args[1]))
+        yield args[0], loops(len(shape_of(args[0]))), True
+        yield args[1], access[axis : axis + rank], False
+    elif kind in CONTRACTIONS:
+        for position, operand in enumerate(args):
+            wanted = operand_access(node, position)
+            if node.op == "conv" and position == 0:
+                yield operand, None, True
+            elif (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
+                yield operand, wanted, False
+            else:
+                readable = is_readable_in_place(operand, wanted)
+                yield operand, wanted if readable else None, True
+
+
+def can_compute(node: Node, group: Group, access: Access) -> bool:
+    """Return True where the family of the group's kernel can compute `node` at `access`."""
+    kind = OPS[node.op].kind
+    if kind == "reduce":
+        return _can_reduce(node, group, access)
+    if kind == "concat":
+        return _can_cut(node, group, access)
+    return kind not in CONTRACTIONS or _can_contract(node, group, access)
+
+
+def _can_reduce(node: Node, group: Group, access: Access) -> bool:
+    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the
+    same."""
+    if group.contraction is not None or group.cuts:
+        return False
+    *outer, length = shape_of(node.arg(0))
+    n = len(group.domain)
+    same_outer = all(is_loop(index, i) for i, index in enumerate(access[:-1]))
+    if not same_outer or not all(equal(a, b) for a, b in zip(outer, group.domain, strict=False)):
+        return False
+    if len(outer) == n:
+        return not group.row
+    free = group.domain[-1:] == [1] and not group.row
+    return len(outer) == n - 1 and (free or equal(group.domain[-1], length))
+
+
+def _can_contract(node: Node, group: Group, access: Access) -> bool:
+    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the
+    last axis."""
+    if group.contraction is not None or group.row or group.cuts:
+        return False
+    pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
+    if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
+        return False
+    if not all(equal(group.domain[index.along], size) for index, size in pairs):
+        return False  # the root is a slice of it
+    if sorted(index.along for index, _ in pairs) != [i for i, size in enumerate(group.domain) if size != 1]:
+        return False
+    if not is_loop(access[-1], len(group.domain) - 1):
+        return False
+    return node.op != "attention" or all(OPS[member.op].kind == "view" for member in group.places)
+
+
+def _can_cut(node: Node, group: Group, access: Access) -> bool:
+    """A concat joins where one loop runs along its axis, which can be cut into the concat's parts."""
+    index, sizes = access[node.attrs["axis"]], part_sizes(node)
+    if group.contraction is not None or group.row or index.loop is None or index != Index(loop=index.loop):
+        return False
+    if not equal(group.domain[index.loop], sum(sizes)):
+        return False
+    known = group.cuts.get(index.loop, sizes)
+    return len(known) == len(sizes) and all(equal(a, b) for a, b in zip(known, sizes, strict=True))
+
+
+def make_row(node: Node, group: Group) -> None:
+    """Give the group the row loop of the reduce that joins."""
+    *outer, length = shape_of(node.arg(0))
+    if len(outer) == len(group.domain):
+        group.domain.append(length)
+    else:
+        group.domain[-1] = length
+    group.row = True
+
+
+def make_contraction(node: Node, group: Group, access: Access) -> Access:
+    """Make the contraction's loops the group's; return its own access in them."""
+    group.contraction = node
+    last = len(access) - 1
+    names = {
+        axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))
+    }
+    rename: dict[int | None, int] = {
+        index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None
+    }
+    for member, places in group.places.items():
+        group.places[member] = [_renamed(place, rename) for place in places]
+    group.access = _renamed(group.access, rename)
+    group.domain = list(shape_of(node.result))
+    return tuple(Index(loop=names[axis]) for axis in range(len(access)))
+
+
+def _renamed(access: Access, rename: dict[int | None, int]) -> Access:
+    """Rename loops; those of size 1 that the contraction does not have become the constant 0."""
+    return tuple(
+        replace(index, loop=rename[index.loop]) if index.loop in rename else replace(index, loop=None)
+        for index in access
+    )
