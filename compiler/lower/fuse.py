@@ -26,7 +26,7 @@ from .access import Access, used_loops
 from .bind import bound
 from .collapse import collapsed
 from .group import Group, arg_demands, around, can_compute
-from .operands import is_alias, is_kernel_work
+from .operands import CONTRACTIONS, is_alias, is_kernel_work
 from .pieces import can_cut
 from .prologue import CHEAP, find_prologue
 from .specs import spec_of
@@ -216,6 +216,8 @@ def can_join(node: Node, group: Group, places: Sequence[Access]) -> bool:
         return can_cut(node, group, places)
     if kind in ("pointwise", "gather"):
         return all(_worth_repeating(node, group, access) for access in places)
+    if kind in CONTRACTIONS and len(set(places)) > 1:
+        return False  # a kernel has each sum once, at one place of its loops
     return all(can_compute(node, group, access) for access in places)
 
 

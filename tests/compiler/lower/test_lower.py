@@ -262,6 +262,26 @@ def test_batched_matmul_of_dynamic_operands():
     assert [spec.b_layout for spec in specs if spec.family == "matmul"] == ["rows", "rows"]
 
 
+def test_a_product_that_is_read_in_two_orders_is_in_memory():
+    """z + z with its batch axes exchanged: a kernel has each sum at one place only."""
+
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (3, 3, L, 4)))
+        z = linear(b, x, 4, 5, "w")
+        return finish(graph, b.one("add", z, b.one("permute", z, axes=(1, 0, 2, 3))))
+
+    check(build, 2, ["matmul", "nest"])
+
+
+def test_a_product_that_is_used_twice_in_one_order_is_one_kernel():
+    def build():
+        graph, b, (x,) = new_graph(x=("f32", (B, 4)))
+        z = linear(b, x, 4, 5, "w")
+        return finish(graph, b.one("mul", z, b.one("exp", z)))
+
+    check(build, 1)
+
+
 def test_zero_d_and_iota():
     def build():
         graph, b, (x,) = new_graph(x=("f32", ()))
