@@ -20,7 +20,7 @@ from .ir.dims import DimExpr, equal, format_dim, product, simplify
 from .ir.errors import Error, VerifyError
 from .ir.graph import Block, Graph, Node, Value, is_named
 from .ir.sizes import attribute_sizes, sizes_named, type_sizes
-from .ir.text import RESERVED_NAMES
+from .ir.text import REGION_NAMES, RESERVED_NAMES
 from .ir.types import BOOL, ScalarType, TensorType, Type, types_equal
 from .lower.group import group_of
 from .lower.launches import is_bound, launches_of
@@ -31,6 +31,8 @@ STAGES = ("imported", "core", "lowered")
 UNDECLARED = frozenset(("fused", "kernel", "free"))  # made by passes, not by operators' declarations
 LOWERED = frozenset(("kernel", "free", "constant", "reshape"))
 Found = Iterator[tuple[Node | None, str]]
+#: What a type rule raises for arguments and attributes that its operator does not take: it trusts frontends.
+_MISFITS = (TypeError, LookupError, AttributeError, AssertionError, ValueError, ArithmeticError)
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,12 @@ def check_types(graph: Graph) -> Found:
         except Error as error:
             yield node, str(error)
             continue
+        except _MISFITS as error:
+            yield (
+                node,
+                f"{type(error).__name__} ({error}): these are not {node.op}'s arguments and attributes",
+            )
+            continue
         yield from _same_types(node, "has type", [r.type for r in node.results], "its operator gives", types)
 
 
@@ -188,7 +196,9 @@ def check_control(graph: Graph) -> Found:
     """Regions take and give what their node carries."""
     for node in graph.nodes():
         results = types_of(node.results)
-        if node.op == "if":
+        if node.op != "fused" and len(node.regions) != len(REGION_NAMES.get(node.op, ())):
+            yield node, f"{node.op} has {len(node.regions)} regions"
+        elif node.op == "if":
             yield from _check_condition(node, node.args[0].type if node.args and node.args[0] else None)
             for region in node.regions:
                 given = types_of(region.results)

@@ -86,14 +86,14 @@ def compile(
 
     `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
     torch.export.export takes them), a torch.export.ExportedProgram, the path of a .pt2 file, a
-    torch.fx.GraphModule, or a TorchScript module, function or .pt file with example inputs (without
-    `dynamic_shapes` every axis of these may be of any size). `inputs`: names of the inputs, perhaps
-    shapes and dtypes, which stand in for `args` and `dynamic_shapes`; see `shapevm.inputs`. `strategy`:
-    "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the first run),
-    "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All give the same
-    bits. `options`: `shapevm.Options`, which says what can be asked for besides: kernels compiled ahead
-    for sizes and ranges, the target, the weights' dtype, what becomes of operators that cannot be
-    compiled, who draws random numbers. `progress(stage, done, total)` is called as work goes on.
+    torch.fx.GraphModule, a TorchScript module, function or .pt file with example inputs (without
+    `dynamic_shapes` every axis of these may be of any size), or an .svmir file, a graph as text. `inputs`:
+    names of the inputs, perhaps shapes and dtypes, which stand in for `args` and `dynamic_shapes`; see
+    `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in the background), "jit"
+    (exact before the first run), "bucket" (what was compiled ahead, nothing more) or "generic"; None: the
+    setting. All give the same bits. `options`: `shapevm.Options`, which says what can be asked for besides:
+    kernels compiled ahead for sizes and ranges, the target, the weights' dtype, what becomes of operators
+    that cannot be compiled, who draws random numbers. `progress(stage, done, total)` is called on the way.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, and what torch.export
     cannot trace; ArgumentError for a model, inputs, a strategy or options that cannot be; ShapeError where

@@ -17,11 +17,13 @@ _LOG = logging.getLogger("shapevm")
 
 #: Files of models that `compile` opens; TorchScript's begin with .pt.
 SCRIPT_SUFFIXES = (".pt", ".pth", ".jit", ".ts")
-MODEL_SUFFIXES = (".pt2", *SCRIPT_SUFFIXES)
+GRAPH_SUFFIX = ".svmir"
+MODEL_SUFFIXES = (".pt2", *SCRIPT_SUFFIXES, GRAPH_SUFFIX)
 _MODULE = "give the torch.nn.Module"
 #: What other files hold, and what to give instead.
 _OTHER_FILES = {
     ".svm": "is a compiled program: load it with shapevm.load, run it with shapevm run",
+    ".svmasm": "is the text of a compiled program: assemble it with shapevm asm",
     ".onnx": f"is an ONNX graph: {_MODULE} that it was exported from",
     ".safetensors": f"holds weights alone: {_MODULE} that they were loaded into",
     ".bin": f"holds weights alone: {_MODULE} that they were loaded into",
@@ -85,6 +87,15 @@ def check_model(model: Any) -> None:
         what = f"function {name}" if name else f"{type(model).__name__} {str(model)[:40]!r}"
         fix = "a torch.nn.Module whose forward calls it, or torch.jit.script of it" if name else "a module"
         raise ArgumentError(f"the model is the {what}; give {fix}")
+
+
+def check_graph_alone(path: str | Path, **given: Any) -> None:
+    """Raise ArgumentError for what is given beside a graph's text, which says all of it."""
+    for name, value in given.items():
+        if value is not None and value != () and value != {}:
+            raise ArgumentError(
+                f"{name} is given beside {path}, which says its inputs and sizes: leave it out"
+            )
 
 
 def check_arguments(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:

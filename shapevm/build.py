@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .argument_check import SCRIPT_SUFFIXES, check_arguments, check_model
+from .argument_check import GRAPH_SUFFIX, SCRIPT_SUFFIXES, check_arguments, check_graph_alone, check_model
 from .boundary import Reference
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compile_ahead import compile_ahead
@@ -21,6 +21,7 @@ from .fat import with_target
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .options import Options
 from .settings import settings
+from .text_files import read_graph
 from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
 
@@ -41,9 +42,9 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """A model that was opened: `program`, an ExportedProgram, a GraphModule of ATen calls or a TorchScript
-    program; what is said of its sizes and inputs; and what it is compared with at sizes 0 and 1 (None:
-    nothing)."""
+    """A model that was opened: `program`, an ExportedProgram, a GraphModule of ATen calls, a TorchScript
+    program or a graph; what is said of its sizes and inputs; and what it is compared with at sizes 0 and 1
+    (None: nothing)."""
 
     program: Any
     dynamic_shapes: Any
@@ -60,8 +61,9 @@ def open_source(
     inputs: Any = None,
     progress: Progress = _silent,
 ) -> Source:
-    """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, or a
-    TorchScript module, function or .pt file. `inputs`: see `shapevm.inputs`.
+    """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, a
+    TorchScript module, function or .pt file, or a graph's text, an .svmir file. `inputs`: see
+    `shapevm.inputs`.
 
     Raises ArgumentError for what is no model, example input or specification, ShapeError and UnsupportedOp
     for what torch.export refuses.
@@ -70,6 +72,10 @@ def open_source(
     from .compiler.frontends.tree import forward_of
 
     check_model(model)
+    if isinstance(model, str | Path) and Path(model).suffix == GRAPH_SUFFIX:
+        check_graph_alone(model, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, inputs=inputs)
+        progress("read the graph", 0, 1)
+        return Source(read_graph(Path(model)), None, None, None)
     if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
         model = torchscript.load_script(model)
     specs = None if inputs is None else read_inputs(inputs)
@@ -124,7 +130,9 @@ def import_source(
 
     progress("import", 0, 1)
     shapes = source.dynamic_shapes
-    if isinstance(source.program, torchscript.Script):
+    if isinstance(source.program, Graph):
+        graph = source.program
+    elif isinstance(source.program, torchscript.Script):
         graph = torchscript.import_script(source.program, shapes, least)
     elif hasattr(source.program, "graph_signature"):
         graph = exported_program.import_program(
@@ -162,8 +170,11 @@ def import_model(
     return import_source(source, options or Options(), progress=progress)
 
 
-def lower(source: Source, options: Options, progress: Progress = _silent) -> Graph:
-    """Return the graph of what was opened, lowered to kernels.
+def lower(
+    source: Source, options: Options, progress: Progress = _silent, watch: Watch | None = None
+) -> Graph:
+    """Return the graph of what was opened, lowered to kernels. `watch("import", graph)` is called before the
+    passes, the last time with the graph that they lower.
 
     Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
     smaller ones. Raises ArgumentError for options that the contract has no room for.
@@ -175,6 +186,8 @@ def lower(source: Source, options: Options, progress: Progress = _silent) -> Gra
     for least in trials:
         try:
             graph = import_source(source, options, least, progress)
+            if watch is not None:
+                watch("import", graph)
             run_passes(graph, progress)
             return graph
         except ShapeError:

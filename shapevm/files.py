@@ -1,11 +1,13 @@
-"""Inputs from and results to numpy's files, as `shapevm-run` takes and gives them."""
+"""Inputs from and results to numpy's files, as `shapevm-run` takes and gives them; text files."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -18,6 +20,17 @@ _NUMBERS: dict[str, Callable[[str], Any]] = {
     "float": float,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
 }
+
+#: What numpy raises for a file that is none of its own.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    MemoryError,
+    NotImplementedError,
+)
 
 
 class InputError(ArgumentError):
@@ -35,7 +48,7 @@ def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:
     for text in texts:
         name, equals, place = text.partition("=")
         if not equals:
-            given.update(_read_archive(name))
+            given.update(read_arrays(name, f"; write NAME={name}"))
         elif kinds.get(name, "tensor") == "tensor" or place.endswith(".npy"):
             given[name] = _load(place)
         else:
@@ -48,23 +61,25 @@ def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:
     return {name: _scalar(value) if kinds[name] != "tensor" else value for name, value in given.items()}
 
 
-def _load(place: str) -> Any:
+def _load(place: str | Path) -> Any:
     try:
         return np.load(place, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = (
             error.strerror if isinstance(error, OSError) and error.strerror else str(error).split(". ")[0]
         )
         raise FileError(f"{place} cannot be read as a numpy file: {reason}") from None
 
 
-def _read_archive(place: str) -> Mapping[str, Any]:
+def read_arrays(place: str | Path, fix: str = "; it must be an .npz file") -> Mapping[str, Any]:
+    """Return the arrays of an .npz file by name. Raises FileError for a file that cannot be read, InputError,
+    which ends in `fix`, for a single array."""
     archive = _load(place)
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"{place} is one array without a name; write NAME={place}")
+        raise InputError(f"{place} is one array without a name{fix}")
     try:
         return dict(archive)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise FileError(f"{place} cannot be read as a numpy file: {error}") from None
 
 
@@ -89,23 +104,31 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
         raise ArgumentError(
             f"{path}: a .npy file holds one result, the program has {len(arrays)}; write an .npz file"
         )
-    try:
-        with replacing(path) as file:
-            if path.suffix == ".npy":
-                np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
-                return
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from None
+    if path.suffix != ".npy":
+        write_arrays(path, arrays)
+        return
+    with _writing(path) as file:
+        np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write arrays by name to an .npz file; the same arrays give the same bytes. Raises FileError."""
+    with _writing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all. Raises FileError where that cannot be done."""
+    with _writing(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with replacing(path) as file:
-            file.write(text.encode())
+            yield file
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from None

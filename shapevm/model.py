@@ -1,5 +1,5 @@
-"""What the command line compiles: a .pt2 file, a TorchScript file, or a function in a Python file or module
-that makes a model."""
+"""What the command line compiles: a .pt2 file, a TorchScript file, a graph's text, or a function in a Python
+file or module that makes a model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "options")
 
 def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:
     """Return the arguments of `shapevm.compile` that `text` names: FILE.pt2, a TorchScript file such as
-    FILE.pt, FILE.py:NAME or MODULE:NAME. `inputs`: types of inputs as the command line gives them, such
-    as "x=f32[batch, 16]".
+    FILE.pt, FILE.svmir, FILE.py:NAME or MODULE:NAME. `inputs`: types of inputs as the command line gives
+    them, such as "x=f32[batch, 16]".
 
     Raises ArgumentError for an input's type that cannot be read, and where there is no such file, module
     or function, or where it returns something else; the errors of the user's own code pass through.
@@ -40,7 +40,7 @@ def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:
         if Path(text).suffix:
             check_file(text)
         raise ArgumentError(
-            f"model {text!r} is neither FILE.pt2 nor FILE.pt nor FILE.py:NAME nor MODULE:NAME"
+            f"model {text!r} is neither FILE.pt2 nor FILE.pt nor FILE.svmir nor FILE.py:NAME nor MODULE:NAME"
         )
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     factory = getattr(module, name, None)

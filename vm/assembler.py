@@ -1,423 +1,472 @@
-"""Text to programs: reads what the disassembler writes, and what people write by hand.
+"""Text to programs: reads what the disassembler writes, and what people write by hand (docs/assembly.md).
 
     symbol "n" 1 .. 64
     input "x": f32[s0]
     output "y": f32[s0]
-    kernel k0 "relu" (1 dims, f32[n0], out f32[n0]) = "{...}"
+    kernel k0 "relu" (1 dims, f32[n0], out f32[n0]) = {"family":"nest", ...}
     function "main" (2 params, 1 results)
       alloc d=r2 dtype=f32 sizes=(r1)
       kernel kernel=k0 dims=(r1) buffers=(r0, r2)
       return values=(r2)
 
-The size of an output's axis may be text in quotes. Operands stand by name, or in the table's order without
-names. A label is a name with a colon. `;` begins a comment. "registers" of a function may be left out: then
-it is as many as the code names.
+Mnemonics, operands and their kinds are those of the opcode table (vm/isa.py): a new opcode needs nothing
+here. Whatever the text is, the result is a program or an AssemblyError with line and column.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .builder import FunctionBuilder, Label, ProgramBuilder
-from .errors import ArtifactError, Error
+from .errors import ArtifactError, VerifyError
 from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, TAGS, Op, Operand
+from .layout import INT_MIN, LIMITS
+from .literals import Array
 from .objects import parse_object
 from .program import NUMPY_DTYPES, Axis, Buffer, Constant, Dim, Input, Kernel, Output, Program, Size, Symbol
+from .reader import CONSTANT_TAGS, INPUT_KINDS, check_contract, check_objects
+from .tokens import INT64, U32, AssemblyError, Line, known
 from .verify import verify
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<comment>;.*)|(?P<string>"(?:[^"\\]|\\.)*")"""
-    r"""|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan)\b)"""
-    r"""|(?P<name>[A-Za-z_]\w*)|(?P<punct>\.\.|[()\[\],:=*]))"""
-)
+__all__ = ["AssemblyError", "assemble"]
+
+_SCALARS = tuple(tag for tag in CONSTANT_TAGS if tag != "tensor")
+_SIZE = (0, INT64[1])
+_WORDS = {"None": None, "True": True, "False": False}
 
 
-class AssemblyError(Error, ValueError):
-    """Text that is no program. The message names the line."""
+# The contract ---------------------------------------------------------------------------------------
 
 
-class _Line:
-    """One line's tokens."""
+class _Contract:
+    """Reads symbols, inputs and outputs."""
 
-    def __init__(self, number: int, text: str) -> None:
-        self.number, self.text, self.at = number, text, 0
-        self.tokens: list[tuple[str, str]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise self.fail(f"{text[at:].strip()[:20]!r} is not understood")
-            if match.lastgroup != "comment":
-                self.tokens.append((match.lastgroup or "", match[match.lastgroup or 0]))
-            at = match.end()
-
-    def fail(self, sentence: str) -> AssemblyError:
-        return AssemblyError(f"line {self.number}: {sentence}: {self.text.strip()[:80]}")
-
-    def peek(self, offset: int = 0) -> str:
-        at = self.at + offset
-        return self.tokens[at][1] if at < len(self.tokens) else ""
-
-    def kind(self, offset: int = 0) -> str:
-        """Return the kind of the next token (or a later one), "" beyond the end."""
-        at = self.at + offset
-        return self.tokens[at][0] if at < len(self.tokens) else ""
-
-    def take(self, kind: str) -> str:
-        if self.at >= len(self.tokens) or self.tokens[self.at][0] != kind:
-            raise self.fail(f"a {kind} must stand where {self.peek() or 'the line ends'!r} does")
-        self.at += 1
-        return self.tokens[self.at - 1][1]
-
-    def skip(self, text: str) -> bool:
-        """Take `text` if it is next; return whether it was."""
-        if self.peek() != text:
-            return False
-        self.at += 1
-        return True
-
-    def expect(self, text: str) -> None:
-        if not self.skip(text):
-            raise self.fail(f"{text!r} must stand where {self.peek() or 'the line ends'!r} does")
-
-    def string(self) -> str:
-        try:
-            return str(json.loads(self.take("string")))
-        except json.JSONDecodeError:
-            raise self.fail("a string has a wrong escape") from None
-
-    def integer(self) -> int:
-        text = self.take("number")
-        try:
-            return int(text)
-        except ValueError:
-            raise self.fail(f"{text} is not an integer") from None
-
-    def indexed(self, letter: str) -> int:
-        """Take a name such as r12; return the number."""
-        text = self.take("name")
-        if not re.fullmatch(letter + r"\d+", text):
-            raise self.fail(f"{text!r} is not a name such as {letter}0")
-        return int(text[1:])
-
-    def items(self, close: str, read: Callable[[], Any]) -> list[Any]:
-        """Read comma-separated items up to `close`."""
-        items: list[Any] = []
-        while not self.skip(close):
-            if items:
-                self.expect(",")
-            items.append(read())
-        return items
-
-    def end(self) -> None:
-        if self.at != len(self.tokens):
-            raise self.fail(f"{self.peek()!r} must not follow")
-
-
-# Declarations ---------------------------------------------------------------------------------------
-
-
-class _Assembler:
     def __init__(self) -> None:
-        self.builder = ProgramBuilder()
         self.symbols: list[Symbol] = []
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
-        self.constants: list[Constant] = []
-        self.kernels: list[Kernel] = []
-        self.meta: dict[str, Any] = {}
-        self.function: FunctionBuilder | None = None
-        self.labels: dict[str, Label] = {}
-        self.calls: dict[str, int] = {}
-        self.fixed_registers: dict[str, int] = {}
 
-    def symbol(self, line: _Line) -> None:
-        name, low = line.string(), line.integer()
+    def symbol(self, line: Line) -> None:
+        """Read `"n" 1 .. 64 step 2 why "model.py:3"`."""
+        _limit(line, self.symbols, "SYMBOLS")
+        name, low = line.string(), line.integer((INT_MIN, INT64[1]))
         line.expect("..")
-        top = line.integer() if line.kind() == "number" else None
-        step = line.integer() if line.skip("step") else 1
+        top = line.integer((low, INT64[1] - 1)) if line.kind() == "number" else None
+        step = line.integer((1, INT64[1])) if line.skip("step") else 1
         self.symbols.append(Symbol(name, low, top, step, line.string() if line.skip("why") else ""))
 
-    def _axis(self, line: _Line) -> Axis:
-        if not line.peek().startswith("s") and line.peek(1) != "*":
-            return Axis.const(line.integer())
-        scale = 1
-        if line.peek(1) == "*":
-            scale = line.integer()
-            line.expect("*")
-        symbol = line.indexed("s")
-        offset = line.integer() if line.kind() == "number" else 0
-        return Axis.of(symbol, scale, offset)
-
-    def _dtype(self, line: _Line) -> str:
-        dtype = line.take("name")
-        if dtype not in DTYPES:
-            raise line.fail(f"dtype {dtype!r} is unknown; known are {', '.join(DTYPES)}")
-        return dtype
-
-    def input(self, line: _Line) -> None:
+    def input(self, line: Line) -> None:
+        """Read `"x": f32[2*s0+1, 4]`, `"k": int = s0`, `"eps": float`."""
+        _limit(line, self.inputs, "INPUTS")
         name = line.string()
         line.expect(":")
-        if line.peek() in ("int", "float", "bool", "str") and line.peek(1) != "[":
-            kind = line.take("name")
-            self.inputs.append(Input(name, kind, symbol=line.indexed("s") if line.skip("=") else None))
+        if line.peek(1) != "[":
+            kind = line.one_of([kind for kind in INPUT_KINDS if kind != "tensor"], "the kind")
+            symbol = self._symbol(line) if kind == "int" and line.skip("=") else None
+            self.inputs.append(Input(name, kind, symbol=symbol))
             return
-        dtype = self._dtype(line)
+        dtype = _dtype(line)
         line.expect("[")
-        self.inputs.append(Input(name, "tensor", dtype, tuple(line.items("]", lambda: self._axis(line)))))
+        axes = tuple(line.items("]", lambda: self._axis(line), "RANK"))
+        self.inputs.append(Input(name, "tensor", dtype, axes))
 
-    def output(self, line: _Line) -> None:
+    def output(self, line: Line) -> None:
+        """Read `"y": f32[s0, "floordiv(n,2)"]`, `"pair": tuple`, `"z"`."""
+        _limit(line, self.outputs, "INPUTS")
         name = line.string()
         if not line.skip(":"):
             self.outputs.append(Output(name))
-        elif line.peek() in TAGS and line.peek(1) != "[":
-            self.outputs.append(Output(name, line.take("name")))
+        elif line.peek(1) != "[":
+            self.outputs.append(
+                Output(name, line.one_of([tag for tag in TAGS if tag != "tensor"], "the tag"))
+            )
         else:
-            dtype = self._dtype(line)
+            dtype = _dtype(line)
             line.expect("[")
-            axes = tuple(line.items("]", lambda: self._output_axis(line)))
+            axes = tuple(line.items("]", lambda: self._output_axis(line), "RANK"))
             self.outputs.append(Output(name, "tensor", dtype, axes))
 
-    def _output_axis(self, line: _Line) -> Axis:
-        return Axis(expression=line.string()) if line.kind() == "string" else self._axis(line)
+    def _output_axis(self, line: Line) -> Axis:
+        if line.kind() != "string":
+            return self._axis(line)
+        expression = line.string()
+        if not expression:
+            raise line.fail('the size "" says nothing; write the size as people read it')
+        return Axis(expression=expression)
 
-    def _scalar(self, line: _Line, tag: str) -> Any:
-        if tag == "str":
-            return line.string()
-        text = line.take("name" if line.kind() == "name" else "number")
-        words = {"None": None, "True": True, "False": False}
-        if text in words:
-            return words[text]
-        return float(text) if tag == "float" else int(text)
+    def _axis(self, line: Line) -> Axis:
+        if line.kind() == "number" and line.peek(1) != "*":
+            return Axis.const(line.integer(_SIZE))
+        scale = 1
+        if line.kind() == "number":
+            scale = line.integer((1, INT64[1]))
+            line.expect("*")
+        symbol = self._symbol(line)
+        return Axis.of(symbol, scale, line.integer() if line.kind() == "number" else 0)
 
-    def constant(self, line: _Line) -> None:
-        index = line.indexed("c")
-        if index != len(self.constants):
-            raise line.fail(f"constant c{index} is not the next one, c{len(self.constants)}")
+    def _symbol(self, line: Line) -> int:
+        index = line.indexed("s")
+        if index >= len(self.symbols):
+            raise line.fail(f"symbol s{index} is not declared before; {len(self.symbols)} are")
+        return index
+
+
+def _limit(line: Line, rows: list[Any], name: str) -> None:
+    bound, what = LIMITS[name]
+    if len(rows) == bound:
+        raise line.fail(f"more than {bound} {what} are not allowed")
+
+
+def _dtype(line: Line) -> str:
+    return line.one_of(DTYPES, "dtype")
+
+
+def _next(line: Line, letter: str, rows: list[Any]) -> None:
+    index = line.indexed(letter)
+    if index != len(rows):
+        raise line.fail(f"{letter}{index} is not the next one; write {letter}{len(rows)}")
+
+
+# Constants ------------------------------------------------------------------------------------------
+
+
+class _Constants:
+    """Reads constants; `arrays` are those that the text names by their hash."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.arrays, self.rows = arrays, list[Constant]()
+
+    def constant(self, line: Line) -> None:
+        """Read `c0 "w" f32[2] = [1.0, 2.0]`, `c1 int = -5`."""
+        _next(line, "c", self.rows)
         name = line.string() if line.kind() == "string" else ""
-        tag = line.take("name")
-        if tag in ("none", "bool", "int", "float", "str") and line.skip("="):
-            constant = Constant(self._scalar(line, tag), name=name)
-            if constant.tag != tag:
-                raise line.fail(f"the value is a {constant.tag}, not a {tag}")
-        elif tag in DTYPES:
-            line.expect("[")
-            shape = tuple(line.items("]", line.integer))
+        type_ = line.one_of((*_SCALARS, *DTYPES), "the tag or dtype")
+        if type_ in _SCALARS and line.peek() != "[":
             line.expect("=")
-            constant = Constant.tensor(self._tensor(line, tag, shape), tag, name)
-        else:
-            raise line.fail(f"{tag!r} is neither a tag nor a dtype")
-        self.constants.append(constant)
-
-    def _tensor(self, line: _Line, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        holder = NUMPY_DTYPES[dtype]
-        try:
-            if line.skip("base64"):
-                return np.frombuffer(_base64(line), holder).reshape(shape).copy()
-            line.expect("[")
-            return np.array(
-                line.items("]", lambda: self._scalar(line, "float" if holder.kind == "f" else "int")), holder
-            ).reshape(shape)
-        except (ValueError, OverflowError) as error:
-            raise line.fail(f"the elements are not {dtype}{list(shape)} ({error})") from None
-
-    def _buffer(self, line: _Line) -> Buffer:
-        is_output = line.skip("out")
-        dtype = self._dtype(line)
+            self.rows.append(Constant(_scalar(line, type_), name=name))
+            return
         line.expect("[")
+        shape = tuple(line.items("]", lambda: line.integer(_SIZE), "RANK"))
+        line.expect("=")
+        try:
+            array = self._tensor(line, type_, shape)
+        except (ValueError, OverflowError) as error:
+            if isinstance(error, AssemblyError):
+                raise
+            raise line.fail(f"the elements are not {type_}{list(shape)} ({error})") from None
+        self.rows.append(Constant.tensor(array, type_, name))
 
-        def size() -> Size:
-            return Dim(line.indexed("n")) if line.peek().startswith("n") else line.integer()
+    def _tensor(self, line: Line, dtype: str, shape: tuple[int, ...]) -> Array:
+        holder = NUMPY_DTYPES[dtype]
+        if line.skip("base64"):
+            return np.frombuffer(line.base64(), holder).reshape(shape).copy()
+        if line.kind() == "hash":
+            return self._beside(line, holder, shape)
+        if line.kind() == "name":
+            return self._again(line, dtype, shape)
+        line.expect("[")
+        tag = {"b": "bool", "f": "float"}.get(holder.kind, "int")
+        return np.array(line.items("]", lambda: _scalar(line, tag)), holder).reshape(shape)
 
-        return Buffer(dtype, tuple(line.items("]", size)), is_output)
+    def _beside(self, line: Line, holder: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        line.at += 1
+        name = line.peek(-1)[1:]
+        if name not in self.arrays:
+            raise line.fail(f"array {name} is not in the file beside the text; write it there as {name}")
+        array = self.arrays[name]
+        if (array.dtype, array.shape) != (holder, shape):
+            raise line.fail(f"array {name} is {array.dtype}{list(array.shape)}")
+        return array.copy()  # memory of its own: the artifact stores it again
 
-    def kernel(self, line: _Line) -> None:
-        index, label = line.indexed("k"), line.string()
-        if index != len(self.kernels):
-            raise line.fail(f"kernel k{index} is not the next one, k{len(self.kernels)}")
+    def _again(self, line: Line, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Take c0: the data of a constant before, which the artifact stores once."""
+        index = line.indexed("c")
+        if index >= len(self.rows) or self.rows[index].dtype is None:
+            raise line.fail(f"c{index} is no tensor that is declared before")
+        return self.rows[index].value.reshape(-1).view(NUMPY_DTYPES[dtype]).reshape(shape)
+
+
+def _scalar(line: Line, tag: str) -> Any:
+    """Take a value of this tag."""
+    if tag == "str":
+        return line.string()
+    if tag == "int":
+        return line.integer()
+    if tag == "float":
+        if line.skip("base64"):
+            return _float_of(line)
+        return float(line.take("number"))
+    word = line.one_of(("True", "False") if tag == "bool" else ("None",), "the value")
+    return _WORDS[word]
+
+
+def _float_of(line: Line) -> float:
+    data = line.base64()
+    if len(data) != 8:
+        raise line.fail(f"a float has {len(data)} bytes; it must have 8")
+    return float(struct.unpack("<d", data)[0])
+
+
+# Kernels --------------------------------------------------------------------------------------------
+
+
+class _Kernels:
+    """Reads kernels and their code objects."""
+
+    def __init__(self) -> None:
+        self.rows: list[Kernel] = []
+
+    def kernel(self, line: Line) -> None:
+        """Read `k0 "relu" (1 dims, f32[n0], out f32[n0]) source "model.py:9" = {"family": ...}`."""
+        _next(line, "k", self.rows)
+        label = line.string()
         line.expect("(")
-        n_dims = line.integer()
+        n_dims = line.integer((0, LIMITS["DIMS"][0]))
         line.expect("dims")
-        has_buffers = line.skip(",")
-        buffers = tuple(line.items(")", lambda: self._buffer(line)))
-        if has_buffers != bool(buffers):
-            raise line.fail("a comma must stand between the dims and the buffers")
+        if line.peek() != ")":
+            line.expect(",")
+        buffers = tuple(line.items(")", lambda: _buffer(line, n_dims), "BUFFERS"))
         source = line.string() if line.skip("source") else ""
         line.expect("=")
-        self.kernels.append(Kernel(line.string(), n_dims, buffers, label, source))
+        spec = line.string() if line.kind() == "string" else line.take("json")
+        self.rows.append(Kernel(spec, n_dims, buffers, label, source))
 
-    def object(self, line: _Line) -> None:
+    def object(self, line: Line) -> None:
+        """Read `k0 base64 "..."`."""
         index = line.indexed("k")
-        if index >= len(self.kernels):
-            raise line.fail(f"kernel k{index} does not exist yet")
+        if index >= len(self.rows):
+            raise line.fail(f"kernel k{index} is not declared before; {len(self.rows)} are")
         line.expect("base64")
+        kernel = self.rows[index]
         try:
-            made = parse_object(_base64(line))
+            objects = (*kernel.objects, parse_object(line.base64()))
+            check_objects(kernel, objects)
         except ArtifactError as error:
             raise line.fail(str(error)) from None
-        kernel = self.kernels[index]
-        self.kernels[index] = replace(kernel, objects=(*kernel.objects, made))
+        self.rows[index] = replace(kernel, objects=objects)
 
-    # Code -------------------------------------------------------------------------------------------
 
-    def begin(self, line: _Line) -> None:
-        self.finish_labels(line)
+def _buffer(line: Line, n_dims: int) -> Buffer:
+    is_output = line.skip("out")
+    dtype = _dtype(line)
+    line.expect("[")
+
+    def size() -> Size:
+        if line.kind() == "number":
+            return line.integer(_SIZE)
+        index = line.indexed("n")
+        if index >= n_dims:
+            raise line.fail(f"n{index} is none of the kernel's {n_dims} dims")
+        return Dim(index)
+
+    return Buffer(dtype, tuple(line.items("]", size, "RANK")), is_output)
+
+
+# Code -----------------------------------------------------------------------------------------------
+
+
+class _Functions:
+    """Reads functions. `indices`: of all functions of the text by name, for calls to later ones."""
+
+    def __init__(self, indices: Mapping[str, int]) -> None:
+        self.builder, self.indices = ProgramBuilder(), indices
+        self.function: FunctionBuilder | None = None
+        self.registers: list[int | None] = []  # that the functions say they have
+        self.labels: dict[str, Label] = {}
+        self.uses: dict[str, tuple[Line, int]] = {}  # first uses of labels: line, token
+        self.places: dict[tuple[int, int], Line] = {}  # (function, pc) -> line
+
+    def begin(self, line: Line) -> None:
+        """Read `"main" (2 params, 1 results, 5 registers)`."""
+        self.end()
         name = line.string()
+        if self.indices[name] != len(self.registers):
+            raise line.fail(f"function {name!r} is there already; give it another name")
         line.expect("(")
         counts = dict[str, int]()
-        for count, what in line.items(")", lambda: (line.integer(), line.take("name"))):
+        for what, count in line.items(")", lambda: self._count(line)):
+            if what in counts:
+                raise line.fail(f"{what} are there twice")
             counts[what] = count
-        if not {"params", "results"} <= set(counts) <= {"params", "results", "registers"}:
-            raise line.fail("a function says its params, results and, if it wants, registers")
-        if name in self.fixed_registers:
-            raise line.fail(f"function {name!r} is there already")
-        self.fixed_registers[name] = counts.get("registers", -1)
+        if not {"params", "results"} <= set(counts):
+            raise line.fail("a function says its params and results, such as (2 params, 1 results)")
+        fixed = counts.get("registers")
+        if fixed is not None and fixed < counts["params"]:
+            raise line.fail(f"{fixed} registers do not hold {counts['params']} params")
+        self.registers.append(fixed)
         self.function = self.builder.function(name, counts["params"], counts["results"])
 
-    def finish_labels(self, line: _Line) -> None:
+    def _count(self, line: Line) -> tuple[str, int]:
+        count = line.integer((0, LIMITS["REGISTERS"][0]))
+        return line.one_of(("params", "results", "registers"), "the count"), count
+
+    def end(self) -> None:
+        """End the function before. Raises AssemblyError for a label that is jumped to and never placed."""
         for name, label in self.labels.items():
             if label.pc is None:
-                raise line.fail(f"label {name!r} of the function before was never placed")
-        self.labels = {}
+                line, at = self.uses[name]
+                raise line.fail(f"label {name!r} is never placed; write {name}: before an instruction", at)
+        self.labels, self.uses = {}, {}
 
-    def instruction(self, line: _Line, name: str) -> None:
+    def statement(self, line: Line, name: str) -> None:
+        """Read an instruction, a label `name:`, or `line "model.py:3"`; the first word is taken."""
         function = self.function
         if function is None:
-            raise line.fail("an instruction stands before the first function")
+            raise line.fail(f"{name!r} stands before the first function; {_DECLARE}")
+        if line.skip(":"):
+            self._place(line, name, function)
+            return
         if name == "line":
             function.line(line.string())
             return
-        if line.skip(":"):
-            try:
-                function.place(self.labels.setdefault(name, Label()))
-            except ValueError as error:
-                raise line.fail(str(error)) from None
-            return
         if name not in OPCODES:
-            raise line.fail(f"opcode {name!r} is unknown")
-        op = OPS[OPCODES[name]]
-        operands = self._operands(line, op)
-        try:
-            function.op(name, **operands)
-        except ValueError as error:
-            raise line.fail(str(error)) from None
+            raise line.fail(f"opcode {name!r} is unknown; {known(OPCODES, name)}")
+        operands = self._operands(line, OPS[OPCODES[name]], function)
+        self.places[len(self.registers) - 1, function.pc] = line
+        function.op(name, **operands)
 
-    def _operands(self, line: _Line, op: Op) -> dict[str, Any]:
+    def _place(self, line: Line, name: str, function: FunctionBuilder) -> None:
+        label = self.labels.setdefault(name, Label())
+        if label.pc is not None:
+            raise line.fail(f"label {name!r} is placed already; give it another name", 0)
+        function.place(label)
+
+    def _operands(self, line: Line, op: Op, function: FunctionBuilder) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for operand in op.operands:
-            if line.peek(1) == "=" and line.peek() != operand.name:
-                raise line.fail(f"operand {operand.name!r} must stand where {line.peek()!r} does")
-            if line.peek(1) == "=":
-                line.at += 2
+            if line.peek(1) == "=" and line.take("name") != operand.name:
+                raise line.fail(f"operand {operand.name!r} must stand where {line.peek(-1)!r} does")
+            line.skip("=")
             if operand.kind in LIST_KINDS:
                 line.expect("(")
-                given[operand.name] = tuple(line.items(")", lambda: self._register(line)))
+                registers = line.items(")", lambda: self._register(line, function))
+                given[operand.name] = tuple(registers)
             else:
-                given[operand.name] = self._operand(line, operand)
+                given[operand.name] = self._operand(line, operand, function)
             line.skip(",")
         return given
 
-    def _register(self, line: _Line) -> int:
+    def _register(self, line: Line, function: FunctionBuilder) -> int:
         register = line.indexed("r")
-        assert self.function is not None
-        self.function.n_registers = max(self.function.n_registers, register + 1)
+        function.n_registers = max(function.n_registers, register + 1)
         return register
 
-    def _operand(self, line: _Line, operand: Operand) -> Any:
+    def _operand(self, line: Line, operand: Operand, function: FunctionBuilder) -> Any:
         match operand.kind:
             case "d" | "s":
-                return self._register(line)
+                return self._register(line, function)
             case "c" | "k":
                 return line.indexed(operand.kind)
             case "t":
-                return self._dtype(line)
+                return _dtype(line)
             case "n":
                 return line.string()
             case "f":
-                return self._function_index(line.string())
+                return self.indices.get(line.string(), U32[1])  # the verifier names what does not exist
             case "L":
-                return self.labels.setdefault(line.take("name"), Label())
+                name = line.take("name")
+                self.uses.setdefault(name, (line, line.at - 1))
+                return self.labels.setdefault(name, Label())
             case _:
-                return line.integer()
+                return line.integer((-(1 << 31), (1 << 31) - 1))
 
-    def _function_index(self, name: str) -> int:
-        """Return the index of a function that may come later: the functions' names are known from a first
-        look.
-        """
-        return self.calls.get(name, (1 << 32) - 1)  # the verifier names what does not exist
-
-
-def _base64(line: _Line) -> bytes:
-    try:
-        return base64.b64decode(line.string(), validate=True)
-    except binascii.Error:
-        raise line.fail("the text is not base64") from None
+    def finish(self, contract: _Contract, meta: dict[str, Any]) -> Program:
+        """Return the program without its constants and kernels."""
+        self.end()
+        inputs, outputs = tuple(contract.inputs), tuple(contract.outputs)
+        program = self.builder.finish(tuple(contract.symbols), inputs, outputs, meta)
+        functions = tuple(
+            made if fixed is None else replace(made, n_registers=fixed)
+            for made, fixed in zip(program.functions, self.registers, strict=True)
+        )
+        return replace(program, functions=functions)
 
 
-_DECLARATIONS = {"symbol", "input", "output", "constant", "object", "function"}
+_DECLARE = 'declare one, such as function "main" (0 params, 0 results)'
 
 
-def _statement(a: _Assembler, line: _Line) -> None:
-    name = line.take("name")
-    if name == "function":
-        a.begin(line)
-    elif name == "kernel" and line.kind(1) == "string":
-        a.kernel(line)
-    elif name in _DECLARATIONS:
-        getattr(a, name)(line)
-    else:
-        a.instruction(line, name)
-    line.end()
+# Programs -------------------------------------------------------------------------------------------
 
 
-def assemble(text: str, verified: bool = True) -> Program:
-    """Return the program of `text`. `verified` False leaves out the verifier (for tests of verifiers).
+class _Assembler:
+    """Reads statements in order."""
 
-    Raises AssemblyError, naming the line; VerifyError for a program that breaks a rule.
+    def __init__(self, lines: list[Line], arrays: Mapping[str, Array]) -> None:
+        self.lines = lines
+        names = dict.fromkeys(_function_names(lines))
+        self.contract, self.constants, self.kernels = _Contract(), _Constants(arrays), _Kernels()
+        self.functions = _Functions({name: index for index, name in enumerate(names)})
+        self.meta: dict[str, Any] = {}
+        self.declarations: dict[str, Callable[[Line], None]] = {
+            "string": self.string, "symbol": self.contract.symbol, "input": self.contract.input,
+            "output": self.contract.output, "meta": self.set_meta, "constant": self.constants.constant,
+            "kernel": self.kernels.kernel, "object": self.kernels.object, "function": self.functions.begin,
+        }  # fmt: skip
+
+    def string(self, line: Line) -> None:
+        """Read `"text"`: the next string of the string table."""
+        self.functions.builder.string(line.string())
+
+    def set_meta(self, line: Line) -> None:
+        """Read a JSON object."""
+        self.meta = line.object()
+
+    def statement(self, line: Line) -> None:
+        """Read one line."""
+        name = line.take("name")
+        is_launch = name == "kernel" and line.kind(1) != "string"
+        if name in self.declarations and not is_launch and line.peek() != ":":
+            self.declarations[name](line)
+        else:
+            self.functions.statement(line, name)
+        line.end()
+
+    def program(self) -> Program:
+        """Read all lines; return the program."""
+        for line in self.lines:
+            if line.tokens:
+                self.statement(line)
+        program = self.functions.finish(self.contract, self.meta)
+        return replace(program, constants=tuple(self.constants.rows), kernels=tuple(self.kernels.rows))
+
+    def where(self, error: VerifyError) -> str:
+        """Return the line of the instruction that an error names."""
+        line = self.functions.places.get((error.function, error.pc))
+        return f"line {line.number}, column {line.tokens[0][2]}: " if line is not None else ""
+
+
+def _function_names(lines: list[Line]) -> Iterator[str]:
+    for line in lines:
+        if line.peek() == "function" and line.kind(1) == "string":
+            try:
+                yield str(json.loads(line.peek(1)))
+            except json.JSONDecodeError:
+                continue  # `begin` says so
+
+
+def assemble(text: str, arrays: Mapping[str, Array] | None = None, verified: bool = True) -> Program:
+    """Return the program of `text`. `arrays`: those that it names by their hash. `verified` False leaves out
+    the verifier and the contract's check (for tests of verifiers).
+
+    Raises AssemblyError, naming line and column; VerifyError or ArtifactError for a program that breaks a
+    rule.
     """
-    a = _Assembler()
-    rows = text.splitlines()
-    names = [m[1] for row in rows if (m := re.match(r'\s*function\s+("(?:[^"\\]|\\.)*")', row))]
-    a.calls = {json.loads(name): index for index, name in enumerate(names)}
-    line = _Line(0, "")
-    for number, row in enumerate(rows, 1):
-        if row.strip().startswith("meta "):
-            a.meta = _meta(number, row)
-            continue
-        line = _Line(number, row)
-        if line.tokens:
-            _statement(a, line)
-    a.finish_labels(line)
-    program = a.builder.finish(tuple(a.symbols), tuple(a.inputs), tuple(a.outputs), a.meta)
-    program = replace(
-        program, constants=tuple(a.constants), kernels=tuple(a.kernels), functions=_registers(a, program)
-    )
+    lines = [Line(number, row) for number, row in enumerate(text.split("\n"), 1)]
+    assembler = _Assembler(lines, arrays or {})
+    program = assembler.program()
     if verified:
-        verify(program)
+        if not program.functions:
+            raise AssemblyError(f"line {len(lines)}, column 1: there is no function; {_DECLARE}")
+        try:
+            verify(program)
+        except VerifyError as error:
+            place = assembler.where(error) + str(error)
+            raise VerifyError(place, function=error.function, pc=error.pc) from None
+        check_contract(program)
     return program
-
-
-def _registers(a: _Assembler, program: Program) -> tuple[Any, ...]:
-    made = []
-    for function in program.functions:
-        fixed = a.fixed_registers[function.name]
-        made.append(function if fixed < 0 else replace(function, n_registers=fixed))
-    return tuple(made)
-
-
-def _meta(number: int, row: str) -> dict[str, Any]:
-    try:
-        meta = json.loads(row.strip()[len("meta ") :])
-    except json.JSONDecodeError as error:
-        raise AssemblyError(f"line {number}: meta is not JSON: {error}") from None
-    if not isinstance(meta, dict):
-        raise AssemblyError(f"line {number}: meta must be a JSON object")
-    return meta

@@ -32,6 +32,11 @@ class FunctionBuilder:
         self._labels: list[tuple[int, Label]] = []  # word to fill, label
         self._lines: list[tuple[int, str]] = []
 
+    @property
+    def pc(self) -> int:
+        """The word offset of the next instruction."""
+        return len(self._code)
+
     def register(self) -> int:
         """Return a new register."""
         self.n_registers += 1
@@ -65,19 +70,19 @@ class FunctionBuilder:
         names = [operand.name for operand in row.operands]
         if set(names) != set(operands):
             raise ValueError(f"{name}: operands {', '.join(operands)} given, it has {', '.join(names)}")
-        values, labels = [], []
-        for index, operand in enumerate(row.operands):
+        values, labels, size = [], [], 1
+        for operand in row.operands:
             value = operands[operand.name]
             if isinstance(value, Label):
-                labels.append((index, value))
+                labels.append((size, value))
                 value = 0
             elif isinstance(value, str):
                 value = DTYPES[value][0] if operand.kind == "t" else self.program.string(value)
             values.append(value)
+            size += 1 + (len(value) if isinstance(value, tuple | list) else 0)
         start = len(self._code)
         self._code += encode(row, values)
-        for index, label in labels:
-            self._labels.append((start + 1 + index, label))  # no row has a list before a label
+        self._labels += [(start + at, label) for at, label in labels]
 
     def finish(self) -> Function:
         """Return the function. Raises ValueError for a label that was never placed."""

@@ -1,7 +1,7 @@
 """Programs as text, which the assembler reads back.
 
 Every line is a declaration or an instruction with its operands by name; after `;` stands a comment: what the
-instruction does, in the table's notation with the operands filled in.
+instruction does, in the table's notation with the operands filled in. docs/assembly.md has the grammar.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from collections.abc import Iterator
-
-import numpy as np
+from typing import Any
 
 from .instruction import Instruction, decode_all
 from .isa import LIST_KINDS
+from .literals import MAX_INLINE, Array, array_hash, elements, is_exact, quote
 from .objects import serialise_object
 from .program import (
     DTYPE_NAMES,
@@ -29,14 +30,10 @@ from .program import (
     Symbol,
     format_key,
 )
+from .writer import memory_key, string_order
 
 COMMENT_COLUMN = 56
-MAX_INLINE = 16  # elements of a constant that are written out
-
-
-def quote(text: str) -> str:
-    """Return a string literal of the text form."""
-    return json.dumps(text, ensure_ascii=False)
+MAX_BASE64 = 4096  # bytes of a constant that stand in a full text; larger ones lie beside it
 
 
 def buffer_text(buffer: Buffer) -> str:
@@ -77,32 +74,57 @@ def _axis_text(axis: Axis) -> str:
     return str(axis.offset) if axis.symbol is None else f"{scale}s{axis.symbol}{offset}"
 
 
-def _array(constant: Constant, data: bool) -> str:
-    array = np.ascontiguousarray(constant.value)
-    if data:
-        return f'base64 "{base64.b64encode(array.tobytes()).decode()}"'
-    if array.size <= MAX_INLINE:
-        return "[" + ", ".join(map(repr, array.ravel().tolist())) + "]"
-    return f"<{array.nbytes} bytes>"
+def _base64(data: bytes) -> str:
+    return f'base64 "{base64.b64encode(data).decode()}"'
 
 
-def constant_text(c: Constant, data: bool = False) -> str:
-    """Return a constant's value; `data`: tensors as base64, which reads back exactly."""
+def _array(array: Array, full: bool) -> str:
+    if array.size <= MAX_INLINE and (not full or is_exact(array)):
+        return elements(array)
+    if not full:
+        return f"<{array.nbytes} bytes>"
+    return f"@{array_hash(array)}" if array.nbytes > MAX_BASE64 else _base64(array.tobytes())
+
+
+def _scalar(value: Any, full: bool) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    data = struct.pack("<d", value) if isinstance(value, float) else b""
+    is_hidden = full and data != b"" and data != struct.pack("<d", float(repr(value)))
+    return _base64(data) if is_hidden else repr(value)
+
+
+def constant_text(c: Constant, full: bool = False, same: int | None = None) -> str:
+    """Return a constant's value; `full`: so that it reads back exactly; `same`: the constant before it whose
+    data it shares."""
     name = f"{quote(c.name)} " if c.name else ""
-    if c.dtype is not None:
-        return f"{name}{c.dtype}[{', '.join(map(str, c.value.shape))}] = {_array(c, data)}"
-    value = quote(c.value) if isinstance(c.value, str) else repr(c.value)
-    return f"{name}{c.tag} = {value}"
+    if c.dtype is None:
+        return f"{name}{c.tag} = {_scalar(c.value, full)}"
+    data = _array(c.value, full) if same is None else f"c{same}"
+    return f"{name}{c.dtype}[{', '.join(map(str, c.value.shape))}] = {data}"
 
 
-def _kernel(index: int, k: Kernel, data: bool, specs: bool) -> Iterator[str]:
+def _constants(constants: tuple[Constant, ...], full: bool) -> Iterator[str]:
+    first: dict[tuple[int, ...], int] = {}
+    for index, c in enumerate(constants):
+        found = first.setdefault(memory_key(c.value), index) if c.dtype is not None and full else index
+        yield f"constant c{index} {constant_text(c, full, None if found == index else found)}"
+
+
+def _spec(k: Kernel) -> str:
+    """Return a spec as it is where it reads as JSON up to the line's end, else as a string."""
+    is_plain = k.spec.startswith("{") and "\n" not in k.spec and k.spec == k.spec.rstrip()
+    return k.spec if is_plain else quote(k.spec)
+
+
+def _kernel(index: int, k: Kernel, full: bool, specs: bool) -> Iterator[str]:
     source = f" source {quote(k.source)}" if k.source else ""
     parts = ", ".join([f"{k.n_dims} dims", *map(buffer_text, k.buffers)])
-    spec = quote(k.spec) if specs else f"@{k.spec_hash[:16]}"
+    spec = _spec(k) if specs else f"@{k.spec_hash[:16]}"
     yield f"kernel k{index} {quote(k.label)} ({parts}){source} = {spec}"
     for o in k.objects:
-        if data:
-            yield f'object k{index} base64 "{base64.b64encode(serialise_object(o)).decode()}"'
+        if full:
+            yield f"object k{index} {_base64(serialise_object(o))}"
         else:
             dims = "generic" if o.key is None else f"dims [{format_key(o.key).replace(',', ', ')}]"
             yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code)} bytes"
@@ -174,20 +196,43 @@ def function_text(program: Program, function: Function) -> Iterator[str]:
         yield f"  {names.instruction(i)}".ljust(COMMENT_COLUMN) + f" ; {i.pc:4} {names.synopsis(i)}"
 
 
-def disassemble(program: Program, data: bool = False, specs: bool = True) -> str:
-    """Return the text of a program. `data`: with all weights and machine code, so that it assembles to the
-    same program; not `specs`: kernels name their specs by hash, as the text of graphs does.
+def _strings(program: Program) -> list[str]:
+    """Return the strings that a text must say besides its other lines, so that the table comes out as it is:
+    none where it begins with the code's strings in their order."""
+    table, order = program.strings, string_order(program)
+    code = [i for f in program.functions for row in decode_all(f.code) for i in row.of_kind("n")]
+    rank = {text: place for place, text in enumerate(order)}
+    n = len(table)
+    while n > max([0, *code]) + 1 and table[n - 1] in rank:
+        if n < len(table) and rank[table[n - 1]] > rank[table[n]]:
+            break
+        n -= 1
+    natural = dict.fromkeys(["", *(table[i] for i in code)])
+    return [] if list(natural) == list(table[:n]) else list(table[1:n])
+
+
+def large_arrays(program: Program) -> dict[str, Array]:
+    """Return the arrays that a full text names by their hash."""
+    arrays = (c.value for c in program.constants if c.dtype is not None)
+    return {array_hash(array): array for array in arrays if array.nbytes > MAX_BASE64}
+
+
+def disassemble(program: Program, full: bool = False, specs: bool = True) -> str:
+    """Return the text of a program. `full`: with machine code, and with weights or (`large_arrays`) their
+    hashes, so that it assembles to the same program, whose artifact has the same bytes; not `specs`: kernels
+    name their specs by hash, as the text of graphs does.
 
     Raises VerifyError or IndexError for code that is not sound.
     """
-    lines = [symbol_text(s) for s in program.symbols]
+    lines = [f"string {quote(text)}" for text in (_strings(program) if full else ())]
+    lines += [symbol_text(s) for s in program.symbols]
     lines += [input_text(i) for i in program.inputs]
     lines += [output_text(o) for o in program.outputs]
-    if program.meta and data:
+    if program.meta and full:
         lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
-    lines += [f"constant c{i} {constant_text(c, data)}" for i, c in enumerate(program.constants)]
+    lines += _constants(program.constants, full)
     for index, kernel in enumerate(program.kernels):
-        lines += _kernel(index, kernel, data, specs)
+        lines += _kernel(index, kernel, full, specs)
     for function in program.functions:
         lines += ["", *function_text(program, function)]
     return "\n".join(lines) + "\n"

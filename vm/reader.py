@@ -379,7 +379,7 @@ class _Reader:
         for kernel, count in zip(kernels, counts, strict=True):
             own = tuple(o for o, _ in objects[at : at + count])
             at += count
-            _check_objects(kernel, own)
+            check_objects(kernel, own)
             made.append(Kernel(kernel.spec, kernel.n_dims, kernel.buffers, kernel.label, kernel.source, own))
         return tuple(made)
 
@@ -392,7 +392,8 @@ class _Reader:
         return dict(data)
 
 
-def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
+def check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
+    """Raise ArtifactError for code objects that are not the kernel's, or there twice."""
     seen = set()
     for o in objects:
         what = f"kernel {kernel.label!r}: a code object for {o.target}"
@@ -406,7 +407,8 @@ def _check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
         seen.add(key)
 
 
-def _check_contract(p: Program) -> None:
+def check_contract(p: Program) -> None:
+    """Raise ArtifactError for a contract that is not main's, or a symbol that no input binds."""
     main = p.functions[0]
     n = len(p.inputs) + len(p.symbols)
     _check(
@@ -440,7 +442,7 @@ def from_bytes(data: bytes | memoryview) -> Program:
         outputs=reader.all("OUTPUTS", reader.output, "INPUTS"),
         meta=reader.meta(),
     )
-    _check_contract(program)
+    check_contract(program)
     return program
 
 

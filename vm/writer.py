@@ -141,21 +141,22 @@ def _kernel(k: Kernel, string: Strings) -> bytes:
 
 
 class _Weights:
-    """Nonzero of tensors in WEIGHTS; the same array given twice is stored once."""
+    """Places of tensors in WEIGHTS; memory that is given twice, as one array or two, is stored once."""
 
     def __init__(self) -> None:
         self.placed: list[tuple[int, Array]] = []
         self.end = 0
-        self._known: dict[int, int] = {}
+        self._known: dict[tuple[int, ...], int] = {}
 
     def place(self, array: Array) -> int:
         """Return the offset of an array's data."""
-        if id(array) in self._known:
-            return self._known[id(array)]
+        key = memory_key(array)
+        if key in self._known:
+            return self._known[key]
         offset = aligned(self.end, PAGE if array.nbytes >= BIG_CONSTANT else SECTION_ALIGN)
         self.placed.append((offset, array))
         self.end = offset + array.nbytes
-        self._known[id(array)] = offset
+        self._known[key] = offset
         return offset
 
     @property
@@ -172,6 +173,13 @@ class _Weights:
                 yield piece.reshape(-1).view(np.uint8).data
             at = offset + array.nbytes
         yield bytes(self.size - at)
+
+
+def memory_key(array: Array) -> tuple[int, ...]:
+    """Return what arrays over the same memory share."""
+    if array.nbytes and array.flags.c_contiguous:
+        return array.ctypes.data, array.nbytes
+    return (id(array),)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -202,9 +210,29 @@ class _Section:
     size: int
 
 
+def _records(p: Program, string: Strings, place: Callable[[Array], int]) -> dict[str, tuple[bytes, int]]:
+    """Return the sections that refer to strings, with their numbers of records."""
+    lines = [(pc, string(source)) for f in p.functions for pc, source in f.lines]
+    return {
+        "SYMBOLS": (b"".join(_symbol(s, string) for s in p.symbols), len(p.symbols)),
+        "INPUTS": (b"".join(_input(i, string) for i in p.inputs), len(p.inputs)),
+        "OUTPUTS": (b"".join(_output(o, string) for o in p.outputs), len(p.outputs)),
+        "CONSTANTS": (_constants(p.constants, string, place), len(p.constants)),
+        "FUNCTIONS": (b"".join(_function(f, string) for f in p.functions), len(p.functions)),
+        "KERNELS": (b"".join(_kernel(k, string) for k in p.kernels), len(p.kernels)),
+        "LINES": (b"".join(BY_NAME["line"].pack(pc=pc, source=source) for pc, source in lines), len(lines)),
+    }
+
+
+def string_order(p: Program) -> list[str]:
+    """Return the string table of the program as it would be without its own strings."""
+    string = Strings([""])
+    _records(p, string, lambda array: 0)
+    return string.table
+
+
 def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
     string = Strings(p.strings)
-    lines = [(pc, string(source)) for f in p.functions for pc, source in f.lines]
     code = (
         np.concatenate([np.asarray(f.code, "<u4") for f in p.functions])
         if p.functions
@@ -212,17 +240,10 @@ def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
     )
     objects, blobs = _objects(p.kernels)
     meta = json.dumps(dict(p.meta), ensure_ascii=False, separators=(",", ":")).encode()
-    made: dict[str, tuple[bytes, int]] = {
-        "SYMBOLS": (b"".join(_symbol(s, string) for s in p.symbols), len(p.symbols)),
-        "INPUTS": (b"".join(_input(i, string) for i in p.inputs), len(p.inputs)),
-        "OUTPUTS": (b"".join(_output(o, string) for o in p.outputs), len(p.outputs)),
-        "CONSTANTS": (_constants(p.constants, string, weights.place), len(p.constants)),
-        "FUNCTIONS": (b"".join(_function(f, string) for f in p.functions), len(p.functions)),
+    made = _records(p, string, weights.place) | {
         "CODE": (code.tobytes(), len(code)),
-        "KERNELS": (b"".join(_kernel(k, string) for k in p.kernels), len(p.kernels)),
         "OBJECTS": (objects, sum(len(k.objects) for k in p.kernels)),
         "BLOBS": (blobs, 0),
-        "LINES": (b"".join(BY_NAME["line"].pack(pc=pc, source=source) for pc, source in lines), len(lines)),
         "META": (meta, 0),
         "WEIGHTS": (b"", 0),
     }

@@ -155,18 +155,24 @@ def format_dim(dim: DimExpr) -> str:
 
 
 FUNCTIONS = {"floordiv": floordiv, "Mod": sympy.Mod, "Min": sympy.Min, "Max": sympy.Max}
+MAX_TEXT = 1 << 16  # characters of a dimension's text
+MAX_POWER = 16  # exponent: what is written short must not take long to expand
 
 
 def parse_dim(text: str) -> DimExpr:
     """Return the dimension written as `text`. Raises ValueError naming the offending part."""
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"dimension: {len(text)} characters; at most {MAX_TEXT} are allowed")
     try:
         return simplify(_parse(ast.parse(text.strip(), mode="eval").body))
-    except SyntaxError as error:
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"dimension {text!r}: not an expression") from error
+    except ZeroDivisionError:
+        raise ValueError(f"dimension {text!r}: a division by 0") from None
 
 
 def _parse(node: ast.expr) -> DimExpr:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 1 << 63:
         return node.value
     if isinstance(node, ast.Name):
         return symbol(node.id)
@@ -182,14 +188,23 @@ def _parse(node: ast.expr) -> DimExpr:
             case ast.Mult():
                 return a * b
             case ast.FloorDiv():
-                return floordiv(sympy.sympify(a), sympy.sympify(b))
+                return _function("floordiv", [a, b])
             case ast.Mod():
-                return sympy.Mod(a, b)
-            case ast.Pow() if isinstance(b, int):
+                return _function("Mod", [a, b])
+            case ast.Pow() if isinstance(b, int) and 0 <= b <= MAX_POWER:
                 return a**b
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
-        return FUNCTIONS[node.func.id](*[sympy.sympify(_parse(arg)) for arg in node.args])
+        return _function(node.func.id, [_parse(arg) for arg in node.args])
     shown = ast.unparse(node)
     raise ValueError(
         f"dimension: {shown!r} is no sum, product, floordiv, Mod, Min or Max of symbols and ints"
     )
+
+
+def _function(name: str, args: list[DimExpr]) -> DimExpr:
+    is_division = name in ("floordiv", "Mod")
+    if len(args) != 2 if is_division else not args:
+        raise ValueError(f"dimension: {name} has {len(args)} arguments")
+    if is_division and args[1] == 0:
+        raise ZeroDivisionError
+    return FUNCTIONS[name](*map(sympy.sympify, args))

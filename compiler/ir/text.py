@@ -2,6 +2,7 @@
 
     graph "model"
       symbol batch min=1 max=64 multiple_of=1 why="model.py:9"
+      state "steps" i64 int64[1](0)
       input %x: f32[batch, 384]
       %w1: f32[384, 384] = constant() {array=float32[384, 384]@2c26b46b68ffc68f, dtype="f32", name="w"}
       %v2: f32[batch, 384] = matmul(%x, %w1) {}  # model.py:12
@@ -14,7 +15,8 @@
 
 Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs
 follow the graph, each once: `spec @HASH` and the lines of `jit.text`; `spec @HASH symbolic` is one whose
-sizes are dimension expressions still. Indentation and blank lines mean nothing.
+sizes are dimension expressions still. Indentation and blank lines mean nothing. docs/graph-text.md has the
+grammar.
 
 The nodes of a kernel that fusion has chosen stand in the region of a `fused` node, until lowering:
 
@@ -31,7 +33,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -39,13 +41,20 @@ import sympy
 
 from ...jit.spec import KernelSpec, spec_hash
 from ...jit.text import NUMBERED, SizeText, format_spec, parse_spec
+from ...vm.literals import MAX_INLINE, array_hash
+from ...vm.program import NUMPY_DTYPES
 from .dims import format_dim, parse_dim
 from .errors import TextError
 from .graph import Block, Graph, Node, SymbolInfo, Value
 from .sizes import expressions
 from .types import Type, parse_type, split_commas
 
-INLINE_ELEMENTS = 16  # arrays up to this size are written out
+MAX_SHOWN = 200  # characters of a line that an error shows
+MAX_DIGITS = 20  # of an integer of 64 bits, its sign included
+_BOOLS = {"True": True, "False": False}
+_ARRAY_DTYPES = tuple(dict.fromkeys(dtype.name for dtype in NUMPY_DTYPES.values()))
+#: What reading malformed text raises. RecursionError, MemoryError: of brackets in brackets.
+_MALFORMED = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, MemoryError)
 REGION_NAMES = {"if": ("then", "else"), "while": ("cond", "body"), "fused": ("body",)}
 _WORDS: dict[str, Any] = {
     "true": True, "false": False, "none": None, "inf": math.inf, "-inf": -math.inf, "nan": math.nan,
@@ -63,6 +72,8 @@ def format_graph(graph: Graph) -> str:
     lines += [f"  {_format_symbol(info)}" for info in graph.symbols.values()]
     if graph.structure:
         lines.append(f"  structure {_format_structure(graph)}")
+    for name, (array, dtype) in graph.state.items():
+        lines.append(f"  state {json.dumps(name)} {dtype} {_format_array(array)}")
     for name, value in zip(graph.inputs, graph.body.params, strict=True):
         lines.append(f"  input {_typed(value)}{'' if name == value.name else f' as {json.dumps(name)}'}")
     lines += _format_nodes(graph.body, "  ")
@@ -79,7 +90,7 @@ def format_graph(graph: Graph) -> str:
 def constants(graph: Graph) -> dict[str, np.ndarray]:
     """Return the arrays that `format_graph` names by their hash."""
     arrays = (item for item in _attributes(graph) if isinstance(item, np.ndarray))
-    return {_array_hash(array): array for array in arrays if array.size > INLINE_ELEMENTS}
+    return {array_hash(array): array for array in arrays if array.size > MAX_INLINE}
 
 
 def format_node(node: Node, indent: str = "") -> str:
@@ -132,6 +143,7 @@ def _attributes(graph: Graph) -> Iterator[Any]:
             if isinstance(item, tuple):
                 yield from flatten(item)
 
+    yield from (array for array, _ in graph.state.values())
     for node in graph.nodes():
         yield from flatten(node.attrs.values())
 
@@ -160,16 +172,10 @@ def _format_attr(value: Any) -> str:
     raise TextError(f"an attribute of type {type(value).__name__} is not data: {value!r}")
 
 
-def _array_hash(array: np.ndarray) -> str:
-    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:16]
-
-
 def _format_array(array: np.ndarray) -> str:
     head = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-    if array.size > INLINE_ELEMENTS:
-        return f"{head}@{_array_hash(array)}"
+    if array.size > MAX_INLINE:
+        return f"{head}@{array_hash(array)}"
     return f"{head}({', '.join(str(item) for item in array.reshape(-1))})"
 
 
@@ -190,21 +196,35 @@ def _spec_name(spec: KernelSpec) -> str:
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """Return the graph that `text` says. Raises TextError naming the line and what is wrong with it."""
     main, *spec_texts = re.split(r"^spec (?=@)", text, flags=re.MULTILINE)
-    specs = {}
-    for spec_text in spec_texts:
-        head, _, body = spec_text.partition("\n")
-        name, _, form = head.strip().partition(" ")
-        if form not in ("", "symbolic"):
-            raise TextError(f"spec {name}: {form!r} is not understood; a spec may be 'symbolic'")
-        specs[name] = parse_spec(body, SYMBOLIC if form else NUMBERED)
+    specs = dict(_parse_specs(spec_texts, main.count("\n") + 1))
     return _Parser(main, constants or {}, specs).graph()
+
+
+def _parse_specs(texts: Sequence[str], line: int) -> Iterator[tuple[str, KernelSpec]]:
+    """Yield the kernel specs by name; the first text begins in `line`."""
+    for text in texts:
+        head, _, body = text.partition("\n")
+        name, _, form = head.strip().partition(" ")
+        try:
+            if form not in ("", "symbolic"):
+                raise ValueError(f"{form!r} is not understood; a spec may be 'symbolic'")
+            yield name, parse_spec(body, SYMBOLIC if form else NUMBERED)
+        except _MALFORMED as error:
+            raise TextError(f"line {line}: {_reason(error)}, in kernel spec {name}") from None
+        line += text.count("\n")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "the text is nested too deeply"
+    return str(error.args[0] if error.args else error)
 
 
 class _Parser:
     """Reads lines; every method takes the current line and moves on."""
 
     def __init__(self, text: str, arrays: Mapping[str, np.ndarray], specs: Mapping[str, KernelSpec]) -> None:
-        numbered = enumerate(text.splitlines(), start=1)
+        numbered = enumerate(text.split("\n"), start=1)
         stripped = ((number, line.strip()) for number, line in numbered)
         self.lines = [(number, line) for number, line in stripped if line and not line.startswith("#")]
         self.position = 0
@@ -216,11 +236,12 @@ class _Parser:
         """Read the whole text."""
         try:
             self._graph()
-        except (ValueError, KeyError, IndexError) as error:
-            number, line = self.lines[min(self.position, len(self.lines) - 1)] if self.lines else (0, "")
-            reason = error.args[0] if error.args else error
-            raise TextError(f"line {number}: {reason}, in {line!r}") from error
-        self.result._n_values = max([0, *(int(m[0]) for n in self.values if (m := re.search(r"\d+$", n)))])
+        except _MALFORMED as error:
+            number, line = self.lines[min(self.position, len(self.lines) - 1)] if self.lines else (1, "")
+            shown = line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 3]}..."
+            raise TextError(f"line {number}: {_reason(error)}, in {shown!r}") from None
+        numbers = (re.search(r"[0-9]{1,9}$", name) for name in self.values)
+        self.result._n_values = max([0, *(int(match[0]) for match in numbers if match)])
         return self.result
 
     def _graph(self) -> None:
@@ -230,7 +251,9 @@ class _Parser:
             info = _parse_symbol(self._rest("symbol"))
             graph.symbols[info.name] = info
         if self._peek("structure"):
-            graph.structure = json.loads(self._rest("structure"))
+            graph.structure = self._structure(self._rest("structure"))
+        while self._peek("state"):
+            self._state(self._rest("state"))
         while self._peek("input"):
             typed, name = _split_as(self._rest("input"))
             value = self._define(typed, None)
@@ -241,6 +264,21 @@ class _Parser:
             text, name = _split_as(self._rest("output"))
             graph.outputs.append(name if name is not None else text[1:])
             graph.body.results.append(self._value(text))
+
+    def _structure(self, text: str) -> dict[str, Any]:
+        structure = json.loads(text)
+        if not isinstance(structure, dict):
+            raise ValueError("a structure is a JSON object, such as {}")
+        return structure
+
+    def _state(self, text: str) -> None:
+        match = re.fullmatch(r'("(?:[^"\\]|\\.)*") (\w+) (.*)', text)
+        array = self._attr(match[3]) if match is not None else None
+        if match is None or not isinstance(array, np.ndarray):
+            raise ValueError("a state such as 'state \"steps\" i64 int64[1](0)' expected")
+        if array.dtype != NUMPY_DTYPES.get(match[2]):
+            raise ValueError(f"the array is {array.dtype}, which does not hold {match[2]}")
+        self.result.state[json.loads(match[1])] = array, match[2]
 
     def _peek(self, *words: str) -> bool:
         if self.position >= len(self.lines):
@@ -261,7 +299,7 @@ class _Parser:
 
     def _node(self) -> Node:
         line = self.lines[self.position][1]
-        results, equals, rest = line.partition("= ")
+        results, equals, rest = _split_equals(line)
         op, parenthesis, _ = rest.partition("(")
         if not equals or not parenthesis:
             raise ValueError("a node such as '%y: f32[2] = neg(%x)' expected")
@@ -285,7 +323,7 @@ class _Parser:
     def _regions(self, node: Node) -> None:
         while self._peek("region", "then", "else", "cond", "body"):
             line = self.lines[self.position][1]
-            params = line[line.index("(") + 1 : line.rindex(")")] if "(" in line else ""
+            params = line[line.index("(") + 1 : _closing(line, line.index("("))] if "(" in line else ""
             block = Block([self._define(typed, None) for typed in split_commas(params)])
             self.position += 1
             self._nodes(block, ("yield",))
@@ -301,30 +339,33 @@ class _Parser:
             return _WORDS[text]
         if text.startswith('"'):
             return json.loads(text)
-        if text.startswith("["):
+        if text.startswith("[") and text.endswith("]"):
             return tuple(self._attr(part) for part in split_commas(text[1:-1]))
         if text.startswith("@"):
             return self._find(self.specs, text, "kernel spec")
-        if text.startswith("type<"):
+        if text.startswith("type<") and text.endswith(">"):
             return parse_type(text[5:-1])
         array = re.fullmatch(r"(\w+)\[([\d, ]*)\](?:\((.*)\)|@(\w+))", text)
         if array is not None:
             return self._array(*array.groups())
-        for number in (int, float):
-            try:
-                return number(text)
-            except ValueError:
-                pass
-        return parse_dim(text)
+        if re.fullmatch(r"-?\d+", text):
+            return _int64(text)
+        try:
+            return float(text)
+        except ValueError:
+            return parse_dim(text)
 
     def _array(self, dtype: str, sizes: str, items: str | None, digest: str | None) -> np.ndarray:
+        if dtype not in _ARRAY_DTYPES:
+            raise ValueError(f"dtype {dtype!r} of an array is not one of {', '.join(_ARRAY_DTYPES)}")
+        shape = tuple(_int64(size) for size in split_commas(sizes))
         if items is None:
-            return self._find(self.arrays, str(digest), "constant")
-        shape = [int(size) for size in split_commas(sizes)]
-        words = {"True": True, "False": False}
-        number = np.dtype(dtype).type
-        parsed = [words[item] if item in words else number(item) for item in split_commas(items)]
-        return np.array(parsed, dtype=dtype).reshape(shape)
+            found: np.ndarray = self._find(self.arrays, str(digest), "constant")
+            if found.dtype.name != dtype or found.shape != shape:
+                raise ValueError(f"constant {digest} is {found.dtype}{list(found.shape)}")
+            return found
+        number = _BOOLS.__getitem__ if dtype == "bool" else np.dtype(dtype).type
+        return np.array([number(item) for item in split_commas(items)], dtype=dtype).reshape(shape)
 
     def _find(self, table: Mapping[str, Any], name: str, what: str) -> Any:
         if name not in table:
@@ -355,6 +396,21 @@ def _parse_name(text: str) -> str:
     return str(json.loads(text[1:])) if text[1:2] == '"' else text[1:]
 
 
+def _int64(text: str) -> int:
+    value = int(text) if len(text) <= MAX_DIGITS else 1 << 64
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{text[:MAX_DIGITS]} is no integer of 64 bits")
+    return value
+
+
+def _split_equals(line: str) -> tuple[str, str, str]:
+    """Split a line at the first "= " outside of strings, as str.partition does."""
+    for match in re.compile(r'"(?:[^"\\]|\\.)*"|= ').finditer(line):
+        if match[0] == "= ":
+            return line[: match.start()], match[0], line[match.end() :]
+    return line, "", ""
+
+
 def _split_quoted(typed: str) -> tuple[str, str, str]:
     """Split '%"name": type' at the colon after the quoted name."""
     _, end = json.JSONDecoder().raw_decode(typed, 1)
@@ -372,8 +428,10 @@ def _parse_symbol(text: str) -> SymbolInfo:
     if match is None:
         raise ValueError("a symbol such as 'symbol s0 min=1 max=64 multiple_of=1' expected")
     name, low, high, multiple, why = match.groups()
-    bound = None if high is None else int(high)
-    return SymbolInfo(name, int(low), bound, int(multiple), json.loads(why or '""'))
+    bound = None if high is None else _int64(high)
+    if _int64(multiple) < 1:
+        raise ValueError(f"multiple_of is {multiple}; it must be at least 1")
+    return SymbolInfo(name, _int64(low), bound, _int64(multiple), json.loads(why or '""'))
 
 
 def _closing(text: str, start: int) -> int:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import check_options, parse_sizes
+from ..options import Options, check_options, parse_sizes
 from .flags import flag, option_flags, with_flags
 from .shared import MODEL_HELP, model_argument, quiet_option, shown_progress
+
+if TYPE_CHECKING:
+    from ..build import Progress
 
 
 @click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
 @model_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="the .svm file to write")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="the .svm file to write, or an .svmir file for the graph alone, as text",
+)
 @click.option(
     "--input",
     "inputs",
@@ -27,6 +36,7 @@ from .shared import MODEL_HELP, model_argument, quiet_option, shown_progress
 def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bool, **flags: Any) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
+    from ..argument_check import GRAPH_SUFFIX
     from ..model import load_model
     from ..specialise import check_compiler
 
@@ -35,11 +45,21 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bo
         progress("load the model", 0, 1)
         arguments = load_model(model, inputs)
         options = with_flags(check_options(arguments.pop("options", None)), flags)
+        if output.suffix == GRAPH_SUFFIX:
+            _write_graph(arguments, options, output, progress)
+            return
         exe = compile(**arguments, options=options, strategy="generic", progress=progress)
         exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
     click.echo(f"{output}: {shown}, {exe.summary()}")
+
+
+def _write_graph(arguments: dict[str, Any], options: Options, output: Path, progress: Progress) -> None:
+    from ..text_files import compiled_graph, write_files
+
+    for path in write_files(output, *compiled_graph(arguments, options, progress)):
+        click.echo(f"{path}: {path.stat().st_size:,} bytes")
 
 
 @click.command(

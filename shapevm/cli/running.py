@@ -1,4 +1,4 @@
-"""What an artifact does and holds: run, inspect, dis; settings; doctor; where the C SDK is."""
+"""What an artifact does and holds: run, inspect, dis, asm; settings; doctor; where the C SDK is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..settings import TABLE, settings
-from .shared import artifact_argument, inputs_option, strategy_option
+from .shared import artifact_argument, inputs_option, output_option, saved, strategy_option
 
 
 @click.command("run")
@@ -85,15 +85,51 @@ def run_command(
 
 @click.command("dis")
 @artifact_argument
-def dis_command(artifact: Path) -> None:
-    """Print ARTIFACT's bytecode (instruction, offset, effect, model line), then its kernels' specs."""
+@click.option("--full", is_flag=True, help="all of ARTIFACT: text that shapevm asm makes the same bytes of")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="with --full: the .svmasm file to write"
+)
+def dis_command(artifact: Path, full: bool, output: Path | None) -> None:
+    """Print ARTIFACT's bytecode (instruction, offset, effect, model line), then its kernels' specs. With
+    --full also constants, machine code and everything else; large constants go to a file beside --output.
+    """
     from ..inspect import specs_text
     from ..vm.artifact import read
     from ..vm.disassembler import disassemble
 
+    if output is not None and not full:
+        raise click.UsageError("-o writes the text that --full makes: give --full too")
+    if full:
+        _full_text(artifact, output)
+        return
     program = read(artifact)
     click.echo(disassemble(program, specs=False))
     click.echo(specs_text(program), nl=False)
+
+
+def _full_text(artifact: Path, output: Path | None) -> None:
+    from ..text_files import program_text, write_files
+
+    text, arrays = program_text(artifact)
+    if output is not None:
+        for path in write_files(output, text, arrays):
+            click.echo(f"{path}: {path.stat().st_size:,} bytes")
+    elif arrays:
+        raise click.UsageError(
+            f"{len(arrays)} large constants need a file beside the text: give -o FILE.svmasm"
+        )
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command("asm")
+@click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_option
+def asm_command(text: Path, output: Path) -> None:
+    """Assemble TEXT, as `shapevm dis --full` writes it or as people do, to an artifact."""
+    from ..text_files import read_program
+
+    saved(read_program(text), output)
 
 
 @click.command("inspect")
@@ -151,4 +187,12 @@ def doctor_command(measure: bool, as_json: bool) -> None:
     raise SystemExit(bool(problems(findings)))
 
 
-COMMANDS = (run_command, dis_command, inspect_command, settings_command, sdk_command, doctor_command)
+COMMANDS = (
+    run_command,
+    dis_command,
+    asm_command,
+    inspect_command,
+    settings_command,
+    sdk_command,
+    doctor_command,
+)

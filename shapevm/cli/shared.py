@@ -49,9 +49,9 @@ inputs_option = click.option(
 )
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
 
-MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), or FILE.py:NAME or MODULE:NAME, where NAME is
-a function that returns the arguments of shapevm.compile as a dict: model, and as needed args, kwargs,
-dynamic_shapes, inputs, options."""
+MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), a graph as text (.svmir), or FILE.py:NAME or
+MODULE:NAME, where NAME is a function that returns the arguments of shapevm.compile as a dict: model,
+and as needed args, kwargs, dynamic_shapes, inputs, options."""
 
 
 def parse_bytes(text: str) -> int:

@@ -1,7 +1,11 @@
 """Graphs written as text are the same graphs when read back."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from shapevm.compiler.ir.dims import floordiv, parse_dim, symbol
 from shapevm.compiler.ir.errors import TextError
 from shapevm.compiler.ir.graph import Graph, Node
@@ -15,6 +19,8 @@ graph "demo"
   symbol batch min=1 max=64 multiple_of=2 why="model.py:9 \\"x\\""
   symbol s0 min=0 multiple_of=1
   structure {"in": "(*, *)", "n": [1, 2]}
+  state "steps" i64 int64[2](3, -1)
+  state "scale = \\"x\\"" bf16 uint16[](16256)
   input %x: f32[batch, 384] as "x.0"
   input %c: bool
   input %n: int(s0)
@@ -24,6 +30,7 @@ graph "demo"
   %z4: f32[0, 4] = constant() {array=float32[0, 4](), dtype="f32", name="empty"}
   %v5: f32[batch, 384] = matmul(%x, %w1)  # model.py:12
   %v6: i64[batch + 2*s0] = full() {value=-inf, other=1e-12, dims=[1, 2*s0, [true, none]], dim=floordiv(s0,2)}
+  %"a = b": f32[batch, 384] = neg(%v5)
   %v7: f32[batch, 384], %v8: list<tuple<int, optional<f32[s0]>>> = if(%c)
     then:
       %y9: f32[batch, 384] = neg(%v5)
@@ -68,6 +75,9 @@ def test_parsed_graph_is_whole():
     assert full.attrs["value"] == -np.inf and full.attrs["dims"] == (1, 2 * symbol("s0"), (True, None))
     assert full.attrs["dim"] == parse_dim("s0//2")
     assert graph.new_name() == "v13"
+    assert list(graph.state) == ["steps", 'scale = "x"']
+    array, dtype = graph.state["steps"]
+    assert dtype == "i64" and array.tolist() == [3, -1]
 
 
 def test_arrays_keep_their_bits():
@@ -158,7 +168,24 @@ def test_types(text):
         ('graph "g"\n %x: f32[2] = constant() {array=float32[2]@00}', "constant 00 is not given with"),
         ('graph "g"\n what', "a node such as"),
         ('graph "g"\n input %x: int\n output %x as "y"\n input %z: int', "'output' expected"),
-        ("", "line 0"),
+        ("", "line 1: 'graph' expected, in ''"),
+        ('graph "g"\n state "s" f32 int64[1](0)', "line 2: the array is int64, which does not hold f32"),
+        ('graph "g"\n state "s" f32', "a state such as"),
+        ('graph "g"\n structure [1]', "a structure is a JSON object"),
+        (f'graph "g"\n structure {"[" * 100000}', "line 2: the text is nested too deeply"),
+        (f'graph "g"\n input %x: {"list<" * 9999}int{">" * 9999}', "line 2: the text is nested too deeply"),
+        ('graph "g"\n input %x: f32[9**9**9]', "'9 .. 9 .. 9' is no sum, product"),
+        ('graph "g"\n input %x: f32[n//0]', "dimension 'n//0': a division by 0"),
+        ('graph "g"\n input %x: f32[Min()]', "dimension: Min has 0 arguments"),
+        ('graph "g"\n input %x: f32[True]', "'True' is no sum"),
+        (f'graph "g"\n input %x: f32[{"-" * 9999}1]', "not an expression"),
+        ('graph "g"\n symbol n min=0 multiple_of=0', "multiple_of is 0; it must be at least 1"),
+        (f'graph "g"\n symbol n min={"9" * 5000} multiple_of=1', "99 is no integer of 64 bits"),
+        ('graph "g"\n %x: f32[2] = constant() {array=object[1](0)}', "dtype 'object' of an array is not one"),
+        ('graph "g"\n %x: bool[1] = constant() {array=bool[1](2)}', "line 2: 2, in"),
+        ('graph "g"\n %x: f32[3] = constant() {array=float32[3](1.0)}', "cannot reshape array of size 1"),
+        ('graph "g"\n= f() {axis=99999999999999999999}', "99999999999999999999 is no integer of 64 bits"),
+        ('graph "g"\nspec @0\n  nothing n_dims=1', "line 2: kernel spec: family 'nothing' is not one of"),
     ],
 )
 def test_errors_name_the_line(text, message):
@@ -171,3 +198,37 @@ def test_data_only():
     graph.body.nodes.append(Node("full", [], {"value": object()}))
     with pytest.raises(TextError, match="an attribute of type object is not data"):
         format_graph(graph)
+
+
+def test_an_array_must_be_the_one_that_the_text_says():
+    text = 'graph "g"\n  %x: f32[2] = constant() {array=float32[40]@00}'
+    with pytest.raises(TextError, match=r"line 2: constant 00 is float32\[40, 1\]"):
+        parse(text, {"00": np.zeros((40, 1), "float32")})
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_malformed_text_is_refused(data):
+    """Lines and pieces of lines of a sound text in any order are a graph or a TextError, nothing else."""
+    pieces = st.sampled_from(re.findall(r"\w+|\s|[^\w\s]", canonical(TEXT)))
+    lines = canonical(TEXT).splitlines()
+    for _ in range(data.draw(st.integers(1, 4))):
+        row = data.draw(st.integers(0, len(lines) - 1))
+        at = data.draw(st.integers(0, len(lines[row])))
+        match data.draw(st.sampled_from(("cut", "drop", "piece", "noise", "copy"))):
+            case "cut":
+                lines[row] = lines[row][:at] + lines[row][at + data.draw(st.integers(1, 9)) :]
+            case "drop":
+                lines[row] = ""
+            case "piece":
+                lines[row] = lines[row][:at] + data.draw(pieces) + lines[row][at:]
+            case "noise":
+                lines[row] = lines[row][:at] + data.draw(st.text(max_size=4)) + lines[row][at:]
+            case "copy":
+                lines.insert(row, data.draw(st.sampled_from(lines)))
+    try:
+        graph = parse("\n".join(lines))
+        text = format_graph(graph)
+    except TextError:
+        return
+    assert format_graph(parse(text)) == text
