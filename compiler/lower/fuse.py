@@ -28,9 +28,13 @@ from .collapse import collapsed
 from .group import Group, arg_demands, around, can_compute
 from .operands import CONTRACTIONS, is_alias, is_kernel_work
 from .pieces import can_cut
-from .prologue import CHEAP, find_prologue
 from .specs import spec_of
 
+#: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
+CHEAP = frozenset(
+    ("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "and", "or", "not", "xor")
+    + ("eq", "ne", "lt", "le", "gt", "ge", "where", "cast")
+)
 #: A kernel computes a value at so many places of its result at most for one element; more are read from
 #: memory.
 MAX_PLACES = 4
@@ -156,8 +160,6 @@ class Fusion:
 
     def _join(self, node: Node, group: Group, access: Access, memory: bool) -> None:
         group.join(node, access)
-        if node.op == "matmul":
-            group.prologue = find_prologue(node, self._inside, self._used_outside)
         if memory:
             group.from_memory.add(node)
         if group not in self.members.setdefault(node, []):
@@ -246,7 +248,7 @@ def grouped(block: Block, fits: Callable[[Group], bool]) -> Fusion:
 def _middle(group: Group) -> Node | None:
     """Return the node at which a group is cut, None where it has none."""
     work = [node for node in group.places if OPS[node.op].kind in ("pointwise", "gather")]
-    inner = [node for node in work if node is not group.root.node and node not in group.prologue]
+    inner = [node for node in work if node is not group.root.node]
     return inner[len(inner) // 2] if inner else None
 
 

@@ -17,7 +17,6 @@ from ..ir.graph import Block, Node, Value
 from ..ops import OPS
 from .access import Access, arg_access, is_loop, loops, part_sizes, shape_of, through_view
 from .operands import CONTRACTIONS, is_readable_in_place, operand_access
-from .prologue import is_read
 
 Cuts = dict[int, tuple[DimExpr, ...]]
 
@@ -116,7 +115,7 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
     args = node.present
     if kind == "pointwise":
         for arg in args:
-            yield arg, access, node in group.prologue and is_read(arg, group.prologue)
+            yield arg, access, False
     elif kind == "view":
         yield args[0], through_view(node, access), node in group.from_memory
     elif kind == "concat":

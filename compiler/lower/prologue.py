@@ -8,89 +8,90 @@ for nothing in its epilogue or the last stage of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..ir.graph import Node, Value
+from ..ir.graph import Block, Graph, Node, Value, replace_uses
 from ..ops import OPS
 from .access import Access, through_view
-from .operands import CONTRACTIONS, in_memory, is_alias, is_kernel_work, is_view, operand_access
+from .fuse import CHEAP, fits_in_kernel
+from .group import group_of
+from .operands import is_view, operand_access
 
-#: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
-CHEAP = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "and",
-        "or",
-        "not",
-        "xor",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "cast",
-        "where",
-        "abs",
-        "minimum",
-        "maximum",
-    ]
-)
 #: A longer chain costs more each time than one pass over memory.
 MAX_NODES = 12
 
 
-def find_prologue(
-    matmul: Node, inside: set[Node], is_used_outside: Callable[[Value], bool]
-) -> frozenset[Node]:
-    """Return the nodes that compute operand a of `matmul` in its kernel; none where it is read from memory.
-
-    `inside`: the nodes of the matmul's block; `is_used_outside`: whether more than its kernels use a value.
-    """
-    operand, access = matmul.arg(0), operand_access(matmul, 0)
-    other, _, _ = in_memory(matmul.arg(1), operand_access(matmul, 1))
-    if operand.tensor.dtype != "f32":
-        return frozenset()
-    shared = {other.node}
-    while True:
-        chain = _Chain(access[-1].along, inside, shared)
-        chain.follow(operand, access)
-        used = _Uses(chain.nodes | {matmul}, is_used_outside)
-        found = {node for node in chain.nodes if not used.only_here(node.result)}
-        if not found:
-            break
-        shared |= found
-    ready = (leaf.node in shared or used.elsewhere(leaf) for leaf in chain.computed)
-    fits = chain.is_streamed and len(chain.nodes) <= MAX_NODES
-    return frozenset(chain.nodes) if fits and all(ready) else frozenset()
+def prologue(graph: Graph) -> None:
+    """Move `fused` nodes that compute operand a of one matmul alone, and cheaply, into the matmul's
+    region."""
+    yielded = {value for block in graph.blocks() for value in block.results}
+    for block in list(graph.blocks()):
+        for node in list(block.nodes):
+            matmul = _matmul(node)
+            producer = None if matmul is None else _producer(matmul, block, yielded)
+            if matmul is not None and producer is not None and _is_cheap(matmul, producer, yielded):
+                _move(block, producer, node, graph.accurate)
 
 
-def is_read(value: Value, prologue: frozenset[Node]) -> bool:
-    """Return True where a node of `prologue` reads its argument `value` from memory."""
-    while is_view(value) and not is_alias(value.definition):
-        value = value.definition.arg(0)
-    return not (value.node in prologue or _is_source(value))
+def _matmul(node: Node) -> Node | None:
+    """Return the matmul in the region of a `fused` node, if any."""
+    inside = node.regions[0].nodes if node.op == "fused" else []
+    return next((inner for inner in inside if inner.op == "matmul"), None)
 
 
-def _is_source(value: Value) -> bool:
-    return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "source"
+def _producer(matmul: Node, block: Block, yielded: set[Value]) -> Node | None:
+    """Return the `fused` node of the block whose result the matmul alone uses, once, as its operand a."""
+    value, access = matmul.arg(0), operand_access(matmul, 0)
+    while len(value.users) == 1 and is_view(value):
+        moved = through_view(value.definition, access)
+        if moved is None:
+            return None
+        value, access = value.definition.arg(0), moved
+    is_alone = len(value.users) == 1 and value not in yielded
+    made = value.node
+    return made if is_alone and made is not None and made.op == "fused" and made in block.nodes else None
+
+
+def _is_cheap(matmul: Node, producer: Node, yielded: set[Value]) -> bool:
+    """Return True where the matmul had better compute its operand than read it from memory."""
+    if matmul.arg(0).tensor.dtype != "f32":
+        return False
+    (region,) = producer.regions
+    if not all(node.op in CHEAP or OPS[node.op].kind in ("view", "source") for node in region.nodes):
+        return False
+    access = operand_access(matmul, 0)
+    chain = _Chain(access[-1].along, producer)
+    chain.follow(matmul.arg(0), access)
+    inside = set(region.nodes)
+    in_memory = all(
+        value in yielded or any(user not in inside for user in value.users) for value in chain.computed
+    )
+    return in_memory and chain.is_streamed and 0 < len(chain.nodes) <= MAX_NODES
+
+
+def _move(block: Block, producer: Node, node: Node, accurate: bool) -> None:
+    """Put the region of `producer` in front of that of `node`, where one kernel can do it all."""
+    (first,), (second,) = producer.regions, node.regions
+    result, (root,) = producer.result, first.results
+    replace_uses(result, root)
+    second.nodes[:0] = first.nodes
+    if fits_in_kernel(group_of(node), accurate):
+        block.nodes.remove(producer)
+    else:
+        del second.nodes[: len(first.nodes)]
+        replace_uses(root, result)
 
 
 @dataclass
 class _Chain:
-    """Cheap pointwise nodes found from an operand down, stopping at those in `shared`.
+    """What an operand is computed of, through the region of `producer`.
 
-    `computed`: the values of other kernels that they read. `is_streamed`: all that they read, they read with
-    unit stride or none along loop `k`.
+    `nodes`: the cheap pointwise ones. `computed`: the values of other kernels that they read. `is_streamed`:
+    all that they read, they read with unit stride or none along loop `k`.
     """
 
     k: int
-    inside: set[Node]
-    shared: set[Node | None]
+    producer: Node
     nodes: set[Node] = field(default_factory=set)
     computed: set[Value] = field(default_factory=set)
     seen: set[tuple[Value, Access]] = field(default_factory=set)
@@ -101,54 +102,25 @@ class _Chain:
         if (value, access) in self.seen or len(self.nodes) > MAX_NODES:
             return
         self.seen.add((value, access))
-        while is_view(value):
-            node = value.definition
-            moved = through_view(node, access)
+        while is_view(value) or value is self.producer.result:
+            if value is self.producer.result:
+                (value,) = self.producer.regions[0].results
+                continue
+            moved = through_view(value.definition, access)
             if moved is None:  # the reshaped memory
                 self.is_streamed = self.is_streamed and self._is_stream(access)
                 return
-            value, access = node.arg(0), moved
+            value, access = value.definition.arg(0), moved
         made = value.node
-        if made in self.inside and made.op in CHEAP and made not in self.shared:
+        if made is not None and made in self.producer.regions[0].nodes and made.op in CHEAP:
             self.nodes.add(made)
-            for arg in made.args:
-                if arg is not None:
-                    self.follow(arg, access)
-        elif not _is_source(value):
+            for arg in made.present:
+                self.follow(arg, access)
+        elif made is None or made.op not in OPS or OPS[made.op].kind != "source":
             self.is_streamed = self.is_streamed and self._is_stream(access)
-            if made in self.inside and is_kernel_work(made):
+            if made is not None and made.op == "fused":
                 self.computed.add(value)
 
     def _is_stream(self, access: Access) -> bool:
         using = [axis for axis, index in enumerate(access) if index.loop == self.k]
         return not using or using == [len(access) - 1] and access[-1].scale == 1
-
-
-@dataclass(frozen=True)
-class _Uses:
-    """Who uses a value, besides the nodes `here`."""
-
-    here: set[Node]
-    is_used_outside: Callable[[Value], bool]
-
-    def only_here(self, value: Value) -> bool:
-        """Return True where only the nodes `here` use the value, through views or not."""
-        if self.is_used_outside(value):
-            return False
-        return all(
-            user in self.here
-            or (OPS[user.op].kind == "view" and not is_alias(user) and self.only_here(user.result))
-            for user in value.users
-        )
-
-    def elsewhere(self, value: Value) -> bool:
-        """Return True where something uses the value that does not end up in the nodes `here` alone."""
-        seen, pending = {value}, [value]
-        while pending:
-            used = pending.pop()
-            others = [user for user in used.users if user not in self.here]
-            if self.is_used_outside(used) or any(OPS[user.op].kind in CONTRACTIONS for user in others):
-                return True
-            pending += {user.result for user in others} - seen
-            seen |= {user.result for user in others}
-        return False

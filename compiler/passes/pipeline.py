@@ -10,6 +10,7 @@ from ..lower.collapse import collapse
 from ..lower.fuse import fuse
 from ..lower.lower import lower
 from ..lower.packing import pack
+from ..lower.prologue import prologue
 from ..verify import verify
 from .copy_results import copy_results
 from .cse import cse
@@ -36,6 +37,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (fuse, "core"),  # live canonical ops; what is fused is what is needed
+    (prologue, "core"),  # it is known what is in memory
     (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone
     (pack, "core"),  # kernels read constants, not what is computed of them
     (collapse, "core"),  # kernels have the buffers that they keep

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from shapevm.compiler.lower.prologue import MAX_NODES
+from shapevm.compiler.ir.text import parse
+from shapevm.compiler.lower.prologue import MAX_NODES, prologue
+from shapevm.vm.layout import LIMITS
 
 from .test_lower import B, L, check, constant, finish, linear, new_graph
 
@@ -210,3 +212,108 @@ def test_norms_before_matmuls_stay_rows():
 
     for build in (layer_norm, rms_norm, weighted):
         check(build, 2, ["nest", "matmul"])
+
+
+# The pass, text in and text out -----------------------------------------------------------------------
+
+HEAD = """
+graph "g"
+  symbol s min=0 multiple_of=1
+  input %q: u8[s, 4]
+  input %x: f32[s, 4]
+  input %w: f32[4, 2]
+"""
+PRODUCER = """
+  %k1: f32[s, 4] = fused()
+    body:
+      %v2: f32[s, 4] = cast(%q) {dtype="f32"}
+      %v3: f32[s, 4] = mul(%v2, %x)
+      yield %v3
+"""
+PRODUCT = """
+  %k4: f32[s, 2] = fused()
+    body:
+      %v5: f32[s, 2] = matmul(%k1, %w)
+      %v6: f32[s, 2] = exp(%v5)
+      yield %v6
+  output %k4 as "y"
+"""
+COLUMNS = "slice(%k1) {axis=1, start=0, length=2, step=1}"
+
+
+def nodes_of(text):
+    return text.split("%w: f32[4, 2]\n", 1)[1]
+
+
+def test_the_producer_moves_into_the_region_of_the_product(turns):
+    after = """
+      %k4: f32[s, 2] = fused()
+        body:
+          %v2: f32[s, 4] = cast(%q) {dtype="f32"}
+          %v3: f32[s, 4] = mul(%v2, %x)
+          %v5: f32[s, 2] = matmul(%v3, %w)
+          %v6: f32[s, 2] = exp(%v5)
+          yield %v6
+      output %k4 as "y"
+    """
+    turns(prologue, HEAD + PRODUCER + PRODUCT, after)
+
+
+def test_it_moves_through_views_of_the_product(turns):
+    views = """
+      %p1: f32[4, s] = permute(%k1) {axes=[1, 0]}
+      %p2: f32[s, 4] = permute(%p1) {axes=[1, 0]}
+      %v5: f32[s, 2] = matmul(%p2, %w)
+    """
+    product = PRODUCT.replace("%v5: f32[s, 2] = matmul(%k1, %w)", views.strip())
+    nodes = PRODUCER.split("body:")[1].split("yield")[0]
+    after = product.replace("body:", f"body:\n{nodes}").replace("permute(%k1)", "permute(%v3)")
+    turns(prologue, HEAD + PRODUCER + product, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mul(%v2, %x)", "div(%v2, %x)"),  # dear
+        ('output %k4 as "y"', 'output %k4 as "y"\n output %k1 as "z"'),  # needed in memory
+        ("%v6: f32[s, 2] = exp(%v5)", f"%v7: f32[s, 2] = {COLUMNS}\n %v6: f32[s, 2] = add(%v5, %v7)"),  # also
+        ("matmul(%k1, %w)", COLUMNS),  # no product
+    ],
+)
+def test_what_stays(turns, old, new):
+    text = HEAD + (PRODUCER + PRODUCT).replace(old, new)
+    turns(prologue, text, nodes_of(text))
+
+
+def test_what_is_made_for_the_product_alone_stays(turns):
+    """An exponential for the product alone: its kernel has the rest for nothing."""
+    exponential = """
+      %k7: f32[s, 4] = fused()
+        body:
+          %v8: f32[s, 4] = exp(%x)
+          yield %v8
+    """
+    text = HEAD + exponential + PRODUCER.replace("mul(%v2, %x)", "mul(%v2, %k7)") + PRODUCT
+    turns(prologue, text, nodes_of(text))
+    graph = parse(text + 'output %k7 as "z"\n')
+    prologue(graph)
+    assert [node.op for node in graph.body.nodes] == ["fused", "fused"]
+
+
+def test_a_kernel_has_no_more_buffers_than_it_may():
+    """The operand has as many inputs as a kernel has buffers, and the epilogue as many again."""
+    inputs = {f"x{i}": ("f32", (B, 8)) for i in range(MAX_NODES)}
+    others = {f"y{i}": ("f32", (B, 8)) for i in range(LIMITS["BUFFERS"][0] - 5)}
+
+    def build():
+        graph, b, values = new_graph(**inputs, **others)
+        total = values[0]
+        for value in values[1:MAX_NODES]:
+            total = b.one("add", total, value)
+        y = linear(b, total, 8, 8, "w")
+        for value in values[MAX_NODES:]:
+            y = b.one("add", y, value)
+        return finish(graph, y)
+
+    specs = check(build, 2)
+    assert specs[1].prologue == ()
