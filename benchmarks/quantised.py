@@ -1,7 +1,9 @@
-"""int8: a layer of a language model and the sentence encoder, against f32 and other runtimes, one core.
+"""int8 and int4: a layer of a language model and the sentence encoder, against f32 and others, one core.
 
-Activations are quantised row by row at run time (`torchao`'s Int8DynamicActivationInt8Weight, ONNX Runtime's
-`quantize_dynamic`), or stay f32 while weights are bytes (`shapevm.Options(weights="int8")`).
+Activations are quantised row by row at run time (`torchao`'s Int8DynamicActivationInt8Weight and
+Int8DynamicActivationIntxWeight, ONNX Runtime's `quantize_dynamic`), or stay f32 while weights are small
+integers (`shapevm.Options(weights="int8")`, `"int4"`). ONNX Runtime's MatMulNBits quantises them too, at its
+accuracy level 4.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from shapevm.jit.roofline import fma_peak
 import shapevm
 
 K, N = 2048, 5632  # of a small language model's feed-forward layer
-ROWS = (1, 16, 128)
+ROWS = (1, 4, 16, 128)
+GROUP = 32  # steps of int4 weights that share a scale
+NIBBLE_BYTES = 0.5 + 4 / GROUP  # of a weight, with its share of a scale
 LENGTHS = (16, 128) if SHORT else (16, 64, 128, 256)
 ROUNDS = 5 if SHORT else 25
 VNNI = 4  # products of bytes in the time of one in f32, by AVX-512 VNNI
@@ -31,13 +35,37 @@ STREAM = 1 << 26  # elements that are read to know the memory's speed
 ROW = torch.export.Dim("rows", min=1, max=256)
 
 
-def quantised(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a model whose linear layers have int8 weights and activations."""
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+def quantised(model: torch.nn.Module, group: int = 0) -> torch.nn.Module:
+    """Return a copy of a model whose linear layers have int8 activations, and int8 weights, or int4 ones with
+    a scale for `group` steps."""
+    from torchao.quantization import (
+        Int8DynamicActivationInt8WeightConfig,
+        Int8DynamicActivationIntxWeightConfig,
+        quantize_,
+    )
+    from torchao.quantization.granularity import PerGroup
 
-    made = copy.deepcopy(model)
-    quantize_(made, Int8DynamicActivationInt8WeightConfig())
+    made, config = copy.deepcopy(model), Int8DynamicActivationInt8WeightConfig()
+    if group:
+        granularity = PerGroup(group)
+        config = Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=torch.int4, weight_granularity=granularity
+        )
+    quantize_(made, config)
     return made
+
+
+def onnx_nibbles(model: torch.nn.Module, example: Item, shapes: object, folder: Path) -> Runner:
+    """Return a call of ONNX Runtime with int4 weights in groups, and activations quantised at run time."""
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    plain, made = folder / "plain4.onnx", folder / "int4.onnx"
+    export_onnx(model, example, shapes, plain)
+    quantizer = MatMulNBitsQuantizer(onnx.load(plain), block_size=GROUP, is_symmetric=True, accuracy_level=4)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(made))
+    return onnxruntime_runner(made)
 
 
 def onnx_quantised(model: torch.nn.Module, example: Item, shapes: object, folder: Path) -> Runner:
@@ -71,10 +99,13 @@ def layer(folder: Path) -> list[Figure]:
         "f32": _call(shapevm.compile(model, **options)),
         "int8 weights": _call(shapevm.compile(model, **options, options=shapevm.Options(weights="int8"))),
         "int8": _call(shapevm.compile(quantised(model), **options)),
+        "int4 weights": _call(shapevm.compile(model, **options, options=shapevm.Options(weights="int4"))),
+        "int4": _call(shapevm.compile(quantised(model, GROUP), **options)),
         "eager f32": lambda item: model(**item),
     }
     if is_installed("onnxruntime"):
         runners["ONNX Runtime int8"] = onnx_quantised(model, example, {"x": {0: ROW}}, folder)
+        runners["ONNX Runtime int4"] = onnx_nibbles(model, example, {"x": {0: ROW}}, folder)
     return [_at(runners, rows) for rows in ROWS]
 
 
@@ -90,16 +121,25 @@ def _at(runners: dict[str, Runner], rows: int) -> Figure:
     runs: dict[str, Run] = {name: partial(run, item) for name, run in runners.items()}
     times = interleaved({**runs, "peak": peak, "stream": stream}, ROUNDS)
     text = ", ".join(f"{name} {median(times[name]) * 1e3:.2f}" for name in runs)
-    least = {
-        "of the stream": K * N / n_bytes * ratio(times, "stream", "int8 weights"),
-        "of VNNI's peak": 2.0 * rows * K * N / (VNNI * peak_flops) * ratio(times, "peak", "int8"),
-    }
-    share = "of the stream" if rows == 1 else "of VNNI's peak"
-    gains = [f"{ratio(times, 'f32', 'int8'):.2f}x own f32"]
-    if "ONNX Runtime int8" in runs:
-        gains.append(f"{ratio(times, 'ONNX Runtime int8', 'int8'):.2f}x ONNX Runtime")
-    goal = {1: "90 % of the stream", 128: "85 % of VNNI's peak"}.get(rows, "no slower than f32")
-    figure = f"{text}; {least[share]:.0%} {share}; int8 {', '.join(gains)}"
+    flops = 2.0 * rows * K * N / (VNNI * peak_flops)
+    names = ("int8 weights", "int4 weights", "int4") if rows == 1 else ("int8", "int4")
+    shares = [
+        K * N * (1 if "8" in name else NIBBLE_BYTES) / n_bytes * ratio(times, "stream", name)
+        if rows == 1
+        else flops * ratio(times, "peak", name)
+        for name in names
+    ]
+    limit = "of the stream" if rows == 1 else "of VNNI's peak"
+    share = ", ".join(f"{name} {x:.0%}" for name, x in zip(names, shares, strict=True))
+    gains = []
+    for name in ("int8", "int4"):
+        peer = f"ONNX Runtime {name}"
+        against = [f"{ratio(times, 'f32', name):.2f}x own f32"]
+        against += [f"{ratio(times, peer, name):.2f}x ONNX Runtime's"] if peer in runs else []
+        gains.append(f"{name} {' and '.join(against)}")
+    goals = {1: "90 % of the stream, int4 85 %", 128: "85 % of VNNI's peak, int4 55 %"}
+    goal = goals.get(rows, "no slower than f32")
+    figure = f"{text}; {limit}: {share}; {'; '.join(gains)}"
     return Figure(f"{rows} x {K} x {N} (ms)", figure, goal)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("shapevm")
 
 #: The distance from 1 to the next number, of what a program's weights are rounded to.
-PRECISIONS = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6}
+PRECISIONS = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6, "int4": 2.0**-2}
 #: The same of quantised activations: a last bit can move one by a step, and that others in the layers behind.
 QUANTISED = 2.0**-4
 #: Far more than rounding, far less than another branch. RELATIVE counts in units of the dtype's precision.

@@ -158,8 +158,9 @@ class Options:
         "f32",
         Row(
             "the dtype that the weights of matrix products are rounded to: bf16 and f16 have half the bytes "
-            "to read, int8, with a scale for each column, a quarter; f32 rounds nothing",
-            choices=("f32", "bf16", "f16", "int8"),
+            "to read; int8, with a scale for each column, a quarter; int4, with a scale for each 32 elements "
+            "of a column, a sixth; f32 rounds nothing",
+            choices=("f32", "bf16", "f16", "int8", "int4"),
         ),
     )
     random: str = option(

@@ -14,8 +14,10 @@ from ...jit.families.conv.conv import pack_groups
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
+from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels, pack_quads
 from ...jit.families.matmul.microkernel import PANEL
+from ...jit.families.matmul.problem import GROUPED_LAYOUTS
 from ...jit.families.matmul.spec import Matmul
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer
@@ -23,6 +25,7 @@ from ..ir.dims import DimExpr
 from ..ir.graph import Block, Builder, Graph, Node, Value
 from .access import shape_of
 from .launches import unbound_kernels
+from .specs import SCALED
 from .weights import held
 
 Product = Matmul[sympy.Expr]
@@ -35,6 +38,8 @@ def pack(graph: Graph) -> None:
         spec = node.attrs["spec"]
         if isinstance(spec, Matmul) and spec.b_layout == "rows":
             packing.pack(node, spec)
+        elif isinstance(spec, Matmul) and spec.b_layout == SCALED:
+            packing.pack_scaled(node, spec)
     packing.insert()
 
 
@@ -43,7 +48,7 @@ class _Packing:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._made: dict[tuple[Value, str, int], Value] = {}
+        self._made: dict[tuple[Value, str, int | Value], Value] = {}
         self._builder = Builder(graph, Block())
 
     def pack(self, node: Node, spec: Product) -> None:
@@ -63,6 +68,24 @@ class _Packing:
             b_index=(),
             chain=0 if layout == "quads" else spec.chain,  # sums of integers are exact
         )
+
+    def pack_scaled(self, node: Node, spec: Product) -> None:
+        """Let a kernel read integers and the scales of their groups, its last buffer, as one constant."""
+        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.b])
+        weight, scales = node.arg(place), node.args[-1]
+        is_of_bytes = not spec.prologue and spec.buffers[spec.a].dtype == "u8"
+        layout = "grouped_quads" if is_of_bytes else "grouped"
+        assert scales is not None
+        if (weight, layout, scales) not in self._made:
+            integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
+            name = f"{weight.definition.attrs['name']}.panels"
+            made = pack_grouped(integers, factors, GROUPED_LAYOUTS[layout])
+            self._made[weight, layout, scales] = self._builder.constant(made, "u8", name)
+        panels = self._made[weight, layout, scales]
+        node.set_args([*node.args[:place], panels, *node.args[place + 1 : -1]])
+        b = Buffer("u8", shape_of(panels))
+        buffers = *spec.buffers[: spec.b], b, *spec.buffers[spec.b + 1 : -1]
+        node.attrs["spec"] = replace(spec, buffers=buffers, b_layout=layout, b_index=(), chain=0)
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
         """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is

@@ -27,6 +27,7 @@ from .operands import base_of, in_memory, operand_access
 from .pieces import Box, boxes, inside
 
 Spec = KernelSpec[sympy.Expr]
+SCALED = "scaled"  # the layout of a weight of integers, rows as yet, whose scales are the spec's last buffer
 
 
 def spec_of(group: Group, accurate: bool) -> tuple[Spec, list[Value]]:
@@ -106,7 +107,10 @@ class _SpecBuilder:
         b, b_index = self._rhs(node)
         self._store(self.value(self.group.root, self.group.access))
         sizes = {"batch": tuple(batch), "m": m, "n": n, "k": k}
-        operand = {"b": b, "b_index": b_index, "b_layout": "rows"}
+        scales = node.args[2] if node.op == "matmul" and len(node.args) > 2 else None
+        if scales is not None:
+            self._new_buffer(scales, shape_of(scales))  # the last one: `pack` takes it away
+        operand = {"b": b, "b_index": b_index, "b_layout": "rows" if scales is None else SCALED}
         return {
             "n_dims": 0, "buffers": tuple(self.buffers), **sizes, **operand, "epilogue": tuple(self.instrs),
         }  # fmt: skip

@@ -22,10 +22,7 @@ def integer_product(b: Builder, x: Value, weight: np.ndarray, name: str, zero: V
 
     `zero`: the zero points of x's rows, [.., M, 1], or sizes of 1.
     """
-    if B.dtype_of(x) == "i8":
-        x = B.cast_to(b, B.pointwise(b, "add", B.cast_to(b, x, "i32"), SHIFT), "u8")
-        before = B.full(b, 0, "i32") if zero is None else B.cast_to(b, zero, "i32")
-        zero = B.pointwise(b, "add", before, SHIFT)
+    x, zero = as_u8(b, x, zero)
     left = -weight.shape[0] % STEP
     if left:
         weight = np.pad(weight, ((0, left), (0, 0)))
@@ -35,6 +32,15 @@ def integer_product(b: Builder, x: Value, weight: np.ndarray, name: str, zero: V
         return result
     columns = b.constant(weight.sum(0, dtype=np.int32), "i32", f"{name}.sums")
     return B.pointwise(b, "sub", result, B.pointwise(b, "mul", B.cast_to(b, zero, "i32"), columns))
+
+
+def as_u8(b: Builder, x: Value, zero: Value | None) -> tuple[Value, Value | None]:
+    """Return bytes in u8 and their zero point in i32: those of i8 are moved by SHIFT, and their zero too."""
+    if B.dtype_of(x) == "u8":
+        return x, zero
+    before = B.full(b, 0, "i32") if zero is None else B.cast_to(b, zero, "i32")
+    moved = B.cast_to(b, B.pointwise(b, "add", B.cast_to(b, x, "i32"), SHIFT), "u8")
+    return moved, B.pointwise(b, "add", before, SHIFT)
 
 
 def constant_matrix(value: Value) -> tuple[np.ndarray, str] | None:

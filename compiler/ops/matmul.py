@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dims import DimExpr, equal, format_dim
-from ..ir.errors import ShapeError
+from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Node, Value
 from ..ir.types import FLOAT_DTYPES, INT_DTYPES, TensorType, Type
 from . import build as B
@@ -20,8 +20,12 @@ from .rules import Attrs, Types, check_dtype, equal_shapes, same_dtype, show, te
 
 
 def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
-    a, b = tensors("matmul", types, 2)
-    if is_of_bytes(a, b):
+    a, b, *scales = tensors("matmul", types, 3 if len(types) == 3 else 2)
+    scale = scales[0] if scales else None
+    if scale is not None:
+        _check_scale(a, b, scale)
+        dtype = "f32"
+    elif is_of_bytes(a, b):
         dtype = "i32"
     else:
         dtype = same_dtype("matmul", [a, b])
@@ -40,13 +44,31 @@ def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
     return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)
 
 
+def _check_scale(a: TensorType, b: TensorType, scale: TensorType) -> None:
+    """Refuse scales that are not those of groups of rows of a matrix of integers."""
+    if a.dtype not in ("f32", "u8") or (b.dtype, scale.dtype) != ("i8", "f32"):
+        raise DtypeError(
+            f"matmul: a, b and scale are {a.dtype}, {b.dtype} and {scale.dtype}; they must be f32 or u8, i8 "
+            "and f32"
+        )
+    k, groups = b.shape[0], scale.shape[0]
+    divides = isinstance(k, int) and isinstance(groups, int) and groups > 0 and k % groups == 0
+    if b.rank != 2 or scale.rank != 2 or not divides or not equal(b.shape[1], scale.shape[1]):
+        raise ShapeError(
+            f"matmul: b has shape {show(b.shape)} and scale {show(scale.shape)}; they must be [K, N] and "
+            "[groups, N], and groups must divide K"
+        )
+
+
 def is_of_bytes(a: TensorType, b: TensorType) -> bool:
     """Return True for a product of u8 by i8, which is exact in i32 modulo 2^32."""
     return (a.dtype, b.dtype) == ("u8", "i8")
 
 
 def _matmul(args: Sequence[Any], attrs: Attrs) -> Any:
-    a, b = args
+    a, b, *scales = args
+    if scales:
+        return np.matmul(a, b * np.repeat(scales[0], len(b) // len(scales[0]), axis=0))
     if (a.dtype, b.dtype) == (np.uint8, np.int8):
         a, b = a.astype(np.int32), b.astype(np.int32)
     return np.matmul(a, b)
@@ -112,9 +134,10 @@ OPS: tuple[Op, ...] = (
     Op(
         "matmul",
         "matmul",
-        "matmul(Tensor a, Tensor b) -> Tensor",
+        "matmul(Tensor a, Tensor b, Tensor? scale) -> Tensor",
         "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32; "
-        "u8 times a constant b in i8 in i32.",
+        "u8 times a constant b in i8 in i32. With a constant scale [groups, N] b is a constant in i8, each "
+        "group of whose rows stands for integers times a row of scale.",
         _infer_matmul,
         _matmul,
         samples=(
@@ -124,8 +147,21 @@ OPS: tuple[Op, ...] = (
             Sample(("f32[1, 1]", "f32[1, 1]"), {}),
             Sample(("f32[s0, 0]", "f32[0, 3]"), {}),
             Sample(("f32[0, 4]", "f32[4, s0]"), {}),
+            Sample(("f32[s0, 64]", "i8[64, 3]", "f32[2, 3]"), {}),
+            Sample(("u8[s0, 64]", "i8[64, 3]", "f32[2, 3]"), {}),
         ),
-        errors=((Sample(("f32[4, 8]", "f32[7, 3]"), {}), "matmul: K differs, 8 in [4, 8] and 7 in [7, 3]"),),
+        errors=(
+            (Sample(("f32[4, 8]", "f32[7, 3]"), {}), "matmul: K differs, 8 in [4, 8] and 7 in [7, 3]"),
+            (
+                Sample(("f32[4, 8]", "i8[8, 3]", "f32[3, 3]"), {}),
+                "matmul: b has shape [8, 3] and scale [3, 3]; they must be [K, N] and [groups, N], and "
+                "groups must divide K",
+            ),
+            (
+                Sample(("f32[4, 8]", "f32[8, 3]", "f32[2, 3]"), {}),
+                "matmul: a, b and scale are f32, f32 and f32; they must be f32 or u8, i8 and f32",
+            ),
+        ),
     ),
     Op(
         "linear",

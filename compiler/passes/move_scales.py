@@ -1,8 +1,9 @@
 """Quantised weights: their scales move behind what reads them.
 
 x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads
-a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where x is quantised too,
-with one scale a row, the product is one of integers. Rows of a quantised table are taken first and
+a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where groups of its rows
+have scales of their own, the product has both as operands. Where x is quantised too, with one scale a row,
+the product is one of integers. Rows of a quantised table are taken first and
 dequantised then. Other weights of products and convolutions become constants in f32. `READERS` says which
 operators are looked at.
 """
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...jit.families.matmul.grouped import SIZES
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ops import build as B
-from ..ops.integer_product import integer_product
+from ..ops.integer_product import as_u8, integer_product
 from ..ops.quantize import repeated
 from .rewrite import Rule, rewrite
 
@@ -44,6 +46,18 @@ class Weight:
         """Return it with its axes in another order."""
         zero = None if self.zero is None else self.zero.transpose(axes)
         return Weight(self.q.transpose(axes), self.scale.transpose(axes), zero, self.name)
+
+    def groups(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the integers of a matrix [K, N] in i8 and the scales [groups, N] in f32 of groups of rows as
+        products read them; None where it has none."""
+        k, count = len(self.q), len(self.scale)
+        if not count or k % count or k // count not in SIZES or not np.isfinite(self.scale).all():
+            return None
+        integers = self.integers()
+        if integers.size and (integers.min() < -128 or integers.max() > 127):
+            return None
+        scale = np.broadcast_to(self.scale.astype(np.float32), (count, self.q.shape[1]))
+        return integers.astype(np.int8), np.ascontiguousarray(scale)
 
     def scales_of_columns(self) -> np.ndarray | None:
         """Return the scale of each column of a matrix in f32, None where a column has several."""
@@ -86,27 +100,62 @@ def _product(b: Builder, node: Node, weight: Weight) -> Value:
 
     scales = weight.scales_of_columns()
     if scales is None:
-        return by(weight.values())
+        grouped = weight.groups()
+        if grouped is None:
+            return by(weight.values())
+        exact = _of_bytes_in_groups(b, node.arg(0), weight.name, *grouped)
+        return by_groups(b, node.arg(0), weight.name, *grouped) if exact is None else exact
     result = _of_bytes(b, node.arg(0), weight)
     if result is None:
         result = by(weight.integers())
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
 
 
+def by_groups(b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.ndarray) -> Value:
+    """Return x [.., K] times the integers [K, N], whose groups of rows have scales [groups, N]."""
+    shape = B.shape_of(x)
+    rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
+    operands = b.constant(integers, "i8", name), b.constant(scales, "f32", f"{name}.scale")
+    return B.reshape(b, b.one("matmul", rows, *operands), (*shape[:-1], integers.shape[1]))
+
+
 def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
     """Return x @ the weight's integers in f32, where x is dequantised too, by an exact product of integers;
     None where it is not, or has several scales in a row."""
+    found = _bytes_of(x)
+    if found is None or weight.zero is not None or weight.q.dtype != np.int8:
+        return None
+    q, scale, zero = found
+    product = B.cast_to(b, integer_product(b, q, weight.q, weight.name, zero), "f32")
+    return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
+
+
+def _of_bytes_in_groups(
+    b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.ndarray
+) -> Value | None:
+    """The same of integers [K, N] whose groups of rows have scales: the sums of groups are exact."""
+    found = _bytes_of(x)
+    if found is None:
+        return None
+    q, zero = as_u8(b, *found[::2])
+    product = by_groups(b, q, name, integers, scales)
+    if zero is not None:
+        wide = integers.reshape(len(scales), -1, integers.shape[1]).sum(1, dtype=np.float64) * scales
+        columns = b.constant(wide.sum(0).astype(np.float32), "f32", f"{name}.sums")
+        product = B.pointwise(b, "sub", product, B.pointwise(b, "mul", B.cast_to(b, zero, "f32"), columns))
+    return B.pointwise(b, "mul", product, B.cast_to(b, found[1], "f32"))
+
+
+def _bytes_of(x: Value) -> tuple[Value, Value, Value | None] | None:
+    """Return the bytes, the scale and the zero point of a dequantised tensor whose rows have one each; else
+    None."""
     source = x.node
     if source is None or source.op != "dequantize" or x.tensor.dtype != "f32" or x.tensor.rank < 2:
         return None
     q, scale = source.arg(0), source.arg(1)
     zero = source.args[2] if len(source.args) > 2 else None
     has_one_each = all(B.is_one(B.shape_of(part)[-1]) for part in (scale, zero) if part is not None)
-    is_of_bytes = q.tensor.dtype in ("u8", "i8") and weight.zero is None and weight.q.dtype == np.int8
-    if not has_one_each or not is_of_bytes:
-        return None
-    product = B.cast_to(b, integer_product(b, q, weight.q, weight.name, zero), "f32")
-    return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
+    return (q, scale, zero) if has_one_each and q.tensor.dtype in ("u8", "i8") else None
 
 
 def _gather(b: Builder, node: Node) -> Value | None:

@@ -53,7 +53,7 @@ def test_the_usage_page_has_a_row_for_every_option():
 
 def test_the_choices_are_what_the_stages_know():
     choices = {known.name: row_of(known).choices for known in fields(Options)}
-    assert set(choices["weights"]) == {"f32", "int8", *_CONVERSIONS} - {"i8"}
+    assert set(choices["weights"]) == {"f32", "int8", "int4", *_CONVERSIONS} - {"i8"}
     assert set(choices["target"]) == {None, *target.TARGETS}
 
 

@@ -7,6 +7,7 @@ for all kinds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...llvm.conversion import widened
@@ -65,6 +66,10 @@ class Arithmetic:
         narrow = g.load(vector(self.element, LANES), address, align=self.bytes)
         return widened(Vec(g, narrow), self.dtype).value
 
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """Return the vectors of B that lie `places` elements behind `b`."""
+        return [self.right(g, g.at(b, self.element, place)) for place in places]
+
     def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
         """Return sums + left * right."""
         return g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right, sums)
@@ -72,6 +77,10 @@ class Arithmetic:
     def add(self, g: Function, x: Value, y: Value) -> Value:
         """Return x + y, both sums."""
         return g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}")
+
+    def total(self, g: Function, sums: Value) -> Value:
+        """Return sums in f32."""
+        return sums
 
     def fill(self, f: Function, place: Value, count: Int) -> None:
         """Emit the filling of `count` sums, whole vectors, with `start`."""
@@ -132,6 +141,10 @@ class Quads(Arithmetic):
         """See Arithmetic."""
         left, right = (_cast(g, value, INTEGERS) for value in (x, y))
         return _cast(g, g.op(INTEGERS, f"add {INTEGERS} {left.name}, {right.name}"), VECTOR)
+
+    def total(self, g: Function, sums: Value) -> Value:
+        """See Arithmetic; exact below 2^24."""
+        return g.op(VECTOR, f"sitofp {INTEGERS} {_cast(g, sums, INTEGERS).name} to {VECTOR}")
 
 
 def fill(f: Function, place: Value, count: Int, number: float) -> None:

@@ -12,12 +12,15 @@ from ...evaluation import Array, Evaluation, convert, from_memory
 from ...llvm.target import find_target
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
+from .grouped import unpacked
 from .matmul import emit, extension, fitting_schedules
+from .microkernel import PANEL
+from .problem import GROUPED_LAYOUTS, grouped_of
 from .spec import Matmul
 from .sums import ACCURATE_CHAIN, CHAIN
 
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
-B_LAYOUTS = ("rows", "panels", "winograd", "quads")
+B_LAYOUTS = ("rows", "panels", "winograd", "quads", *GROUPED_LAYOUTS)
 
 
 def accesses(spec: Matmul, reads_a: bool = True) -> Iterable[BufferAccess]:
@@ -38,6 +41,10 @@ def _evaluate(run: Evaluation, spec: Matmul) -> None:
         panels = run.arrays[spec.b]  # [ceil(n / panel), k, panel]
         rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(spec.n)]
         b = from_memory(rows, spec.buffers[spec.b].dtype).T
+    elif spec.b_layout in GROUPED_LAYOUTS:
+        together = GROUPED_LAYOUTS[spec.b_layout]
+        integers, scales = unpacked(run.arrays[spec.b], run.size(spec.k), run.size(spec.n), together)
+        b = (integers.astype(np.float64) * np.repeat(scales, len(integers) // len(scales), 0)).T
     elif spec.b_layout == "quads":
         b = _from_quads(run.arrays[spec.b])[: run.size(spec.n)]
     else:
@@ -68,8 +75,10 @@ def _lhs(run: Evaluation, spec: Matmul, loops: list[Array]) -> Array:
 def check(spec: Matmul, is_patch: bool = False) -> None:
     """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
     n_loops = len(spec.batch) + 3
-    if spec.chain not in ((0,) if is_patch or spec.b_layout == "quads" else CHAINS):
-        raise refuse("chain", spec.chain, "0, 16 or 32; 0 in a convolution and in a product of integers")
+    if spec.chain not in ((0,) if is_patch or spec.b_layout in ("quads", *GROUPED_LAYOUTS) else CHAINS):
+        raise refuse(
+            "chain", spec.chain, "0, 16 or 32; 0 in a convolution and for weights in quads or groups"
+        )
     if spec.b_layout not in B_LAYOUTS:
         raise refuse("b_layout", spec.b_layout, f"one of {', '.join(B_LAYOUTS)}")
     BodyCheck(spec, "epilogue", n_loops - 1).check(spec.epilogue, has_acc=True)
@@ -82,6 +91,17 @@ def check(spec: Matmul, is_patch: bool = False) -> None:
         loops.check_index(spec.a_index, 0 if is_patch else rank, "a_index")
     rank = check_buffer(spec, "b")
     loops.check_index(spec.b_index, rank if spec.b_layout == "rows" else 0, "b_index")
+    if spec.b_layout in GROUPED_LAYOUTS and (is_patch or not _is_grouped(spec)):
+        raise refuse(
+            "b", spec.buffers[spec.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
+        )
+
+
+def _is_grouped(spec: Matmul) -> bool:
+    """Whether B's shape is that of all columns' groups."""
+    shape, n = spec.buffers[spec.b].shape, spec.n
+    has_columns = isinstance(n, int) and len(shape) == 3 and shape[0] == -(-n // PANEL)
+    return has_columns and grouped_of(spec) is not None
 
 
 def _follow(launch: Launch, spec: Matmul) -> None:

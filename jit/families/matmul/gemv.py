@@ -13,6 +13,7 @@ from dataclasses import replace
 from ...llvm.function import Function, Int, Value, least, most
 from ...loops.bodies import LANES
 from .arithmetic import fill
+from .grouped import GroupSums
 from .microkernel import PANEL, Into, MicroKernels, Strides, dispatch, each_tile, shares
 from .problem import Problem
 from .row_tiles import copy_to
@@ -59,6 +60,7 @@ class Gemv:
         self.max_rows, self.arithmetic = max_rows(problem), problem.arithmetic
         self.block = block_of(problem)
         self.row_bytes = PANEL * self.arithmetic.bytes
+        self.groups = problem.grouped
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
@@ -150,3 +152,45 @@ class Gemv:
                 dispatch(f, count, sorted(shares(rows, self.tile.rows)), call)
 
             each_tile(f, rows, self.tile.rows, row_tile)
+
+
+class GroupedGemv(Gemv):
+    """The same of weights whose groups of steps have scales of their own."""
+
+    def vectors(self, rows: int) -> int:
+        """See Gemv: whole panels."""
+        return max(2, super().vectors(rows))
+
+    def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
+        f, groups = self.f, self.groups
+        assert groups is not None
+        vectors, width = self.vectors(rows), GEMV_PANELS * PANEL
+        most = max(1, self.tile.rows * self.tile.vectors // vectors)
+        columns = GroupSums(f, groups, GEMV_PANELS, width)
+        kernels = GroupSums(f, groups, vectors * LANES // PANEL, width).kernels(
+            "grouped_few", strides.lda, vectors
+        )
+
+        def group(a: Value, b: Value) -> None:
+            with f.loop(0, GEMV_PANELS, vectors * LANES // PANEL) as panel:
+                right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
+                there = f.at(sums, "float", f.mul(panel.index, PANEL))
+
+                def row_tile(number: Int, begin: Int, count: Int) -> None:
+                    left = f.at(a, "float", f.mul(begin, strides.lda))
+                    line = f.at(there, "float", f.mul(begin, width))
+                    each = sorted(shares(rows, most))
+                    dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, right))
+
+                each_tile(f, rows, most, row_tile)
+
+        floats = rows * width
+        totals = columns.totals(sums, floats)
+        columns.add_up(a, b, sums, totals, floats, group)
+        if totals is not sums:
+            copy_to(f, sums, totals, floats)
+
+
+def gemv_of(f: Function, problem: Problem) -> Gemv:
+    """Return the products of few rows of `problem`."""
+    return Gemv(f, problem) if problem.grouped is None else GroupedGemv(f, problem)

@@ -19,7 +19,7 @@ from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
 from .microkernel import Strides
-from .problem import Problem
+from .problem import QUAD_LAYOUTS, Problem
 from .spec import Matmul
 
 
@@ -56,7 +56,7 @@ class InPlace:
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.element, self.stride = "float", self.access.stride(self.m_loop)
-        if spec.b_layout == "quads":
+        if spec.b_layout in QUAD_LAYOUTS:
             self.element, self.stride = "i8", f.udiv(self.stride, 4)
             if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != 4 * self.stride:
                 raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")

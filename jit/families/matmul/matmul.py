@@ -15,16 +15,17 @@ from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
 from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
-from .problem import problem_of, uses_tiles
+from .problem import GROUPED_LAYOUTS, QUAD_LAYOUTS, grouped_of, problem_of, uses_tiles
 from .spec import Matmul
 
-LAYOUTS = ("rows", "panels", "quads")  # of B
+LAYOUTS = ("rows", "panels", "quads", "grouped", "grouped_quads")  # of B
 PANEL_DTYPES = (
     "f32",
     "bf16",
     "f16",
     "i8",
 )  # of a weight in panels; the narrow ones are widened when they are read
+DTYPES_OF_B = {"panels": PANEL_DTYPES, "quads": ("i8",), "grouped": ("u8",), "grouped_quads": ("u8",)}
 
 
 def pack_quads(weight: np.ndarray) -> np.ndarray:
@@ -61,12 +62,17 @@ def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) 
 
 def check_operands(spec: Matmul) -> None:
     """Refuse dtypes and layouts of operands that a product cannot have."""
-    is_quads = spec.b_layout == "quads"
-    takes = {"b": ("i8",) if is_quads else PANEL_DTYPES if spec.b_layout == "panels" else ("f32",)}
+    is_quads = spec.b_layout in QUAD_LAYOUTS
+    takes = {"b": DTYPES_OF_B.get(spec.b_layout, ("f32",))}
     if not spec.prologue:
         takes["a"] = ("u8",) if is_quads else ("f32",)
     if is_quads and (not isinstance(spec.k, int) or spec.k % 4):
-        raise ValueError(f"matmul kernel: k is {spec.k} in layout 'quads'; it must be a multiple of 4")
+        raise ValueError(
+            f"matmul kernel: k is {spec.k} in layout {spec.b_layout!r}; it must be a multiple of 4"
+        )
+    if spec.b_layout in GROUPED_LAYOUTS and grouped_of(spec) is None:
+        shape = spec.buffers[spec.b].shape
+        raise ValueError(f"matmul kernel: b is {shape} in layout {spec.b_layout!r}; see `grouped`")
     for role, dtypes in sorted(takes.items()):
         dtype = spec.buffers[spec.a if role == "a" else spec.b].dtype
         if dtype not in dtypes:
@@ -81,7 +87,7 @@ def check_operands(spec: Matmul) -> None:
 
 def extension(spec: Matmul) -> str:
     """Return the extension for which code of `spec` differs: see `Target`."""
-    return "vnni" if spec.b_layout == "quads" else "amx" if uses_tiles(spec) else ""
+    return "vnni" if spec.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
 
 
 def fitting_schedules(spec: Matmul, has_tiles: bool) -> tuple[str, ...]:

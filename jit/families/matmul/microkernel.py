@@ -129,6 +129,12 @@ class Strides:
             return column
         return g.add(g.mul(column // PANEL, self.b_panel), column % PANEL)
 
+    def scales(self, g: Function, b: Value, element: str, v: int) -> Value:
+        """Return the address of the scales of vector `v`, in f32 behind all steps' rows of B at `b`."""
+        panel = LANES * v // PANEL if self.b_panel != 0 else 0
+        behind = g.add(g.mul(self.k, self.ldb), g.mul(panel, self.b_panel))
+        return g.at(g.at(b, element, behind), "float", LANES * v - panel * PANEL)
+
     def column(self, g: Function, k: Int) -> Int:
         """Return where step k of A's rows lies."""
         if isinstance(self.table, Value):
@@ -168,6 +174,7 @@ class Into(Enum):
     ADDED = "one chain from 0, or where strides have a block, each of such chains, is added to c"
     GOES_ON = "the chain that c holds goes on"
     ENDS = "the chain that c holds goes on and is added to its total, which lies elsewhere"
+    SCALED = "one chain from 0 times the scales behind B's rows is added to c"
 
 
 class MicroKernels:
@@ -291,6 +298,8 @@ class MicroKernels:
         sums = state[: len(places)]
         if self.into is Into.ENDS:
             return self._added(g, sums, [g.at(place, "float", self.totals) for place in places])
+        if self.into is Into.SCALED:
+            return self._added_in_proportion(g, strides, sums, b, places)
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
 
     def _tap(
@@ -352,6 +361,19 @@ class MicroKernels:
         """Return c's sums plus those of one more chain."""
         pairs = [(g.load(VECTOR, place, align=4), x) for x, place in zip(sums, places, strict=True)]
         return [self.arithmetic.add(g, before, x) for before, x in pairs]
+
+    def _added_in_proportion(
+        self, g: Function, strides: Strides, sums: Sequence[Value], b: Value, places: Sequence[Value]
+    ) -> list[Value]:
+        """Return c's sums plus those of one more chain times the scales of their columns."""
+        found = []
+        for v in range(self.vectors):
+            scales = g.load(VECTOR, strides.scales(g, b, self.element, v), align=4)
+            for x, place in zip(sums[v :: self.vectors], places[v :: self.vectors], strict=True):
+                total = self.arithmetic.total(g, x)
+                found.append(F32.multiply_add(g, total, scales, g.load(VECTOR, place, align=4)))
+        n_rows = len(sums) // self.vectors
+        return [found[v * n_rows + r] for r in range(n_rows) for v in range(self.vectors)]
 
     @staticmethod
     def _store(g: Function, sums: Sequence[Value], places: Sequence[Value]) -> None:
@@ -429,7 +451,7 @@ class MicroKernels:
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Sequence[Value], b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]; `a`: addresses."""
         kind, places = self.arithmetic, range(self.vectors)
-        right = [kind.right(g, g.at(b, self.element, strides.vector(g, v))) for v in places]
+        right = kind.row(g, b, [strides.vector(g, v) for v in places])
         for r, address in enumerate(a):
             left = kind.left(g, address)
             for v in places:

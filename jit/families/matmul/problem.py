@@ -11,12 +11,15 @@ from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx
 from .arithmetic import QUADS, Arithmetic, arithmetic_of
+from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
 from .row_tiles import WHOLE, Pieces
 from .spec import Matmul
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
+QUAD_LAYOUTS = ("quads", "grouped_quads")  # of B, where A is u8
+GROUPED_LAYOUTS = {"grouped": 1, "grouped_quads": FOUR}  # of B, and how many steps lie together
 USUAL_STEPS = 512  # of a sum, where their number is unknown
 
 
@@ -72,8 +75,15 @@ class Problem:
     @property
     def arithmetic(self) -> Arithmetic:
         """How A's and B's elements are multiplied."""
+        if self.grouped is not None:
+            return self.grouped.arithmetic
         is_quads = self.spec.b_layout == "quads"
         return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.b].dtype)
+
+    @property
+    def grouped(self) -> Groups | None:
+        """How B lies where groups of steps have scales of their own."""
+        return grouped_of(self.spec)
 
     @property
     def in_panels(self) -> bool:
@@ -88,7 +98,7 @@ class Problem:
     @property
     def has_copy(self) -> bool:
         """Whether scratch has room for a copy of a tile's columns of B."""
-        return not self.in_panels or self.is_narrow
+        return not self.in_panels or (self.is_narrow and self.grouped is None)
 
     @property
     def prepares_rows(self) -> bool:
@@ -116,13 +126,23 @@ def problem_of(
     """
     m, n, k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
     batch = [resolve(size, sizes) for size in spec.batch]
-    if spec.b_layout == "quads":
+    if spec.b_layout in QUAD_LAYOUTS:
         k = f.udiv(k, 4)  # a step takes four
     has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(m, k)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS
     block = amx.block_rows(m, k) if has_tiles else block_rows(m, row, schedule.rows)
     return Problem(spec, sizes, schedule, m, n, k, batch, block, has_tiles, f.register_bytes)
+
+
+def grouped_of(spec: Matmul) -> Groups | None:
+    """Return how B lies where groups of steps have scales of their own, None for other layouts."""
+    if spec.b_layout not in GROUPED_LAYOUTS or not isinstance(spec.k, int):
+        return None
+    shape = spec.buffers[spec.b].shape
+    if len(shape) != 3 or not (isinstance(shape[1], int) and isinstance(shape[2], int)):
+        return None
+    return groups_of(spec.k, shape[1], shape[2], GROUPED_LAYOUTS[spec.b_layout])
 
 
 def uses_tiles(spec: Matmul) -> bool:

@@ -15,7 +15,7 @@ from ...llvm.abi import RT_SCRATCH
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter
 from ...spec import Term
-from . import amx, gemv
+from . import amx, gemv, grouped
 from .amx_tiles import Planes
 from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
@@ -42,6 +42,8 @@ class ScratchLayout:
     def of(f: Function, problem: Problem, row_tiles: RowTiles) -> ScratchLayout:
         """Return the layout for `problem`; call in the entry block."""
         sums_bytes = row_tiles.sums_bytes(in_panels=problem.in_panels)
+        if problem.grouped is not None:
+            sums_bytes = grouped.scratch_bytes(problem.grouped, problem.block, problem.width)
         if gemv.fits(problem):
             sums_bytes = max(sums_bytes, gemv.sums_bytes(problem))
         sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)

@@ -41,6 +41,9 @@ class Panels:
     def panel(self, number: Int) -> Value:
         """Return the address of the panels of a block of rows' tile number `number`."""
         f, problem = self.f, self.problem
+        if problem.grouped is not None:
+            n_bytes = problem.width // PANEL * problem.grouped.panel_bytes
+            return f.at(self.base, "i8", f.mul(number, n_bytes))
         return f.at(self.base, problem.arithmetic.element, f.mul(number, f.mul(problem.k, problem.width)))
 
     def at(self, tile: KernelTile) -> Value:

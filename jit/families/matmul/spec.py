@@ -18,6 +18,9 @@ class Matmul(KernelSpec[Unknown]):
     `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
     "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
     PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
+    "quads": a constant in i8 packed by `pack_quads`, and a in u8: the sums are exact in i32.
+    "grouped": a constant of small integers with scales of groups of steps, packed by `grouped.pack_grouped`;
+    "grouped_quads": the same, packed for a in u8; `acc` is f32.
     A's k axis must be last (stride 1).
     `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of

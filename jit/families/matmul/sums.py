@@ -9,6 +9,8 @@ where there are up to 32 steps.
 Where the steps come in pieces of a known length (a convolution's channels under each tap), a block is as many
 pieces as fit in, or an even part of one, so that a piece lies in whole blocks. Of weights packed for
 Winograd's (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have blocks of their own (`amx`).
+Where groups of steps have scales (`grouped`), a block is such a group, and its sum times the scale is added
+by one more fused multiply-add.
 """
 
 from __future__ import annotations
@@ -57,6 +59,19 @@ def products(a: np.ndarray, b: np.ndarray, piece: int = 0, chain: int = 0) -> np
     ranges = blocks(a.shape[-1], piece, chain)
     chains = [_chain(a[..., r.start : r.stop], b[..., r.start : r.stop, :]) for r in ranges]
     return _total([_total(chains[i : i + GROUP]) for i in range(0, len(chains), GROUP)])
+
+
+def grouped_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return a [m, k] times integers [k, n] with scales [groups, n], in the order of the kernels; slow."""
+    steps = len(integers) // len(scales)
+    totals: list[np.ndarray] = []
+    for i, scale in enumerate(scales):
+        of_group = slice(i * steps, (i + 1) * steps)
+        chain = _chain(a[:, of_group], integers[of_group].astype(np.float32)).astype(np.float64)
+        if i % GROUP == 0:
+            totals.append(np.full(chain.shape, -0.0, np.float32))
+        totals[-1] = (chain * scale + totals[-1]).astype(np.float32)
+    return _total(totals)
 
 
 def _chain(a: np.ndarray, b: np.ndarray) -> np.ndarray:

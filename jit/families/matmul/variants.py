@@ -16,9 +16,10 @@ from ..family import Variant
 from . import amx, gemv, register_resident
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
-from .gemv import GEMV_PANELS, Gemv
+from .gemv import GEMV_PANELS, gemv_of
+from .grouped import GroupedTile, GroupSums, sums_bytes
 from .lhs import Computed, InPlace
-from .microkernel import PANEL
+from .microkernel import PANEL, row_counts
 from .problem import Problem
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
@@ -97,7 +98,7 @@ def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
     emission, lhs = product.emission, product.lhs
     f, problem, sums_at, rhs = emission.f, emission.problem, emission.scratch.sums, emission.rhs
     assert isinstance(rhs, Panels)
-    m, width, few = problem.m, problem.width, Gemv(f, problem)
+    m, width, few = problem.m, problem.width, gemv_of(f, problem)
     run = GEMV_PANELS * PANEL // width
     end = f.minimum(f.params[4], f.udiv(problem.n, width))
     n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, begin)).name}, {run}")
@@ -229,9 +230,30 @@ def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
     emission.row_tiles.in_place(strides, a, b, tile.rows, emission.scratch.sums, finish)
 
 
+def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From a weight whose groups of steps have scales of their own."""
+    emission, problem = product.emission, product.emission.problem
+    f, groups, sums, width = emission.f, problem.grouped, emission.scratch.sums, problem.width
+    assert groups is not None
+    there = width if tile.columns is None else tile.columns
+    n_panels = min(width // PANEL, -(-there // PANEL)) if isinstance(there, int) else width // PANEL
+    grouped_tile = GroupedTile(
+        GroupSums(f, groups, n_panels, width),
+        problem.schedule,
+        tile.rows,
+        product.lhs.stride,
+        lambda most: row_counts(problem.m, problem.block, most),
+        sums,
+        f.at(sums, "i8", sums_bytes(groups, problem.block, width)),
+    )
+    found, finish = grouped_tile.multiply(a, b), product.finish(tile)
+    finish.done(0, tile.rows, found)
+
+
 #: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would
 #: read them; so are narrow panels, whose elements are widened on the way.
 TILES = (
+    TileVariant("grouped", lambda problem: problem.grouped is not None, _in_groups),
     TileVariant("register-resident", register_resident.fits, _from_registers),
     TileVariant(
         "panels",

@@ -11,7 +11,7 @@ from shapevm.compiler.lower.fuse import fuse
 from shapevm.compiler.lower.lower import lower
 from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.lower.weights import held
-from shapevm.compiler.passes.quantise_weights import quantised
+from shapevm.compiler.passes.quantise_weights import quantised, quantised_in_groups
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.families.matmul.spec import Matmul
@@ -121,6 +121,35 @@ def test_weights_become_integers_on_request() -> None:
         for rows in (1, 5, 33):
             x = torch.randn(rows, 40)
             torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_groups_of_weights_become_integers_on_request() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 3)
+    model, x = torch.nn.Sequential(*layers), torch.randn(5, 64)
+    options = shapevm.Options(weights="int4")
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
+    assert weight_dtypes(exe) == ["u8", "i8"]  # 200 steps are no groups of 32
+    with torch.no_grad():
+        integers, scales = quantised_in_groups(layers[0].weight.numpy().T)
+        wide = integers * np.repeat(scales, 32, axis=0)
+        layers[0].weight.copy_(torch.from_numpy(wide.T))
+        integers, scales = quantised(layers[2].weight.numpy().T)
+        layers[2].weight.copy_(torch.from_numpy((integers * scales).T))
+        for rows in (1, 5, 33):
+            x = torch.randn(rows, 64)
+            torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_integers_of_groups_of_weights() -> None:
+    weight = np.zeros((64, 2), np.float32)
+    weight[0], weight[1, 0], weight[2, 0] = 0.7, -0.8, 0.04
+    integers, scales = quantised_in_groups(weight)
+    np.testing.assert_allclose(scales, [[0.1, 0.1], [1, 1]], rtol=1e-6)
+    np.testing.assert_array_equal(integers[:3], [[7, 7], [-8, 0], [0, 0]])
+    assert integers.dtype == np.int8 and not integers[3:].any()
+    for wrong in (np.nan, np.inf, 1e-40, 3.0):  # not finite, subnormal, integers already
+        assert quantised_in_groups(np.full((32, 2), wrong, np.float32)) is None
 
 
 def test_integers_of_weights() -> None:

@@ -14,6 +14,7 @@ from shapevm.vm.objects import parse_object, serialise_object
 from .. import nests
 from .attention.test_attention import attention
 from .conv import test_conv, test_depthwise, test_planes, test_winograd
+from .matmul.test_grouped import product
 from .matmul.test_matmul import M, batched, dense, with_prologue
 from .nest import test_columns
 from .sort.test_sort import sort
@@ -41,6 +42,8 @@ CASES: dict[str, Case] = {
     "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
     "a narrow weight, many rows": (NARROW, (128,), V4, "widened"),
     "a narrow weight, any rows": (NARROW, None, V4, "gemv panels widened"),
+    "int4 in groups, many rows": (product(224, 64, (7, 2, 640)), (128,), V4, "grouped"),
+    "int4 in groups, any rows": (product(224, 64, (7, 2, 640)), None, V4, "gemv grouped"),
     # products of two tensors
     "rows": (batched(0, (2, 3, 50, 64, 32)), (), V4, "packed"),
     "rows of one row tile": (batched(0, (2, 3, 5, 64, 32)), (), V4, "in-place"),

@@ -1,0 +1,308 @@
+"""Weights of small integers with a scale for each group of successive steps of a column.
+
+B lies in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
+integers of four or eight bits, and behind them the PANEL scales in f32. So a panel is read once, from front
+to back. Of integers of four bits, byte j of a row holds column j in its low half and column j + LANES in its
+high half, each plus 8. Where A is u8, a row has FOUR steps of each column side by side.
+
+A group's products are added by fused multiply-adds from 0, k rising, or exactly where A is u8. Their sum
+times the scale is added to the sum of the groups before by one more multiply-add. Totals of GROUP groups are
+added up as those of blocks are (`sums`). Few rows multiply the integers as they are read; many read a copy of
+a group in f32, or in bytes, which the first-level cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...llvm.dtypes import vector
+from ...llvm.function import Function, Int, Value
+from ...llvm.vector import AVX512_BYTES, Vec
+from ...loops.bodies import LANES
+from .arithmetic import BYTES, F32, QUADS, VECTOR, Arithmetic, Quads
+from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile
+from .sums import GROUP
+
+SIZES = (32, 64, 128)  # steps of a group
+NIBBLE, BYTE = "i4", "i8"
+ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
+SCALES_BYTES = 4 * PANEL
+FOUR = 4  # steps that are multiplied together where A is u8
+MIDDLE = 8  # what is added to an integer of four bits
+NIBBLES = range(-MIDDLE, MIDDLE)
+Emit = Callable[[Value, Value], None]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How a panel lies in memory: `count` groups of `steps` steps of integers of `dtype`, each with scales.
+    `together`: steps of a column that lie side by side, 1 or FOUR."""
+
+    dtype: str
+    steps: int
+    count: int
+    together: int = 1
+
+    @property
+    def rows(self) -> int:
+        """The rows of a group."""
+        return self.steps // self.together
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row."""
+        return ROW_BYTES[self.dtype] * self.together
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of a group."""
+        return self.rows * self.row_bytes + SCALES_BYTES
+
+    @property
+    def panel_bytes(self) -> int:
+        """The bytes of a panel."""
+        return self.count * self.bytes
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How the integers are multiplied as they are read."""
+        if self.together == FOUR:
+            return NibbleQuads(QUADS) if self.dtype == NIBBLE else Quads(QUADS)
+        return Nibbles(NIBBLE) if self.dtype == NIBBLE else Arithmetic(BYTE)
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether the integers are converted when they are read."""
+        return self.dtype == NIBBLE or self.together == 1
+
+    @property
+    def of_copies(self) -> Arithmetic:
+        """How those of a copy are multiplied: f32, or bytes by bytes."""
+        return Quads(QUADS) if self.together == FOUR else F32
+
+
+def groups_of(k: int, count: int, n_bytes: int, together: int = 1) -> Groups | None:
+    """Return how `count` groups of `n_bytes` bytes each lie for `k` steps, None where they are no such."""
+    steps = k // count if count else 0
+    found = [Groups(dtype, steps, count, together) for dtype in ROW_BYTES]
+    fits = steps in SIZES and steps * count == k
+    return next((groups for groups in found if fits and groups.bytes == n_bytes), None)
+
+
+# Packing --------------------------------------------------------------------------------------------------
+
+
+def dtype_for(integers: np.ndarray) -> str:
+    """Return the narrowest dtype of a weight of integers of one byte."""
+    has_few_bits = not integers.size or (integers.min() in NIBBLES and integers.max() in NIBBLES)
+    return NIBBLE if has_few_bits else BYTE
+
+
+def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1) -> np.ndarray:
+    """Return i8 [K, N] with f32 scales [groups, N] as u8 [ceil(N / PANEL), groups, bytes of a group]."""
+    (k, n), count = integers.shape, scales.shape[0]
+    groups = Groups(dtype_for(integers), k // count, count, together)
+    missing, panels = ((0, 0), (0, -n % PANEL)), -(-n // PANEL)
+    rows = np.pad(integers, missing).reshape(count, groups.rows, together, panels, PANEL)
+    rows = rows.transpose(3, 0, 1, 4, 2)  # [panels, count, rows, PANEL, together]
+    if groups.dtype == NIBBLE:
+        halves = (rows + np.int8(MIDDLE)).astype(np.uint8)
+        rows = halves[..., :LANES, :] | halves[..., LANES:, :] << 4
+    factors = np.pad(scales.astype("<f4"), missing).reshape(count, panels, PANEL).swapaxes(0, 1)
+    packed = np.empty((panels, count, groups.bytes), np.uint8)
+    cut = groups.bytes - SCALES_BYTES
+    packed[..., :cut] = rows.reshape(panels, count, cut).view(np.uint8)
+    packed[..., cut:] = np.ascontiguousarray(factors).view(np.uint8)
+    return packed
+
+
+def unpacked(packed: np.ndarray, k: int, n: int, together: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return the integers [K, N] and the scales [groups, N] of what `pack_grouped` gives."""
+    panels, count, n_bytes = packed.shape
+    groups = groups_of(k, count, n_bytes, together)
+    assert groups is not None
+    cut = groups.bytes - SCALES_BYTES
+    rows = packed[..., :cut].reshape(panels, count, groups.rows, groups.row_bytes // together, together)
+    if groups.dtype == NIBBLE:
+        rows = np.concatenate([rows & 15, rows >> 4], axis=-2).astype(np.int8) - np.int8(MIDDLE)
+    scales = np.ascontiguousarray(packed[..., cut:]).view("<f4")
+    integers = rows.view(np.int8).transpose(1, 2, 4, 0, 3).reshape(k, panels * PANEL)
+    return integers[:, :n], scales.swapaxes(0, 1).reshape(count, panels * PANEL)[:, :n]
+
+
+# Code -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Nibbles(Arithmetic):
+    """f32 times integers of four bits, two vectors of which lie in LANES bytes. An element of B is a byte."""
+
+    @property
+    def element(self) -> str:
+        """A byte, which holds two integers."""
+        return "i8"
+
+    @property
+    def bytes(self) -> int:
+        """See `element`."""
+        return 1
+
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """See Arithmetic: of whole panels, of which each has two vectors."""
+        found = []
+        for place in places[::2]:
+            narrow = g.load(vector("i8", LANES), g.at(b, "i8", place), align=1)
+            both = Vec(g, narrow).convert("zext", "i32")
+            found += [_of_nibbles(both), _of_nibbles(both.binary("lshr", 4))]
+        return found
+
+
+@dataclass(frozen=True)
+class NibbleQuads(Quads):
+    """u8 times integers of four bits, four a lane: two vectors of them lie in as many bytes as one has."""
+
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """See Nibbles."""
+        found = []
+        for place in places[::2]:
+            both = Vec(g, g.load(BYTES, g.at(b, self.element, place), align=4))
+            for half in (both & 15, both.binary("lshr", 4)):
+                found.append(g.op(VECTOR, f"bitcast {BYTES} {(half - MIDDLE).value.name} to {VECTOR}"))
+        return found
+
+
+def _of_nibbles(x: Vec) -> Value:
+    """Return what the lowest four bits of each of 16 lanes stand for, in f32."""
+    if x.f.register_bytes == AVX512_BYTES:
+        numbers = ", ".join(f"float {float(number)}" for number in NIBBLES)
+        return x.f.call(VECTOR, "llvm.x86.avx512.permvar.sf.512", Value(VECTOR, f"<{numbers}>"), x.value)
+    return ((x & 15) - MIDDLE).convert("sitofp", "float").value
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """Sums of rows of A with the columns of `n_panels` panels, `width` floats from one row to the next."""
+
+    f: Function
+    groups: Groups
+    n_panels: int
+    width: int
+
+    @property
+    def strides(self) -> Strides:
+        """The strides of one group of the panels, without A's."""
+        groups, size = self.groups, self.groups.arithmetic.bytes
+        apart = groups.panel_bytes // size if self.n_panels > 1 else 0
+        return Strides(0, groups.row_bytes // size, self.width, groups.rows, b_panel=apart)
+
+    def kernels(self, name: str, lda: Int, vectors: int) -> MicroKernels:
+        """Return the micro-kernels that multiply the integers as they are read."""
+        strides, arithmetic = replace(self.strides, lda=lda), self.groups.arithmetic
+        return MicroKernels(self.f, name, strides, vectors, Into.SCALED, arithmetic)
+
+    def kernels_of_copy(self, lda: Int, vectors: int) -> MicroKernels:
+        """Return the micro-kernels that read a group's copy."""
+        strides = Strides(lda, self.width, self.width, self.groups.rows)
+        return MicroKernels(self.f, "group", strides, vectors, Into.SCALED, self.groups.of_copies)
+
+    def copy(self, b: Value, to: Value) -> None:
+        """Emit the copy of the group at `b`, its integers and its scales, to `to`, 4 bytes each."""
+        f, groups, strides, arithmetic = self.f, self.groups, self.strides, self.groups.arithmetic
+        places = [strides.vector(f, v) for v in range(2 * self.n_panels)]
+        with f.loop(0, groups.rows) as row:
+            here = f.at(b, "i8", f.mul(row.index, groups.row_bytes))
+            there = f.at(to, "float", f.mul(row.index, self.width))
+            for v, wide in enumerate(arithmetic.row(f, here, places)):
+                f.store(wide, f.at(there, "float", LANES * v), align=4)
+        for v in range(len(places)):
+            scales = f.load(VECTOR, strides.scales(f, b, arithmetic.element, v), align=4)
+            f.store(scales, f.at(to, "float", groups.rows * self.width + LANES * v), align=4)
+
+    def totals(self, sums: Value, floats: Int) -> Value:
+        """Return where the sums of all groups lie, `floats` of them, if those of some lie at `sums`."""
+        return self.f.at(sums, "float", floats) if self.groups.count > GROUP else sums
+
+    def add_up(self, a: Value, b: Value, sums: Value, totals: Value, floats: Int, emit: Emit) -> None:
+        """Emit `emit(a, b)`, which adds a group's part to `sums`, for all groups, whose steps of A's rows and
+        whose rows of B begin at `a` and `b`; leave what they are together in `totals`."""
+        f, groups = self.f, self.groups
+
+        def run(begin: Int, end: Int) -> None:
+            F32.fill(f, sums, floats)
+            with f.loop(begin, end, nonempty=True) as at:
+                rows, place = f.mul(at.index, groups.rows), f.mul(at.index, groups.bytes)
+                emit(f.at(a, "float", rows), f.at(b, "i8", place))
+
+        if groups.count <= GROUP:
+            run(0, groups.count)
+            return
+        F32.fill(f, totals, floats)
+        with f.loop(0, groups.count, GROUP) as first:
+            run(first.index, f.minimum(f.add(first.index, GROUP), groups.count))
+            F32.add_to(f, totals, sums, floats)
+
+
+def sums_bytes(groups: Groups, rows: int, width: int) -> int:
+    """Return the bytes of the sums of `rows` rows of `width` columns, and of their totals."""
+    return 4 * rows * width * (2 if groups.count > GROUP else 1)
+
+
+def scratch_bytes(groups: Groups, rows: int, width: int) -> int:
+    """Return the bytes of a tile's sums and of a copy of a group behind them."""
+    return sums_bytes(groups, rows, width) + 4 * width * (groups.rows + 1)
+
+
+@dataclass(frozen=True)
+class GroupedTile:
+    """A tile of `rows` rows, `lda` floats apart, whose sums and copies of groups lie in scratch at `sums` and
+    `copy`. `counts(most)`: the numbers of rows that a row tile of at most `most` may have."""
+
+    columns: GroupSums
+    schedule: Schedule
+    rows: Int
+    lda: Int
+    counts: Callable[[int], Sequence[int]]
+    sums: Value
+    copy: Value
+
+    def multiply(self, a: Value, b: Value) -> Value:
+        """Emit the sums of the rows at `a` and the panels at `b`; return where they lie."""
+        f, columns, registers = self.columns.f, self.columns, self.schedule.rows * self.schedule.vectors
+        most = max(1, registers // (2 * columns.n_panels))  # rows of whole panels
+        floats = f.mul(self.rows, columns.width)
+        totals = columns.totals(self.sums, floats)
+
+        def few(a: Value, b: Value) -> None:
+            self._row_tiles(columns.kernels("grouped", self.lda, 2 * columns.n_panels), most, a, b)
+
+        def many(a: Value, b: Value) -> None:
+            columns.copy(b, self.copy)
+            vectors = min(self.schedule.vectors, 2 * columns.n_panels)
+            self._row_tiles(columns.kernels_of_copy(self.lda, vectors), self.schedule.rows, a, self.copy)
+
+        def run(emit: Emit) -> None:
+            columns.add_up(a, b, self.sums, totals, floats, emit)
+
+        is_read = f.is_less(self.rows, most + 1) if columns.groups.is_widened else True
+        f.either(is_read, lambda: run(few), lambda: run(many))
+        return totals
+
+    def _row_tiles(self, kernels: MicroKernels, most: int, a: Value, b: Value) -> None:
+        """Emit one group of all rows."""
+        f, width, columns = self.columns.f, self.columns.width, LANES * 2 * self.columns.n_panels
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, self.lda))
+            line = f.at(self.sums, "float", f.mul(begin, width))
+
+            def call(n: int) -> None:
+                for first in range(0, columns, LANES * kernels.vectors):
+                    right = f.at(b, kernels.element, first)
+                    kernels.call(n, left, right, f.at(line, "float", first), right)
+
+            dispatch(f, count, self.counts(most), call)
+
+        each_tile(f, self.rows, most, row_tile)

@@ -1,0 +1,149 @@
+"""Weights in groups with scales: the sums of the definition on every target, tier and tile split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from shapevm.jit import spec as s
+from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.decode import SpecError
+from shapevm.jit.execute import Kernel
+from shapevm.jit.families.family import Variant
+from shapevm.jit.families.matmul.family import check
+from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, dtype_for, groups_of, pack_grouped, unpacked
+from shapevm.jit.families.matmul.microkernel import SCHEDULES
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.sums import grouped_products
+from shapevm.jit.families.matmul.variants import TILES
+from shapevm.jit.llvm.target import bases, runs_here
+from shapevm.jit.reference import evaluate
+
+M = s.Dim(0)
+ROW, COLUMN, STEP = (s.Index(loop=i) for i in range(3))
+TARGETS = [name for name in (*bases("x86-64-v4"), "x86-64-v3") if runs_here(name)]
+RANGES = {NIBBLE: (-8, 8), BYTE: (-128, 128)}
+
+
+def product(n: int, k: int, shape: tuple[int, ...], is_computed: bool = False) -> Matmul:
+    """out[m, n] = a[m, k] @ b, or `is_computed`: (a + 1) @ b."""
+    buffers = s.Buffer("f32", (M, k)), s.Buffer("u8", shape), s.Buffer("f32", (M, n), is_output=True)
+    body = s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=(ROW, COLUMN))
+    operand = {"a": 0, "a_index": (ROW, STEP)}
+    if is_computed:
+        one = s.Instr("const", "f32", value=1.0)
+        prologue = s.Instr("load", "f32", buffer=0, index=(ROW, STEP)), one, s.Instr("add", "f32", (0, 1))
+        operand = {"a": -1, "a_index": (), "prologue": prologue}
+    return Matmul(1, buffers, (), M, n, k, b=1, b_index=(), b_layout="grouped", epilogue=body, **operand)
+
+
+def weight(dtype: str, n: int, k: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random integers and scales, which reach all values."""
+    rng = np.random.default_rng(n + k)
+    integers = rng.integers(*RANGES[dtype], (k, n)).astype(np.int8)
+    integers[0, 0] = RANGES[dtype][0]
+    return integers, rng.standard_normal((k // steps, n)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", RANGES)
+@pytest.mark.parametrize(("n", "k", "steps"), [(40, 64, 32), (1, 128, 128), (200, 320, 64), (0, 32, 32)])
+def test_packing_keeps_integers_and_scales(dtype: str, n: int, k: int, steps: int) -> None:
+    integers, scales = (x[:, :n] for x in weight(dtype, max(n, 1), k, steps))
+    packed = pack_grouped(integers, scales)
+    groups = groups_of(k, *packed.shape[1:])
+    assert groups is not None and groups.steps == steps and (n == 0 or groups.dtype == dtype)
+    for found, wanted in zip(unpacked(packed, k, n), (integers, scales), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
+    assert dtype_for(np.array([-8, 7], np.int8)) == NIBBLE
+    assert dtype_for(np.array([8], np.int8)) == dtype_for(np.array([-9], np.int8)) == BYTE
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("dtype", RANGES)
+@pytest.mark.parametrize(
+    ("n", "k", "steps"), [(40, 64, 32), (200, 128, 64), (33, 32, 32), (224, 2176, 32), (64, 256, 128)]
+)
+def test_sums_are_those_of_the_definition(n: int, k: int, steps: int, dtype: str, is_computed: bool) -> None:
+    integers, scales = weight(dtype, n, k, steps)
+    packed = pack_grouped(integers, scales)
+    spec = product(n, k, packed.shape, is_computed)
+    check(spec)
+    rng = np.random.default_rng(3)
+    for target in TARGETS:
+        generic = Kernel(compile_kernel(spec, None, target))
+        for m in (0, 1, 5, 7, 8, 40, 300):
+            a = rng.standard_normal((m, k)).astype(np.float32)
+            wanted = grouped_products(a + np.float32(is_computed), integers, scales)
+            for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):
+                tiles = kernel.n_tiles((m,))
+                for ranges in (None, [(t, t + 1) for t in range(tiles)]):
+                    out = np.full((m, n), np.nan, np.float32)
+                    kernel.run([a, packed, out], (m,), ranges)
+                    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("dtype", RANGES)
+@pytest.mark.parametrize(
+    ("n", "k", "steps"), [(40, 64, 32), (200, 128, 64), (33, 32, 32), (224, 2176, 32), (64, 256, 128)]
+)
+def test_sums_of_bytes_are_exact_in_every_group(n: int, k: int, steps: int, dtype: str) -> None:
+    integers, scales = weight(dtype, n, k, steps)
+    packed = pack_grouped(integers, scales, together=4)
+    for found, wanted in zip(unpacked(packed, k, n, together=4), (integers, scales), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    plain = product(n, k, packed.shape)
+    buffers = (s.Buffer("u8", (M, k)), *plain.buffers[1:])
+    spec = replace(plain, buffers=buffers, b_layout="grouped_quads")
+    check(spec)
+    rng = np.random.default_rng(3)
+    for target in TARGETS:
+        generic = Kernel(compile_kernel(spec, None, target))
+        for m in (0, 1, 5, 7, 8, 40, 300):
+            a = rng.integers(0, 256, (m, k)).astype(np.uint8)
+            wanted = grouped_products(a.astype(np.float32), integers, scales)
+            for kernel in (generic, Kernel(compile_kernel(spec, (m,), target))):
+                out = np.full((m, n), np.nan, np.float32)
+                kernel.run([a, packed, out], (m,))
+                np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_has_the_same_bits(schedule: str) -> None:
+    integers, scales = weight(NIBBLE, 104, 96, 32)
+    packed = pack_grouped(integers, scales)
+    spec = product(104, 96, packed.shape)
+    a = np.random.default_rng(0).standard_normal((61, 96)).astype(np.float32)
+    for target in TARGETS:
+        out = np.full((61, 104), np.nan, np.float32)
+        Kernel(compile_kernel(spec, None, target, schedule=schedule)).run([a, packed, out], (61,))
+        np.testing.assert_array_equal(out, grouped_products(a, integers, scales))
+
+
+def test_the_reference_evaluates_groups() -> None:
+    integers, scales = weight(NIBBLE, 40, 64, 32)
+    packed = pack_grouped(integers, scales)
+    a = np.random.default_rng(0).standard_normal((5, 64)).astype(np.float32)
+    out = np.zeros((5, 40), np.float32)
+    evaluate(product(40, 64, packed.shape), (5,), [a, packed, out])
+    np.testing.assert_allclose(out, grouped_products(a, integers, scales), rtol=1e-5, atol=1e-4)
+
+
+def test_few_rows_and_tiles_have_variants_of_their_own() -> None:
+    packed = pack_grouped(*weight(NIBBLE, 200, 64, 32))
+    code = compile_kernel(product(200, 64, packed.shape), None, TARGETS[0])
+    assert {"gemv", "grouped"} <= set(code.variants) and isinstance(TILES[0], Variant)
+    assert "widened" not in code.variants
+
+
+@pytest.mark.parametrize(
+    ("n", "shape"),
+    [(40, (2, 2, 639)), (40, (1, 2, 640)), (40, (2, 0, 640)), (40, (2, 3, 640)), (40, (1280,))],
+)
+def test_a_weight_of_another_shape_is_refused(n: int, shape: tuple[int, ...]) -> None:
+    check(product(40, 64, (2, 2, 640)))
+    with pytest.raises(SpecError, match=r"b .*it must be u8\[ceil\(n / 32\), groups, bytes of a group\]"):
+        check(product(n, 64, shape))
