@@ -1,10 +1,13 @@
 """From operators to kernels: the right ones, and the same values as the graph before."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from shapevm.compiler.ir.dims import evaluate as evaluate_dim
 from shapevm.compiler.ir.dims import symbol
 from shapevm.compiler.ir.graph import Builder, Graph
+from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.lower.bind import bind
 from shapevm.compiler.lower.collapse import collapse
@@ -494,3 +497,19 @@ def test_a_standalone_operator_is_a_kernel(turns):
         b2 i64[s,2] output
     """
     turns(lower, HEAD + before, after)
+
+
+def test_the_page_on_graphs_shows_the_stages():
+    """docs/graph-text.md: a graph, what fusion makes of it, and the kernel with its spec."""
+    page = (Path(__file__).parents[3] / "docs" / "graph-text.md").read_text()
+    blocks = page.split("```text\n")[1:]
+    text, fused, lowered = (
+        next(b.split("```")[0] for b in blocks if word in b.split("```")[0])
+        for word in ('graph "scaled"', "fused()", " symbolic\n")
+    )
+    graph = parse(text)
+    fuse(graph)
+    assert fused in format_graph(graph)
+    lower(graph)
+    node, spec = lowered.split("\n\n")
+    assert node in format_graph(graph) and spec in format_graph(graph)

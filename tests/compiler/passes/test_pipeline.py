@@ -89,6 +89,20 @@ def test_lowered_text_round_trip():
     assert format_graph(again) == text and emit(again) == emit(graph)
 
 
+def test_every_stage_can_be_continued_from_its_text():
+    """A pass depends on nothing that the text of a graph does not say."""
+    texts, graph = [], layer()
+    for step, _ in pipeline.PASSES:
+        texts.append((format_graph(graph), constants(graph)))
+        step(graph)
+    wanted = emit(graph)
+    for i, (text, arrays) in enumerate(texts):
+        again = parse(text, arrays)
+        for step, _ in pipeline.PASSES[i:]:
+            step(again)
+        assert emit(again) == wanted, f"from the text before {pipeline.PASSES[i][0].__name__}"
+
+
 def test_no_work_on_weights_is_left():
     kernels = [node for node in compiled().nodes() if node.op == "kernel"]
     assert sum(node.attrs["spec"].family == "matmul" for node in kernels) == 4
