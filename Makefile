@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick integrations java aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -66,6 +66,21 @@ aarch64-tools:
 
 aarch64: $(BUILT) aarch64-tools ## artifacts for AArch64 under qemu against x86-64-v3's bits; installs the cross compiler
 	AARCH64_REQUIRED=1 $(PY) -m pytest tests/runtime_c/test_aarch64.py -q $(ARGS)
+
+# The engines in an environment of their own, 1.7 GB, because they pin versions; the wheel is today's source.
+ENGINES = build/engines
+ENGINES_PIP = $(ENGINES)/bin/python -m pip --disable-pip-version-check --no-input install -q
+java:
+	@which java >/dev/null || { $(AS_ROOT) apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends default-jre-headless; }
+
+integrations: $(BUILT) java ## Ray, Beam and Spark themselves, with workers killed in the middle; installs them and a Java runtime
+	rm -rf $(ENGINES)/wheel
+	$(PIP) wheel -q --no-deps --no-build-isolation -w $(ENGINES)/wheel .
+	test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
+	$(ENGINES_PIP) -c constraints.txt `ls $(ENGINES)/wheel/shapevm-*.whl`'[ray,beam,spark]' llvmlite
+	$(ENGINES_PIP) --no-deps --force-reinstall $(ENGINES)/wheel/shapevm-*.whl
+	ENGINES_PYTHON=$(abspath $(ENGINES)/bin/python) $(PY) -m pytest tests/shapevm/integrations -q $(ARGS)
 
 bench: $(BUILT) ## the benchmarks
 	$(PY) benchmarks/run.py $(ARGS)
