@@ -16,7 +16,7 @@ from ..models import vision
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 80
 #: The examples that need a package which is installed apart, and the folder that has it.
-APART = {"image_classifier": vision.FOLDER}
+APART = dict.fromkeys(("image_classifier", "detection"), vision.FOLDER)
 SHOWN = dict(
     re.findall(
         r"^```console\n\$ python examples/(\w+)\.py\n(.*?)^```$",
