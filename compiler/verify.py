@@ -31,6 +31,8 @@ STAGES = ("imported", "core", "lowered")
 UNDECLARED = frozenset(("fused", "kernel", "free"))  # made by passes, not by operators' declarations
 LOWERED = frozenset(("kernel", "free", "constant", "reshape"))
 Found = Iterator[tuple[Node | None, str]]
+#: Kinds of operators whose attributes may be left out.
+_OPTIONAL = ("value", "control")
 #: What a type rule raises for arguments and attributes that its operator does not take: it trusts frontends.
 _MISFITS = (TypeError, LookupError, AttributeError, AssertionError, ValueError, ArithmeticError)
 
@@ -136,20 +138,15 @@ def check_types(graph: Graph) -> Found:
     for node in graph.nodes():
         if node.op not in OPS or node.regions:
             continue
+        args, given = [arg.type if arg is not None else None for arg in node.args], types_of(node.results)
         try:
-            types = OPS[node.op].infer(
-                [arg.type if arg is not None else None for arg in node.args], node.attrs
-            )
+            types = OPS[node.op].infer(args, node.attrs)
+            yield from _same_types(node, "has type", given, "its operator gives", types)
         except Error as error:
             yield node, str(error)
-            continue
         except _MISFITS as error:
-            yield (
-                node,
-                f"{type(error).__name__} ({error}): these are not {node.op}'s arguments and attributes",
-            )
-            continue
-        yield from _same_types(node, "has type", [r.type for r in node.results], "its operator gives", types)
+            reason = f"{type(error).__name__} ({error})"
+            yield node, f"{reason}: these are not {node.op}'s arguments and attributes"
 
 
 def _same_types(node: Node, what: str, types: Iterable[Type], other: str, expected: Iterable[Type]) -> Found:
@@ -160,6 +157,15 @@ def _same_types(node: Node, what: str, types: Iterable[Type], other: str, expect
     for i, (a, b) in enumerate(zip(given, wanted, strict=True)):
         if not types_equal(a, b):
             yield node, f"value {i} {what} {a}; {other} {b}"
+
+
+def check_attributes(graph: Graph) -> Found:
+    """Operators on tensors have the attributes that their schema names."""
+    for node in graph.nodes():
+        op = OPS.get(node.op)
+        if op is not None and op.kind not in _OPTIONAL and set(node.attrs) != set(op.attributes):
+            has, wanted = (", ".join(names) or "none" for names in (node.attrs, op.attributes))
+            yield node, f"{node.op} has the attributes {has}; its schema has {wanted}"
 
 
 def check_symbols(graph: Graph) -> Found:
@@ -378,6 +384,7 @@ RULES: tuple[Rule, ...] = (
     Rule("names", check_names),
     Rule("dominance", check_dominance),
     Rule("users", check_users),
+    Rule("attributes", check_attributes),
     Rule("constants", check_constants),
     Rule("types", check_types),
     Rule("symbols", check_symbols),

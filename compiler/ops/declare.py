@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..ir.graph import Builder, Node, Value
@@ -79,6 +80,12 @@ class Op:
     decompose: Callable[[Builder, Node], Sequence[Value]] | None = None
     samples: tuple[Sample, ...] = ()
     errors: tuple[tuple[Sample, str], ...] = ()
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of its attributes, which the schema has after the arguments: `sort(Tensor x; keep)`."""
+        inner = self.schema[self.schema.index("(") + 1 : self.schema.index(")")]
+        return tuple(name.strip() for name in inner.partition(";")[2].split(",") if name.strip())
 
 
 @dataclass(frozen=True)

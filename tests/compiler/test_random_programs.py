@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from shapevm.compiler.ir.text import parse
+from shapevm.compiler.emit.emit import emit
+from shapevm.compiler.ir.text import constants, format_graph, parse
 from shapevm.compiler.ops import OPS
+from shapevm.compiler.passes.pipeline import run
+from shapevm.vm.artifact import from_bytes, to_bytes
+from shapevm.vm.assembler import assemble
+from shapevm.vm.disassembler import disassemble, large_arrays
 
 from .random_check import LONG_EVERY, check, failures, graph_of
 from .random_rules import RULES
@@ -44,3 +49,17 @@ def test_a_matrix_needed_in_two_orders() -> None:
         ),
         exact_every=1,
     )
+
+
+@pytest.mark.parametrize("about", RULES)
+def test_programs_come_back_from_their_texts(about: str) -> None:
+    """Graphs, and their programs' artifacts byte for byte. Machine code is left out: it is bytes anyway."""
+    for seed in range(0, SEEDS, 5 * LONG_EVERY):
+        graph = graph_of(seed, about)
+        text = format_graph(graph)
+        parsed = parse(text, constants(graph))
+        assert format_graph(parsed) == text
+        run(parsed)
+        content = to_bytes(emit(parsed))
+        program = from_bytes(content)
+        assert to_bytes(assemble(disassemble(program, full=True), large_arrays(program))) == content

@@ -138,7 +138,7 @@ def test_outputs_may_have_any_name(run, build, tmp_path):
     np.testing.assert_array_equal(out["args.1.a"], [2, 2, 2])
 
 
-# dis, inspect, settings -----------------------------------------------------------------------------
+# dis, asm, inspect, settings ------------------------------------------------------------------------
 
 
 def test_dis_prints_code_then_specs_once(run, artifact):
@@ -150,6 +150,45 @@ def test_dis_prints_code_then_specs_once(run, artifact):
     for spec in specs:
         assert f"@{spec.split()[0]}" in code
     assert '{\\"' not in text  # no JSON
+
+
+def test_full_text_assembles_to_the_same_bytes(run, artifact, tmp_path):
+    text = tmp_path / "net.svmasm"
+    assert run("dis", "--full", artifact, "-o", text) == f"{text}: {text.stat().st_size:,} bytes\n"
+    assert run("dis", "--full", artifact) == text.read_text()
+    run("asm", text, "-o", tmp_path / "again.svm")
+    assert (tmp_path / "again.svm").read_bytes() == artifact.read_bytes()
+    assert "give --full too" in run("dis", artifact, "-o", text, code=2)
+    text.write_text(text.read_text().replace("  return ", "  retrun "))
+    message = run("asm", text, "-o", tmp_path / "again.svm", code=1)
+    assert re.search(
+        r"net.svmasm: line \d+, column 3: opcode 'retrun' is unknown; the nearest is 'return'", message
+    )
+
+
+def test_full_text_with_large_constants(run, tmp_path):
+    """They lie beside the text."""
+    path, text = tmp_path / "big.svm", tmp_path / "big.svmasm"
+    with shapevm.compile(torch.nn.Linear(64, 70), (torch.zeros(2, 64),), strategy="generic") as exe:
+        exe.save(path)
+    assert "need a file beside the text: give -o FILE.svmasm" in run("dis", "--full", path, code=2)
+    assert [line.split(": ")[0] for line in run("dis", "--full", path, "-o", text).splitlines()] == [
+        str(text),
+        f"{text}.npz",
+    ]
+    run("asm", text, "-o", tmp_path / "again.svm")
+    assert (tmp_path / "again.svm").read_bytes() == path.read_bytes()
+    Path(f"{text}.npz").unlink()
+    assert "is not in the file beside the text" in run("asm", text, "-o", tmp_path / "again.svm", code=1)
+
+
+def test_a_graph_is_written_shown_and_compiled(run, model_file, tmp_path):
+    text = run("compile", f"{model_file}:make", "-o", tmp_path / "net.svmir", "-q")
+    assert text.startswith(f"{tmp_path / 'net.svmir'}: ")
+    run("compile", f"{model_file}:make", "-o", tmp_path / "a.svm", "-q")
+    run("compile", tmp_path / "net.svmir", "-o", tmp_path / "b.svm", "-q")
+    assert (tmp_path / "a.svm").read_bytes() == (tmp_path / "b.svm").read_bytes()
+    assert "%x: f32[n, 8]" in run("show", tmp_path / "net.svmir", "--stage", "import", "-q")
 
 
 def test_inspect(run, artifact):

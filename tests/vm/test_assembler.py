@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapevm.vm import artifact
+from shapevm.vm import artifact, assembler, builder, instruction, isa
 from shapevm.vm.assembler import AssemblyError, assemble
 from shapevm.vm.disassembler import disassemble, large_arrays
 from shapevm.vm.errors import ArtifactError, VerifyError
@@ -218,6 +218,24 @@ def test_the_order_of_strings_comes_back(strings: tuple[str, ...]) -> None:
     assert again(content) == content
     text = disassemble(artifact.from_bytes(content), full=True)
     assert ("string" in text) == (strings not in (("", "a", "b"),))
+
+
+def test_a_new_opcode_needs_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up one with operands of all kinds: assembler, encoder and disassembler read the table."""
+    row = "d=int xs:any* t:dtype at:label n:immediate c:#constant k:#kernel f:#function s:#string ys=any*"
+    probe = isa._op("probe", f"{row} x:any", "R[d] = R[xs...] at n")
+    assert {operand.kind for operand in probe.operands} == set(isa.OPERAND_KINDS)
+    for module in (assembler, builder, instruction):
+        monkeypatch.setattr(module, "OPS", (*isa.OPS, probe), raising=False)
+        monkeypatch.setattr(module, "OPCODES", {**isa.OPCODES, "probe": len(isa.OPS)}, raising=False)
+    code = 'probe d=r1 xs=(r0, r1) t=f16 at=L0 n=-7 c=c0 k=k0 f="main" s="why" ys=(r2, r3) x=r0'
+    tables = 'constant c0 none = None\nkernel k0 "k" (0 dims) = {}\n'
+    program = assemble(f'{tables}function "main" (0 params, 0 results)\nL0:\n  {code}\n  return ()')
+    words = (len(isa.OPS), 1, 2, 0, 1, 6, 0, (1 << 32) - 7, 0, 0, 0, 1, 2, 2, 3, 0)
+    assert program.functions[0].code == (*words, 0, 0)  # then `return ()`
+    assert code in disassemble(program)
+    content = artifact.to_bytes(program)
+    assert again(content) == content
 
 
 # Hostile text ---------------------------------------------------------------------------------------
