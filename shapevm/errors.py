@@ -1,4 +1,4 @@
-"""All errors that loading or running a program raises, and UnsupportedOp of `compile`.
+"""All errors that loading or running a program raises, UnsupportedOp of `compile`, and those of text files.
 
 Each is an `Error` and, where one fits, an exception of Python's: a ShapeError is a ValueError. The message is
 one sentence. docs/artifact.md lists them with the codes that C has for them.
@@ -33,22 +33,23 @@ from .vm.errors import (
     TargetError,
     VerifyError,
 )
+from .vm.tokens import AssemblyError
 
 if TYPE_CHECKING:
-    from .compiler.ir.errors import UnsupportedOp
+    from .compiler.ir.errors import TextError, UnsupportedOp
 
 __all__ = [
-    "ArgumentError", "ArtifactError", "Cancelled", "CompileError", "DeadlineExceeded", "DeviceError",
-    "DivisionByZero", "DtypeError", "Error", "ExternError", "FileError", "GuardError", "IndexOutOfRange",
-    "IntegerOverflow", "InternalError", "KernelError", "KeyMissing", "KindError", "LimitExceeded",
-    "OutOfMemory", "ShapeError", "TargetError", "UnsupportedOp", "VerifyError",
+    "ArgumentError", "ArtifactError", "AssemblyError", "Cancelled", "CompileError", "DeadlineExceeded",
+    "DeviceError", "DivisionByZero", "DtypeError", "Error", "ExternError", "FileError", "GuardError",
+    "IndexOutOfRange", "IntegerOverflow", "InternalError", "KernelError", "KeyMissing", "KindError",
+    "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError", "UnsupportedOp", "VerifyError",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Import UnsupportedOp on first use: it belongs to the compiler."""
-    if name != "UnsupportedOp":
+    """Import TextError and UnsupportedOp on first use: they belong to the compiler."""
+    if name not in ("TextError", "UnsupportedOp"):
         raise AttributeError(f"module 'shapevm.errors' has no attribute {name!r}")
-    from .compiler.ir.errors import UnsupportedOp
+    from .compiler.ir import errors
 
-    return UnsupportedOp
+    return getattr(errors, name)
