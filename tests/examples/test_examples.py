@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +57,23 @@ def test_the_page_shows_all() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_it_is_short(name: str) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < MAX_LINES
+
+
+def shown_by(cell: list[str], names: dict[str, Any]) -> Any:
+    """Run a cell of a notebook; return the value of its last line, if that is an expression."""
+    tree = ast.parse("".join(cell))
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), names)
+    return last and eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = json.loads((ROOT / "examples" / "first_model.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {}
+    shown = [shown_by(cell["source"], names) for cell in cells if cell["cell_type"] == "code"]
+    exe, _, _, profile, explained, same = shown
+    for table in (exe, profile, explained):
+        assert "<table" in table._repr_html_()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "0 rows: [0, 10]" and "it must be 64" in printed[-1] and same is True
+    names["exe"].close()
