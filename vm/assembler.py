@@ -31,7 +31,7 @@ from .literals import Array
 from .objects import parse_object
 from .program import NUMPY_DTYPES, Axis, Buffer, Constant, Dim, Input, Kernel, Output, Program, Size, Symbol
 from .reader import CONSTANT_TAGS, INPUT_KINDS, check_contract, check_objects
-from .tokens import INT64, U32, AssemblyError, Line, known
+from .tokens import INT64, U32, AssemblyError, Line, cut, known
 from .verify import verify
 
 __all__ = ["AssemblyError", "assemble"]
@@ -287,7 +287,7 @@ class _Functions:
         self.end()
         name = line.string()
         if self.indices[name] != len(self.registers):
-            raise line.fail(f"function {name!r} is there already; give it another name")
+            raise line.fail(f"function {cut(name)!r} is there already; give it another name")
         line.expect("(")
         counts = dict[str, int]()
         for what, count in line.items(")", lambda: self._count(line)):
@@ -311,14 +311,15 @@ class _Functions:
         for name, label in self.labels.items():
             if label.pc is None:
                 line, at = self.uses[name]
-                raise line.fail(f"label {name!r} is never placed; write {name}: before an instruction", at)
+                shown = cut(name)
+                raise line.fail(f"label {shown!r} is never placed; write {shown}: before an instruction", at)
         self.labels, self.uses = {}, {}
 
     def statement(self, line: Line, name: str) -> None:
         """Read an instruction, a label `name:`, or `line "model.py:3"`; the first word is taken."""
         function = self.function
         if function is None:
-            raise line.fail(f"{name!r} stands before the first function; {_DECLARE}")
+            raise line.fail(f"{cut(name)!r} stands before the first function; {_DECLARE}")
         if line.skip(":"):
             self._place(line, name, function)
             return
@@ -326,7 +327,7 @@ class _Functions:
             function.line(line.string())
             return
         if name not in OPCODES:
-            raise line.fail(f"opcode {name!r} is unknown; {known(OPCODES, name)}")
+            raise line.fail(f"opcode {cut(name)!r} is unknown; {known(OPCODES, name)}")
         operands = self._operands(line, OPS[OPCODES[name]], function)
         self.places[len(self.registers) - 1, function.pc] = line
         function.op(name, **operands)
@@ -334,14 +335,14 @@ class _Functions:
     def _place(self, line: Line, name: str, function: FunctionBuilder) -> None:
         label = self.labels.setdefault(name, Label())
         if label.pc is not None:
-            raise line.fail(f"label {name!r} is placed already; give it another name", 0)
+            raise line.fail(f"label {cut(name)!r} is placed already; give it another name", 0)
         function.place(label)
 
     def _operands(self, line: Line, op: Op, function: FunctionBuilder) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for operand in op.operands:
             if line.peek(1) == "=" and line.take("name") != operand.name:
-                raise line.fail(f"operand {operand.name!r} must stand where {line.peek(-1)!r} does")
+                raise line.fail(f"operand {operand.name!r} must stand where {cut(line.peek(-1))!r} does")
             line.skip("=")
             if operand.kind in LIST_KINDS:
                 line.expect("(")

@@ -34,7 +34,7 @@ class AssemblyError(Error, ValueError):
 
 def known(names: Collection[str], name: str) -> str:
     """Return the end of an error for an unknown name: the nearest one, or all."""
-    near = get_close_matches(name, names, 1)
+    near = get_close_matches(cut(name), names, 1)
     return f"the nearest is {near[0]!r}" if near else f"known are {', '.join(names)}"
 
 
@@ -67,7 +67,7 @@ class Line:
         return self._error(self.tokens[index][2] if index < len(self.tokens) else self.width + 1, sentence)
 
     def _missing(self, wanted: str) -> AssemblyError:
-        found = repr(_cut(self.peek())) if self.at < len(self.tokens) else "the line's end"
+        found = repr(cut(self.peek())) if self.at < len(self.tokens) else "the line's end"
         return self.fail(f"{wanted} must stand where {found} does", self.at)
 
     def peek(self, offset: int = 0) -> str:
@@ -128,13 +128,13 @@ class Line:
         """Take an integer that lies within `bounds`, both included."""
         text = self.take("number")
         if not re.fullmatch(r"[-+]?\d+", text):
-            raise self.fail(f"{_cut(text)} is not an integer")
+            raise self.fail(f"{cut(text)} is not an integer")
         return self._within(text, bounds)
 
     def _within(self, digits: str, bounds: tuple[int, int]) -> int:
         value = int(digits) if len(digits) <= 20 else None  # 2^64 has 20 digits
         if value is None or not bounds[0] <= value <= bounds[1]:
-            raise self.fail(f"{_cut(digits)} must be from {bounds[0]} to {bounds[1]}")
+            raise self.fail(f"{cut(digits)} must be from {bounds[0]} to {bounds[1]}")
         return value
 
     def indexed(self, letter: str) -> int:
@@ -147,7 +147,7 @@ class Line:
         """Take a name that is one of `names`."""
         name = self.take("name")
         if name not in names:
-            raise self.fail(f"{what} {_cut(name)!r} is unknown; {known(names, name)}")
+            raise self.fail(f"{what} {cut(name)!r} is unknown; {known(names, name)}")
         return name
 
     def items(self, close: str, read: Callable[[], Any], limit: str = "") -> list[Any]:
@@ -174,10 +174,11 @@ class Line:
     def end(self) -> None:
         """Demand that no token is left."""
         if self.at != len(self.tokens):
-            raise self.fail(f"{_cut(self.peek())!r} must not follow; delete it", self.at)
+            raise self.fail(f"{cut(self.peek())!r} must not follow; delete it", self.at)
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return text as an error shows it: not all of what is long."""
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 

@@ -241,6 +241,18 @@ def test_a_new_opcode_needs_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> No
 # Hostile text ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "start", ["", HEAD, HEAD + "jump ", HEAD + "x:\nadd d=", "constant c0 ", 'symbol "n" ']
+)
+@pytest.mark.parametrize(
+    "token", ["x" * 100000, "9" * 100000, "{" * 100000, "(" * 100000, '"' + "\\" * 100001]
+)
+def test_an_error_about_something_long_is_short(start: str, token: str) -> None:
+    with pytest.raises(AssemblyError) as caught:
+        assemble(start + token)
+    assert len(str(caught.value)) < 500
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_malformed_text_is_refused(data: st.DataObject) -> None:
