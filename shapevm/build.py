@@ -119,6 +119,19 @@ def _reference(program: Any) -> Reference | None:
     return Reference(guarded, tuple(examples[0]), dict(examples[1]), unguarded)
 
 
+def _import_torch(source: Source, options: Options, least: int | None) -> Graph:
+    """Return the graph of a program of PyTorch's."""
+    from .compiler.frontends import exported_program, fx, torchscript
+
+    shapes = source.dynamic_shapes
+    if isinstance(source.program, torchscript.Script):
+        return torchscript.import_script(source.program, shapes, least)
+    how = {"dynamic_shapes": shapes, "fallback": options.fallback, "random": options.random}
+    if hasattr(source.program, "graph_signature"):
+        return exported_program.import_program(source.program, **how, least=least)
+    return fx.import_graph_module(source.program, **how)
+
+
 def import_source(
     source: Source, options: Options, least: int | None = None, progress: Progress = _silent
 ) -> Graph:
@@ -126,26 +139,9 @@ def import_source(
 
     Raises ArgumentError for inputs, sizes and buckets that do not fit.
     """
-    from .compiler.frontends import exported_program, fx, torchscript
-
     progress("import", 0, 1)
-    shapes = source.dynamic_shapes
-    if isinstance(source.program, Graph):
-        graph = source.program
-    elif isinstance(source.program, torchscript.Script):
-        graph = torchscript.import_script(source.program, shapes, least)
-    elif hasattr(source.program, "graph_signature"):
-        graph = exported_program.import_program(
-            source.program,
-            dynamic_shapes=shapes,
-            fallback=options.fallback,
-            random=options.random,
-            least=least,
-        )
-    else:
-        graph = fx.import_graph_module(
-            source.program, dynamic_shapes=shapes, fallback=options.fallback, random=options.random
-        )
+    is_graph = isinstance(source.program, Graph)
+    graph = source.program if is_graph else _import_torch(source, options, least)
     if source.specs is not None:
         apply_inputs(graph, source.specs)
     elif source.forward is not None:
@@ -179,9 +175,7 @@ def lower(
     Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
     smaller ones. Raises ArgumentError for options that the contract has no room for.
     """
-    from .compiler.frontends.torchscript import Script
-
-    has_trials = source.reference is not None or isinstance(source.program, Script)
+    has_trials = source.reference is not None or _is_script(source.program)
     trials = (0, 1, 2) if has_trials else (None,)
     for least in trials:
         try:
@@ -194,6 +188,15 @@ def lower(
             if least == trials[-1]:
                 raise
     raise AssertionError("there is always a trial")
+
+
+def _is_script(program: Any) -> bool:
+    """Whether a program that was opened is one of TorchScript."""
+    if isinstance(program, Graph):
+        return False
+    from .compiler.frontends.torchscript import Script
+
+    return isinstance(program, Script)
 
 
 def needs_examples(model: Any) -> bool:

@@ -38,7 +38,8 @@ Key = tuple[int, tuple[int, ...]]  # kernel, dims
 
 _LOG = logging.getLogger("shapevm")
 _FOR_KERNELS = {"llvmlite": "llvmlite"}  # module: package
-_FOR_MODELS = {**_FOR_KERNELS, "torch": "torch", "sympy": "sympy"}
+_FOR_GRAPHS = {**_FOR_KERNELS, "sympy": "sympy"}
+_FOR_MODELS = {**_FOR_GRAPHS, "torch": "torch"}
 
 
 class MissingPackage(Error, RuntimeError):
@@ -57,9 +58,9 @@ def check_kernel_compiler() -> None:
         raise MissingPackage(f"compiling kernels needs {', '.join(missing)}: install shapevm[compile]")
 
 
-def check_compiler() -> None:
-    """Raise MissingPackage where models cannot be compiled here."""
-    missing = _missing(_FOR_MODELS)
+def check_compiler(is_torch: bool = True) -> None:
+    """Raise MissingPackage where models, of PyTorch's or without it, cannot be compiled here."""
+    missing = _missing(_FOR_MODELS if is_torch else _FOR_GRAPHS)
     if missing:
         raise MissingPackage(
             f"compiling needs {', '.join(missing)}: install shapevm[compile]; running artifacts does not"
