@@ -6,11 +6,13 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import shapevm
 
+LENGTH = torch.export.Dim("length", min=1, max=64)
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Pages whose blocks other tests run.
@@ -29,9 +31,32 @@ def blocks(page: Path) -> list[str]:
 
 def test_every_page_with_blocks_is_run() -> None:
     with_blocks = {page.stem for page in PAGES if blocks(page)}
-    assert with_blocks == {*ELSEWHERE, *PARTS, "specialisation", "migration"} & with_blocks
+    assert with_blocks <= {*ELSEWHERE, *PARTS, "specialisation", "migration", "fleet"}
     for name in ELSEWHERE.values():
         assert (Path(__file__).parent / name).is_file()
+
+
+def test_the_page_on_fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks for engines, whose own tests run under `make integrations`, name what is in shapevm."""
+    monkeypatch.chdir(tmp_path)
+
+    class Bag(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return (input_ids * attention_mask).sum(-1)
+
+    ids, axes = torch.ones(3, 5, dtype=torch.int64), {0: torch.export.Dim("b", min=1, max=32), 1: LENGTH}
+    with shapevm.compile(Bag(), (ids, ids), dynamic_shapes=(axes, axes)) as exe:
+        exe.save("model.svm")
+    rows = {name: np.ones(n, np.int64) for name, n in (("a", 3), ("ones_a", 3), ("b", 4), ("ones_b", 4))}
+    names: dict[str, object] = {"shapevm": shapevm, "ids": ids.numpy(), "mask": ids.numpy(), **rows}
+    one_process, over_rows, *engines = blocks(ROOT / "docs" / "fleet.md")
+    exec(one_process, names)
+    exec(over_rows, names)
+    assert [list(row.values()) for row in names["results"]] == [[3], [4]]  # type: ignore[attr-defined]
+    for block in engines:
+        ((module, imported),) = re.findall(r"from shapevm\.integrations\.(\w+) import (\w+)", block)
+        source = (ROOT / "shapevm" / "integrations" / f"{module}.py").read_text()
+        assert re.search(rf"^(class|def) {imported}\b", source, re.M)
 
 
 def test_the_page_on_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
