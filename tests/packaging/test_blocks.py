@@ -19,6 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {
     "README": "test_readme.py", "usage": "test_readme.py", "seeing": "test_seeing.py", "tour": "test_tour.py",
     "troubleshooting": "test_troubleshooting.py", "add-a-kernel-family": "../jit/families/test_page.py",
+    "nn": "../shapevm/nn/test_page.py",
 }  # fmt: skip
 #: Pages that show parts of files which their own tests have whole.
 PARTS = {"add-an-operator", "add-an-opcode", "plug-ins"}

@@ -146,3 +146,71 @@ class LlamaMlp(nn.Module):
 
     def forward(self, x: Any) -> nn.Tensor:
         return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Bert(nn.Module):
+    """transformers' BertModel(add_pooling_layer=False)."""
+
+    def __init__(self, config: Any) -> None:
+        self.embeddings, self.encoder = BertEmbeddings(config), nn.Module()
+        layers = [BertLayer(config) for _ in range(config.num_hidden_layers)]
+        self.encoder.layer = nn.ModuleList(layers)  # type: ignore[attr-defined]
+
+    def forward(self, ids: Any, mask: Any) -> nn.Tensor:
+        x = self.embeddings(ids)
+        for layer in self.encoder.layer:  # type: ignore[attr-defined]
+            x = layer(x, mask[:, None, None, :])
+        return x
+
+
+class BertEmbeddings(nn.Module):
+    def __init__(self, config: Any) -> None:
+        width = config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, width)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
+
+    def forward(self, ids: Any) -> nn.Tensor:
+        x = self.word_embeddings(ids) + self.token_type_embeddings.weight[0]
+        return self.LayerNorm(x + self.position_embeddings.weight[: ids.shape[1]])
+
+
+class BertOutput(nn.Module):
+    """A linear layer whose result is added to what came before, and normalised."""
+
+    def __init__(self, n_in: int, config: Any) -> None:
+        self.dense = nn.Linear(n_in, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: Any, before: Any) -> nn.Tensor:
+        return self.LayerNorm(self.dense(x) + before)
+
+
+class BertSelfAttention(nn.Module):
+    def __init__(self, config: Any) -> None:
+        width, self.n_heads = config.hidden_size, config.num_attention_heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x: Any, mask: Any) -> nn.Tensor:
+        batch, length, width = x.shape
+        query, key, value = (
+            layer(x).reshape(batch, length, self.n_heads, width // self.n_heads).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        read = nn.scaled_dot_product_attention(query, key, value, mask)
+        return read.transpose(1, 2).reshape(batch, length, width)
+
+
+class BertLayer(nn.Module):
+    def __init__(self, config: Any) -> None:
+        self.attention, self.intermediate = nn.Module(), nn.Module()
+        vars(self.attention)["self"] = BertSelfAttention(config)
+        vars(self.attention)["output"] = BertOutput(config.hidden_size, config)
+        vars(self.intermediate)["dense"] = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.output = BertOutput(config.intermediate_size, config)
+
+    def forward(self, x: Any, mask: Any) -> nn.Tensor:
+        attention = vars(self.attention)
+        x = attention["output"](attention["self"](x, mask), x)
+        return self.output(nn.gelu(vars(self.intermediate)["dense"](x)), x)

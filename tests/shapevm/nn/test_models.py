@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import shapevm
 from shapevm import nn
 
-from .models import BasicBlock, Encoder, Llama, Mlp, ResNet18
+from .models import BasicBlock, Bert, Encoder, Llama, Mlp, ResNet18
 
 
 def saved(model: torch.nn.Module, path: Path) -> Path:
@@ -55,6 +55,14 @@ def test_mlp_at_any_batch_and_in_the_runner(tmp_path: Path) -> None:
         check=True,
     )
     assert np.array_equal(np.load(tmp_path / "y.npy"), exe(x))
+
+
+def test_parameters_in_bf16(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(6, 3, dtype=torch.bfloat16)
+    found = nn.load(nn.Linear(6, 3, dtype="bf16"), saved(layer, tmp_path / "w.safetensors"))
+    exe = nn.compile(found, {"x": (("n", 6), "bf16")}, strategy="generic")
+    x = torch.randn(5, 6).bfloat16()
+    torch.testing.assert_close(exe(x), layer(x).detach())
 
 
 class TorchBlock(torch.nn.Module):
@@ -141,6 +149,26 @@ def test_encoder_with_padding(tmp_path: Path) -> None:
         ids, mask = torch.randint(50, (batch, length)), torch.ones(batch, length, dtype=torch.bool)
         mask[-1, length // 2 + 1 :] = False
         close(exe(ids.numpy(), mask.numpy()), model(ids, mask).detach())
+
+
+@torch.no_grad()
+def test_bert_is_that_of_transformers(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+        max_position_embeddings=48,
+    )  # fmt: skip
+    model = BertModel(config, add_pooling_layer=False).eval()
+    bert = nn.load(Bert(config), saved(model, tmp_path / "bert.safetensors"))
+    rows = ("batch", "length")
+    sizes = {"batch": (1, None), "length": (1, 48)}
+    exe = nn.compile(bert, {"ids": (rows, "i64"), "mask": (rows, "bool")}, sizes, strategy="generic")
+    for batch, length in ((1, 1), (3, 13), (2, 48)):
+        ids, mask = torch.randint(61, (batch, length)), torch.ones(batch, length, dtype=torch.bool)
+        mask[-1, length // 2 + 1 :] = False
+        close(exe(ids.numpy(), mask.numpy()), model(ids, mask).last_hidden_state)
 
 
 @pytest.mark.parametrize("n_keys", [2, 4])
