@@ -135,7 +135,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
-        "u32 format_version: 3",
+        f"u32 format_version: {FORMAT_VERSION}",
         "u32 n_sections: 14: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",

@@ -167,7 +167,7 @@ enum {
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
-  uint32_t format_version; /* 3 */
+  uint32_t format_version; /* 4 */
   uint32_t n_sections; /* 14: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
