@@ -61,7 +61,7 @@ def ray_cluster() -> Iterator[Any]:
     cluster = Cluster()
     for name in ("a", "b"):
         own = {"SHAPEVM_CACHE_DIR": str(FOLDER / name), "SHAPEVM_CACHE_URL": f"file://{FOLDER}/shared"}
-        cluster.add_node(num_cpus=2, resources={name: 2}, env_vars=own)
+        cluster.add_node(num_cpus=2, resources={name: 2}, env_vars=own, object_store_memory=1 << 28)
     ray.init(address=cluster.address, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
     assert len(ray.nodes()) == 2
@@ -125,7 +125,7 @@ def run_serve() -> None:
     from shapevm.integrations.ray import deployment
 
     make_workers_mortal()
-    ray.init(address="local", num_cpus=4, logging_level="error")
+    ray.init(address="local", num_cpus=4, object_store_memory=1 << 28, logging_level="error")
     handle = serve.run(deployment(MODEL, replicas=2))
     waiting = {i: handle.remote(row(i)) for i in range(N)}
     while waiting:
