@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from ..ir.graph import Builder, Node, Value
@@ -81,11 +81,16 @@ class Op:
     samples: tuple[Sample, ...] = ()
     errors: tuple[tuple[Sample, str], ...] = ()
 
-    @cached_property
+    @property
     def attributes(self) -> tuple[str, ...]:
         """The names of its attributes, which the schema has after the arguments: `sort(Tensor x; keep)`."""
-        inner = self.schema[self.schema.index("(") + 1 : self.schema.index(")")]
-        return tuple(name.strip() for name in inner.partition(";")[2].split(",") if name.strip())
+        return _attributes(self.schema)
+
+
+@cache
+def _attributes(schema: str) -> tuple[str, ...]:
+    inner = schema[schema.index("(") + 1 : schema.index(")")]
+    return tuple(name.strip() for name in inner.partition(";")[2].split(",") if name.strip())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def blocks(page: str) -> list[str]:
 
 
 def test_the_graph(tmp_path: Path) -> None:
-    text, grammar = blocks("graph-text.md")
+    text, grammar, *_ = blocks("graph-text.md")
     assert format_graph(parse(text)) == text
     (tmp_path / "graph.svmir").write_text(text)
     with shapevm.compile(tmp_path / "graph.svmir", strategy="generic") as exe:

@@ -45,9 +45,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def is_installed(module: str) -> bool:
+    """Whether there is a package, and not only a folder of its name."""
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None
+
+
 def start(engine: str, path: Path, folder: Path) -> tuple[int, list[dict[str, Any]], str]:
     """Run an engine; return its exit status, the results in the order of their rows, and what it logged."""
-    if not PYTHON and importlib.util.find_spec(MODULES[engine]) is None:
+    if not PYTHON and not is_installed(MODULES[engine]):
         pytest.skip(f"{MODULES[engine]} is not installed: make integrations")
     if not PYTHON and engine == "spark" and shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime: make integrations")
