@@ -654,14 +654,54 @@ _RUN_TIME_LISTS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _is_of_calls(key: Any) -> bool:
+    return is_run_time(key) or is_size(key)
+
+
 def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any:
-    return x.content.get(_key(key), default)
+    if not _is_of_calls(key):
+        return x.content.get(_key(key), default)
+    if default is None:
+        raise UnsupportedOp(
+            "get with a key that only a call tells needs a default; only a call tells if it is None"
+        )
+    keys = list(x.content)
+    return _chosen(importer, [*x.content.values(), default], _place_of(importer, keys, key))
 
 
 def _dict_item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+    known = f"it has {', '.join(map(repr, x.content)) or 'none'}"
+    if _is_of_calls(key) and x.content:
+        importer.builder.apply(
+            "guard", _dict_contains(importer, x, key), message=f"the dict lacks the key; {known}"
+        )
+        return _chosen(importer, list(x.content.values()), _place_of(importer, list(x.content)[:-1], key))
     if _key(key) not in x.content:
-        raise Fails(f"the dict has no key {key!r}; it has {', '.join(map(repr, x.content)) or 'none'}")
+        raise Fails(f"the dict has no key {key!r}; {known}")
     return x.content[key]
+
+
+def _dict_contains(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+    if not _is_of_calls(key):
+        return _key(key) in x.content
+    wanted = value_of(importer.builder, key, kind_of(key))
+    return _contains(importer, List(list(x.content)), wanted)
+
+
+def _place_of(importer: ScriptImporter, keys: list[Any], key: Any) -> Value:
+    """Return the position of a key that a call tells; where it is none of `keys`, their number."""
+    b = importer.builder
+    key, place = value_of(b, key, kind_of(key)), value_of(b, len(keys), "int")
+    for i, each in enumerate(keys):
+        place = choose(b, scalar_op(b, "eq", (each, key)), value_of(b, i, "int"), place)
+    return place
+
+
+def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
+    """Return the item at a position that a call tells and that lies within the items."""
+    if all(item is items[0] for item in items):
+        return items[0]
+    return _element(importer, at_run_time(importer, List(items)), place)
 
 
 def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
@@ -686,7 +726,7 @@ _DICTS: dict[str, Callable[..., Any]] = {
     "get": _dict_get,
     "_set_item": _set_key,
     "len": lambda importer, x: len(x.content),
-    "__contains__": lambda importer, x, key: _key(key) in x.content,
+    "__contains__": _dict_contains,
     "keys": lambda importer, x: List(list(x.content)),
     "values": lambda importer, x: List(list(x.content.values())),
     "items": lambda importer, x: List([tuple(pair) for pair in x.content.items()]),

@@ -329,6 +329,8 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
     if isinstance(x, Tensor):
         values.append(importer.tensors.read(x))
         return LEAF
+    if isinstance(x, Value) and kind_of(x) == "str":
+        raise UnsupportedOp("an output is a string that only a call tells; return an int that stands for it")
     if kind_of(x) in ("none", "str") or isinstance(x, bool | float):
         return {"constant": x}
     if kind_of(x):

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import shapevm
 
-from . import objects, trees, values  # noqa: F401 (they add their programs to the table)
+from . import everyday, objects, trees, values  # noqa: F401 (they add their programs to the table)
 from .programs import PROGRAMS
 
 
@@ -72,6 +72,25 @@ def changed_in_the_next_turn(a: torch.Tensor) -> torch.Tensor:
 def test_a_list_whose_tensors_were_changed_in_place_is_not_read(function: Any) -> None:
     with pytest.raises(shapevm.UnsupportedOp, match="may share memory with one that was changed in place"):
         shapevm.compile(torch.jit.script(function), args=(torch.randn(3),))
+
+
+def test_a_looked_up_tensor_that_is_changed_in_place_is_not_read_from_the_dict() -> None:
+    def changed(a: torch.Tensor) -> torch.Tensor:
+        rows = {1: a * 1, 2: a * 2}
+        found = rows[int(a[0].item())]
+        found += 1
+        return rows[1]
+
+    with pytest.raises(shapevm.UnsupportedOp, match="may share memory with one that was changed in place"):
+        shapevm.compile(torch.jit.script(changed), args=(torch.ones(3),))
+
+
+def test_a_string_that_a_call_makes_is_no_output() -> None:
+    def joined(a: torch.Tensor) -> str:
+        return "sum_" + str(int(a.sum().item()))
+
+    with pytest.raises(shapevm.UnsupportedOp, match="an output is a string that only a call tells"):
+        shapevm.compile(torch.jit.script(joined), args=(torch.ones(3),))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
