@@ -51,6 +51,7 @@ class Source:
     specs: Sequence[InputSpec] | None
     reference: Reference | None
     forward: Any = None  # of an nn.Module
+    others: Sequence[Graph] = ()  # entry points besides main, which is `program`
 
 
 def open_source(
@@ -231,7 +232,11 @@ def build(
 ) -> Program:
     """Return the program of what was opened, with code for the target of each store."""
     first, *others = stores
-    program = build_program(lower(source, options, progress), first, options.sizes, progress, options.buckets)
+    graph = lower(source, options, progress)
+    for other in source.others:
+        run_passes(other, progress)
+    how = (options.sizes, progress, options.buckets, source.others)
+    program = build_program(graph, first, *how)
     for store in others:
         program = with_target(program, store, partial(progress, f"kernels for {store.target}"))
     return program
@@ -243,13 +248,14 @@ def build_program(
     sizes: Sequence[Mapping[str, int]] = (),
     progress: Progress = _silent,
     buckets: Buckets | None = None,
+    others: Sequence[Graph] = (),
 ) -> Program:
-    """Compile the kernels of a lowered graph and emit its program.
+    """Compile the kernels of a lowered graph, and of the entry points besides it, and emit their program.
 
     Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code,
     `buckets` that of their ranges.
     """
-    wanted = exact_dims(graph, sizes)
+    wanted = exact_dims([graph, *others], sizes)
     n_kernels, done = len(wanted), 0
     compile_ahead(store, wanted, partial(progress, "kernels"))
 
@@ -259,7 +265,7 @@ def build_program(
         done += 1
         return [*store.generic(spec), *(store.object(spec, dims) for dims in wanted[spec])]
 
-    program = emit(graph, compile=compile_spec)
+    program = emit(graph, compile=compile_spec, others=others)
     keys, text = keys_of_buckets(program, buckets or {})
     return add_keys(program, store, keys, lambda done, total: progress(text, done, total))
 
@@ -289,11 +295,13 @@ def format_sizes(sizes: Mapping[str, int]) -> str:
     return ",".join(f"{name}={value}" for name, value in sizes.items())
 
 
-def exact_dims(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> dict[KernelSpec, list[tuple[int, ...]]]:
+def exact_dims(
+    graphs: Sequence[Graph], sizes: Sequence[Mapping[str, int]]
+) -> dict[KernelSpec, list[tuple[int, ...]]]:
     """Return, for every spec, the distinct dims that it has at `sizes`, which `check_sizes` has seen; none
     where they depend on data."""
     wanted: dict[KernelSpec, list[tuple[int, ...]]] = {}
-    for node in _kernels(graph):
+    for node in (node for graph in graphs for node in _kernels(graph)):
         for spec, _ in launches_of(node):
             wanted.setdefault(spec, [])
         for values in sizes:

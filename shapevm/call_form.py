@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import pytree
-from .state import state_of
+from .state import Changes, State
 from .vm.errors import ArtifactError
 from .vm.machine import Machine
 
 
 class CallForm:
-    """How the model's nested arguments and results map to the flat ones of the program."""
+    """How the nested arguments and results of one of the model's functions map to the flat ones of the
+    program's entry point of that name."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, function: str) -> None:
         """Raise ArtifactError where the artifact describes other inputs or outputs than the program has."""
-        structure = machine.meta.get("structure", {})
-        n_state, n_changed = len(structure.get("state", [])), len(structure.get("changed", []))
-        names = [row.name for row in machine.inputs][: len(machine.inputs) - n_state]
-        n_results = len(machine.outputs) - n_state - n_changed
+        self.entry = entry = machine.entry_points[function]
+        structure = structure_of(machine.meta, None if entry.function == 0 else function)
+        self.changes = Changes.of(entry, structure)
+        n_state = len(structure.get("state", []))
+        names = [row.name for row in entry.inputs][: len(entry.inputs) - n_state]
+        n_results = len(entry.outputs) - len(self.changes.kept) - len(self.changes.positions)
         self._signature: Mapping[str, Any] = {
             "positional": names,
             "parameters": dict.fromkeys(names, pytree.LEAF),
@@ -40,8 +43,6 @@ class CallForm:
                 f"the structure has {n_inputs} inputs and {n_outputs} outputs; the program has {len(names)} "
                 f"and {n_results}"
             )
-        self.state = state_of(machine, structure)
-        machine.n_state = n_state
         self.names, self.n_results = names, n_results
         parameters = self._signature["parameters"]
         self._is_flat = list(parameters) == names and all(
@@ -50,7 +51,7 @@ class CallForm:
         self._by_position = self._is_flat and self._signature["positional"] == names
         self.is_one = self._results == pytree.LEAF
         #: Positional arguments that are the program's inputs as they are, -1 where that is not all of them.
-        self.n_plain = len(names) if self._by_position and self.state is None else -1
+        self.n_plain = len(names) if self._by_position and not n_state and not self.changes.positions else -1
 
     def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
@@ -65,6 +66,37 @@ class CallForm:
             return [kwargs[name] for name in self.names]
         return pytree.flatten_call(args, kwargs, self._signature)
 
+    def run(
+        self, state: State | None, run: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]
+    ) -> list[Any]:
+        """Return run(all inputs)'s results for the user; `state` keeps what the call leaves."""
+        return run(inputs) if state is None else state.call(run, inputs, self.changes)
+
     def nested(self, results: Sequence[Any]) -> Any:
         """Return the results as the model would."""
         return results[0] if self.is_one else pytree.unflatten(results, self._results)
+
+
+def structure_of(meta: Mapping[str, Any], function: str | None) -> Mapping[str, Any]:
+    """Return what an artifact's META says of main (None) or another function. Raises ArtifactError where
+    that is nothing of use."""
+    found = meta.get("structure", {}) if function is None else meta.get("functions", {}).get(function, {})
+    if not isinstance(found, dict):
+        raise ArtifactError(f"the structure of {function or 'main'} is no JSON object")
+    return found
+
+
+def forms_of(machine: Machine) -> tuple[dict[str, CallForm], list[str] | None]:
+    """Return how each entry point is called, main first, and the names of the buffers that the program
+    keeps; None where no call keeps or changes anything. Raises ArtifactError as `CallForm` does."""
+    forms = {name: CallForm(machine, name) for name in machine.entry_points}
+    names = list(structure_of(machine.meta, None).get("state", []))
+    machine.n_state = len(names)
+    for name, form in forms.items():
+        own = [row.name for row in form.entry.inputs[len(form.names) :]]
+        if own != [f"state.{each}" for each in names]:
+            raise ArtifactError(f"the state {', '.join(names)} is not what the last inputs of {name} are")
+        if not set(form.changes.kept) <= set(names):
+            raise ArtifactError(f"{name} keeps {', '.join(form.changes.kept)}, which are not all state")
+    has_state = names or any(form.changes.positions for form in forms.values())
+    return forms, names if has_state else None

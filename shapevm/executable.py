@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import profiles, torch_profiler
-from .call_form import CallForm
+from .call_form import forms_of
 from .files import InputError
 from .limits import check_strategy, milliseconds
+from .session import Session
 from .settings import settings
 from .state import RANDOM
 from .statistics import Stats
@@ -56,7 +57,9 @@ class Executable:
         `store` compiles exact kernels, once something asks for them.
         """
         self._machine = machine
-        self._form = CallForm(machine)
+        self._forms, self._state_names = forms_of(machine)
+        self._form = next(iter(self._forms.values()))
+        self._session = self._new_session()
         self._store = store
         self._specialiser: Specialiser | None = None
         self._closing = ForkLock()
@@ -117,26 +120,42 @@ class Executable:
 
     def run_flat(self, run: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
         """Return run(all inputs)'s results for the user."""
-        state = self._form.state
-        return run(inputs) if state is None else state.call(run, inputs)
+        return self._form.run(self._session.held, run, inputs)
+
+    def call(self, function: str, *args: Any, **kwargs: Any) -> Any:
+        """Run one of the program's functions, such as "decode", as a call of this object runs main: with the
+        same state. Raises ArgumentError for a name that is not in `functions`.
+        """
+        return self._session.call(function, *args, **kwargs)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions that can be called, the first is main: what a call of this object runs."""
+        return tuple(self._forms)
+
+    def session(self) -> Session:
+        """Return calls of this program with a state of their own, which begins with the artifact's values.
+        It shares weights, kernels and plans with this object and may be used until that is closed."""
+        self._machine.check_open()
+        return self._new_session()
+
+    def _new_session(self) -> Session:
+        return Session(self._machine, self._forms, self._state_names)
 
     def state(self) -> dict[str, Any]:
         """Return copies of the model's buffers that calls change, as the last call left them, by name."""
-        return self._form.state.values() if self._form.state is not None else {}
+        return self._session.state()
 
     def set_state(self, values: Mapping[str, Any]) -> None:
         """Give the buffers that calls change other values: what `state` returned, of this program or a copy.
 
         Raises ArgumentError for a buffer that is missing or unknown, or has another dtype or shape.
         """
-        if self._form.state is not None:
-            self._form.state.take(values)
-        elif values:
-            raise ArgumentError(f"state {', '.join(values)}: the program has none")
+        self._session.set_state(values)
 
     def manual_seed(self, seed: int) -> None:
         """Begin the random numbers of a program that draws its own anew. Raises ArgumentError for another."""
-        state = self._form.state
+        state = self._session.held
         if state is None or RANDOM not in state.names:
             raise ArgumentError(
                 "the program draws no random numbers of its own; torch.manual_seed seeds PyTorch's"
@@ -145,8 +164,7 @@ class Executable:
 
     def reset_state(self) -> None:
         """Set the buffers that calls change to the values that the artifact has."""
-        if self._form.state is not None:
-            self._form.state.reset()
+        self._session.reset_state()
 
     def using(self, strategy: str | None = None, *, timeout: float | None = None) -> Using:
         """Return this program to be called under another strategy, `exe.using("generic")(x)`, with results of
@@ -223,7 +241,7 @@ class Executable:
 
     def bind_flat(self, inputs: Sequence[Any]) -> dict[str, int]:
         """Check flat inputs, in order, and return their sizes as `bind` does."""
-        state = self._form.state
+        state = self._session.held
         return self._machine.bind(inputs if state is None else state.inputs(inputs))
 
     @property

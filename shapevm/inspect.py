@@ -41,6 +41,12 @@ def inspection(path: Path) -> dict[str, Any]:
         "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
         "inputs": [row._asdict() for row in infos(program.inputs, program.symbols)],
         "outputs": [row._asdict() for row in infos(program.outputs, program.symbols)],
+        "functions": [
+            {"name": program.functions[entry.function].name,
+             "inputs": [row._asdict() for row in infos(entry.inputs, program.symbols)],
+             "outputs": [row._asdict() for row in infos(entry.outputs, program.symbols)]}
+            for entry in program.entry_points
+        ],
         "along": along(row_symbols(program)),
         "exceptions": exceptions(program),
         "instructions": sum(1 for function in program.functions for _ in decode_all(function.code)),
@@ -82,8 +88,12 @@ def inspect_text(path: Path) -> str:
         step = f", a multiple of {symbol['multiple_of']}" if symbol["multiple_of"] != 1 else ""
         low = symbol["min"] if symbol["min"] != INT_MIN else "any"
         lines.append(f"size {symbol['name']}: {low} to {top}{step}")
-    lines += [f"input {ValueInfo(**row)}" for row in data["inputs"]]
-    lines += [f"output {ValueInfo(**row)}" for row in data["outputs"]]
+    for function in data["functions"]:
+        is_main = function is data["functions"][0]
+        lines += [] if is_main else [f"function {function['name']}:"]
+        indent = "" if is_main else "  "
+        lines += [f"{indent}input {ValueInfo(**row)}" for row in function["inputs"]]
+        lines += [f"{indent}output {ValueInfo(**row)}" for row in function["outputs"]]
     lines += [*along_text(data["along"]), *(f"exception: {text}" for text in data["exceptions"])]
     lines.append(f"{data['instructions']} instructions, {len(data['kernels'])} kernels:")
     for index, kernel in enumerate(data["kernels"]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .vm.arrays import is_array, is_torch, library_of, shares_memory
@@ -19,26 +20,39 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .vm.machine import Machine
+    from .vm.program import EntryPoint, Input
 
 INITIAL = "initial_state"  # as in `compiler.emit.emit`
 RANDOM = "random:philox"  # i64[2], seed and how many were drawn: as in `compiler.ops.random`
 
 
-class State:
-    """The state of one loaded program. Calls are serialised: each sees what the one before left.
+@dataclass(frozen=True)
+class Changes:
+    """What a function's outputs behind those of the user are: `positions` of the inputs that calls change,
+    then the buffers that it gives new values, `kept`. What it writes to in place is no output."""
 
-    `names`: the buffers; `changed`: positions of the inputs that calls change. Both in the outputs' order.
+    inputs: Sequence[Input]
+    positions: Sequence[int]
+    kept: Sequence[str]
+
+    @classmethod
+    def of(cls, entry: EntryPoint, structure: Mapping[str, Any]) -> Changes:
+        """Return what the artifact says of an entry point. Raises ArtifactError where that cannot be."""
+        changed, names = structure.get("changed", []), [row.name for row in entry.inputs]
+        if not set(changed) <= set(names):
+            raise ArtifactError(f"the program changes {', '.join(changed)}, which are not all inputs")
+        kept = structure.get("kept", structure.get("state", []))
+        return cls(entry.inputs, [names.index(name) for name in changed], kept)
+
+
+class State:
+    """What the calls of one loaded program keep, or of one of its sessions. Calls are serialised: each sees
+    what the one before left. `names`: the buffers, as the program's inputs have them.
     """
 
-    def __init__(self, machine: Machine, names: Sequence[str], changed: Sequence[str]) -> None:
+    def __init__(self, machine: Machine, names: Sequence[str]) -> None:
         self._machine = machine
         self.names = list(names)
-        inputs = [row.name for row in machine.inputs]
-        if inputs[len(inputs) - len(names) :] != [f"state.{name}" for name in names]:
-            raise ArtifactError(f"the state {', '.join(names)} is not what the program's last inputs are")
-        if not set(changed) <= set(inputs):
-            raise ArtifactError(f"the program changes {', '.join(changed)}, which are not all inputs")
-        self.changed = [inputs.index(name) for name in changed]
         self._lock = ForkLock()
         self._values: list[np.ndarray[Any, Any]] = []
         self.reset()
@@ -47,7 +61,7 @@ class State:
         """Go back to the artifact's state."""
         with self._lock:
             first = self._machine.call_function(INITIAL, []) if self.names else []
-            self._values = [library_of(value).numpy(value) for value in first]
+            self._values = [library_of(value).numpy(value) for value in first]  # memory of their own
 
     def seed(self, seed: int) -> None:
         """Begin the random numbers anew."""
@@ -81,36 +95,31 @@ class State:
         """Return all inputs of a call."""
         return [*user, *self._values]
 
-    def call(self, run: Any, user: Sequence[Any]) -> list[Any]:
+    def call(self, run: Any, user: Sequence[Any], changes: Changes) -> list[Any]:
         """Return run(all inputs)'s results for the user; keep the new state, change the caller's arrays."""
-        for position in self.changed:
-            _check_writable(user[position], self._machine.inputs[position].name)
-            self._check_apart(user, position)
+        for position in changes.positions:
+            _check_writable(user[position], changes.inputs[position].name)
+            _check_apart(changes.inputs, user, position)
         with self._lock:
             results = run(self.inputs(user))
-            n_user = len(results) - len(self.changed) - len(self.names)
-            kept = results[n_user + len(self.changed) :]
-            self._values = [library_of(value).numpy(value) for value in kept]
-        for position, new in zip(self.changed, results[n_user:], strict=False):
+            n_user = len(results) - len(changes.positions) - len(changes.kept)
+            for name, value in zip(changes.kept, results[n_user + len(changes.positions) :], strict=True):
+                self._values[self.names.index(name)] = library_of(value).numpy(value)
+        for position, new in zip(changes.positions, results[n_user:], strict=False):
             _write(user[position], new)
         return results[:n_user]
 
-    def _check_apart(self, user: Sequence[Any], changed: int) -> None:
-        """Raise ArgumentError where another argument lies in the memory of one that the program changes: the
-        program would not see the change in it."""
-        for position, array in enumerate(user):
-            if position != changed and shares_memory(user[changed], array):
-                mine, other = (self._machine.inputs[i].name for i in (changed, position))
-                raise ArgumentError(
-                    f'input "{other}" shares memory with input "{mine}", which the program changes: '
-                    "pass a copy of one of them"
-                )
 
-
-def state_of(machine: Machine, structure: Mapping[str, Any]) -> State | None:
-    """Return the state of a program, None where it has none. Raises ArtifactError where it is not sound."""
-    names, changed = structure.get("state", []), structure.get("changed", [])
-    return State(machine, names, changed) if names or changed else None
+def _check_apart(rows: Sequence[Input], user: Sequence[Any], changed: int) -> None:
+    """Raise ArgumentError where another argument lies in the memory of one that the program changes: the
+    program would not see the change in it."""
+    for position, array in enumerate(user):
+        if position != changed and shares_memory(user[changed], array):
+            mine, other = (rows[i].name for i in (changed, position))
+            raise ArgumentError(
+                f'input "{other}" shares memory with input "{mine}", which the program changes: '
+                "pass a copy of one of them"
+            )
 
 
 def _check_writable(array: Any, name: str) -> None:

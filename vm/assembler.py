@@ -29,7 +29,20 @@ from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, TAGS, Op, Operand
 from .layout import INT_MIN, LIMITS
 from .literals import Array
 from .objects import parse_object
-from .program import NUMPY_DTYPES, Axis, Buffer, Constant, Dim, Input, Kernel, Output, Program, Size, Symbol
+from .program import (
+    NUMPY_DTYPES,
+    Axis,
+    Buffer,
+    Constant,
+    Dim,
+    EntryPoint,
+    Input,
+    Kernel,
+    Output,
+    Program,
+    Size,
+    Symbol,
+)
 from .reader import CONSTANT_TAGS, INPUT_KINDS, check_contract, check_objects
 from .tokens import INT64, U32, AssemblyError, Line, cut, known
 from .verify import verify
@@ -45,12 +58,14 @@ _WORDS = {"None": None, "True": True, "False": False}
 
 
 class _Contract:
-    """Reads symbols, inputs and outputs."""
+    """Reads symbols, inputs and outputs, which have the index of their function. `indices`: of all functions
+    of the text by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, indices: Mapping[str, int]) -> None:
+        self.indices = indices
         self.symbols: list[Symbol] = []
-        self.inputs: list[Input] = []
-        self.outputs: list[Output] = []
+        self.inputs: list[tuple[int, Input]] = []
+        self.outputs: list[tuple[int, Output]] = []
 
     def symbol(self, line: Line) -> None:
         """Read `"n" 1 .. 64 step 2 why "model.py:3"`."""
@@ -62,35 +77,54 @@ class _Contract:
         self.symbols.append(Symbol(name, low, top, step, line.string() if line.skip("why") else ""))
 
     def input(self, line: Line) -> None:
-        """Read `"x": f32[2*s0+1, 4]`, `"k": int = s0`, `"eps": float`."""
+        """Read `"x": f32[2*s0+1, 4]`, `"k": int = s0`, `"eps" of "decode": float`, `"cache": f32[4]
+        written`."""
         _limit(line, self.inputs, "INPUTS")
-        name = line.string()
+        name, function = line.string(), self._function(line)
         line.expect(":")
         if line.peek(1) != "[":
             kind = line.one_of([kind for kind in INPUT_KINDS if kind != "tensor"], "the kind")
             symbol = self._symbol(line) if kind == "int" and line.skip("=") else None
-            self.inputs.append(Input(name, kind, symbol=symbol))
+            self.inputs.append((function, Input(name, kind, symbol=symbol)))
             return
         dtype = _dtype(line)
         line.expect("[")
         axes = tuple(line.items("]", lambda: self._axis(line), "RANK"))
-        self.inputs.append(Input(name, "tensor", dtype, axes))
+        is_written = line.skip("written")
+        self.inputs.append((function, Input(name, "tensor", dtype, axes, is_written=is_written)))
 
     def output(self, line: Line) -> None:
         """Read `"y": f32[s0, "floordiv(n,2)"]`, `"pair": tuple`, `"z"`."""
         _limit(line, self.outputs, "INPUTS")
-        name = line.string()
+        name, function = line.string(), self._function(line)
         if not line.skip(":"):
-            self.outputs.append(Output(name))
+            self.outputs.append((function, Output(name)))
         elif line.peek(1) != "[":
-            self.outputs.append(
-                Output(name, line.one_of([tag for tag in TAGS if tag != "tensor"], "the tag"))
-            )
+            tag = line.one_of([tag for tag in TAGS if tag != "tensor"], "the tag")
+            self.outputs.append((function, Output(name, tag)))
         else:
             dtype = _dtype(line)
             line.expect("[")
             axes = tuple(line.items("]", lambda: self._output_axis(line), "RANK"))
-            self.outputs.append(Output(name, "tensor", dtype, axes))
+            self.outputs.append((function, Output(name, "tensor", dtype, axes)))
+
+    def _function(self, line: Line) -> int:
+        """Return the function whose input or output it is: main, or what follows `of`."""
+        if not line.skip("of"):
+            return 0
+        name = line.string()
+        if name not in self.indices:
+            raise line.fail(f"there is no function {cut(name)!r}; {known(self.indices, name)}", line.at - 1)
+        return self.indices[name]
+
+    def entry_points(self) -> Iterator[EntryPoint]:
+        """Yield the entry points, main first. Raises ArtifactError for one that has outputs alone."""
+        owners = {0, *(function for function, _ in (*self.inputs, *self.outputs))}
+        for index in sorted(owners):
+            inputs = tuple(row for function, row in self.inputs if function == index)
+            if index and not inputs:
+                raise ArtifactError(f"function {index} has outputs and no input; declare one")
+            yield EntryPoint(index, inputs, tuple(row for function, row in self.outputs if function == index))
 
     def _output_axis(self, line: Line) -> Axis:
         if line.kind() != "string":
@@ -380,8 +414,7 @@ class _Functions:
     def finish(self, contract: _Contract, meta: dict[str, Any]) -> Program:
         """Return the program without its constants and kernels."""
         self.end()
-        inputs, outputs = tuple(contract.inputs), tuple(contract.outputs)
-        program = self.builder.finish(tuple(contract.symbols), inputs, outputs, meta)
+        program = self.builder.finish(tuple(contract.symbols), list(contract.entry_points()), meta)
         functions = tuple(
             made if fixed is None else replace(made, n_registers=fixed)
             for made, fixed in zip(program.functions, self.registers, strict=True)
@@ -401,8 +434,9 @@ class _Assembler:
     def __init__(self, lines: list[Line], arrays: Mapping[str, Array]) -> None:
         self.lines = lines
         names = dict.fromkeys(_function_names(lines))
-        self.contract, self.constants, self.kernels = _Contract(), _Constants(arrays), _Kernels()
-        self.functions = _Functions({name: index for index, name in enumerate(names)})
+        indices = {name: index for index, name in enumerate(names)}
+        self.contract, self.constants, self.kernels = _Contract(indices), _Constants(arrays), _Kernels()
+        self.functions = _Functions(indices)
         self.meta: dict[str, Any] = {}
         self.declarations: dict[str, Callable[[Line], None]] = {
             "string": self.string, "symbol": self.contract.symbol, "input": self.contract.input,

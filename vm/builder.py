@@ -4,11 +4,12 @@ see verify.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .instruction import Value, encode
 from .isa import DTYPES, OPCODES, OPS
-from .program import Constant, Function, Input, Kernel, Output, Program, Symbol
+from .program import Constant, EntryPoint, Function, Kernel, Program, Symbol
 
 
 class Label:
@@ -143,11 +144,12 @@ class ProgramBuilder:
     def finish(
         self,
         symbols: tuple[Symbol, ...] = (),
-        inputs: tuple[Input, ...] = (),
-        outputs: tuple[Output, ...] = (),
+        entry_points: Sequence[EntryPoint] = (EntryPoint(0, (), ()),),
         meta: dict[str, Any] | None = None,
     ) -> Program:
-        """Return the program. Raises ValueError as `FunctionBuilder.finish` does."""
+        """Return the program; main is the first of the entry points. Raises ValueError as
+        `FunctionBuilder.finish` does."""
+        main, *others = entry_points
         functions = tuple(function.finish() for function in self._functions)
         return Program(
             functions,
@@ -155,7 +157,8 @@ class ProgramBuilder:
             tuple(self._kernel_rows),
             tuple(self._strings),
             symbols,
-            inputs,
-            outputs,
+            main.inputs,
+            main.outputs,
             meta or {},
+            tuple(others),
         )

@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import NUMPY_NAMES
 from .errors import ArgumentError, DtypeError, KindError, ShapeError
 from .isa import article
-from .program import Input, Program, Symbol
+from .program import EntryPoint, Input, Program, Symbol
 
 
 def tag_of(value: Any) -> str:
@@ -42,10 +42,10 @@ class _Bound:
 
 
 class Contract:
-    """The contract of one program."""
+    """The contract of one entry point of a program."""
 
-    def __init__(self, program: Program) -> None:
-        self.inputs, self.symbols = program.inputs, program.symbols
+    def __init__(self, program: Program, entry: EntryPoint) -> None:
+        self.inputs, self.symbols = entry.inputs, program.symbols
 
     def bind(self, values: Sequence[Any]) -> list[int]:
         """Return the symbols' values. Raises ArgumentError, KindError, DtypeError or ShapeError for the first
@@ -59,7 +59,7 @@ class Contract:
         bound: dict[int, _Bound] = {}
         for row, value in zip(self.inputs, values, strict=True):
             self._check(row, value, bound)
-        return [bound[index].value for index in range(len(self.symbols))]
+        return [bound[index].value if index in bound else 0 for index in range(len(self.symbols))]
 
     def _check(self, row: Input, value: Any, bound: dict[int, _Bound]) -> None:
         what = f'input "{row.name}"'

@@ -52,18 +52,26 @@ def symbol_text(s: Symbol) -> str:
     return f"symbol {quote(s.name)} {s.min} ..{top}{step}{why}"
 
 
-def input_text(i: Input) -> str:
-    """Return the declaration of an input; axes name symbols by index: `2*s0+1`."""
+def input_text(i: Input, function: str = "") -> str:
+    """Return the declaration of an input; axes name symbols by index: `2*s0+1`. `function`: of which other
+    entry point than main it is one."""
+    begin = f"input {_owned(i.name, function)}"
     if i.kind != "tensor":
-        return f"input {quote(i.name)}: {i.kind}" + (f" = s{i.symbol}" if i.symbol is not None else "")
-    return f"input {quote(i.name)}: {i.dtype}[{', '.join(map(_axis_text, i.axes))}]"
+        return f"{begin}: {i.kind}" + (f" = s{i.symbol}" if i.symbol is not None else "")
+    end = " written" if i.is_written else ""
+    return f"{begin}: {i.dtype}[{', '.join(map(_axis_text, i.axes))}]{end}"
 
 
-def output_text(o: Output) -> str:
+def output_text(o: Output, function: str = "") -> str:
     """Return the declaration of an output: of an input's form; a size in quotes is told by text alone."""
+    begin = f"output {_owned(o.name, function)}"
     if o.kind != "tensor":
-        return f"output {quote(o.name)}" + (f": {o.kind}" if o.kind else "")
-    return f"output {quote(o.name)}: {o.dtype}[{', '.join(map(_axis_text, o.axes))}]"
+        return begin + (f": {o.kind}" if o.kind else "")
+    return f"{begin}: {o.dtype}[{', '.join(map(_axis_text, o.axes))}]"
+
+
+def _owned(name: str, function: str) -> str:
+    return quote(name) + (f" of {quote(function)}" if function else "")
 
 
 def _axis_text(axis: Axis) -> str:
@@ -226,8 +234,10 @@ def disassemble(program: Program, full: bool = False, specs: bool = True) -> str
     """
     lines = [f"string {quote(text)}" for text in (_strings(program) if full else ())]
     lines += [symbol_text(s) for s in program.symbols]
-    lines += [input_text(i) for i in program.inputs]
-    lines += [output_text(o) for o in program.outputs]
+    for entry in program.entry_points:
+        owner = program.functions[entry.function].name if entry.function else ""
+        lines += [input_text(i, owner) for i in entry.inputs]
+        lines += [output_text(o, owner) for o in entry.outputs]
     if program.meta and full:
         lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
     lines += _constants(program.constants, full)

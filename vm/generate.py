@@ -193,6 +193,7 @@ def _file(layout: ModuleType) -> str:
     magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
     rows = [
         ("MAGIC", f"{{{magic}}}"),
+        ("FIRST_VERSION", str(layout.FORMAT_VERSIONS[0])),
         ("VERSION", str(layout.FORMAT_VERSION)),
         ("ALIGN", str(layout.SECTION_ALIGN)),
         ("PAGE", str(layout.PAGE)),

@@ -14,7 +14,10 @@ from struct import Struct
 from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
+#: What this build reads. A program of one entry point that writes no input is written as the first version, which
+#: older builds read as well.
+FORMAT_VERSIONS: Final = (4, FORMAT_VERSION)
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
@@ -37,6 +40,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "REGISTERS": (1 << 20, "registers of a function"),
     "SYMBOLS": (1024, "symbols of a contract"),
     "INPUTS": (65536, "inputs, and outputs, of a program"),
+    "ENTRY_POINTS": (1024, "entry points of a program"),
     "TERMS": (64, "tiles, scratch terms, cost terms, bounds of a code object, each"),
     "CALL_DEPTH": (200, "nested calls"),
 }
@@ -45,8 +49,8 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
 SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "STRINGS": (1, True, "`count` + 1 u32 offsets, then the bytes; see Strings"),
     "SYMBOLS": (2, True, "`count` records `symbol`"),
-    "INPUTS": (3, True, "`count` records `input`, each followed by `rank` records `axis`"),
-    "OUTPUTS": (4, True, "`count` records `output`, each followed by `rank` records `axis`"),
+    "INPUTS": (3, True, "`count` records `input`, each followed by `rank` records `axis`; see Entry points"),
+    "OUTPUTS": (4, True, "`count` records `output`, each followed by `rank` records `axis`; see Entry points"),
     "CONSTANTS": (5, True, "`count` records `constant`, each followed by `rank` i64 sizes"),
     "FUNCTIONS": (6, True, "`count` records `function`; function 0 is main"),
     "CODE": (7, True, "`count` u32 words: the functions' instructions, in order, without gaps"),
@@ -59,9 +63,9 @@ SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "WEIGHTS": (14, False, "tensor constants; CHUNKS holds its hashes. `count` is 0"),
 }  # fmt: skip
 
-_CODES: Final = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "char": "s"}
+_CODES: Final = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "char": "s"}
 _C_TYPES: Final = {
-    "u8": "uint8_t", "u32": "uint32_t", "i32": "int32_t", "u64": "uint64_t", "i64": "int64_t", "char": "char",
+    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "i32": "int32_t", "u64": "uint64_t", "i64": "int64_t", "char": "char",
 }  # fmt: skip
 
 
@@ -135,7 +139,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
-        f"u32 format_version: {FORMAT_VERSION}",
+        "u32 format_version: 5 where an input has a `function` or is `is_written`, else 4",
         "u32 n_sections: 14: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",
@@ -159,13 +163,14 @@ RECORDS: Final[tuple[Record, ...]] = (
         "i64 multiple_of: the value must be a multiple of it, >= 1",
     ),
     _record(
-        "input", "A parameter of the main function. Followed by `rank` axes.",
+        "input", "A parameter of an entry point. Followed by `rank` axes.",
         "u32 name: string",
         "u32 kind: tag of a tensor, int, float, bool or str",
         "u32 dtype: of a tensor, else 0",
         "u32 rank: of a tensor, else 0",
         "i32 symbol: that an int binds (its value is the symbol's), else -1",
-        "u32 reserved: 0",
+        "u16 function: index of the entry point whose parameter it is; ascending, 0: main",
+        "u16 is_written: 1: a tensor that calls write to, in the caller's memory; else 0",
     ),
     _record(
         "axis", "What the size of one axis of an input must be, or of an output is.",
@@ -175,7 +180,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "i64 offset: >= 0 without a symbol; 0 if that is -2",
     ),
     _record(
-        "output", "A result of the main function, as the compiler declares it. Followed by `rank` axes.",
+        "output", "A result of an entry point, as the compiler declares it. Followed by `rank` axes.",
         "u32 name: string",
         "i32 kind: tag; -1: not declared",
         "u32 dtype: of a tensor, else 0",
@@ -195,8 +200,8 @@ RECORDS: Final[tuple[Record, ...]] = (
         "function", "A function. Its words are the next `n_words` of CODE, its lines the next `n_lines` of LINES.",
         "u32 name: string, unique among the functions",
         "u32 n_registers: registers; r0 .. r(n_params - 1) hold the arguments on entry, the others none",
-        "u32 n_params: <= n_registers; main: number of inputs + number of symbols",
-        "u32 n_results: of every `return`; main: number of outputs",
+        "u32 n_params: <= n_registers; an entry point: number of its inputs + number of symbols",
+        "u32 n_results: of every `return`; an entry point: number of its outputs",
         "u32 n_words: >= 1",
         "u32 n_lines: may be 0",
     ),
@@ -313,6 +318,15 @@ file is loaded or, for large files, in the background (`svm_options.verify`).
 STRINGS starts with `count` + 1 u32 offsets, relative to the first byte after them. offsets[0] is 0, they ascend
 strictly, and the last one is the number of bytes. String i is the bytes from offsets[i] up to offsets[i + 1]. Its last
 byte is zero and not part of the string; there are no other zero bytes. Strings are valid UTF-8. String 0 is "".
+
+## Entry points
+
+The host calls entry points, whose inputs are checked. Main, which is function 0, is one; every other function that an
+input names is one too. INPUTS has main's inputs first, then those of each other entry point, in the order of the
+functions, and OUTPUTS has their results in the same order. They share SYMBOLS. The parameters of an entry point are its
+inputs, then the values of all symbols; a symbol that none of its inputs binds is 0. Every symbol occurs in an input of
+some entry point. An input that is written must be given as a contiguous, aligned tensor, because the program changes
+it where it lies.
 
 ## Code objects
 

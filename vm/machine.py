@@ -18,7 +18,7 @@ import numpy as np
 
 from . import fast_path
 from ._runtime import ffi, lib
-from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
+from .arrays import NUMPY, Library, as_array, is_array, is_torch, is_writable, library_of, shares_memory
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
@@ -27,7 +27,7 @@ from .isa import TAGS
 from .layout import INT_MAX, PAGE
 from .load_options import LoadOptions, strategy_code
 from .objects import serialise_object
-from .program import DTYPE_NAMES, Axis, Input, KernelObject, Output, Symbol
+from .program import DTYPE_NAMES, Axis, EntryPoint, Input, KernelObject, Output, Symbol
 from .reports import (
     FunctionInfo,
     KernelInfo,
@@ -93,7 +93,8 @@ def host_target() -> str:
 class Machine:
     """One loaded program. Any number of threads may call it; `close` only when none does.
 
-    `inputs`, `outputs`, `symbols`: the contract, which every call checks.
+    `inputs`, `outputs`, `symbols`: the contract of main, which every call checks; `entry_points`: those of
+    all functions that have one.
     """
 
     def __init__(self, program: Any, options: LoadOptions, keep: Any = None) -> None:
@@ -101,15 +102,15 @@ class Machine:
         self._program = program
         self._keep: dict[str, Any] = {"": keep}  # as long as the program: its bytes, host functions by name
         self.options = options
-        self._main = lib.svm_main_function(program)
         self._meta: Mapping[str, Any] | None = None
         self._lock = ForkLock()
         self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
-        self.inputs = tuple(self._input(i) for i in range(lib.svm_n_inputs(program)))
-        self.outputs = tuple(self._output(i) for i in range(lib.svm_n_outputs(program)))
         self.default_library: Library = NUMPY  # of the results of a call without arrays
+        #: The contracts by the names of their functions, main's first.
+        self.entry_points = dict(map(self._entry_point, self._points()))
+        self._rows = {entry.function: entry for entry in self.entry_points.values()}
         self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
-        self._quick = QuickCalls(self.inputs)
+        self._quick = {index: QuickCalls(entry.inputs) for index, entry in self._rows.items()}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: LoadOptions | None = None) -> Machine:
@@ -149,7 +150,8 @@ class Machine:
         """Free the program. Nothing else of the machine may be used afterwards; closing twice is fine."""
         with self._lock:
             program, self._program = self._program, None
-            self._quick.clear()
+            for quick in self._quick.values():
+                quick.clear()
         if program is not None:
             lib.svm_close(program)
 
@@ -170,18 +172,43 @@ class Machine:
         top = None if row.max == INT_MAX else row.max
         return Symbol(text_of(row.name), row.min, top, row.multiple_of, text_of(row.why))
 
-    def _input(self, index: int) -> Input:
-        row = lib.svm_input(self._program, index)
+    def _points(self) -> list[int]:
+        """Return the indices of the functions that are entry points."""
+        return [
+            i for i in range(lib.svm_n_functions(self._program)) if lib.svm_is_entry_point(self._program, i)
+        ]
+
+    def _entry_point(self, function: int) -> tuple[str, EntryPoint]:
+        """Return the name and the contract of a function."""
+        n_inputs = lib.svm_function_n_inputs(self._program, function)
+        n_outputs = lib.svm_function_n_outputs(self._program, function)
+        inputs = tuple(self._input(function, i) for i in range(n_inputs))
+        outputs = tuple(self._output(function, i) for i in range(n_outputs))
+        return text_of(lib.svm_function(self._program, function).name), EntryPoint(function, inputs, outputs)
+
+    def _input(self, function: int, index: int) -> Input:
+        row = lib.svm_function_input(self._program, function, index)
+        is_written = bool(lib.svm_function_writes(self._program, function, index))
         kind = TAG_NAMES[row.kind]
         if kind != "tensor":
             return Input(text_of(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
-        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row))
+        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row), is_written=is_written)
 
-    def _output(self, index: int) -> Output:
-        row = lib.svm_output(self._program, index)
+    def _output(self, function: int, index: int) -> Output:
+        row = lib.svm_function_output(self._program, function, index)
         if TAG_NAMES.get(row.kind) != "tensor":
             return Output(text_of(row.name), TAG_NAMES.get(row.kind))
         return Output(text_of(row.name), "tensor", DTYPE_NAMES[row.dtype], _axes(row))
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs of main."""
+        return self._rows[0].inputs
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs of main."""
+        return self._rows[0].outputs
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -215,14 +242,14 @@ class Machine:
 
     # Calls ------------------------------------------------------------------------------------------
 
-    def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call main and return its results; arrays are torch tensors if an input is one, else numpy arrays;
-        `default_library`'s where no input is an array.
+    def call(self, inputs: Sequence[Any], function: int = 0) -> list[Any]:
+        """Call an entry point, 0: main, and return its results; arrays are torch tensors if an input is one,
+        else numpy arrays; `default_library`'s where no input is an array.
 
         Inputs need not be contiguous. Raises ShapeError, DtypeError, KindError and the like (see errors),
         before anything has run, when the inputs break the contract.
         """
-        quick = self._quick
+        quick = self._quick[function]
         try:
             run = quick.functions.get(quick.key(*inputs))
         except (AttributeError, TypeError):
@@ -230,20 +257,20 @@ class Machine:
         if run is not None:
             results = run(*inputs)
             if results is None:
-                results = run(*self._plain(inputs))
+                results = run(*self._plain(inputs, function))
             if results is not None:
                 return results
-        return self._call(inputs, self._main)
+        return self._call(inputs, function)
 
     def call_as(self, strategy: str | None, inputs: Sequence[Any], timeout_ms: int = 0) -> list[Any]:
         """Call main as `call` does, under a strategy of this call's own (None: the program's), for at most
         `timeout_ms` milliseconds (0: the program's limit). Raises DeadlineExceeded beyond them.
         """
-        return self._call(inputs, self._main, -1 if strategy is None else strategy_code(strategy), timeout_ms)
+        return self._call(inputs, 0, -1 if strategy is None else strategy_code(strategy), timeout_ms)
 
     def call_observed(self, inputs: Sequence[Any], observe: Callable[[int, bool], None]) -> list[Any]:
         """Call main as `call` does; `observe(kernel, is_end)` is called before and after each launch."""
-        return self._call(inputs, self._main, observe=observe)
+        return self._call(inputs, 0, observe=observe)
 
     def call_into(self, out: Mapping[int, Any], inputs: Sequence[Any]) -> list[Any]:
         """Call main as `call` does, with the results of these indices in the caller's arrays.
@@ -265,7 +292,7 @@ class Machine:
                     f'out "{name}" shares memory with an input or another out: pass a new array'
                 )
             room[kinds[:index].count("tensor")] = (array, name)
-        results = self._call(inputs, self._main, room=room)
+        results = self._call(inputs, 0, room=room)
         for index, array in out.items():
             if results[index] is not array:  # an input or a constant, or the same tensor as another result
                 made = library_of(results[index]).numpy(results[index])
@@ -288,28 +315,30 @@ class Machine:
         if self._program is None:
             raise ArgumentError("the program is closed; load the artifact again")
 
-    def _plain(self, xs: Sequence[Any]) -> list[Any]:
+    def _plain(self, xs: Sequence[Any], function: int) -> list[Any]:
         """Return the inputs with contiguous, aligned arrays. Raises Library.array's errors."""
-        named = zip(xs, self.inputs, strict=True)
+        named = zip(xs, self._rows[function].inputs, strict=True)
         return [library_of(x).array(x, f'input "{row.name}"')[0] if is_array(x) else x for x, row in named]
 
-    def _library(self, xs: Sequence[Any], is_main: bool) -> Library:
+    def _library(self, xs: Sequence[Any], is_entry: bool) -> Library:
         """Return the library that a call's results are made in: torch if any input is a torch tensor, else
         numpy; `default_library` where no input of the user's is an array."""
-        users = xs[: len(xs) - self.n_state] if is_main else xs
+        users = xs[: len(xs) - self.n_state] if is_entry else xs
         libraries = [library_of(x) for x in users if is_array(x)]
         rest = NUMPY if libraries else self.default_library
         return next((library for library in libraries if library is not NUMPY), rest)
 
-    def _fill(self, xs: Sequence[Any], is_main: bool, keep: list[Any]) -> Any:
+    def _fill(self, xs: Sequence[Any], rows: Sequence[Input], keep: list[Any]) -> Any:
         values = ffi.new("svm_value[]", max(len(xs), 1))
         for index, x in enumerate(xs):
-            row = self.inputs[index] if is_main and index < len(self.inputs) else None
+            row = rows[index] if index < len(rows) else None
             what = f'input "{row.name}"' if row else f"argument {index}"
             if row and row.kind == "float" and type(x) is int:
                 x = float(x)
             if row and row.dtype is not None:
                 x = as_array(x, row.dtype, what)
+            if row and row.is_written and is_array(x) and not is_writable(x):
+                raise ArgumentError(f"{what} is changed in place; pass an array that can be written")
             fill(values[index], x, keep, what)
         return values
 
@@ -318,11 +347,11 @@ class Machine:
         observe: Callable[[int, bool], None] | None = None, room: Mapping[int, tuple[Any, str]] | None = None,
     ) -> list[Any]:  # fmt: skip
         self.check_open()
-        info, is_main = lib.svm_function(self._program, function), function == self._main
+        info, entry = lib.svm_function(self._program, function), self._rows.get(function)
         keep: list[Any] = []
-        values = self._fill(xs, is_main, keep)
+        values = self._fill(xs, entry.inputs if entry else (), keep)
         outputs, error = ffi.new("svm_value[]", max(info.n_results, 1)), ffi.new("svm_error *")
-        allocation = Allocation(self._library(xs, is_main), room)
+        allocation = Allocation(self._library(xs, entry is not None), room)
         try:
             handle = ffi.NULL if observe is None else ffi.new_handle(observe)
             told = ffi.NULL if observe is None else lib.svm_py_observe
@@ -340,9 +369,11 @@ class Machine:
             results = [to_python(outputs[i], allocation, containers) for i in range(info.n_results)]
             if not is_new:  # perhaps copied from weights after the runtime's last look at them
                 check(lib.svm_check_file(self._program, error), error)
-            is_plain = is_main and strategy == -1 and not timeout_ms and observe is None and not room
+            is_plain = (
+                entry is not None and strategy == -1 and not timeout_ms and observe is None and not room
+            )
             if is_plain and is_new and not allocation.leaves and info.is_static_flow:
-                self._remember(xs, values, outputs, info.n_results)
+                self._remember(function, xs, values, outputs, info.n_results)
             return results
         finally:
             for i in range(len(xs)):
@@ -350,9 +381,10 @@ class Machine:
             for i in range(info.n_results):
                 lib.svm_value_release(ffi.addressof(outputs, i))
 
-    def _remember(self, xs: Sequence[Any], values: Any, outputs: Any, n_outputs: int) -> None:
+    def _remember(self, function: int, xs: Sequence[Any], values: Any, outputs: Any, n_outputs: int) -> None:
         """Make the quick function for calls like this one, if there can be one and this is the second."""
-        if not self._quick.is_second(xs):
+        quick = self._quick[function]
+        if not quick.is_second(xs):
             return
         copy = ffi.new("svm_value[]", max(len(xs), 1))
         ffi.memmove(copy, values, ffi.sizeof("svm_value") * len(xs))
@@ -360,9 +392,9 @@ class Machine:
             (shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)
         ]
         is_torch = self._library(xs, True) is not NUMPY
-        run = fast_path.make(self._program, self._main, self.inputs, xs, copy, forms, is_torch)
+        run = fast_path.make(self._program, function, self._rows[function].inputs, xs, copy, forms, is_torch)
         if run is not None:
-            self._quick.add(xs, run)
+            quick.add(xs, run)
 
     def check_weights(self) -> None:
         """Wait until all weights are verified. Raises ArtifactError naming what is damaged, FileError where
@@ -376,7 +408,7 @@ class Machine:
         """Check the inputs against the contract; return the symbols' values by name. Runs nothing."""
         self.check_open()
         keep: list[Any] = []
-        values, error = self._fill(inputs, True, keep), ffi.new("svm_error *")
+        values, error = self._fill(inputs, self.inputs, keep), ffi.new("svm_error *")
         symbols = ffi.new("int64_t[]", max(len(self.symbols), 1))
         try:
             check(lib.svm_bind(self._program, values, len(inputs), symbols, error), error)

@@ -1,7 +1,8 @@
 """A program as Python data: what the compiler hands over, the artifact stores, and the interpreters run.
 
 Indices are positions in the tuples: constants, kernels, functions and strings are named by the bytecode's
-operands. Function 0 is main; its registers on entry: the inputs in order, then one int per symbol in order.
+operands. Function 0 is main; its registers on entry, and those of other entry points: the inputs in order,
+then one int per symbol in order.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Input:
-    """A parameter of main. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds), float,
-    bool or str.
+    """A parameter of an entry point. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds),
+    float, bool or str. `is_written`: calls write to it, in the caller's memory.
     """
 
     name: str
@@ -99,11 +100,12 @@ class Input:
     dtype: str | None = None
     axes: tuple[Axis, ...] = ()
     symbol: int | None = None
+    is_written: bool = False
 
 
 @dataclass(frozen=True)
 class Output:
-    """A result of main, as the compiler declares it.
+    """A result of an entry point, as the compiler declares it.
 
     `kind`: tensor (then dtype and axes), another tag, or None where that is not declared.
     """
@@ -112,6 +114,15 @@ class Output:
     kind: str | None = None
     dtype: str | None = None
     axes: tuple[Axis, ...] = ()
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """The contract of a function that the host calls: the inputs and outputs of function `function`."""
+
+    function: int
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
 
 
 # Kernels --------------------------------------------------------------------------------------------
@@ -317,7 +328,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole program. `strings[0]` is ""; `meta` is JSON data that only hosts read."""
+    """A whole program. `inputs` and `outputs` are main's; `others` are the entry points besides main, in the
+    order of their functions, with at least one input each. `strings[0]` is ""; `meta` is JSON data that only
+    hosts read.
+    """
 
     functions: tuple[Function, ...]
     constants: tuple[Constant, ...] = ()
@@ -327,3 +341,9 @@ class Program:
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[EntryPoint, ...] = ()
+
+    @property
+    def entry_points(self) -> tuple[EntryPoint, ...]:
+        """What the host calls: main, then the others."""
+        return (EntryPoint(0, self.inputs, self.outputs), *self.others)

@@ -21,7 +21,7 @@ from .layout import (
     CHUNKED,
     CHUNKED_ALIGN,
     EXPRESSION,
-    FORMAT_VERSION,
+    FORMAT_VERSIONS,
     INT_MAX,
     INT_MIN,
     LIMITS,
@@ -38,6 +38,7 @@ from .program import (
     NUMPY_DTYPES,
     Axis,
     Constant,
+    EntryPoint,
     Function,
     Input,
     Kernel,
@@ -79,8 +80,8 @@ def _header(data: memoryview) -> dict[str, Any]:
     _check(header["magic"] == MAGIC, "artifact: the first 8 bytes are not an artifact's")
     version = header["format_version"]
     _check(
-        version == FORMAT_VERSION,
-        f"artifact: format version {version}; this build reads version {FORMAT_VERSION}",
+        version in FORMAT_VERSIONS,
+        f"artifact: format version {version}; this build reads {' and '.join(map(str, FORMAT_VERSIONS))}",
     )
     _check(
         header["isa_hash"] == isa_hash(),
@@ -236,7 +237,7 @@ class _Reader:
         )
         return Axis.of(symbol, scale, offset)
 
-    def input(self, cursor: Cursor) -> Input:
+    def input(self, cursor: Cursor) -> tuple[int, Input]:
         row = cursor.record("input")
         name, kind = self.string(cursor, row["name"]), TAG_NAMES.get(row["kind"], "?")
         cursor.check(kind in INPUT_KINDS, f"input {name!r} has kind {row['kind']}")
@@ -247,14 +248,17 @@ class _Reader:
             not is_bound or (kind == "int" and 0 <= symbol < n_symbols),
             f"input {name!r} binds symbol {symbol}",
         )
+        function, is_written = row["function"], row["is_written"]
+        cursor.check(is_written <= (kind == "tensor"), f"input {name!r}: is_written is {is_written}")
         if kind == "tensor":
             cursor.check(dtype < len(DTYPE_NAMES), f"input {name!r} has dtype {dtype}")
-            return Input(name, kind, DTYPE_NAMES[dtype], tuple(self.axis(cursor) for _ in range(rank)))
+            axes = tuple(self.axis(cursor) for _ in range(rank))
+            return function, Input(name, kind, DTYPE_NAMES[dtype], axes, is_written=bool(is_written))
         cursor.check(
             dtype == 0 and rank == 0,
             f"input {name!r}, a {kind}, has dtype {dtype} and rank {rank}; both must be 0",
         )
-        return Input(name, kind, symbol=symbol if is_bound else None)
+        return function, Input(name, kind, symbol=symbol if is_bound else None)
 
     def output(self, cursor: Cursor) -> Output:
         row = cursor.record("output")
@@ -407,18 +411,40 @@ def check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
         seen.add(key)
 
 
+def _entry_points(
+    functions: tuple[Function, ...], inputs: tuple[tuple[int, Input], ...], outputs: tuple[Output, ...]
+) -> list[EntryPoint]:
+    """Return the entry points, main first, whose inputs and outputs follow each other."""
+    named = [function for function, _ in inputs]
+    _check(named == sorted(named), "section INPUTS: the functions of its inputs do not ascend")
+    made, at, indices, bound = [], 0, list(dict.fromkeys([0, *named])), LIMITS["ENTRY_POINTS"][0]
+    _check(len(indices) <= bound, f"section INPUTS: {len(indices)} entry points; at most {bound} are allowed")
+    for index in indices:
+        _check(index < len(functions), f"section INPUTS: function {index} of {len(functions)}")
+        end = len(outputs) if index == indices[-1] else at + functions[index].n_results
+        own = tuple(row for function, row in inputs if function == index)
+        made.append(EntryPoint(index, own, outputs[at:end]))
+        at = end
+    return made
+
+
 def check_contract(p: Program) -> None:
-    """Raise ArtifactError for a contract that is not main's, or a symbol that no input binds."""
-    main = p.functions[0]
-    n = len(p.inputs) + len(p.symbols)
-    _check(
-        main.n_params == n,
-        f"main has {main.n_params} parameters; {len(p.inputs)} inputs and {len(p.symbols)} symbols make {n}",
-    )
-    _check(
-        main.n_results == len(p.outputs), f"main has {main.n_results} results for {len(p.outputs)} outputs"
-    )
-    bound = {axis.symbol for i in p.inputs for axis in i.axes} | {i.symbol for i in p.inputs}
+    """Raise ArtifactError for a contract that is not its function's, or a symbol that no input binds."""
+    for entry in p.entry_points:
+        _check(entry.function < len(p.functions), f"function {entry.function} of {len(p.functions)}")
+        function, n_inputs, n_outputs = p.functions[entry.function], len(entry.inputs), len(entry.outputs)
+        n, name = n_inputs + len(p.symbols), repr(function.name) if entry.function else "main"
+        made = f"{n_inputs} inputs and {len(p.symbols)} symbols make {n}"
+        _check(
+            function.n_params == n,
+            f"{name} has {function.n_params} parameters; {made}",
+        )
+        _check(
+            function.n_results == n_outputs,
+            f"{name} has {function.n_results} results for {n_outputs} outputs",
+        )
+    inputs = [row for entry in p.entry_points for row in entry.inputs]
+    bound = {axis.symbol for i in inputs for axis in i.axes} | {i.symbol for i in inputs}
     for index, symbol in enumerate(p.symbols):
         _check(index in bound, f'symbol "{symbol.name}" is bound by no input')
 
@@ -432,15 +458,25 @@ def from_bytes(data: bytes | memoryview) -> Program:
     """
     sections = _sections(memoryview(data))
     reader = _Reader(sections)
+    functions = reader.functions()
+    inputs = reader.all("INPUTS", reader.input, "INPUTS")
+    main, *others = _entry_points(functions, inputs, reader.all("OUTPUTS", reader.output, "INPUTS"))
+    needs = any(function or row.is_written for function, row in inputs)
+    version = BY_NAME["header"].unpack(data)["format_version"]
+    _check(
+        version == FORMAT_VERSIONS[needs],
+        f"artifact: format version {version}; its inputs are not of that one",
+    )
     program = Program(
-        functions=reader.functions(),
+        functions=functions,
         constants=reader.all("CONSTANTS", reader.constant),
         kernels=reader.kernels(),
         strings=tuple(reader.strings),
         symbols=reader.all("SYMBOLS", reader.symbol, "SYMBOLS"),
-        inputs=reader.all("INPUTS", reader.input, "INPUTS"),
-        outputs=reader.all("OUTPUTS", reader.output, "INPUTS"),
+        inputs=main.inputs,
+        outputs=main.outputs,
         meta=reader.meta(),
+        others=tuple(others),
     )
     check_contract(program)
     return program

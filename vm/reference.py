@@ -34,7 +34,7 @@ from .errors import (
 from .instruction import Instruction, decode
 from .isa import DTYPES, Op, Operand, article
 from .layout import LIMITS
-from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, Function, Kernel, Program
+from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, EntryPoint, Function, Kernel, Program
 from .verify import verify
 
 RunKernel = Callable[[int, tuple[int, ...], list[Any]], None]
@@ -148,12 +148,14 @@ class Reference:
         self.depth = 0
         self._methods = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("op_")}
 
-    def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """Check the inputs against the contract, run main, return its results. Raises the errors of
-        vm/errors.py.
+    def call(self, inputs: Sequence[Any], entry: EntryPoint | None = None) -> list[Any]:
+        """Check the inputs against the contract, run an entry point (None: main), return its results. Inputs
+        that it writes to are changed. Raises the errors of vm/errors.py.
         """
-        symbols = Contract(self.program).bind(inputs)
-        return self.run(0, [*map(_frozen, inputs), *symbols])
+        entry = entry or self.program.entry_points[0]
+        symbols = Contract(self.program, entry).bind(inputs)
+        rows = zip(inputs, entry.inputs, strict=True)
+        return self.run(entry.function, [*(x if row.is_written else _frozen(x) for x, row in rows), *symbols])
 
     def run(self, index: int, args: Sequence[Any]) -> list[Any]:
         """Run a function on its arguments as they are."""

@@ -21,7 +21,7 @@ from .layout import (
     CHUNKED,
     CHUNKED_ALIGN,
     EXPRESSION,
-    FORMAT_VERSION,
+    FORMAT_VERSIONS,
     INT_MAX,
     MAGIC,
     NO_KIND,
@@ -84,10 +84,10 @@ def _axis(axis: Axis, string: Strings) -> bytes:
     )
 
 
-def _input(i: Input, string: Strings) -> bytes:
+def _input(function: int, i: Input, string: Strings) -> bytes:
     row = BY_NAME["input"].pack(
         name=string(i.name), kind=TAGS[i.kind], dtype=DTYPES[i.dtype][0] if i.dtype else 0, rank=len(i.axes),
-        symbol=NO_SYMBOL if i.symbol is None else i.symbol,
+        symbol=NO_SYMBOL if i.symbol is None else i.symbol, function=function, is_written=int(i.is_written),
     )  # fmt: skip
     return row + b"".join(_axis(axis, string) for axis in i.axes)
 
@@ -213,10 +213,12 @@ class _Section:
 def _records(p: Program, string: Strings, place: Callable[[Array], int]) -> dict[str, tuple[bytes, int]]:
     """Return the sections that refer to strings, with their numbers of records."""
     lines = [(pc, string(source)) for f in p.functions for pc, source in f.lines]
+    inputs = [(entry.function, row) for entry in p.entry_points for row in entry.inputs]
+    outputs = [row for entry in p.entry_points for row in entry.outputs]
     return {
         "SYMBOLS": (b"".join(_symbol(s, string) for s in p.symbols), len(p.symbols)),
-        "INPUTS": (b"".join(_input(i, string) for i in p.inputs), len(p.inputs)),
-        "OUTPUTS": (b"".join(_output(o, string) for o in p.outputs), len(p.outputs)),
+        "INPUTS": (b"".join(_input(*row, string) for row in inputs), len(inputs)),
+        "OUTPUTS": (b"".join(_output(row, string) for row in outputs), len(outputs)),
         "CONSTANTS": (_constants(p.constants, string, place), len(p.constants)),
         "FUNCTIONS": (b"".join(_function(f, string) for f in p.functions), len(p.functions)),
         "KERNELS": (b"".join(_kernel(k, string) for k in p.kernels), len(p.kernels)),
@@ -254,6 +256,11 @@ def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
     return {name: _Section(*made[name], sizes[name]) for name in SECTIONS}
 
 
+def _version(p: Program) -> int:
+    """Return the first format version that has what the program needs."""
+    return FORMAT_VERSIONS[bool(p.others) or any(row.is_written for row in p.inputs)]
+
+
 def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
     """Yield (offset, bytes) of all parts of the file in order, the header first."""
     weights = _Weights()
@@ -273,7 +280,7 @@ def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
         end = offset + section.size
     table = b"".join(rows)
     header = BY_NAME["header"].pack(
-        magic=MAGIC, format_version=FORMAT_VERSION, n_sections=len(sections), isa_hash=isa_hash(),
+        magic=MAGIC, format_version=_version(p), n_sections=len(sections), isa_hash=isa_hash(),
         file_size=end,
         table_sha256=hashlib.sha256(table).digest(),
     )  # fmt: skip

@@ -7,8 +7,9 @@ its own, and a guard at the start of the program that compares both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
 
@@ -53,6 +54,33 @@ def contract_of(graph: Graph) -> Contract:
             f"{unbound[0]}, or a multiple of it plus a constant; or make it constant"
         )
     return Contract(inputs, tuple(builder.symbols), tuple(builder.guards))
+
+
+def share_symbols(contracts: Sequence[Contract]) -> list[Contract]:
+    """Return the contracts of a program's entry points, each with the symbols of all: each name once, in the
+    order in which they come.
+
+    Raises ShapeError for a name with other bounds in two of them.
+    """
+    table: dict[str, Symbol] = {}
+    for row in (row for contract in contracts for row in contract.symbols):
+        if table.setdefault(row.name, row) != row:
+            raise ShapeError(
+                f"size {row.name!r} has other bounds in another function of the program: give one range"
+            )
+    index = {name: i for i, name in enumerate(table)}
+    return [_with_symbols(contract, tuple(table.values()), index) for contract in contracts]
+
+
+def _with_symbols(contract: Contract, symbols: tuple[Symbol, ...], index: Mapping[str, int]) -> Contract:
+    """Return `contract` with a table of symbols that has its own."""
+    places = [index[row.name] for row in contract.symbols]
+
+    def moved(row: Any) -> Any:
+        return row if row.symbol is None else replace(row, symbol=places[row.symbol])
+
+    inputs = (replace(moved(row), axes=tuple(map(moved, row.axes))) for row in contract.inputs)
+    return replace(contract, inputs=tuple(inputs), symbols=symbols)
 
 
 def outputs_of(graph: Graph, contract: Contract) -> tuple[Output, ...]:

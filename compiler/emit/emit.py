@@ -6,20 +6,22 @@ constants are fetched where they are used. The results of kernels are allocated 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import sympy
 
 from ...jit.spec import KernelSpec, to_json
 from ...vm.builder import FunctionBuilder, Label, ProgramBuilder
-from ...vm.program import Constant, Kernel, KernelObject, Program
+from ...vm.program import Constant, EntryPoint, Kernel, KernelObject, Program
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp, VerifyError
 from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
 from ..ir.types import ScalarType, TensorType
 from ..lower.launches import launches_of
-from .contract import Contract, contract_of, outputs_of
+from .contract import Contract, contract_of, outputs_of, share_symbols
 from .registers import Code
 
 Compile = Callable[[KernelSpec], Sequence[KernelObject]]
@@ -28,30 +30,42 @@ IMMEDIATE = 1 << 31  # ints below it (in size) are operands of `int`, others con
 
 
 def emit(
-    graph: Graph, compile: Compile | None = None, functions: Mapping[str, Graph] | None = None
+    graph: Graph,
+    compile: Compile | None = None,
+    functions: Mapping[str, Graph] | None = None,
+    others: Sequence[Graph] = (),
 ) -> Program:
-    """Return the program of a lowered graph. `compile` gives the code objects of a spec (None: the program
-    has none).
+    """Return the program of a lowered graph, which is main. `compile` gives the code objects of a spec
+    (None: the program has none).
 
-    `functions` are what `call` nodes name. Raises ShapeError and UnsupportedOp as `contract_of` does,
+    `functions` are what `call` nodes name; `others` the entry points besides main, by the names of their
+    graphs, with the same state. Raises ShapeError and UnsupportedOp as `contract_of` does,
     UnsupportedOp for ops that are no instruction.
     """
     builder = ProgramBuilder()
-    graphs = {"main": graph, **(functions or {})}
+    entries = {"main": graph, **{each.name: each for each in others}}
+    graphs = {**entries, **(functions or {})}
     if graph.state:
         graphs[INITIAL_STATE] = state_graph(graph)
-    contracts = {name: contract_of(each) for name, each in graphs.items()}
+    shared = share_symbols([contract_of(each) for each in entries.values()])
+    contracts = dict(zip(entries, shared, strict=True))
+    contracts |= {name: contract_of(each) for name, each in graphs.items() if name not in entries}
     writers = {
         name: builder.function(name, len(c.inputs) + len(c.symbols), len(graphs[name].outputs))
         for name, c in contracts.items()
     }
-    tables = _Tables(builder, compile)
+    tables = _Tables(builder, compile, bool(others))
     for name, each in graphs.items():
         emitter = FunctionEmitter(each, contracts[name], tables, writers)
         emitter.function().write(writers[name])
-    main = contracts["main"]
-    meta = {"name": graph.name, "structure": graph.structure}
-    return builder.finish(main.symbols, main.inputs, outputs_of(graph, main), meta)
+    meta: dict[str, Any] = {"name": graph.name, "structure": graph.structure}
+    if others:
+        meta["functions"] = {each.name: each.structure for each in others}
+    points = [
+        EntryPoint(index, contract.inputs, outputs_of(each, contract))
+        for index, (each, contract) in enumerate(zip(entries.values(), shared, strict=True))
+    ]
+    return builder.finish(shared[0].symbols, points, meta)
 
 
 def state_graph(graph: Graph) -> Graph:
@@ -63,12 +77,14 @@ def state_graph(graph: Graph) -> Graph:
 
 
 class _Tables:
-    """The program's kernels and tensor constants; each spec is compiled once."""
+    """The program's kernels and tensor constants; each spec is compiled once. `is_shared`: equal constants
+    are one."""
 
-    def __init__(self, program: ProgramBuilder, compile: Compile | None) -> None:
-        self.program, self.compile = program, compile
+    def __init__(self, program: ProgramBuilder, compile: Compile | None, is_shared: bool) -> None:
+        self.program, self.compile, self.is_shared = program, compile, is_shared
         self._kernels: dict[KernelSpec, int] = {}
         self._constants: dict[Value, int] = {}
+        self._contents: dict[tuple[Any, ...], int] = {}
 
     def kernel(self, spec: KernelSpec, label: str, source: str) -> int:
         """Return the index of the kernel of `spec`."""
@@ -83,8 +99,17 @@ class _Tables:
         if value not in self._constants:
             attrs = value.definition.attrs
             constant = Constant.tensor(attrs["array"], attrs["dtype"], attrs.get("name", ""))
-            self._constants[value] = self.program.constant(constant)
+            put = self._shared if self.is_shared else self.program.constant
+            self._constants[value] = put(constant)
         return self._constants[value]
+
+    def _shared(self, constant: Constant) -> int:
+        """Return the index of a tensor of these bits: functions pack the same weights each for itself."""
+        array = np.ascontiguousarray(constant.value)
+        key = (constant.dtype, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
+        if key not in self._contents:
+            self._contents[key] = self.program.constant(constant)
+        return self._contents[key]
 
 
 class FunctionEmitter:

@@ -137,7 +137,8 @@ enum {
 };
 
 #define SVM_FILE_MAGIC {0x89, 0x53, 0x56, 0x4d, 0x0d, 0x0a, 0x1a, 0x0a}
-#define SVM_FILE_VERSION 4
+#define SVM_FILE_FIRST_VERSION 4
+#define SVM_FILE_VERSION 5
 #define SVM_FILE_ALIGN 64
 #define SVM_FILE_PAGE 4096
 #define SVM_FILE_CHUNK 1048576
@@ -167,7 +168,7 @@ enum {
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
-  uint32_t format_version; /* 4 */
+  uint32_t format_version; /* 5 where an input has a `function` or is `is_written`, else 4 */
   uint32_t n_sections; /* 14: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
@@ -199,14 +200,15 @@ typedef struct svm_file_symbol {
 
 SVM_STATIC_ASSERT(sizeof(svm_file_symbol) == 32, "layout of symbol");
 
-/* A parameter of the main function. Followed by `rank` axes. */
+/* A parameter of an entry point. Followed by `rank` axes. */
 typedef struct svm_file_input {
   uint32_t name; /* string */
   uint32_t kind; /* tag of a tensor, int, float, bool or str */
   uint32_t dtype; /* of a tensor, else 0 */
   uint32_t rank; /* of a tensor, else 0 */
   int32_t symbol; /* that an int binds (its value is the symbol's), else -1 */
-  uint32_t reserved; /* 0 */
+  uint16_t function; /* index of the entry point whose parameter it is; ascending, 0: main */
+  uint16_t is_written; /* 1: a tensor that calls write to, in the caller's memory; else 0 */
 } svm_file_input;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_input) == 24, "layout of input");
@@ -221,7 +223,7 @@ typedef struct svm_file_axis {
 
 SVM_STATIC_ASSERT(sizeof(svm_file_axis) == 24, "layout of axis");
 
-/* A result of the main function, as the compiler declares it. Followed by `rank` axes. */
+/* A result of an entry point, as the compiler declares it. Followed by `rank` axes. */
 typedef struct svm_file_output {
   uint32_t name; /* string */
   int32_t kind; /* tag; -1: not declared */
@@ -248,8 +250,8 @@ SVM_STATIC_ASSERT(sizeof(svm_file_constant) == 40, "layout of constant");
 typedef struct svm_file_function {
   uint32_t name; /* string, unique among the functions */
   uint32_t n_registers; /* registers; r0 .. r(n_params - 1) hold the arguments on entry, the others none */
-  uint32_t n_params; /* <= n_registers; main: number of inputs + number of symbols */
-  uint32_t n_results; /* of every `return`; main: number of outputs */
+  uint32_t n_params; /* <= n_registers; an entry point: number of its inputs + number of symbols */
+  uint32_t n_results; /* of every `return`; an entry point: number of its outputs */
   uint32_t n_words; /* >= 1 */
   uint32_t n_lines; /* may be 0 */
 } svm_file_function;

@@ -17,7 +17,7 @@
 /* The version of this API. Within a major version functions and codes are added, and nothing else changes, no
  * structure either: a program that was built with an older minor version works with the library as it is. */
 #define SVM_API_MAJOR 1
-#define SVM_API_MINOR 1
+#define SVM_API_MINOR 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -236,6 +236,20 @@ const char *svm_extern_source(const svm_program *program, int32_t index);
 int32_t svm_main_function(const svm_program *program);
 int32_t svm_find_function(const svm_program *program, const char *name);
 
+/* Entry points: functions that the host calls by name, such as "prefill" and "decode". Their inputs are
+ * checked against contracts of their own; they share symbols, kernels and weights. Main is one, and the
+ * functions above are about it. A function that is no entry point (svm_is_entry_point 0) has no inputs and
+ * outputs here; svm_function says how many parameters it takes. Since version 1.2. */
+int32_t svm_is_entry_point(const svm_program *program, int32_t function);
+int32_t svm_function_n_inputs(const svm_program *program, int32_t function);
+int32_t svm_function_n_outputs(const svm_program *program, int32_t function);
+const svm_input_info *svm_function_input(const svm_program *program, int32_t function, int32_t index);
+const svm_output_info *svm_function_output(const svm_program *program, int32_t function, int32_t index);
+
+/* 1 where calls write to the input, in the caller's memory: state that is updated in place. Such a tensor
+ * must be contiguous and aligned, and is no result. Since version 1.2. */
+int32_t svm_function_writes(const svm_program *program, int32_t function, int32_t index);
+
 /* The META section, JSON for hosts (not zero-terminated). */
 int32_t svm_meta(const svm_program *program, const char **text, size_t *size, svm_error *error);
 
@@ -283,7 +297,7 @@ typedef struct svm_allocator {
   void (*release)(void *context, int32_t leaf, void *data);
 } svm_allocator;
 
-/* Call a function. The main function's inputs are checked against the contract; any other function takes its
+/* Call a function. An entry point's inputs are checked against its contract; any other function takes its
  * parameters as they are. Inputs are borrowed for the call; non-contiguous ones are copied. `outputs`: room
  * for n_outputs == n_results of the function; set to none on an error. allocator NULL: malloc, see
  * svm_value_release. */
@@ -316,6 +330,12 @@ int32_t svm_call_with(svm_program *program, const svm_call_options *options, int
  */
 int32_t svm_bind(const svm_program *program, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                  svm_error *error);
+
+/* The same for another entry point; a symbol that its inputs do not bind becomes 0. Since version 1.2. */
+int32_t svm_bind_function(const svm_program *program, int32_t function, const svm_value *inputs,
+                          int32_t n_inputs, int64_t *symbols, svm_error *error);
+int64_t svm_function_output_size(const svm_program *program, int32_t function, int32_t output, int32_t axis,
+                                 const int64_t *symbols);
 
 /* Size that an axis of an output has where the symbols have these values (svm_bind); -1: only a call tells
  * it, or there is no such axis. So room for an output can be allocated before the call. */

@@ -118,6 +118,7 @@ enum {
 #define SVM_LIMIT_REGISTERS 1048576 /* registers of a function */
 #define SVM_LIMIT_SYMBOLS 1024 /* symbols of a contract */
 #define SVM_LIMIT_INPUTS 65536 /* inputs, and outputs, of a program */
+#define SVM_LIMIT_ENTRY_POINTS 1024 /* entry points of a program */
 #define SVM_LIMIT_TERMS 64 /* tiles, scratch terms, cost terms, bounds of a code object, each */
 #define SVM_LIMIT_CALL_DEPTH 200 /* nested calls */
 #define SVM_LIMIT_THREADS 256 /* threads that run kernels */

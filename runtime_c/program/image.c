@@ -35,10 +35,10 @@ static int32_t check_header(const svm_file_header *h, uint64_t size, svm_error *
     return status_fail(error, SVM_ERROR_ARTIFACT,
                        "artifact: this is no .svm file (its first bytes are not the magic number)");
   }
-  if (h->format_version != SVM_FILE_VERSION) {
+  if (h->format_version < SVM_FILE_FIRST_VERSION || h->format_version > SVM_FILE_VERSION) {
     return status_fail(error, SVM_ERROR_ARTIFACT,
-                       "artifact: format version %" PRIu32 ", this runtime reads %d; export it again",
-                       h->format_version, SVM_FILE_VERSION);
+                       "artifact: format version %" PRIu32 ", this runtime reads %d to %d; export it again",
+                       h->format_version, SVM_FILE_FIRST_VERSION, SVM_FILE_VERSION);
   }
   if (h->isa_hash != SVM_ISA_HASH) {
     return status_fail(error, SVM_ERROR_ARTIFACT,
@@ -164,6 +164,7 @@ static int32_t set_sections(image *out, const uint8_t *base, svm_error *error) {
   for (int32_t id = 1; id <= SVM_FILE_N_SECTIONS; id++) {
     const svm_file_section *row = &rows[id - 1];
     out->sections[id] = (section){base + row->offset, row->size, row->count, row};
+    out->version = ((const svm_file_header *)base)->format_version;
     int32_t code = is_chunked(id) ? SVM_OK : check_hash(out, id, error);
     if (code) return code;
   }

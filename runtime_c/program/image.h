@@ -21,6 +21,7 @@ typedef struct image {
   section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
   mapping copy, weights;
   char *path; /* for messages: the file's, or "artifact" */
+  uint32_t version;
 } image;
 
 /* Check all of the container but the hashes of WEIGHTS. Of `options`, `copy` and `sha256` count. On an error

@@ -174,8 +174,11 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
   const svm_file_input *row = take(c, i, 1, sizeof *row);
   if (!row) return c->error->code;
   int is_tensor = row->kind == SVM_TAG_TENSOR;
-  if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_TENSOR || row->reserved)
-    return broken(c, i, "its kind is unknown");
+  if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_TENSOR) return broken(c, i, "its kind is unknown");
+  if (row->is_written > is_tensor || (i && row->function < p->input_functions[i - 1]))
+    return broken(c, i, "its function, or it is written and no tensor");
+  p->input_functions[i] = row->function;
+  p->is_written[i] = (uint8_t)row->is_written;
   if (is_tensor ? row->dtype >= SVM_DTYPE_COUNT || row->rank > SVM_LIMIT_RANK : row->dtype || row->rank)
     return broken(c, i, "its dtype or rank");
   if (row->symbol < -1 || row->symbol >= p->n_symbols || (row->symbol >= 0 && row->kind != SVM_TAG_INT))
@@ -193,7 +196,7 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
 static int32_t check_symbols_occur(const svm_program *p, svm_error *error) {
   for (int32_t s = 0; s < p->n_symbols; s++) {
     int occurs = 0;
-    for (int32_t i = 0; i < p->n_inputs && !occurs; i++) {
+    for (int32_t i = 0; i < p->n_inputs && !occurs; i++) { /* of any entry point */
       const svm_input_info *input = &p->inputs[i];
       occurs = input->symbol == s;
       for (int32_t a = 0; a < input->rank && !occurs; a++) occurs = input->axes[a].symbol == s;
@@ -213,13 +216,12 @@ static int32_t load_inputs(svm_program *p, svm_error *error) {
     return error->code;
   if (!(p->inputs = make_rows((uint64_t)p->n_inputs, sizeof *p->inputs, error))) return error->code;
   if (!(p->axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->axes, error))) return error->code;
-  p->is_planned = 1;
-  p->n_key = p->n_symbols;
+  if (!(p->input_functions = make_rows((uint64_t)p->n_inputs, sizeof *p->input_functions, error)) ||
+      !(p->is_written = make_rows((uint64_t)p->n_inputs, sizeof *p->is_written, error)))
+    return error->code;
   for (int32_t i = 0; i < p->n_inputs; i++) {
     if (load_input(p, &c, i, p->axes + used, &p->inputs[i])) return error->code;
     used += (uint64_t)p->inputs[i].rank;
-    p->n_key += p->inputs[i].kind != SVM_TAG_TENSOR;
-    p->is_planned &= p->inputs[i].kind != SVM_TAG_STR;
   }
   int32_t code = check_end(&c, (uint64_t)p->n_inputs);
   return code ? code : check_symbols_occur(p, error);
@@ -313,16 +315,11 @@ static int32_t load_constants(svm_program *p, svm_error *error) {
 
 /* Functions ------------------------------------------------------------------------------------ */
 
-static int32_t check_function(const svm_program *p, const cursor *c, uint64_t i,
-                              const svm_file_function *row) {
+static int32_t check_function(const cursor *c, uint64_t i, const svm_file_function *row) {
   if (row->n_registers > SVM_LIMIT_REGISTERS || row->n_params > row->n_registers)
     return broken(c, i, "its registers or parameters");
   if (row->n_words < 1 || row->n_results > SVM_LIMIT_INPUTS)
     return broken(c, i, "it has no instruction or too many results");
-  if (i == 0 &&
-      (row->n_params != (uint32_t)(p->n_inputs + p->n_symbols) || row->n_results != (uint32_t)p->n_outputs)) {
-    return broken(c, i, "main's parameters are not the inputs and symbols, or its results not the outputs");
-  }
   return SVM_OK;
 }
 
@@ -337,7 +334,7 @@ static int32_t load_functions(svm_program *p, svm_error *error) {
   if (!(p->functions = make_rows((uint64_t)p->n_functions, sizeof *p->functions, error))) return error->code;
   for (int32_t i = 0; i < p->n_functions; i++) {
     const svm_file_function *row = take(&c, (uint64_t)i, 1, sizeof *row);
-    if (!row || check_function(p, &c, (uint64_t)i, row)) return error->code;
+    if (!row || check_function(&c, (uint64_t)i, row)) return error->code;
     function *f = &p->functions[i];
     f->info = (svm_function_info){load_string(p, row->name, "FUNCTIONS", error), (int32_t)row->n_params,
                                   (int32_t)row->n_results, (int32_t)row->n_registers, 1};
@@ -350,6 +347,66 @@ static int32_t load_functions(svm_program *p, svm_error *error) {
       check_end(&lines, rows->count))
     return error->code;
   return SVM_OK;
+}
+
+/* Entry points --------------------------------------------------------------------------------- */
+
+static int32_t broken_entry(const char *name, const char *what, svm_error *error) {
+  return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: entry point \"%.100s\": %s; export it again", name,
+                     what);
+}
+
+/* The contract of a function, whose inputs are those from `input` on. */
+static int32_t load_contract(svm_program *p, int32_t index, int32_t input, int32_t output, contract *out,
+                             svm_error *error) {
+  function *f = &p->functions[index];
+  *out = (contract){.function = index,
+                    .n_outputs = f->info.n_results,
+                    .n_key = 1 + p->n_symbols,
+                    .is_planned = 1,
+                    .inputs = p->inputs + input,
+                    .outputs = p->outputs + output,
+                    .is_written = p->is_written + input};
+  for (int32_t i = input; i < p->n_inputs && p->input_functions[i] == index; i++) {
+    out->n_inputs++;
+    out->n_key += p->inputs[i].kind != SVM_TAG_TENSOR;
+    out->is_planned &= p->inputs[i].kind != SVM_TAG_STR;
+    out->writes |= p->is_written[i];
+  }
+  p->n_key = out->n_key > p->n_key ? out->n_key : p->n_key;
+  f->contract = out;
+  if (f->info.n_params != out->n_inputs + p->n_symbols)
+    return broken_entry(f->info.name, "its parameters are not the inputs and symbols", error);
+  if (out->n_outputs > p->n_outputs - output)
+    return broken_entry(f->info.name, "its results are not the outputs", error);
+  return SVM_OK;
+}
+
+static int32_t load_contracts(svm_program *p, svm_error *error) {
+  int32_t n = 1, input = 0, output = 0, needs = 0;
+  for (int32_t i = 0; i < p->n_inputs; i++) {
+    int32_t of = p->input_functions[i];
+    n += of != (i ? p->input_functions[i - 1] : 0);
+    needs |= of || p->is_written[i];
+    if (of >= p->n_functions)
+      return broken_entry(p->inputs[i].name, "there is no function of its index", error);
+  }
+  if (n > SVM_LIMIT_ENTRY_POINTS)
+    return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: %d entry points; at most %d are allowed", n,
+                       SVM_LIMIT_ENTRY_POINTS);
+  if (p->image.version != (needs ? SVM_FILE_VERSION : SVM_FILE_FIRST_VERSION))
+    return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: its inputs are not those of format version %u",
+                       p->image.version);
+  if (!(p->contracts = make_rows((uint64_t)n, sizeof *p->contracts, error))) return error->code;
+  for (; p->n_contracts < n; p->n_contracts++) {
+    contract *made = &p->contracts[p->n_contracts];
+    if (load_contract(p, p->n_contracts ? p->input_functions[input] : 0, input, output, made, error))
+      return error->code;
+    input += made->n_inputs, output += made->n_outputs;
+  }
+  return output == p->n_outputs
+             ? SVM_OK
+             : broken_entry(p->functions[0].info.name, "the results are fewer than the outputs", error);
 }
 
 const char *function_source(const svm_program *p, int32_t index, int64_t pc) {
@@ -365,8 +422,8 @@ const char *function_source(const svm_program *p, int32_t index, int64_t pc) {
 }
 
 int32_t load_tables(svm_program *p, svm_error *error) {
-  int32_t (*const steps[])(svm_program *, svm_error *) = {load_strings, load_symbols,   load_inputs,
-                                                          load_outputs, load_constants, load_functions};
+  int32_t (*const steps[])(svm_program *, svm_error *) = {
+      load_strings, load_symbols, load_inputs, load_outputs, load_constants, load_functions, load_contracts};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
     int32_t code = steps[i](p, error);
     if (code) return code;

@@ -20,8 +20,22 @@ struct context;
 struct retired;
 struct timeline;
 
+/* What the inputs of an entry point must be, and what it gives; its function takes the inputs, then all
+ * symbols. */
+typedef struct contract {
+  int32_t function, n_inputs, n_outputs;
+  int32_t n_key; /* values of a plan's key: the function, symbols, then inputs that are bool, int or float */
+  int32_t is_planned; /* static-flow, and takes no str */
+  int32_t writes;     /* to some input */
+  const svm_input_info *inputs;
+  const svm_output_info *outputs;
+  const uint8_t *is_written; /* per input */
+  _Atomic int32_t is_too_long_to_plan;
+} contract;
+
 typedef struct function {
   svm_function_info info;
+  contract *contract; /* NULL: the host calls it without checks, if at all */
   const uint32_t *code;
   uint32_t n_words;
   const svm_file_line *lines;
@@ -105,11 +119,15 @@ struct svm_program {
   image image;
   svm_options options;
   const char **strings;
-  int32_t n_strings, n_symbols, n_inputs, n_outputs, n_constants, n_functions, n_kernels, n_externs;
+  int32_t n_strings, n_symbols, n_inputs, n_outputs, n_contracts, n_constants, n_functions, n_kernels,
+      n_externs;
   svm_symbol_info *symbols;
-  svm_input_info *inputs;
+  svm_input_info *inputs; /* of all entry points, one after the other */
+  int32_t *input_functions;
+  uint8_t *is_written;
   svm_axis_info *axes, *output_axes;
   svm_output_info *outputs;
+  contract *contracts; /* main's first */
   value *constants;
   function *functions;
   kernel *kernels;
@@ -119,14 +137,12 @@ struct svm_program {
   code_map code_map;
   extern_slot *externs; /* filled by svm_register_extern before the first call */
   int32_t *extern_of_key;
-  int32_t n_key;      /* values of a plan's key: symbols, then inputs that are bool, int or float */
-  int32_t is_planned; /* main is static-flow and takes no str */
+  int32_t n_key; /* of the contract that has most */
 
   /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
   _Atomic int32_t strategy;
   _Atomic int32_t n_externs_missing;
   _Atomic int32_t is_attached; /* somebody answers requests */
-  _Atomic int32_t is_too_long_to_plan;
   _Atomic int64_t
       generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
   _Atomic uint64_t epoch;

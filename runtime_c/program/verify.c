@@ -332,7 +332,8 @@ int32_t verify_program(svm_program *p, svm_error *error) {
     if (code) return code;
   }
   if (spread_flow(p, error)) return error->code;
-  p->is_planned &= p->functions[0].info.is_static_flow;
+  for (int32_t i = 0; i < p->n_contracts; i++)
+    p->contracts[i].is_planned &= p->functions[p->contracts[i].function].info.is_static_flow;
   collect_externs(p);
   return SVM_OK;
 }

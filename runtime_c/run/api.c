@@ -147,9 +147,10 @@ void svm_close(svm_program *p) {
   context_free_all(p);
   for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
   code_map_free(&p->code_map);
-  void *tables[] = {p->strings,     p->symbols,   p->inputs,    p->axes,         p->outputs,
-                    p->output_axes, p->constants, p->functions, p->kernels,      p->buffers,
-                    p->objects,     p->spans,     p->externs,   p->extern_of_key};
+  void *tables[] = {p->strings,     p->symbols,        p->inputs,    p->axes,          p->outputs,
+                    p->output_axes, p->constants,      p->functions, p->kernels,       p->buffers,
+                    p->objects,     p->spans,          p->externs,   p->extern_of_key, p->contracts,
+                    p->is_written,  p->input_functions};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
   image_close(&p->image);
   pthread_cond_destroy(&p->changed);
@@ -159,8 +160,8 @@ void svm_close(svm_program *p) {
 
 /* Queries -------------------------------------------------------------------------------------- */
 
-int32_t svm_n_inputs(const svm_program *p) { return p->n_inputs; }
-int32_t svm_n_outputs(const svm_program *p) { return p->n_outputs; }
+int32_t svm_n_inputs(const svm_program *p) { return svm_function_n_inputs(p, 0); }
+int32_t svm_n_outputs(const svm_program *p) { return svm_function_n_outputs(p, 0); }
 int32_t svm_n_symbols(const svm_program *p) { return p->n_symbols; }
 int32_t svm_n_functions(const svm_program *p) { return p->n_functions; }
 int32_t svm_n_kernels(const svm_program *p) { return p->n_kernels; }
@@ -169,15 +170,41 @@ int32_t svm_main_function(const svm_program *p) { return (void)p, 0; }
 
 static int is_in(int32_t index, int32_t n) { return index >= 0 && index < n; }
 
-const svm_input_info *svm_input(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_inputs) ? &p->inputs[i] : NULL;
-}
-const svm_output_info *svm_output(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_outputs) ? &p->outputs[i] : NULL;
+int32_t svm_is_entry_point(const svm_program *p, int32_t function) {
+  return contract_of(p, function) != NULL;
 }
 
+int32_t svm_function_n_inputs(const svm_program *p, int32_t function) {
+  const contract *k = contract_of(p, function);
+  return k ? k->n_inputs : 0;
+}
+int32_t svm_function_n_outputs(const svm_program *p, int32_t function) {
+  const contract *k = contract_of(p, function);
+  return k ? k->n_outputs : 0;
+}
+const svm_input_info *svm_function_input(const svm_program *p, int32_t function, int32_t i) {
+  const contract *k = contract_of(p, function);
+  return k && is_in(i, k->n_inputs) ? &k->inputs[i] : NULL;
+}
+const svm_output_info *svm_function_output(const svm_program *p, int32_t function, int32_t i) {
+  const contract *k = contract_of(p, function);
+  return k && is_in(i, k->n_outputs) ? &k->outputs[i] : NULL;
+}
+int32_t svm_function_writes(const svm_program *p, int32_t function, int32_t i) {
+  const contract *k = contract_of(p, function);
+  return k && is_in(i, k->n_inputs) && k->is_written[i];
+}
+
+const svm_input_info *svm_input(const svm_program *p, int32_t i) { return svm_function_input(p, 0, i); }
+const svm_output_info *svm_output(const svm_program *p, int32_t i) { return svm_function_output(p, 0, i); }
+
 int64_t svm_output_size(const svm_program *p, int32_t output, int32_t axis, const int64_t *symbols) {
-  const svm_output_info *info = svm_output(p, output);
+  return svm_function_output_size(p, 0, output, axis, symbols);
+}
+
+int64_t svm_function_output_size(const svm_program *p, int32_t function, int32_t output, int32_t axis,
+                                 const int64_t *symbols) {
+  const svm_output_info *info = svm_function_output(p, function, output);
   if (!info || !is_in(axis, info->rank)) return -1;
   const svm_axis_info *a = &info->axes[axis];
   int64_t size = 0;

@@ -36,7 +36,7 @@ static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const s
 }
 
 /* Kernels take row-major tensors whose elements are aligned. */
-static int is_usable(const svm_tensor *t) {
+int tensor_is_usable(const svm_tensor *t) {
   int is_known = t->dtype >= 0 && t->dtype < N_DTYPES && t->rank >= 0 && t->rank <= SVM_MAX_RANK;
   if (!is_known) return 1; /* it is refused later */
   return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
@@ -47,7 +47,7 @@ static int32_t inputs_set(call *c, inputs *in, const svm_value *values, int32_t 
     const svm_tensor *t = &values[i].tensor;
     int is_tensor = values[i].tag == SVM_TAG_TENSOR;
     in->data[i] = is_tensor ? t->data : NULL;
-    if (!is_tensor || is_usable(t)) continue;
+    if (!is_tensor || tensor_is_usable(t)) continue;
     if (strided_check("argument", t, c->error) || copy_input(c, in, i, n, t)) return c->error->code;
   }
   return SVM_OK;
@@ -60,6 +60,7 @@ static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index,
   if (strided_check("argument", t, c->error)) return c->error->code;
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
   storage *memory = storage_over(&c->budget, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
+  if (memory) memory->is_written = c->contract && c->contract->is_written[index];
   return memory ? tensor_make(&c->budget, t->dtype, t->rank, t->sizes, memory, out, c->error)
                 : c->error->code;
 }
@@ -109,11 +110,13 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
 
 /* Planned calls -------------------------------------------------------------------------------- */
 
-/* The key: the symbols, then the payload of every bool, int and float input. */
-static void make_key(const svm_program *p, const svm_value *values, const int64_t *symbols, int64_t *key) {
-  memcpy(key, symbols, (size_t)p->n_symbols * sizeof *key);
-  int64_t *next = key + p->n_symbols;
-  for (int32_t i = 0; i < p->n_inputs; i++) {
+/* The key: the function, the symbols, then the payload of every bool, int and float input. */
+static void make_key(const call *c, const svm_value *values, int64_t *key) {
+  int32_t n_symbols = c->program->n_symbols;
+  *key = c->contract->function;
+  memcpy(key + 1, c->context->symbols, (size_t)n_symbols * sizeof *key);
+  int64_t *next = key + 1 + n_symbols;
+  for (int32_t i = 0; i < c->contract->n_inputs; i++) {
     if (values[i].tag == SVM_TAG_TENSOR) continue;
     if (values[i].tag == SVM_TAG_FLOAT) memcpy(next, &values[i].number, sizeof *next);
     else *next = values[i].tag == SVM_TAG_BOOL ? values[i].integer != 0 : values[i].integer;
@@ -127,9 +130,9 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
   value *args = NULL;
   plan *made = NULL;
   *out = NULL;
-  int32_t code = make_args(c, values, p->n_inputs, data, p->n_symbols, c->context->symbols, &args);
+  int32_t code = make_args(c, values, c->contract->n_inputs, data, p->n_symbols, c->context->symbols, &args);
   if (!code) code = plan_make(c, args, c->context->key, &made);
-  free_values(&c->budget, args, p->n_inputs + p->n_symbols);
+  free_values(&c->budget, args, c->contract->n_inputs + p->n_symbols);
   if (code || !made) return code;
   atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
   plan_pin(p, made);
@@ -146,8 +149,7 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
 
 static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *outputs) {
   context *x = c->context;
-  svm_program *p = c->program;
-  int64_t n_bases = BASE_INPUTS + p->n_inputs + made->n_outputs;
+  int64_t n_bases = BASE_INPUTS + c->contract->n_inputs + made->n_outputs;
   storage *few[8], **owners = made->n_outputs <= 8 ? few : malloc((size_t)made->n_outputs * sizeof *owners);
   if (!owners)
     return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
@@ -157,9 +159,9 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   if (!code) {
     x->bases[BASE_ARENA] = x->arena;
     x->bases[BASE_ABSOLUTE] = NULL;
-    memcpy(x->bases + BASE_INPUTS, b->input_data, (size_t)p->n_inputs * sizeof *x->bases);
+    memcpy(x->bases + BASE_INPUTS, b->input_data, (size_t)c->contract->n_inputs * sizeof *x->bases);
     b->plan = made;
-    b->made = x->bases + BASE_INPUTS + p->n_inputs;
+    b->made = x->bases + BASE_INPUTS + c->contract->n_inputs;
     b->owners = owners;
     code = output_binding_prepare(b);
     if (!code) {
@@ -175,8 +177,8 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
 static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_binding *b,
                             svm_value *outputs) {
   svm_program *p = c->program;
-  make_key(p, values, c->context->symbols, c->context->key);
-  plan *made = plan_find(p, c->context->key);
+  make_key(c, values, c->context->key);
+  plan *made = plan_find(p, c->context->key, c->contract->n_key);
   if (made) {
     atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
     atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
@@ -186,9 +188,9 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_
   }
   if (make_plan(c, values, b->input_data, &made)) return c->error->code;
   if (made) return replay(c, made, b, outputs);
-  atomic_store(&p->is_too_long_to_plan, 1);
+  atomic_store(&c->contract->is_too_long_to_plan, 1);
   c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
-  return call_interpreted(c, 0, values, n, p->n_symbols, b, outputs);
+  return call_interpreted(c, c->contract->function, values, n, p->n_symbols, b, outputs);
 }
 
 /* Calls ---------------------------------------------------------------------------------------- */
@@ -203,7 +205,7 @@ static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inpu
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: room for %d outputs; \"%.100s\" gives %d",
                        n_outputs, f->name, f->n_results);
   }
-  if (function && n_inputs != f->n_params) {
+  if (!p->functions[function].contract && n_inputs != f->n_params) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: %d inputs; \"%.100s\" takes %d", n_inputs,
                        f->name, f->n_params);
   }
@@ -234,13 +236,13 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
                       .is_copied = in.is_copied,
                       .input_data = in.data,
                       .error = c->error};
-  int is_planned =
-      function == 0 && p->is_planned && !atomic_load_explicit(&p->is_too_long_to_plan, memory_order_relaxed);
+  contract *k = c->contract;
+  int is_planned = k && k->is_planned && !atomic_load_explicit(&k->is_too_long_to_plan, memory_order_relaxed);
   if (!code && is_planned) {
     code = call_planned(c, values, n, &b, outputs);
   } else if (!code) {
     atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
-    code = call_interpreted(c, function, values, n, function == 0 ? p->n_symbols : 0, &b, outputs);
+    code = call_interpreted(c, function, values, n, k ? p->n_symbols : 0, &b, outputs);
   }
   output_binding_free(&b);
   inputs_free(&in, n);
@@ -271,7 +273,7 @@ static timeline_row *begin_row(const call *c, const svm_call_options *options, i
   rt->observer = options->observe ? options : NULL;
   rt->is_noted = rt->timeline || rt->observer;
   timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_CALL, function) : NULL;
-  if (!row || function) return row;
+  if (!row || !c->contract) return row;
   row->n_dims = c->program->n_symbols < SVM_LIMIT_DIMS ? c->program->n_symbols : SVM_LIMIT_DIMS;
   memcpy(row->dims, c->context->symbols, (size_t)row->n_dims * sizeof *row->dims);
   return row;
@@ -304,6 +306,7 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
   if (!x) return error->code;
   x->rt.watch = watch_begin(&own, options, p->options.timeout_ms);
   call c = {.program = p,
+            .contract = contract_of(p, function),
             .context = x,
             .watch = x->rt.watch,
             .budget = {0, p->options.memory_max},
@@ -311,7 +314,7 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
             .error = error};
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
   c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
-  if (function == 0) code = contract_bind(p, values, n_inputs, x->symbols, error);
+  if (c.contract) code = contract_bind(p, c.contract, values, n_inputs, x->symbols, error);
   int32_t counted = code || function ? 0 : atomic_load_explicit(&p->counted, memory_order_relaxed);
   int64_t begin = counted ? profile_now() : 0;
   timeline_row *row = begin_row(&c, options, function);

@@ -27,11 +27,11 @@ static void append(char *list, const char *item) {
   if (n + strlen(item) + 3 < LIST_TEXT) snprintf(list + n, LIST_TEXT - n, "%s%s", n > 1 ? ", " : "", item);
 }
 
-static int32_t fail_count(const svm_program *p, int32_t given, svm_error *error) {
+static int32_t fail_count(const contract *k, int32_t given, svm_error *error) {
   char list[LIST_TEXT] = "(";
-  for (int32_t i = 0; i < p->n_inputs; i++) append(list, p->inputs[i].name);
-  return status_fail(error, SVM_ERROR_ARGUMENT, "the program takes %d input%s %s), %d given", p->n_inputs,
-                     p->n_inputs == 1 ? "" : "s", list, given);
+  for (int32_t i = 0; i < k->n_inputs; i++) append(list, k->inputs[i].name);
+  return status_fail(error, SVM_ERROR_ARGUMENT, "the program takes %d input%s %s), %d given", k->n_inputs,
+                     k->n_inputs == 1 ? "" : "s", list, given);
 }
 
 static int32_t fail_rank(const svm_program *p, const svm_input_info *input, const svm_tensor *t,
@@ -78,12 +78,13 @@ static int solve(const svm_axis_info *axis, int64_t size, int64_t *value) {
 }
 
 /* Another value was bound before: by the first place that has the symbol. */
-static int32_t fail_conflict(const svm_program *p, const svm_value *inputs, const svm_input_info *input,
-                             int32_t axis, int32_t symbol, int64_t given, int64_t value, svm_error *error) {
+static int32_t fail_conflict(const svm_program *p, const contract *k, const svm_value *inputs,
+                             const svm_input_info *input, int32_t axis, int32_t symbol, int64_t given,
+                             int64_t value, svm_error *error) {
   char place[AXIS_TEXT] = "", rule[2 * AXIS_TEXT];
   int64_t before = 0;
-  for (int32_t i = 0; i < p->n_inputs && !*place; i++) {
-    const svm_input_info *other = &p->inputs[i];
+  for (int32_t i = 0; i < k->n_inputs && !*place; i++) {
+    const svm_input_info *other = &k->inputs[i];
     if (other->symbol == symbol)
       before = inputs[i].integer, write_place(other, -1, before, place, sizeof place);
     for (int32_t a = 0; a < other->rank && !*place; a++) {
@@ -108,12 +109,13 @@ static int32_t fail_bounds(const svm_program *p, const svm_input_info *input, in
 
 #define UNBOUND INT64_MIN /* a symbol's value before an input gives it: below every symbol's min */
 
-static int32_t bind(const svm_program *p, const svm_value *inputs, const svm_input_info *input, int32_t axis,
-                    int32_t symbol, int64_t given, int64_t value, int64_t *symbols, svm_error *error) {
+static int32_t bind(const svm_program *p, const contract *k, const svm_value *inputs,
+                    const svm_input_info *input, int32_t axis, int32_t symbol, int64_t given, int64_t value,
+                    int64_t *symbols, svm_error *error) {
   const svm_symbol_info *s = &p->symbols[symbol];
   if (symbols[symbol] != UNBOUND) {
     return symbols[symbol] == value ? SVM_OK
-                                    : fail_conflict(p, inputs, input, axis, symbol, given, value, error);
+                                    : fail_conflict(p, k, inputs, input, axis, symbol, given, value, error);
   }
   if (value < s->min || value > s->max || (s->multiple_of != 1 && value % s->multiple_of)) {
     return fail_bounds(p, input, axis, symbol, given, value, error);
@@ -138,9 +140,9 @@ static int32_t fail_axis(const svm_program *p, const svm_input_info *input, int3
                      input->name, a, size, text, p->symbols[input->axes[a].symbol].name);
 }
 
-static int32_t check_tensor(const svm_program *p, const svm_value *inputs, int32_t index, int64_t *symbols,
-                            svm_error *error) {
-  const svm_input_info *input = &p->inputs[index];
+static int32_t check_tensor(const svm_program *p, const contract *k, const svm_value *inputs, int32_t index,
+                            int64_t *symbols, svm_error *error) {
+  const svm_input_info *input = &k->inputs[index];
   const svm_tensor *t = &inputs[index].tensor;
   char name[AXIS_TEXT];
   if (t->dtype != input->dtype) {
@@ -158,36 +160,57 @@ static int32_t check_tensor(const svm_program *p, const svm_value *inputs, int32
     int64_t size = t->sizes[a], value;
     if (axis->symbol < 0 ? size != axis->offset : !solve(axis, size, &value))
       return fail_axis(p, input, a, size, error);
-    if (axis->symbol >= 0 && bind(p, inputs, input, a, axis->symbol, size, value, symbols, error))
+    if (axis->symbol >= 0 && bind(p, k, inputs, input, a, axis->symbol, size, value, symbols, error))
       return error->code;
   }
   return SVM_OK;
 }
 
+/* What is written is changed where it lies, so it cannot be copied first. */
+static int32_t check_written(const svm_input_info *input, const svm_tensor *t, svm_error *error) {
+  if (tensor_is_usable(t)) return SVM_OK;
+  return status_fail(error, SVM_ERROR_ARGUMENT,
+                     "input \"%.100s\" is changed in place; pass a contiguous tensor with aligned elements",
+                     input->name);
+}
+
 static const char *article(int32_t tag) { return tag == SVM_TAG_INT ? "an" : "a"; }
 
-int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
-                      svm_error *error) {
-  if (n_inputs != p->n_inputs) return fail_count(p, n_inputs, error);
+int32_t contract_bind(const svm_program *p, const contract *k, const svm_value *inputs, int32_t n_inputs,
+                      int64_t *symbols, svm_error *error) {
+  if (n_inputs != k->n_inputs) return fail_count(k, n_inputs, error);
   for (int32_t i = 0; i < p->n_symbols; i++) symbols[i] = UNBOUND;
   for (int32_t i = 0; i < n_inputs; i++) {
-    const svm_input_info *input = &p->inputs[i];
+    const svm_input_info *input = &k->inputs[i];
     if (inputs[i].tag != input->kind) {
       return status_fail(error, SVM_ERROR_KIND, "input \"%.100s\" is %s %s; the program takes %s %s",
                          input->name, article(inputs[i].tag), tag_name(inputs[i].tag), article(input->kind),
                          tag_name(input->kind));
     }
     int32_t code = SVM_OK;
-    if (input->kind == SVM_TAG_TENSOR) code = check_tensor(p, inputs, i, symbols, error);
+    if (input->kind == SVM_TAG_TENSOR) code = check_tensor(p, k, inputs, i, symbols, error);
     else if (input->symbol >= 0)
-      code = bind(p, inputs, input, -1, input->symbol, inputs[i].integer, inputs[i].integer, symbols, error);
+      code =
+          bind(p, k, inputs, input, -1, input->symbol, inputs[i].integer, inputs[i].integer, symbols, error);
+    if (!code && k->is_written[i]) code = check_written(input, &inputs[i].tensor, error);
     if (code) return code;
   }
+  for (int32_t i = 0; i < p->n_symbols; i++) symbols[i] = symbols[i] == UNBOUND ? 0 : symbols[i];
   return SVM_OK;
+}
+
+int32_t svm_bind_function(const svm_program *p, int32_t function, const svm_value *inputs, int32_t n_inputs,
+                          int64_t *symbols, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  const contract *k = contract_of(p, function);
+  if (!k)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_bind_function: function %d is no entry point",
+                       function);
+  return contract_bind(p, k, inputs, n_inputs, symbols, error);
 }
 
 int32_t svm_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
                  svm_error *error) {
-  svm_error unasked;
-  return contract_bind(p, inputs, n_inputs, symbols, error ? error : &unasked);
+  return svm_bind_function(p, 0, inputs, n_inputs, symbols, error);
 }

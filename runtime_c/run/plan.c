@@ -8,11 +8,12 @@
 
 /* The cache ------------------------------------------------------------------------------------ */
 
-plan *plan_find(const svm_program *p, const int64_t *key) {
-  uint64_t hash = hash_row(key, p->n_key);
+plan *plan_find(const svm_program *p, const int64_t *key, int64_t n_key) {
+  uint64_t hash = hash_row(key, n_key);
   plan *found = atomic_load(&p->plans[hash % PLAN_BUCKETS]);
   for (; found; found = atomic_load(&found->next)) {
-    if (found->hash == hash && !memcmp(found->key, key, (size_t)p->n_key * sizeof *key)) break;
+    int is_same = found->hash == hash && found->n_key == n_key;
+    if (is_same && !memcmp(found->key, key, (size_t)n_key * sizeof *key)) break;
   }
   return found;
 }
@@ -59,7 +60,7 @@ void plans_credit(svm_program *p) {
 
 plan *plan_publish(svm_program *p, plan *made) {
   pthread_mutex_lock(&p->lock);
-  plan *earlier = plan_find(p, made->key);
+  plan *earlier = plan_find(p, made->key, made->n_key);
   atomic_store(&made->last_used, atomic_load(&p->n_calls));
   if (earlier || !made->is_pinned || !lru_put(&p->plans_used, made, &made->last_used)) {
     retire(p, made, plan_free); /* after this call, which may still replay it */

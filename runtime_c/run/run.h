@@ -168,6 +168,7 @@ void reclaim(svm_program *p, int everything);
 
 typedef struct call {
   svm_program *program;
+  contract *contract; /* of the function that the host calls, NULL: it has none */
   context *context;
   watch *watch; /* NULL: nothing can stop it */
   memory_budget budget;
@@ -257,11 +258,12 @@ int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t 
 /* *out: the number of a new traced storage. */
 int32_t record_storage(call *c, int64_t n_bytes, int32_t *out);
 
-/* Trace main for the key: *out is NULL without an error when the trace is too long to be kept. */
+/* Trace the call's function for the key: *out is NULL without an error when the trace is too long to be kept.
+ */
 int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out);
 
 /* The cache. plan_publish gives back the plan that counts: another thread's if that was earlier. */
-plan *plan_find(const svm_program *p, const int64_t *key);
+plan *plan_find(const svm_program *p, const int64_t *key, int64_t n_key);
 plan *plan_publish(svm_program *p, plan *made);
 void plan_free(void *plan);
 void plan_free_all(svm_program *p);
@@ -277,9 +279,18 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases);
 
 /* Contract and results ------------------------------------------------------------------------- */
 
-/* Check main's inputs, bind the symbols. */
-int32_t contract_bind(const svm_program *p, const svm_value *inputs, int32_t n_inputs, int64_t *symbols,
-                      svm_error *error);
+/* The contract of a function, NULL where the host's calls of it are not checked or there is none. */
+static inline contract *contract_of(const svm_program *p, int32_t function) {
+  return function >= 0 && function < p->n_functions ? p->functions[function].contract : NULL;
+}
+
+/* Check the inputs of an entry point, bind the symbols; those that it does not bind become 0. */
+int32_t contract_bind(const svm_program *p, const contract *k, const svm_value *inputs, int32_t n_inputs,
+                      int64_t *symbols, svm_error *error);
+
+/* Whether kernels take the tensor as it is: row-major, elements aligned. One that no kernel can take counts.
+ */
+int tensor_is_usable(const svm_tensor *t);
 
 /* How the tensors that a call returns get their memory. */
 typedef struct output_binding {

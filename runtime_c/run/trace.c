@@ -1,4 +1,5 @@
-/* The trace: main is interpreted once without launching; the launches become the steps of a plan. */
+/* The trace: an entry point is interpreted once without launching; the launches become the steps of a plan.
+ */
 #include "run/trace.h"
 
 #include <stdlib.h>
@@ -155,16 +156,16 @@ static void renumber(plan *made, const recorder *r) {
 
 /* Plans ---------------------------------------------------------------------------------------- */
 
-static void resolve_ref(const svm_program *p, const recorder *r, buffer_ref *ref) {
+static void resolve_ref(const contract *k, const recorder *r, buffer_ref *ref) {
   if (ref->base != BASE_ARENA) return;
   int32_t output = r->output_of[ref->offset];
   *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
-                    : (buffer_ref){0, BASE_INPUTS + p->n_inputs + output, 0};
+                    : (buffer_ref){0, BASE_INPUTS + k->n_inputs + output, 0};
 }
 
-static void resolve(const svm_program *p, plan *made, const recorder *r) {
-  for (int64_t i = 0; i < r->n_refs; i++) resolve_ref(p, r, &made->refs[i]);
-  for (int32_t i = 0; i < made->n_fills; i++) resolve_ref(p, r, &made->fills[i].at);
+static void resolve(const contract *k, plan *made, const recorder *r) {
+  for (int64_t i = 0; i < r->n_refs; i++) resolve_ref(k, r, &made->refs[i]);
+  for (int32_t i = 0; i < made->n_fills; i++) resolve_ref(k, r, &made->fills[i].at);
   const buffer_ref *next = made->refs;
   for (int32_t i = 0; i < made->n_steps; i++) {
     made->steps[i].refs = next;
@@ -184,19 +185,19 @@ static int32_t build(call *c, plan *made) {
   made->refs = r->refs, r->refs = NULL;
   made->plan_bytes = (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) +
                      r->n_refs * (int64_t)sizeof(buffer_ref) + made->n_fills * (int64_t)sizeof(fill);
-  resolve(c->program, made, r);
+  resolve(c->contract, made, r);
   renumber(made, r);
   return SVM_OK;
 }
 
-static plan *plan_alloc(const svm_program *p, const int64_t *key) {
-  plan *made = calloc(1, sizeof *made + (size_t)p->n_key * sizeof *key);
+static plan *plan_alloc(const contract *k, const int64_t *key) {
+  plan *made = calloc(1, sizeof *made + (size_t)k->n_key * sizeof *key);
   if (!made) return NULL;
-  made->n_key = p->n_key;
-  memcpy(made->key, key, (size_t)p->n_key * sizeof *key);
-  made->hash = hash_row(key, p->n_key);
-  made->n_results = p->n_outputs;
-  made->results = calloc((size_t)p->n_outputs + 1, sizeof *made->results);
+  made->n_key = k->n_key;
+  memcpy(made->key, key, (size_t)k->n_key * sizeof *key);
+  made->hash = hash_row(key, k->n_key);
+  made->n_results = k->n_outputs;
+  made->results = calloc((size_t)k->n_outputs + 1, sizeof *made->results);
   atomic_init(&made->settled, -1);
   atomic_init(&made->looked, -1);
   made->counted = -1; /* the call that makes it runs it too */
@@ -205,11 +206,11 @@ static plan *plan_alloc(const svm_program *p, const int64_t *key) {
 
 int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out) {
   recorder r = {.max_bytes = c->program->options.plan_bytes_max};
-  plan *made = plan_alloc(c->program, key);
+  plan *made = plan_alloc(c->contract, key);
   *out = NULL;
   if (!made) return fail_memory(c);
   c->recorder = &r;
-  int32_t code = interpret(c, 0, args, made->results);
+  int32_t code = interpret(c, c->contract->function, args, made->results);
   if (!code) code = build(c, made);
   c->recorder = NULL;
   recorder_free(&r);

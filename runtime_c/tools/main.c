@@ -21,6 +21,7 @@ static const char HELP[] =
     "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
     "  --input NAME=NUMBER     an int, float or bool input\n"
     "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
+    "  --function NAME         the function to call (default main; --list shows them)\n"
     "  --repeat N              call N times, print the first, least and median time (default 1)\n"
     "  --threads N             threads that run kernels (default 0: one per CPU)\n"
     "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
@@ -45,7 +46,7 @@ static const char HELP[] =
 enum { DIGEST_BYTES = 32 };
 
 typedef struct arguments {
-  const char *model, *output, *metrics, *trace, *record;
+  const char *model, *function, *output, *metrics, *trace, *record;
   const char **inputs, **plugins;
   int n_inputs, n_plugins, list, stats;
   int32_t threads;
@@ -159,6 +160,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--plugin")) return a->plugins[a->n_plugins++] = value, 0;
+  if (!strcmp(name, "--function")) return a->function = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
   if (!strcmp(name, "--trace")) return a->trace = value, 0;
@@ -213,14 +215,14 @@ static void print_tensor(const svm_program *p, int32_t dtype, int32_t rank, cons
   printf("]\n");
 }
 
-static void print_output(const svm_program *p, const svm_output_info *output) {
-  printf("output  %s: ", output->name);
+static void print_output(const svm_program *p, const svm_output_info *output, const char *indent) {
+  printf("%soutput  %s: ", indent, output->name);
   if (output->kind == SVM_TAG_TENSOR) print_tensor(p, output->dtype, output->rank, output->axes);
   else printf("%s\n", output->kind < 0 ? "any value" : TAG_NAMES_HERE[output->kind]);
 }
 
-static void print_input(const svm_program *p, const svm_input_info *input) {
-  printf("input   %s: ", input->name);
+static void print_input(const svm_program *p, const svm_input_info *input, const char *indent) {
+  printf("%sinput   %s: ", indent, input->name);
   if (input->kind != SVM_TAG_TENSOR) {
     printf("%s%s%s\n", TAG_NAMES_HERE[input->kind], input->symbol < 0 ? "" : " = ",
            input->symbol < 0 ? "" : svm_symbol(p, input->symbol)->name);
@@ -229,9 +231,21 @@ static void print_input(const svm_program *p, const svm_input_info *input) {
   print_tensor(p, input->dtype, input->rank, input->axes);
 }
 
+/* The entry points besides main. */
+static void print_functions(const svm_program *p) {
+  for (int32_t f = 1; f < svm_n_functions(p); f++) {
+    if (!svm_is_entry_point(p, f)) continue;
+    printf("function %s\n", svm_function(p, f)->name);
+    for (int32_t i = 0; i < svm_function_n_inputs(p, f); i++)
+      print_input(p, svm_function_input(p, f, i), "  ");
+    for (int32_t i = 0; i < svm_function_n_outputs(p, f); i++)
+      print_output(p, svm_function_output(p, f, i), "  ");
+  }
+}
+
 static void print_contract(const svm_program *p) {
   int64_t code_bytes = 0;
-  for (int32_t i = 0; i < svm_n_inputs(p); i++) print_input(p, svm_input(p, i));
+  for (int32_t i = 0; i < svm_n_inputs(p); i++) print_input(p, svm_input(p, i), "");
   for (int32_t i = 0; i < svm_n_symbols(p); i++) {
     const svm_symbol_info *s = svm_symbol(p, i);
     printf("symbol  %s: ", s->name);
@@ -241,7 +255,8 @@ static void print_contract(const svm_program *p) {
     if (s->multiple_of != 1) printf(", a multiple of %" PRId64, s->multiple_of);
     printf(*s->why ? " (%s)\n" : "\n", s->why);
   }
-  for (int32_t i = 0; i < svm_n_outputs(p); i++) print_output(p, svm_output(p, i));
+  for (int32_t i = 0; i < svm_n_outputs(p); i++) print_output(p, svm_output(p, i), "");
+  print_functions(p);
   for (int32_t i = 0; i < svm_n_externs(p); i++) printf("extern  %s\n", svm_extern_name(p, i));
   for (int32_t i = 0; i < svm_n_kernels(p); i++) {
     const svm_kernel_info *k = svm_kernel(p, i);
@@ -287,16 +302,25 @@ typedef struct room {
   int64_t max, left;
 } room;
 
+/* The function that is called. */
+static int32_t called;
+
+static int32_t n_inputs_of(const svm_program *p) { return svm_function_n_inputs(p, called); }
+static int32_t n_outputs_of(const svm_program *p) { return svm_function_n_outputs(p, called); }
+static const svm_input_info *input_of(const svm_program *p, int32_t i) {
+  return svm_function_input(p, called, i);
+}
+
 static int32_t find_input(const svm_program *p, const char *name, size_t n) {
-  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
-    if (strlen(svm_input(p, i)->name) == n && !strncmp(svm_input(p, i)->name, name, n)) return i;
+  for (int32_t i = 0; i < n_inputs_of(p); i++) {
+    if (strlen(input_of(p, i)->name) == n && !strncmp(input_of(p, i)->name, name, n)) return i;
   }
   return -1;
 }
 
 /* A 0-d array of a matching dtype is also good for an int, float or bool input. */
 static int set_array(const svm_program *p, int32_t index, const npy_array *array, svm_value *value) {
-  int32_t kind = svm_input(p, index)->kind;
+  int32_t kind = input_of(p, index)->kind;
   const svm_tensor *t = &array->tensor;
   value->tag = SVM_TAG_TENSOR;
   value->tensor = *t;
@@ -312,7 +336,7 @@ static int set_array(const svm_program *p, int32_t index, const npy_array *array
 }
 
 static int set_scalar(const svm_program *p, int32_t index, const char *text, svm_value *value) {
-  int32_t kind = svm_input(p, index)->kind;
+  int32_t kind = input_of(p, index)->kind;
   char *end = NULL;
   value->tag = kind;
   if (kind == SVM_TAG_INT)
@@ -355,7 +379,7 @@ static int read_input(const svm_program *p, const char *text, room *room, batch 
   if (!equals) return read_arrays(p, text, "", 0, room, b, values);
   size_t n = strlen(equals + 1);
   int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
-  if (!is_file && svm_input(p, index)->kind != SVM_TAG_TENSOR)
+  if (!is_file && input_of(p, index)->kind != SVM_TAG_TENSOR)
     return set_scalar(p, index, equals + 1, &values[index]);
   return read_arrays(p, equals + 1, text, (size_t)(equals - text), room, b, values);
 }
@@ -405,8 +429,8 @@ static int write_outputs(const svm_program *p, const char *path, const svm_value
   outputs o = {calloc(MAX_OUTPUTS, sizeof *o.names), calloc(MAX_OUTPUTS, sizeof *o.tensors),
                calloc(MAX_OUTPUTS, 8), 0, 0};
   int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
-  for (int32_t i = 0; !code && i < svm_n_outputs(p); i++)
-    code = add_output(&o, svm_output(p, i)->name, &values[i]);
+  for (int32_t i = 0; !code && i < n_outputs_of(p); i++)
+    code = add_output(&o, svm_function_output(p, called, i)->name, &values[i]);
   size_t n = strlen(path);
   int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
   svm_error error;
@@ -437,7 +461,7 @@ static int by_value(const void *a, const void *b) {
 
 static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *values, svm_value *results) {
   svm_error error;
-  int32_t n_results = svm_n_outputs(p);
+  int32_t n_results = n_outputs_of(p);
   double *times = calloc((size_t)a->repeat, sizeof *times);
   int code = times ? 0 : out_of_memory("the table of times");
   svm_call_options how;
@@ -446,8 +470,7 @@ static int run_repeatedly(svm_program *p, const arguments *a, const svm_value *v
   for (int64_t i = 0; !code && i < a->repeat; i++) {
     for (int32_t j = 0; j < n_results; j++) svm_value_release(&results[j]);
     double begin = now_ms();
-    if (svm_call_with(p, &how, svm_main_function(p), values, svm_n_inputs(p), NULL, results, n_results,
-                      &error))
+    if (svm_call_with(p, &how, called, values, n_inputs_of(p), NULL, results, n_results, &error))
       code = report(EXIT_RUN, &error);
     times[i] = now_ms() - begin;
   }
@@ -488,7 +511,7 @@ static int32_t metrics_of_model(svm_program *p, char **text, svm_error *error) {
 /* State that no --input gives has the artifact's first values; these are constants of the program. */
 static int fill_state(svm_program *p, svm_value *values) {
   int32_t function = svm_find_function(p, "initial_state");
-  int32_t n = function < 0 ? 0 : svm_function(p, function)->n_results, first = svm_n_inputs(p) - n;
+  int32_t n = function < 0 ? 0 : svm_function(p, function)->n_results, first = n_inputs_of(p) - n;
   if (!n || first < 0) return 0;
   svm_error error;
   svm_value *initial = calloc((size_t)n, sizeof *initial);
@@ -511,13 +534,13 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   }
   int unfilled = fill_state(p, values);
   if (unfilled) return unfilled;
-  for (int32_t i = 0; i < svm_n_inputs(p); i++) {
+  for (int32_t i = 0; i < n_inputs_of(p); i++) {
     if (values[i].tag == SVM_TAG_NONE)
-      return usage("an input is missing (--input NAME=FILE.npy)", svm_input(p, i)->name);
+      return usage("an input is missing (--input NAME=FILE.npy)", input_of(p, i)->name);
   }
   int64_t *symbols = calloc((size_t)svm_n_symbols(p) + 1, sizeof *symbols);
   if (!symbols) return out_of_memory("the symbols");
-  int32_t broken = svm_bind(p, values, svm_n_inputs(p), symbols, &error);
+  int32_t broken = svm_bind_function(p, called, values, n_inputs_of(p), symbols, &error);
   free(symbols);
   if (broken) return report(broken == SVM_ERROR_MEMORY ? EXIT_RUN : EXIT_CONTRACT, &error);
   if (a->record && svm_record(p, 1, &error)) return report(EXIT_RUN, &error);
@@ -556,9 +579,12 @@ static int load_plugins(svm_program *p, const arguments *a) {
 
 static int with_program(svm_program *p, const arguments *a) {
   if (a->list) return print_contract(p), 0;
+  called = a->function ? svm_find_function(p, a->function) : svm_main_function(p);
+  if (!svm_is_entry_point(p, called))
+    return usage("the model has no function of that name (--list shows them)", a->function);
   int refused = load_plugins(p, a);
   if (refused) return refused;
-  int32_t n = svm_n_inputs(p), n_results = svm_n_outputs(p);
+  int32_t n = n_inputs_of(p), n_results = n_outputs_of(p);
   batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
   svm_value *values = calloc((size_t)n + 1, sizeof *values),
             *results = calloc((size_t)n_results + 1, sizeof *results);

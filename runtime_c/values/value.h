@@ -34,6 +34,7 @@ typedef struct storage {
   int32_t origin;
   int32_t origin_index;
   int32_t is_caller_memory; /* the data is not part of this object */
+  int32_t is_written;       /* an input that kernels may write to */
   int32_t is_unset;         /* nothing was written yet: zeros, once somebody looks (storage_clear) */
   int64_t n_bytes;
   void *data;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.ir.dims import DimExpr, symbol
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: The least and the greatest value of a size; None: no greatest.
 Sizes = Mapping[str, tuple[int, int | None]]
+_TAKEN = ("forward", "main", "initial_state")  # no names of functions besides main
 
 
 def compile(
@@ -28,6 +29,7 @@ def compile(
     inputs: Mapping[str, Any],
     sizes: Sizes | None = None,
     *,
+    functions: Mapping[str, Mapping[str, Any]] | None = None,
     strategy: str | None = None,
     options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -36,8 +38,10 @@ def compile(
 
     `inputs`: the shape of each argument of `forward`, by name, or a pair of its shape and dtype (f32 where
     nothing is said): {"ids": (("batch", "length"), "i64")}. A size is an int or a name; equal names are equal
-    sizes. `sizes`: the least and greatest value of a name, {"length": (1, 512)}; without, any. `strategy`,
-    `options`, `progress`: as `shapevm.compile` takes them.
+    sizes. `sizes`: the least and greatest value of a name, {"length": (1, 512)}; without, any. `functions`:
+    other methods of the module by name, with the inputs of each: they become functions of the same program,
+    with the same weights and the same state, which `Executable.call` runs. `strategy`, `options`,
+    `progress`: as `shapevm.compile` takes them.
 
     Raises ArgumentError for inputs, sizes, options and parameters that cannot be; ShapeError, DtypeError and
     UnsupportedOp with the module's line.
@@ -50,23 +54,61 @@ def compile(
 
     check_compiler(is_torch=False)
     strategy, options = check_strategy(strategy), check_options(options)
-    graph = graph_of(module, inputs, sizes or {})
+    graph, *others = graphs_of(module, inputs, functions or {}, sizes or {})
     stores = [open_store(target) for target in options.targets]
     notify = progress or (lambda stage, done, total: None)
-    program = build(Source(graph, None, None, None), stores, options, notify)
+    program = build(Source(graph, None, None, None, others=others), stores, options, notify)
     return executable_of(program, strategy, stores)
 
 
-def graph_of(module: Module, inputs: Mapping[str, Any], sizes: Sizes) -> Graph:
-    """Return the graph of `module`."""
-    specs, trace = read_inputs(inputs), Trace(module)
+def graphs_of(
+    module: Module, inputs: Mapping[str, Any], functions: Mapping[str, Mapping[str, Any]], sizes: Sizes
+) -> list[Graph]:
+    """Return the graphs of a module: of `forward`, which is main, then of the other methods."""
+    for name in functions:
+        if name in _TAKEN or not callable(getattr(module, name, None)):
+            kind = type(module).__name__
+            raise ArgumentError(
+                f"functions names {name!r}, which is no method of {kind} that can be a function"
+            )
+    methods = {"forward": inputs, **functions}
+    specs = {name: read_inputs(each) for name, each in methods.items()}
+    _check_sizes([spec for each in specs.values() for spec in each], sizes)
+    return [
+        graph_of(module, "main" if name == "forward" else name, getattr(module, name), each, sizes)
+        for name, each in specs.items()
+    ]
+
+
+def _check_sizes(specs: Sequence[InputSpec], sizes: Sizes) -> None:
+    """Raise ArgumentError for a range of no input's size, and for one that holds nothing."""
+    known = dict.fromkeys(str(_size(size)) for spec in specs for size in spec.shape or ())
+    for name, (low, high) in sizes.items():
+        if name not in known:
+            named = ", ".join(each for each in known if not each.isdigit()) or "none"
+            raise ArgumentError(f"sizes names {name!r}, which is no size of an input; they are {named}")
+        if low < 0 or (high is not None and high < low):
+            raise ArgumentError(
+                f"sizes gives {name} the range {low} to {high}; it must be 0 <= least <= most"
+            )
+
+
+def graph_of(
+    module: Module, name: str, method: Callable[..., Any], specs: Sequence[InputSpec], sizes: Sizes
+) -> Graph:
+    """Return the graph of a method of `module`, which calls know by `name`."""
+    trace = Trace(module, name)
     graph = trace.importer.graph
     arguments = {spec.name: Tensor(graph.input(spec.name, _type(spec))) for spec in specs}
     _add_symbols(graph, specs, sizes)
     trace.add_state(module)
+    if name != "main" and not graph.inputs:
+        raise ArgumentError(
+            f"function {name!r} has no inputs and the module no buffers; compute it once instead"
+        )
     token = CURRENT.set(trace)
     try:
-        result = module.forward(**arguments)
+        result = method(**arguments)
         leaves, structure = _flat(result)
         values = [trace.value(leaf) for leaf in leaves]
     finally:
@@ -89,7 +131,7 @@ def _size(size: Any) -> DimExpr:
     return size if isinstance(size, int) else symbol(str(getattr(size, "__name__", size)))
 
 
-def _add_symbols(graph: Graph, specs: list[InputSpec], sizes: Sizes) -> None:
+def _add_symbols(graph: Graph, specs: Sequence[InputSpec], sizes: Sizes) -> None:
     """Put the symbols of the inputs into the contract."""
     for spec in specs:
         for size in spec.shape or ():
@@ -101,14 +143,6 @@ def _add_symbols(graph: Graph, specs: list[InputSpec], sizes: Sizes) -> None:
                     )
                 low, high = sizes.get(name, (0, None))
                 graph.symbols[name] = SymbolInfo(name, low, high, why=f"inputs: {name}")
-    for name, (low, high) in sizes.items():
-        if name not in graph.symbols:
-            known = ", ".join(graph.symbols) or "none"
-            raise ArgumentError(f"sizes names {name!r}, which is no size of an input; they are {known}")
-        if low < 0 or (high is not None and high < low):
-            raise ArgumentError(
-                f"sizes gives {name} the range {low} to {high}; it must be 0 <= least <= most"
-            )
 
 
 def _flat(result: Any) -> tuple[list[Any], Any]:

@@ -30,8 +30,8 @@ def current() -> Trace:
 class Trace:
     """Appends operators to `importer.graph`, through the converters of torch's operators."""
 
-    def __init__(self, model: Module) -> None:
-        self.importer = Importer("main")
+    def __init__(self, model: Module, name: str) -> None:
+        self.importer = Importer(name)
         self.names = {id(array): name for name, array in model.named_arrays()}
         self._values: dict[int, Value] = {}  # of arrays, by identity
         self._kept: list[Array] = []  # keeps identities of arrays outside the model valid

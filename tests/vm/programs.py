@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
 from shapevm.vm.isa import DTYPES, OPS, Op, Operand
-from shapevm.vm.program import Buffer, Constant, Dim, Kernel, KernelObject, Output, Program, SizeRange
+from shapevm.vm.program import (
+    Buffer,
+    Constant,
+    Dim,
+    EntryPoint,
+    Kernel,
+    KernelObject,
+    Output,
+    Program,
+    SizeRange,
+)
 
 SAMPLE = """
 symbol "n" 1 .. 64 step 2 why "model.py:3"
@@ -189,7 +199,7 @@ def programs(draw: Any, data: bool = True) -> Program:
     for _ in range(draw(st.integers(0, 4))):
         other.step()
     callee.op("return", values=(draw(st.integers(0, 1)),))
-    return builder.finish(outputs=(Output("a"), Output("b"), Output("c")))
+    return builder.finish(entry_points=[EntryPoint(0, (), (Output("a"), Output("b"), Output("c")))])
 
 
 def _label() -> Any:

@@ -1021,7 +1021,7 @@ function "main" (5 params, 1 results, 6 registers)
   return (r5)
 """
     program = assemble(text)
-    machine, reference = load(program), Contract(program)
+    machine, reference = load(program), Contract(program, program.entry_points[0])
     assert machine.symbols == program.symbols
     for given, message in (
         ([-6, -6, -(2**63) + 1], None),
