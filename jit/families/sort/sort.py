@@ -19,6 +19,7 @@ from ...llvm.vector import Vec
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
+from ..family import Variant
 from .problem import FEW, INDICES, VALUES, VALUES_OF_DIGIT, Problem, Row, ScratchLayout, X, problem_of
 from .spec import Sort
 
@@ -29,12 +30,10 @@ WORDS = f"<{LANES} x i64>"
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A way to sort a row: which rows it is for, known or at run time, and its code."""
+class RowVariant(Variant[Problem, Callable[[Row], None]]):
+    """A way to sort a row. `takes(f, problem)`: whether it sorts rows of these sizes, known or at run time."""
 
-    name: str
-    takes: Callable[[Function, Problem], bool | Value]
-    emit: Callable[[Row], None]
+    takes: Callable[[Function, Problem], bool | Value] = lambda f, problem: True
 
 
 def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -55,12 +54,12 @@ def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) ->
 
 
 def _emit_row(row: Row) -> None:
-    """Emit a row by the first of VARIANTS that takes it."""
+    """Emit a row by the first of the fitting VARIANTS that takes it."""
     before: list[tuple[bool | Value, bool]] = []
-    for variant in VARIANTS:
+    for variant in (v for v in VARIANTS if v.fits(row.problem)):
         takes = variant.takes(row.f, row.problem)
 
-        def run(variant: Variant = variant) -> None:
+        def run(variant: RowVariant = variant) -> None:
             row.f.takes(variant.name)
             variant.emit(row)
 
@@ -71,13 +70,15 @@ def _emit_row(row: Row) -> None:
 # Conditions that are known or not -------------------------------------------------------------------------
 
 
+def _for_all(problem: Problem) -> bool:
+    return True
+
+
 def _is_short(f: Function, problem: Problem) -> bool | Value:
     return _at_most(f, problem.length, SHORT)
 
 
 def _has_few(f: Function, problem: Problem) -> bool | Value:
-    if problem.is_wide:
-        return False
     few = _at_most(f, problem.keep, FEW)
     return _both(f, few, _at_most(f, f.mul(problem.keep, FEW_OF), problem.length))
 
@@ -262,7 +263,7 @@ def _pass(row: Row, digit: Int, arrays: Sequence[Value]) -> list[Value]:
 
 #: The first one that takes a row sorts it.
 VARIANTS = (
-    Variant("ranks", _is_short, _rank),
-    Variant("first-few", _has_few, _select),
-    Variant("radix", lambda f, problem: True, _radix),
+    RowVariant("ranks", _for_all, _rank, _is_short),
+    RowVariant("first-few", lambda problem: not problem.is_wide, _select, _has_few),
+    RowVariant("radix", _for_all, _radix),
 )
