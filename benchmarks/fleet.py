@@ -57,7 +57,7 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def main(n: int) -> None:
-    sys.path.insert(0, str(ROOT / "examples"))
+    sys.path.append(str(ROOT / "examples"))
     import encoder
 
     import shapevm

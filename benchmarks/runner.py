@@ -16,7 +16,7 @@ from measure import Figure, median
 
 import shapevm
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import dynamic_shapes, example_inputs, load_bert
 
 

@@ -12,7 +12,7 @@ from shapevm.jit.roofline import fma_peak
 
 import shapevm
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import dynamic_shapes, example_inputs, load_bert, random_inputs
 
 

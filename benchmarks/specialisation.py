@@ -23,7 +23,7 @@ from shapevm.profiles import Profile
 from shapevm.profiles import read as read_profile
 from shapevm.specialise import open_store
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import SentenceEncoder, dynamic_shapes, example_inputs
 
 LENGTHS = range(8, 129)

@@ -92,7 +92,7 @@ def figures() -> list[Figure]:
     """Return all figures."""
     import shapevm
 
-    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    sys.path.append(str(Path(__file__).parent.parent / "examples"))
     from encoder import SentenceEncoder, dynamic_shapes, example_inputs
 
     made = []

@@ -28,7 +28,7 @@ LENGTHS = (16, 128, 512)
 
 def artifact(folder: Path) -> Path:
     """Compile the encoder."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    sys.path.append(str(Path(__file__).parent.parent / "examples"))
     from encoder import dynamic_shapes, example_inputs, load_bert
 
     import shapevm
