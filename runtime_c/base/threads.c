@@ -112,6 +112,11 @@ static int64_t now_ns(void) {
   return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
+struct timespec threads_deadline(int32_t milliseconds) {
+  int64_t end = now_ns() + (int64_t)(milliseconds > 0 ? milliseconds : 0) * 1000000;
+  return (struct timespec){end / 1000000000, end % 1000000000};
+}
+
 static void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

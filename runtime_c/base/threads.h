@@ -3,6 +3,7 @@
 #define SVM_THREADS_H
 
 #include <stddef.h>
+#include <time.h>
 
 #include "base/timeline.h"
 #include "svm.h"
@@ -49,5 +50,8 @@ void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_
 
 /* Threads that threads_run would use at most. */
 int32_t threads_count(void);
+
+/* The time so many milliseconds from now, for waits on the monotonic clock. */
+struct timespec threads_deadline(int32_t milliseconds);
 
 #endif

@@ -4,6 +4,7 @@
 #endif
 #include "program/weights.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,9 +12,11 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/threads.h"
 #include "program/program.h"
 
 enum { STATE_SOUND, STATE_WAITING, STATE_CHECKING, STATE_DAMAGED }; /* WAITING: for a thread */
+enum { BEGIN_MS = 100 };
 
 static uint64_t n_chunks(const svm_program *p) { return image_n_chunks(&p->image, SVM_SECTION_WEIGHTS); }
 
@@ -79,8 +82,18 @@ static void check_chunks(svm_program *p) {
   }
 }
 
+/* Leave the machine to the load and to the first call, which most often ends within this time. */
+static void wait_for_others(svm_program *p) {
+  struct timespec begin = threads_deadline(BEGIN_MS);
+  pthread_mutex_lock(&p->lock);
+  while (!atomic_load(&p->weights.is_stopped))
+    if (pthread_cond_timedwait(&p->changed, &p->lock, &begin) == ETIMEDOUT) break;
+  pthread_mutex_unlock(&p->lock);
+}
+
 static void *run_thread(void *program) {
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
+  wait_for_others(program);
   check_chunks(program);
   return NULL;
 }
@@ -136,7 +149,10 @@ int32_t weights_finish(svm_program *p, svm_error *error) {
 }
 
 void weights_end(svm_program *p) {
+  pthread_mutex_lock(&p->lock);
   atomic_store(&p->weights.is_stopped, 1);
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
   if (p->weights.has_thread) pthread_join(p->weights.thread, NULL);
   p->weights.has_thread = 0;
 }

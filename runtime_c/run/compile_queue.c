@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/status.h"
+#include "base/threads.h"
 #include "run/run.h"
 
 enum {
@@ -123,17 +123,10 @@ static int32_t fail_wait(const svm_program *p, const entry *e, svm_error *error)
                      k->label);
 }
 
-static struct timespec deadline_after(int32_t milliseconds) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  int64_t ns = t.tv_nsec + (int64_t)(milliseconds > 0 ? milliseconds : 0) * 1000000;
-  return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
-}
-
 /* Wait for a change while there is nothing to watch, else for a moment; the lock is free during the look. */
 static int32_t wait_or_look(svm_program *p, watch *w) {
   if (!w) return pthread_cond_wait(&p->changed, &p->lock), SVM_OK;
-  struct timespec soon = deadline_after(LOOK_MS);
+  struct timespec soon = threads_deadline(LOOK_MS);
   if (pthread_cond_timedwait(&p->changed, &p->lock, &soon) != ETIMEDOUT) return SVM_OK;
   pthread_mutex_unlock(&p->lock);
   int32_t code = watch_look(w);
@@ -191,7 +184,7 @@ void svm_attach_compiler(svm_program *p, int32_t attached) {
 }
 
 int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *request) {
-  struct timespec deadline = deadline_after(timeout_ms);
+  struct timespec deadline = threads_deadline(timeout_ms);
   int32_t found = 0;
   entry *e = NULL;
   pthread_mutex_lock(&p->lock);
