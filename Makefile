@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick integrations java aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures signals asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick integrations java aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -48,8 +48,8 @@ rebuild: ## only build the C again into the editable install of VENV
 demo: $(BUILT) ## one model at many shapes
 	$(PY) examples/demo.py $(ARGS)
 
-test: $(BUILT) ## every test, a file of tests to each core
-	$(PY) -m pytest tests -n auto --dist loadfile $(ARGS)
+test: $(BUILT) ## every test, on all cores; of long rows of cases alike a quarter, drawn anew (ARGS=--drawn=1: all)
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests -n auto --dist worksteal $(ARGS)
 
 # One of each layer: IR, passes, emission, kernel families, artifact, verifier, public API, the tour.
 QUICK = tests/compiler/ir tests/compiler/passes tests/compiler/emit tests/jit/families/test_table.py tests/vm/test_isa.py \
@@ -199,6 +199,10 @@ fuzz: $(BUILT) ## mutated artifacts into the C loader, random programs C against
 	for round in $$(seq $(ROUNDS)); do build/fuzz/fuzz build/fuzz/model.svm 2000 $$(date +%s)$$round || exit 1; done
 	$(call sanitized,asan,address$(comma)undefined)
 	for round in $$(seq $(ROUNDS)); do $(ASAN) -q -x tests/vm/test_differential.py $(ARGS) || exit 1; done
+
+mutation: $(BUILT) ## mutants of the source, and whether tests notice them: ARGS='--count 300 --seed 1'; see tests/mutation
+	test -d build/mutation || $(PY) -m tests.mutation --collect -n auto
+	$(PY) -m tests.mutation $(ARGS)
 
 mutants: $(BUILT) ## structure-aware mutants of artifacts, arrays, profiles, kernel specs, hashes right: ARGS='200000 SEED'
 	cmake -S runtime_c -B build/fuzz -DSVM_SANITIZE=address,undefined

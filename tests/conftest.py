@@ -4,6 +4,7 @@ compiled fails the test that asked for it, also where generic code answers in it
 import os
 import random
 import sys
+from math import ceil
 
 import pytest
 from shapevm.vm.machine import Machine
@@ -17,6 +18,9 @@ def pytest_addoption(parser):
     parser.addoption("--seed", type=int, help="of what tests draw anew in every run")
     parser.addoption(
         "--again", choices=(*AGAIN, "all"), help="compile each program once more: see tests/again.py"
+    )
+    parser.addoption(
+        "--drawn", type=float, default=0.25, help="share of the tests marked `drawn` that are run: 1 in CI"
     )
     parser.addoption("--all-damages", action="store_true", help="flip every bit, cut files at every length")
 
@@ -33,14 +37,34 @@ def pytest_configure_node(node):
 
 
 def pytest_report_header(config):
-    return f"seed of what tests draw: --seed {config.option.seed}"
+    return (
+        f"seed of what tests draw: --seed {config.option.seed}; share of marked tests: {config.option.drawn}"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run."""
+    alike = {}
+    for item in items:
+        if item.get_closest_marker("drawn"):
+            alike.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left_out = set()
+    for name, cases in alike.items():
+        n_left_out = len(cases) - ceil(config.option.drawn * len(cases))
+        left_out.update(random.Random(f"{config.option.seed} {name}").sample(cases, max(n_left_out, 0)))
+    if left_out:
+        config.hook.pytest_deselected(items=sorted(left_out, key=items.index))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory):
-    """Point the disk cache, also that of processes which tests start, at a fresh folder."""
+    """Point the disk cache, also that of processes which tests start, at a folder that is fresh in this run
+    and that the run's workers share."""
     before = os.environ.get("SHAPEVM_CACHE_DIR")
-    folder = tmp_path_factory.mktemp("kernels")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(mode=0o700, exist_ok=True)
     os.environ["SHAPEVM_CACHE_DIR"] = str(folder)
     yield folder
     if before is None:

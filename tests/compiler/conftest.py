@@ -9,6 +9,7 @@ import pytest
 from shapevm.compiler.emit.emit import emit
 from shapevm.compiler.ir.text import parse
 from shapevm.compiler.passes.copy_results import copy_results
+from shapevm.jit.object.cache import DiskCache
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.store import KernelStore
@@ -17,12 +18,15 @@ from shapevm.vm.machine import Machine
 from shapevm.vm.program import Kernel, KernelObject, Program
 from shapevm.vm.reference import Reference
 
+from shapevm.settings import settings
+
 Externs = dict[str, Any] | None
 
 
 @cache
 def generic_code(spec: str) -> KernelObject:
-    return KernelStore().object(from_json(spec), None)
+    folder = settings.cache_path()
+    return KernelStore(folder and DiskCache(folder, None)).object(from_json(spec), None)
 
 
 def on_reference(program: Program, inputs: list[Any], externs: Externs = None) -> list[Any]:

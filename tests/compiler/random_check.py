@@ -26,6 +26,7 @@ from shapevm.jit.store import KernelStore
 from shapevm.build import build_program, run_passes
 from shapevm.opening import executable_of
 from shapevm.prove import Prover
+from shapevm.settings import settings
 
 from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored
 from .random_rules import RULES
@@ -35,31 +36,22 @@ EXACT_EVERY = len(
     SHAPES
 )  # half of a check's time is compiling exact code: a seed has it at every so many shapes
 THREADS, SAVED_EVERY, EXACT_SHARE = (2, 3), 4, 0.03
-MAX_KERNELS, MAX_BYTES = 4096, 16 * 2**30
-
-
-class Memory(dict[str, bytes]):
-    """A cache of kernels in memory: programs have many of them in common."""
-
-    def put(self, key: str, record: bytes) -> None:
-        """Keep a record; forget all others where they are many."""
-        if len(self) >= MAX_KERNELS:
-            self.clear()
-        self[key] = record
+MAX_BYTES = 16 * 2**30
 
 
 @cache
-def _store(folder: Path | None = None) -> KernelStore:
-    return KernelStore(Memory() if folder is None else DiskCache(folder, MAX_BYTES))
+def _store(folder: Path | None) -> KernelStore:
+    """Return a store on a disk cache, if there is to be one: programs have many kernels in common."""
+    return KernelStore(folder and DiskCache(folder, MAX_BYTES))
 
 
 def check(
     make: Callable[[], Graph], seed: int = 0, exact_every: int = EXACT_EVERY, store: KernelStore | None = None
 ) -> None:
     """Compare a graph at every shape: the generic tier with the reference and, at some shapes, others for
-    the next seed, the exact one with the generic one, bit by bit. `store`: of kernels, without one in
-    memory."""
-    graph, store = make(), store or _store()
+    the next seed, the exact one with the generic one, bit by bit. `store`: of kernels, without one on the
+    user's cache."""
+    graph, store = make(), store or _store(settings.cache_path())
     made = [inputs_of(graph, shape, seed) for shape in SHAPES]
     wanted = [expected(graph, shape, inputs) for shape, inputs in zip(SHAPES, made, strict=True)]
     given = [stored(graph, inputs) for inputs in made]
@@ -118,7 +110,9 @@ def main() -> None:
     parser.add_argument(
         "--about", default="", choices=("", *RULES), help="without: each seed's programs of all kinds"
     )
-    parser.add_argument("--cache", type=Path, help="a folder for compiled kernels, which programs share")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("build/random"), help="a folder for compiled kernels"
+    )
     parser.add_argument("--log", type=Path, help="a file of what was checked; what it has is left out")
     parser.add_argument("--show", action="store_true", help="print the graphs that fail")
     options = parser.parse_args()

@@ -399,10 +399,13 @@ def scatter(step: Step) -> Sequence[Value]:
 
 
 def boxes(step: Step) -> Sequence[Value]:
-    """Which boxes, of corners at exact places, non-maximum suppression keeps."""
+    """Which boxes, of corners at exact places, non-maximum suppression keeps; as many as the last axis has:
+    the definition takes the square of their number."""
     x = step.any("f32", "f64", exact=True, rank=1)
+    n = B.shape_of(x)[-1]
     flat = B.reshape(step.b, x, [1, B.product(B.shape_of(x))])
-    places = _above(step.b, flat, 0)
+    flat = B.concat(step.b, [flat, B.full(step.b, 1, B.dtype_of(x), (1, n))], 1)
+    places = _above(step.b, B.take(step.b, flat, 1, 0, n), 0)
     low = B.pointwise(step.b, "minimum", places, 50)
     corners = [low, low, *(B.pointwise(step.b, "maximum", places, high) for high in (2, 4))]
     threshold = B.full(step.b, step.choose.choice((0.125, 0.5, 1.0)), "f64", (1,))

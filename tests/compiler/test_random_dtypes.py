@@ -9,6 +9,7 @@ from .random_check import failures
 PARTS, SEEDS = 20, 1000
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs(part: int) -> None:
     assert not failures("numbers", range(part, SEEDS, PARTS))

@@ -18,6 +18,7 @@ PARTS, SEEDS = 20, 1000
 PLAIN = {"value", "control"}  # kinds of operators that work on no tensors
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs(part: int) -> None:
     assert not failures("kernels", range(part, SEEDS, PARTS))

@@ -55,6 +55,7 @@ def image(size: tuple[int, int]) -> list[torch.Tensor]:
     return [torch.rand(3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(size)))]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", MODELS)
 def test_detections(name: str, tmp_path: Path) -> None:
     script = scripted(name)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(not vision.is_installed(), reason="torchvision i
 FIXED = ("swin_t", "swin_v2_t")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("how", ["script", "trace"])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifier(name: str, how: str) -> None:

@@ -15,12 +15,14 @@ needs_torchvision = pytest.mark.skipif(
 )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", zoo.SMALL_CLASSIFIERS)
 @needs_torchvision
 def test_classifiers_are_eagers_without_its_kernels(name: str) -> None:
     assert not zoo.judged(zoo.SMALL_CLASSIFIERS[name]).fallbacks
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", zoo.TRANSFORMERS)
 def test_transformers_are_eagers_without_its_kernels(name: str) -> None:
     assert not zoo.judged(zoo.TRANSFORMERS[name]).fallbacks

@@ -34,6 +34,7 @@ def infos() -> Iterator[dict[str, Any]]:
     torch._dynamo.reset()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_tenth_of_all(infos: dict[str, Any], share: int, pytestconfig: pytest.Config) -> None:
     """Of each module, in each mode, a tenth of its inputs, rounded up or down at random, at most MOST."""

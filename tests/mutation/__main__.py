@@ -1,0 +1,134 @@
+"""Mutants of the source, and whether the tests notice them.
+
+    python -m tests.mutation --collect [-n 2]        # which test runs which line: once, a quarter of an hour
+    python -m tests.mutation --count 300 --seed 1    # draw so many mutants and run their tests
+
+A mutant changes one place of `jit/`, `compiler/passes/`, `compiler/lower/` or `runtime_c/`. The tests that
+run its line are run, the fastest first, until one fails: then the mutant is killed. Those that survive are
+listed. A mutant in the log is not run again. (`make mutants` is about something else: damaged artifacts.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import c_source, child, python_source
+from .c_build import CBuild
+from .coverage_map import FOLDER, ROOT, SOURCES, CoverageMap
+from .mutant import Mutant
+
+BUDGET = 60.0  # seconds of tests for each mutant
+POOL = ("tests/jit", "tests/compiler", "tests/vm", "tests/runtime_c/test_runner.py", "tests/shapevm")
+C_POOL = ("tests/vm/", "tests/runtime_c/", "tests/shapevm/test_")
+C_FOLDERS = ("base", "values", "program", "run", "tools/main.c")
+
+
+def candidates() -> list[Mutant]:
+    """Return all mutants there are."""
+    found: list[Mutant] = []
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            found += python_source.mutants_of(path.relative_to(ROOT), path.read_bytes())
+    for part in C_FOLDERS:
+        place = ROOT / "runtime_c" / part
+        for path in sorted(place.glob("*.c")) if place.is_dir() else [place]:
+            found += c_source.mutants_of(path.relative_to(ROOT), path.read_bytes())
+    return found
+
+
+class Trial:
+    """Runs tests against mutants, one at a time."""
+
+    def __init__(self, known: CoverageMap, folder: Path) -> None:
+        self.known, self.folder = known, folder
+        self._c: CBuild | None = None
+
+    def verdict(self, mutant: Mutant) -> str:
+        """Return "killed", "survived", "refused" (it does not compile) or "no test runs it"."""
+        source = mutant.apply((ROOT / mutant.path).read_bytes())
+        if mutant.path.suffix == ".c":
+            return self._of_c(mutant, source)
+        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
+        replaced = child.Replaced({str((ROOT / mutant.path).resolve()): source}, {})
+        return self._tested(replaced, "", tests)
+
+    def _of_c(self, mutant: Mutant, source: bytes) -> str:
+        self._c = self._c or CBuild(self.folder / "c")
+        built = self._c.mutated(mutant.path, source)
+        if built is None:
+            return "refused"
+        module, runner = built
+        pool = [name for name in self.known.seconds if name.startswith(C_POOL)]
+        tests = self.known.cheapest(pool, BUDGET)
+        return self._tested(child.Replaced({}, {"shapevm.vm._runtime": module}), runner, tests)
+
+    def _tested(self, replaced: child.Replaced, runner: str, tests: Sequence[str]) -> str:
+        if not tests:
+            return "no test runs it"
+        seconds = sum(self.known.seconds[name] for name in tests)
+        code = child.run(replaced, runner, tests, seconds, self.folder)
+        return "survived" if code == 0 else "killed"
+
+
+def run(count: int, seed: int, log: Path) -> Counter[str]:
+    """Draw mutants, try those that the log lacks, write verdicts to it and survivors to the terminal."""
+    import numpy  # noqa: F401
+    import sympy  # noqa: F401
+    import torch.export  # noqa: F401
+
+    drawn = random.Random(seed).sample(candidates(), count)
+    done = dict(map(json.loads, log.read_text().splitlines())) if log.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(CoverageMap.read(), Path(folder))
+        for i, mutant in enumerate(drawn):
+            if mutant.key not in done:
+                begin = time.monotonic()
+                done[mutant.key] = found = trial.verdict(mutant)
+                with open(log, "a") as file:
+                    file.write(json.dumps([mutant.key, found]) + "\n")
+                print(f"{i + 1}/{count} {found} in {time.monotonic() - begin:.1f} s: {mutant}", flush=True)
+    return Counter(done[mutant.key] for mutant in drawn)
+
+
+def collect(extra: Sequence[str]) -> int:
+    """Run the tests once, noting what they run."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.mutation.coverage_map",
+        "--drawn=1",
+        *POOL,
+        *extra,
+    ]
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def main() -> None:
+    """Print how many mutants of those drawn are killed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collect", action="store_true", help="note which test runs which line")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, default=FOLDER / "verdicts.jsonl")
+    options, extra = parser.parse_known_args()
+    if options.collect:
+        sys.exit(collect(extra))
+    found = run(options.count, options.seed, options.log)
+    counted = sum(found.values()) - found["refused"]
+    print(f"{found['killed']} of {counted} killed ({found['killed'] / max(counted, 1):.1%}); {dict(found)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The C runtime with one file changed: that file compiled as in the editable install's build, and linked
+with the objects of the others."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+from .coverage_map import ROOT
+
+
+class CBuild:
+    """Builds the extension module and the runner in `folder`. Raises FileNotFoundError without the editable
+    install's build folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (build,) = (ROOT / "build").glob("cp*-linux_*")
+        self._build = build
+        rows = json.loads((build / "compile_commands.json").read_text())
+        self._commands = {str(Path(row["file"]).resolve()): shlex.split(row["command"]) for row in rows}
+        self._objects: dict[str, str] = {}
+        for file in self._commands:
+            if "/sdk/" not in file:
+                self._objects[file] = self._compiled(
+                    file, file, folder / f"{Path(file).parent.name}_{Path(file).stem}.o"
+                )
+
+    def _compiled(self, file: str, source: str, target: Path) -> str:
+        command = list(self._commands[file])
+        command[command.index("-o") + 1] = str(target)
+        command[command.index("-c") + 1] = source
+        flags = ["-O1", "-w", f"-I{Path(file).parent}"]
+        subprocess.run([*command, *flags], cwd=self._build, check=True, capture_output=True)
+        return str(target)
+
+    def mutated(self, path: Path, source: bytes) -> tuple[str, str] | None:
+        """Return the paths of the module and the runner with `source` in place of a file; None where it does
+        not compile."""
+        file = str((ROOT / path).resolve())
+        changed = self.folder / path.name
+        changed.write_bytes(source)
+        try:
+            o = self._compiled(file, str(changed), self.folder / "mutant.o")
+        except subprocess.CalledProcessError:
+            return None
+        objects = {**self._objects, file: o}
+        module, runner = self.folder / "_runtime.abi3.so", self.folder / "shapevm-run"
+        library = [o for f, o in objects.items() if not f.endswith(("_runtime.c", "tools/main.c"))]
+        by_name = {Path(f).name: o for f, o in objects.items()}
+        for target, main, flags in (
+            (module, by_name["_runtime.c"], ["-shared"]),
+            (runner, by_name["main.c"], []),
+        ):
+            command = ["cc", "-o", str(target), main, *library, *flags, "-lm", "-lpthread", "-ldl"]
+            subprocess.run(command, check=True, capture_output=True)
+        return str(module), str(runner)

@@ -1,0 +1,100 @@
+"""Which test runs which line of the source, and how long it takes: a pytest plugin that collects it, and the
+map read back. `python -m tests.mutation --collect` runs the tests under it, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "mutation"
+SOURCES = ("jit", "compiler/passes", "compiler/lower")
+LONGEST = 20.0  # seconds: slower tests kill no mutants
+
+
+class Collector:
+    """Notes, test by test, what runs. Each process of a run writes a file of its own."""
+
+    def __init__(self) -> None:
+        import coverage
+
+        name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        self.seconds: dict[str, float] = {}
+        self.path = FOLDER / f"seconds.{name}.json"
+        sources = [str(ROOT / part) for part in SOURCES]
+        self.measured = coverage.Coverage(str(FOLDER / f"lines.{name}"), include=[f"{s}/*" for s in sources])
+        self.measured.erase()
+        self.measured.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.measured.switch_context(item.nodeid)
+        begin = time.monotonic()
+        done = yield
+        self.seconds[item.nodeid] = time.monotonic() - begin
+        self.measured.switch_context("")
+        return done
+
+    def pytest_unconfigure(self) -> None:
+        self.measured.stop()
+        self.measured.save()
+        self.path.write_text(json.dumps(self.seconds))
+
+
+def pytest_configure(config: Any) -> None:
+    """Collect in the processes that run tests."""
+    if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        config.pluginmanager.register(Collector())
+
+
+@dataclass(frozen=True)
+class CoverageMap:
+    """`seconds` of each test; by file and line, the tests that run it."""
+
+    seconds: dict[str, float]
+    lines: dict[str, dict[int, list[str]]]
+
+    @classmethod
+    def read(cls) -> CoverageMap:
+        """Return what was collected. Raises FileNotFoundError where nothing was."""
+        import coverage
+
+        seconds: dict[str, float] = {}
+        lines: dict[str, dict[int, list[str]]] = {}
+        for path in FOLDER.glob("seconds.*.json"):
+            seconds |= json.loads(path.read_text())
+        for path in FOLDER.glob("lines.*"):
+            data = coverage.CoverageData(str(path))
+            data.read()
+            for file in data.measured_files():
+                known = lines.setdefault(str(Path(file).resolve().relative_to(ROOT)), {})
+                for line, tests in data.contexts_by_lineno(file).items():
+                    known.setdefault(line, []).extend(filter(None, tests))
+        if not seconds:
+            raise FileNotFoundError(f"{FOLDER} has no map: run `python -m tests.mutation --collect`")
+        return cls(seconds, lines)
+
+    def tests_of(self, file: str, line: int, budget: float) -> list[str]:
+        """Return the tests that run a line, the fastest first, as many as take `budget` seconds together.
+        Those that run any line of the file stand for a line that runs when it is imported."""
+        lines = self.lines.get(file, {})
+        found = lines.get(line) or sorted({test for tests in lines.values() for test in tests})
+        return self.cheapest(found, budget)
+
+    def cheapest(self, tests: list[str], budget: float) -> list[str]:
+        """Return the fastest of `tests`, as many as take `budget` seconds together."""
+        chosen = []
+        for test in sorted(set(tests), key=lambda name: self.seconds.get(name, LONGEST)):
+            budget -= self.seconds.get(test, LONGEST)
+            if budget < 0 or self.seconds.get(test, LONGEST) >= LONGEST:
+                break
+            chosen.append(test)
+        return chosen
