@@ -31,7 +31,7 @@ WORDS = f"<{LANES} x i64>"
 
 @dataclass(frozen=True)
 class RowVariant(Variant[Problem, Callable[[Row], None]]):
-    """A way to sort a row. `takes(f, problem)`: whether it sorts rows of these sizes, known or at run time."""
+    """A way to sort a row. `takes(f, problem)`: whether it is for rows of these sizes."""
 
     takes: Callable[[Function, Problem], bool | Value] = lambda f, problem: True
 
