@@ -15,6 +15,7 @@ from .compile_ahead import compile_ahead
 from .compiler.emit.emit import emit
 from .compiler.ir.dims import evaluate, symbols_of
 from .compiler.ir.graph import Graph, Node
+from .compiler.ir.rounding import Rounding
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .fat import with_target
@@ -149,7 +150,9 @@ def import_source(
         apply_forward(graph, source.forward)
     check_sizes(graph, options.sizes)
     check_buckets(graph, options.buckets)
-    graph.weights, graph.accurate = options.weights, options.accurate
+    for each in (graph, *source.others):
+        each.rounding = Rounding(options.weights, options.max_error)
+        each.accurate = options.accurate
     return graph
 
 

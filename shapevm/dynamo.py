@@ -38,6 +38,7 @@ from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
+from .compiler.ir.rounding import Rounding
 from .graph_results import plan_results
 from .limits import check_strategy
 from .opening import executable_of
@@ -324,7 +325,8 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 def _executable(graph: Any, options: BackendOptions) -> Executable:
     store = open_store(options.targets[0])
-    graph.weights, graph.accurate = options.weights, options.accurate
+    graph.rounding = Rounding(options.weights, options.max_error)
+    graph.accurate = options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
         run_passes(graph)
         program = build_program(graph, store)

@@ -17,6 +17,7 @@ from .vm.artifact import read
 from .vm.instruction import decode_all
 from .vm.layout import INT_MIN
 from .vm.program import Function, Program, format_key
+from .weight_report import weight_rows, weight_table
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -36,6 +37,7 @@ def inspection(path: Path) -> dict[str, Any]:
     return {
         "file_bytes": os.path.getsize(path),
         "weight_bytes": weights,
+        "rounded_weights": weight_rows(program.meta),
         "code_bytes": sum(len(item.code) for item in objects),
         "targets": sorted({item.target for item in objects}),
         "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
@@ -103,6 +105,8 @@ def inspect_text(path: Path) -> str:
         code += [f"bucket {ranges}" for ranges in kernel["bucket_table"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
+    if data["rounded_weights"]:
+        lines.append(f"weights of products:\n{weight_table(data['rounded_weights']).rstrip()}")
     called = data["fallback_operators"]
     lines.append(f"operators that PyTorch must run: {len(called) or 'none'}")
     lines += [

@@ -50,6 +50,12 @@ def _are_buckets(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(n, str) and _is_list(v) for n, v in value.items())
 
 
+def _is_share(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    )
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
@@ -61,7 +67,8 @@ class Row:
     `meaning`: a sentence without its full stop, which the command line shows as well. `errors`: a sentence
     on what is refused when the model is known. `choices`: the values that it may have, or with `is_many` a
     list of different ones too. A value of another kind is checked by `is_right`, and `must_be` says what it
-    is. `form`, `parse`: how a flag that may be repeated is written, and what makes the value of its texts.
+    is. `form`: how the flag's value is written; `parse` makes the option's of the texts of a flag that may be
+    repeated, `parse_one` of the text of another one.
     """
 
     meaning: str
@@ -72,6 +79,7 @@ class Row:
     must_be: str = "True or False"
     form: str = ""
     parse: Callable[[Iterable[str]], Any] | None = None
+    parse_one: Callable[[str], Any] | None = None
 
     def check(self, name: str, value: Any) -> None:
         """Raise ArgumentError for a value that the option cannot have."""
@@ -161,6 +169,17 @@ class Options:
             "to read; int8, with a scale for each column, a quarter; int4, with a scale for each 32 elements "
             "of a column, a sixth; f32 rounds nothing",
             choices=("f32", "bf16", "f16", "int8", "int4"),
+        ),
+    )
+    max_error: float | None = option(
+        None,
+        Row(
+            "under int8 and int4 a weight that rounding would change by more than this share of its norm is "
+            "rounded less: to int8 instead of int4, else not at all (`shapevm inspect` lists the weights)",
+            is_right=_is_share,
+            must_be="a number from 0 to 1, or None",
+            form="SHARE",
+            parse_one=float,
         ),
     )
     random: str = option(

@@ -61,6 +61,9 @@ def emit(
     meta: dict[str, Any] = {"name": graph.name, "structure": graph.structure}
     if others:
         meta["functions"] = {each.name: each.structure for each in others}
+    rounded = {row["name"]: row for each in entries.values() for row in each.rounding.rows()}
+    if rounded:
+        meta["weights"] = list(rounded.values())
     points = [
         EntryPoint(index, contract.inputs, outputs_of(each, contract))
         for index, (each, contract) in enumerate(zip(entries.values(), shared, strict=True))

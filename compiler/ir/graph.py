@@ -17,6 +17,7 @@ import numpy as np
 import sympy
 
 from .dims import DimExpr, symbol
+from .rounding import Rounding
 from .types import ScalarType, TensorType, Type
 
 #: Gives the types of an operator's results from its arguments' types (None: absent) and its attributes.
@@ -141,8 +142,7 @@ class Graph:
 
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
     ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
-    which the program keeps between calls. `weights`: the dtype that weights of matrix products are rounded to
-    (f32: none are), see `compiler.lower.weights`, for int8 `compiler.passes.quantise_weights`. `accurate`:
+    which the program keeps between calls. `rounding`: of the weights of matrix products. `accurate`:
     products are added up in short chains, and no algorithm is used whose sums are less exact than fused
     multiply-adds one after the other (Winograd's are).
     """
@@ -154,7 +154,7 @@ class Graph:
     symbols: dict[str, SymbolInfo] = field(default_factory=dict)
     structure: dict[str, Any] = field(default_factory=dict)
     state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
-    weights: str = "f32"
+    rounding: Rounding = field(default_factory=Rounding)
     accurate: bool = False
     _n_values: int = 0
     _names: set[str] = field(default_factory=set)

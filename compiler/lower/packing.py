@@ -96,7 +96,7 @@ class _Packing:
             attrs, dtype = weight.definition.attrs, weight.tensor.dtype
             array = attrs["array"]
             if dtype == "f32" and not isinstance(spec, Conv):
-                array, dtype = held(array, self._graph.weights)
+                array, dtype = held(array, self._graph.rounding.dtype)
             panels = _PACK.get(layout, partial(_in_panels, groups=groups))(array)
             self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
         return self._made[key]

@@ -1,7 +1,7 @@
 """How the weights of matrix products are held: in the narrowest dtype that has their values.
 
 A weight that came from bf16 or f16 is read from memory at half the bytes, one of small integers at a quarter;
-kernels widen it and add up in f32, so no bit changes. `Graph.weights` asks for more: weights are rounded to
+kernels widen it and add up in f32, so no bit changes. `Graph.rounding` asks for more: weights are rounded to
 that dtype first.
 """
 
@@ -17,7 +17,8 @@ Conversion = Callable[[np.ndarray], np.ndarray]
 
 
 def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
-    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: see `Graph.weights`."""
+    """Return an f32 weight as it is held, bf16 as uint16, and its dtype; `rounded`: the dtype that
+    `Graph.rounding` asks for."""
     for dtype, (narrow, wide) in _CONVERSIONS.items():
         may_narrow = rounded == "f32" or dtype == "i8"
         if rounded == dtype or (may_narrow and _survives(weight, narrow, wide)):

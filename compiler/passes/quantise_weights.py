@@ -3,14 +3,18 @@
 Under int8 a column has one scale, which maps its greatest magnitude to 127 and multiplies the product's sums.
 Under int4 each GROUP successive steps of a column have one, which maps them to -8 .. 7; weights whose steps
 are no multiple of GROUP get a scale a column and integers of one byte. Weights that are not finite, or hold
-integers of a byte already, stay as they are.
+integers of a byte already, stay as they are, and so do those that would change by more than
+`Rounding.max_error`. `Rounding.weights` says what became of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.rounding import RoundedWeight, Rounding
 from ..ops import build as B
 from .move_scales import by_groups
 from .rewrite import rewrite
@@ -18,13 +22,14 @@ from .rewrite import rewrite
 MAX_INTEGER = 127
 GROUP = 32  # steps that share a scale under int4
 LEAST, GREATEST = -8, 7  # integers of four bits
+TINY = "a scale would be a subnormal number"
 
 Quantised = tuple[np.ndarray, np.ndarray]  # integers and scales
 
 
 def quantise_weights(graph: Graph) -> None:
-    """Quantise the weights of products, where `Graph.weights` asks for it."""
-    if graph.weights not in ("int8", "int4"):
+    """Quantise the weights of products, where `Graph.rounding` asks for it."""
+    if graph.rounding.dtype not in FORMATS:
         return
     known: dict[Value, Quantised | None] = {}  # a weight may have several readers
     rewrite(graph, lambda b, node: _by_integers(b, node, known) if node.op == "matmul" else None)
@@ -35,55 +40,105 @@ def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -
     weight = node.arg(1)
     if weight.node is None or weight.node.op != "constant" or weight.tensor.dtype != "f32":
         return None
+    name = str(weight.node.attrs["name"])
     if weight not in known:
-        array = weight.node.attrs["array"]
-        in_groups = b.graph.weights == "int4" and array.ndim == 2 and array.shape[0] % GROUP == 0
-        known[weight] = quantised_in_groups(array) if in_groups else quantised(array)
+        known[weight] = _chosen(b.graph.rounding, name, weight.node.attrs["array"])
     found = known[weight]
     if found is None:
         return None
     integers, scales = found
-    name = str(weight.node.attrs["name"])
     if scales.ndim == 2:
         return by_groups(b, node.arg(0), name, integers, scales)
     result = b.one("matmul", node.arg(0), b.constant(integers, "f32", name))
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{name}.scale"))
 
 
-def quantised(weight: np.ndarray) -> Quantised | None:
-    """Return the integers of a weight [K, N], in f32, and the scale of each column; None where it has no
-    columns of finite numbers, or holds integers of a byte already."""
-    if not _may_round(weight):
-        return None
+def _chosen(rounding: Rounding, name: str, weight: np.ndarray) -> Quantised | None:
+    """Return a weight in the smallest of the formats, from the one that is asked for, whose error is allowed;
+    None where it stays in f32. Notes what was chosen, and why."""
+    reasons, names = [], list(FORMATS)
+    for dtype in names[names.index(rounding.dtype) :]:
+        found = FORMATS[dtype](weight)
+        if isinstance(found, str):
+            reasons.append(f"{dtype}: {found}")
+            continue
+        error = _error(weight, *found)
+        if rounding.max_error is None or error <= rounding.max_error:
+            _note(rounding, name, weight, found, error, "; ".join(reasons))
+            return found
+        reasons.append(f"{dtype}: its error would be {error:.2g}, above {rounding.max_error:g}")
+    _note(rounding, name, weight, None, 0.0, "; ".join(reasons))
+    return None
+
+
+def _note(
+    rounding: Rounding, name: str, weight: np.ndarray, found: Quantised | None, error: float, reason: str
+) -> None:
+    shape = tuple(map(int, weight.shape))
+    if found is None:
+        held, n_bytes = "f32", 4 * weight.size
+    elif found[1].ndim == 2:
+        held, n_bytes = f"int4, groups of {GROUP}", weight.size // 2 + 4 * found[1].size
+    else:
+        held, n_bytes = "int8", weight.size + 4 * found[1].size
+    rounding.weights[name] = RoundedWeight(name, shape, held, n_bytes, error, reason)
+
+
+def _error(weight: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> float:
+    """Return the norm of what rounding changed, as a share of the weight's norm."""
+    wide = scales if scales.ndim == 1 else np.repeat(scales, GROUP, axis=0)
+    changed = np.linalg.norm(integers * wide - weight, axis=0).astype(np.float64)
+    whole = np.linalg.norm(weight, axis=0).astype(np.float64)
+    return float(np.linalg.norm(changed) / np.linalg.norm(whole)) if whole.any() else 0.0
+
+
+def quantised(weight: np.ndarray) -> Quantised | str:
+    """Return the integers of a weight [K, N], in f32, and the scale of each column, or why it has none."""
+    if reason := _why_not(weight):
+        return reason
     greatest = np.abs(weight).max(0)
     scales = _scales(greatest / np.float32(MAX_INTEGER), greatest == 0)
     if scales is None:
-        return None
+        return TINY
     return np.rint(weight / scales).astype(np.float32) + np.float32(0), scales  # no zero is negative
 
 
-def quantised_in_groups(weight: np.ndarray) -> Quantised | None:
-    """Return the integers of a weight [K, N], in i8 from -8 to 7, and the scales [K / GROUP, N]; None where
-    `quantised` has none."""
-    if not _may_round(weight):
-        return None
+def quantised_in_groups(weight: np.ndarray) -> Quantised | str:
+    """Return the integers of a weight [K, N], in i8 from -8 to 7, and the scales [K / GROUP, N], or why there
+    are none."""
+    if reason := _why_not(weight):
+        return reason
+    if weight.shape[0] % GROUP:
+        return f"its {weight.shape[0]} steps are no multiple of {GROUP}"
     groups = weight.reshape(-1, GROUP, weight.shape[1])
     ends = groups.max(1) / np.float32(GREATEST), groups.min(1) / np.float32(LEAST)
     scales = _scales(np.maximum(*ends), (groups == 0).all(1))
     if scales is None:
-        return None
+        return TINY
     integers = np.clip(np.rint(groups / scales[:, None]), LEAST, GREATEST)
     return integers.astype(np.int8).reshape(weight.shape), scales
 
 
-def _may_round(weight: np.ndarray) -> bool:
-    """Whether a matrix has numbers, all finite, and not only integers of a byte."""
-    if weight.ndim != 2 or not weight.size or not np.isfinite(weight).all():
-        return False
-    return bool(np.abs(weight).max() > MAX_INTEGER or not np.array_equal(weight, np.rint(weight)))
+def _why_not(weight: np.ndarray) -> str:
+    """Return why a weight cannot be rounded to integers, "" where it can: a matrix of finite numbers that are
+    not integers of a byte already."""
+    if weight.ndim != 2 or not weight.size:
+        return "it is no matrix with elements"
+    if not np.isfinite(weight).all():
+        return "a number is not finite"
+    is_large = np.abs(weight).max() > MAX_INTEGER
+    return (
+        ""
+        if is_large or not np.array_equal(weight, np.rint(weight))
+        else "its numbers are integers of a byte"
+    )
 
 
 def _scales(steps: np.ndarray, are_zeros: np.ndarray) -> np.ndarray | None:
     """Return scales of such steps, 1 for zeros; None where one is no normal number."""
     scales: np.ndarray = np.where(are_zeros, np.float32(1), steps).astype(np.float32)
     return scales if (scales >= np.finfo(np.float32).tiny).all() else None
+
+
+#: By dtype, in the order of their errors: a weight's integers and scales, or why it has none.
+FORMATS: dict[str, Callable[[np.ndarray], Quantised | str]] = {"int4": quantised_in_groups, "int8": quantised}

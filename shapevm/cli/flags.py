@@ -20,6 +20,8 @@ def flag(name: str) -> Callable[[Any], Any]:
     row = row_of(known)
     if row.parse is not None:
         return click.option(f"--{name}", multiple=True, metavar=row.form, help=f"{row.meaning} (repeatable)")
+    if row.parse_one is not None:
+        return click.option(f"--{name}", type=row.parse_one, metavar=row.form, help=row.meaning)
     if row.choices:
         kind = click.Choice([choice for choice in row.choices if choice is not None])
         text = row.meaning + (" (repeatable)" if row.is_many else _shown(known))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,8 @@ from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.spec_reader import from_json
 
 import shapevm
+from shapevm.inspect import inspect_text, inspection
+from shapevm.weight_report import weight_rows
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DYNAMIC = ({0: torch.export.Dim("rows", min=1, max=64)},)
@@ -148,8 +152,14 @@ def test_integers_of_groups_of_weights() -> None:
     np.testing.assert_allclose(scales, [[0.1, 0.1], [1, 1]], rtol=1e-6)
     np.testing.assert_array_equal(integers[:3], [[7, 7], [-8, 0], [0, 0]])
     assert integers.dtype == np.int8 and not integers[3:].any()
-    for wrong in (np.nan, np.inf, 1e-40, 3.0):  # not finite, subnormal, integers already
-        assert quantised_in_groups(np.full((32, 2), wrong, np.float32)) is None
+    for wrong, reason in (
+        (np.nan, "finite"),
+        (np.inf, "finite"),
+        (1e-40, "subnormal"),
+        (3.0, "are integers"),
+    ):
+        assert reason in quantised_in_groups(np.full((32, 2), wrong, np.float32))
+    assert quantised_in_groups(np.full((40, 2), 0.5, np.float32)) == "its 40 steps are no multiple of 32"
 
 
 def test_integers_of_weights() -> None:
@@ -158,6 +168,78 @@ def test_integers_of_weights() -> None:
     np.testing.assert_array_equal(integers, [[127, 0, -127], [-64, 0, 64]])
     np.testing.assert_allclose(scales, [1 / 127, 1, 0.02], rtol=1e-6)
     assert not np.signbit(integers[integers == 0]).any()  # so that bytes hold them
-    assert quantised(np.full((2, 2), np.nan, np.float32)) is None
-    assert quantised(np.array([[3.0, -4.0]], np.float32)) is None  # integers already
-    assert quantised(np.zeros((0, 3), np.float32)) is None and quantised(np.zeros((3, 0), np.float32)) is None
+    assert quantised(np.full((2, 2), np.nan, np.float32)) == "a number is not finite"
+    assert "integers" in quantised(np.array([[3.0, -4.0]], np.float32))
+    for shape in ((0, 3), (3, 0), (2, 2, 2)):
+        assert "no matrix" in quantised(np.zeros(shape, np.float32))
+
+
+class Layers(torch.nn.Module):
+    """Products: one that int4 changes little, one that it changes much, one whose steps are no groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.even = torch.nn.Linear(64, 96, bias=False)
+        self.uneven = torch.nn.Linear(96, 40)
+        self.odd = torch.nn.Linear(40, 8)
+        with torch.no_grad():
+            self.even.weight.copy_(torch.randint(-7, 8, (96, 64)) * 0.125 + 0.001 * torch.randn(96, 64))
+            self.even.weight[:, ::32] = 0.875
+            self.uneven.weight.fill_(0.0612)
+            self.uneven.weight[:, ::32] = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.odd(self.uneven(self.even(x)).relu())
+
+
+@pytest.mark.parametrize(
+    ("weights", "max_error", "formats"),
+    [
+        ("int4", None, ["int4, groups of 32", "int4, groups of 32", "int8"]),
+        ("int4", 0.03, ["int4, groups of 32", "int8", "int8"]),
+        ("int4", 0.0001, ["f32", "f32", "f32"]),
+        ("int8", 0.006, ["int8", "f32", "int8"]),
+    ],
+)
+def test_weights_that_rounding_would_change_too_much_are_rounded_less(
+    weights: str, max_error: float | None, formats: list[str], tmp_path: Path
+) -> None:
+    model, x = Layers(), torch.randn(5, 64)
+    options = shapevm.Options(weights=weights, max_error=max_error)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
+    exe.save(tmp_path / "model.svm")
+    rows = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert [row["format"] for row in rows] == formats
+    text = inspect_text(tmp_path / "model.svm")
+    for row, layer in zip(rows, (model.even, model.uneven, model.odd), strict=True):
+        assert row["shape"] == list(layer.weight.shape)[::-1] and row["name"] in text
+        assert max_error is None or row["error"] <= max_error
+        assert bool(row["reason"]) == (not row["format"].startswith(weights))
+        with torch.no_grad():
+            layer.weight.copy_(rounded(layer.weight, row["format"]))
+            changed = row["error"] * torch.linalg.norm(Layers().get_submodule(name_of(model, layer)).weight)
+        before = Layers().get_submodule(name_of(model, layer)).weight
+        torch.testing.assert_close(torch.linalg.norm(layer.weight - before), changed, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def name_of(model: torch.nn.Module, layer: torch.nn.Module) -> str:
+    return next(name for name, each in model.named_modules() if each is layer)
+
+
+def rounded(weight: torch.Tensor, form: str) -> torch.Tensor:
+    """Return a weight of a linear layer with what a format keeps of it."""
+    if form == "f32":
+        return weight
+    integers, scales = (quantised if form == "int8" else quantised_in_groups)(weight.detach().numpy().T)
+    wide = scales if scales.ndim == 1 else np.repeat(scales, 32, axis=0)
+    return torch.from_numpy((integers * wide).T.astype(np.float32))
+
+
+def test_a_list_of_weights_of_another_form_is_refused() -> None:
+    row = {"name": "w", "shape": [2, 3], "format": "f32", "bytes": 24, "error": 0, "reason": ""}
+    assert weight_rows({"weights": [row]}) == [row] and weight_rows({}) == []
+    for wrong in ({}, [1], [{}], [{**row, "bytes": "1"}], [{**row, "shape": ["a"]}], [{**row, "more": 1}]):
+        with pytest.raises(shapevm.ArtifactError, match="rounded weights is malformed"):
+            weight_rows({"weights": wrong})

@@ -17,6 +17,7 @@ from shapevm.vm.layout import BY_NAME
 
 import shapevm
 from shapevm import nn
+from shapevm.inspect import inspection
 
 
 class Counter(nn.Module):
@@ -65,6 +66,13 @@ def check(exe: shapevm.Executable) -> None:
     assert exe.call("reset_to", row=x[0]) == ()
     found = exe.call("scaled", np.ones((1, 1), np.float32))["total"][0]
     np.testing.assert_allclose(found, x[0] @ weight, rtol=1e-4, atol=1e-4)
+
+
+def test_the_weights_of_all_functions_are_rounded(tmp_path: Path) -> None:
+    counter(options=shapevm.Options(weights="int8", max_error=0.5)).save(tmp_path / "counter.svm")
+    found = inspection(tmp_path / "counter.svm")
+    assert [row["format"] for row in found["rounded_weights"]] == ["int8"]
+    assert found["weight_bytes"] < 64 * 64 * 2  # one copy of bytes for both functions
 
 
 def test_functions_share_the_state(saved: Path) -> None:
