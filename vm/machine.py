@@ -18,7 +18,7 @@ import numpy as np
 
 from . import fast_path
 from ._runtime import ffi, lib
-from .arrays import NUMPY, Library, as_array, is_array, is_torch, is_writable, library_of, shares_memory
+from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
@@ -44,6 +44,7 @@ from .values import (
     Allocation,
     check,
     check_room,
+    check_written,
     fill,
     keep_raised,
     raise_kept,
@@ -318,7 +319,11 @@ class Machine:
     def _plain(self, xs: Sequence[Any], function: int) -> list[Any]:
         """Return the inputs with contiguous, aligned arrays. Raises Library.array's errors."""
         named = zip(xs, self._rows[function].inputs, strict=True)
-        return [library_of(x).array(x, f'input "{row.name}"')[0] if is_array(x) else x for x, row in named]
+        arrays = (row if is_array(x) else None for x, row in named)
+        return [
+            x if row is None or row.is_written else library_of(x).array(x, f'input "{row.name}"')[0]
+            for x, row in zip(xs, arrays, strict=True)
+        ]
 
     def _library(self, xs: Sequence[Any], is_entry: bool) -> Library:
         """Return the library that a call's results are made in: torch if any input is a torch tensor, else
@@ -337,8 +342,8 @@ class Machine:
                 x = float(x)
             if row and row.dtype is not None:
                 x = as_array(x, row.dtype, what)
-            if row and row.is_written and is_array(x) and not is_writable(x):
-                raise ArgumentError(f"{what} is changed in place; pass an array that can be written")
+            if row and row.is_written and is_array(x):
+                check_written(x, what)
             fill(values[index], x, keep, what)
         return values
 

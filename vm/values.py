@@ -98,6 +98,16 @@ def fill_tensor(tensor: Any, address: int, dtype: str, shape: tuple[int, ...], w
     tensor.strides = ffi.NULL
 
 
+def check_written(x: Any, what: str) -> None:
+    """Raise ArgumentError where an array cannot be changed where it lies: it is read-only, or would be
+    copied."""
+    library = library_of(x)
+    if not is_writable(x):
+        raise ArgumentError(f"{what} is changed in place; pass an array that can be written")
+    if library.address(library.array(x, what)[0]) != library.address(x):
+        raise ArgumentError(f"{what} is changed in place; pass a contiguous array with aligned elements")
+
+
 def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
     """Fill an `svm_value` with a Python value; what must stay alive during its use is appended to `keep`.
 

@@ -115,6 +115,7 @@ class _ContractBuilder:
     def __init__(self, graph: Graph) -> None:
         infos = graph.symbols.values()
         self.symbols = [Symbol(i.name, i.min, i.max, i.multiple_of, i.why) for i in infos]
+        self.in_place = {f"state.{name}" for name in graph.structure.get("in_place", [])}
         self.index = {s.name: i for i, s in enumerate(self.symbols)}
         self.bound: set[int] = set()
         self.guards: list[Guard] = []
@@ -124,7 +125,7 @@ class _ContractBuilder:
         type = value.type
         if isinstance(type, TensorType):
             axes = tuple(self._axis(name, i, size) for i, size in enumerate(type.shape))
-            return Input(name, "tensor", type.dtype, axes)
+            return Input(name, "tensor", type.dtype, axes, is_written=name in self.in_place)
         if not isinstance(type, ScalarType):
             raise UnsupportedOp(f"input {name!r} is a {type}: pass its elements as inputs of their own")
         row = Input(name, type.kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf, sqrt
 from typing import Any
@@ -111,7 +111,9 @@ def sdpa(
 ) -> Value:
     """torch's scaled_dot_product_attention; `is_causal` lets position i see positions 0 .. i."""
     if enable_gqa:
-        k, v = (_repeat_heads(b, x, B.shape_of(q)[-3]) for x in (k, v))
+        return _grouped(
+            b, q, k, v, mask, partial(sdpa, b, dropout_p=dropout_p, is_causal=is_causal, scale=scale)
+        )
     shapes = [B.shape_of(x) for x in (q, k, v)]
     batch = B.broadcast_shape("attention", [shape[:-2] for shape in shapes])
     q, k, v = (B.expand(b, x, (*batch, *shape[-2:])) for x, shape in zip((q, k, v), shapes, strict=True))
@@ -160,12 +162,27 @@ def causal(b: Builder, length: Any, keys: Any) -> Value:
     return B.pointwise(b, "le", columns, B.add_axis(b, rows, 1))
 
 
-def _repeat_heads(b: Builder, x: Value, n_heads: Any) -> Value:
-    """x [.., heads, length, width] with every head repeated to `n_heads`."""
-    *batch, heads, length, width = B.shape_of(x)
+def _grouped(
+    b: Builder, q: Value, k: Value, v: Value, mask: Value | None, attend: Callable[..., Value]
+) -> Value:
+    """Attention where several heads of q, a group, read each head of k and v. These are not repeated: the
+    heads of q become two axes, and k and v have one index along the second."""
+    *outer, n_heads, length, width = B.shape_of(q)
+    heads, other = B.shape_of(k)[-3], B.shape_of(v)[-3]
+    if not equal(heads, other):
+        raise ShapeError(
+            f"attention: k has {format_dim(heads)} heads and v {format_dim(other)}; they must be equal"
+        )
     groups = B.divide(n_heads, heads)
-    x = B.expand(b, B.add_axis(b, x, len(batch) + 1), (*batch, heads, groups, length, width))
-    return B.reshape(b, x, (*batch, n_heads, length, width))
+    q = B.reshape(b, q, (*outer, heads, groups, length, width))
+    k, v = (B.add_axis(b, x, len(B.shape_of(x)) - 2) for x in (k, v))
+    if mask is not None and len(B.shape_of(mask)) > 2:
+        *before, own, rows, columns = B.shape_of(mask)
+        split = (1, 1) if B.is_one(own) else (heads, groups)
+        mask = B.reshape(b, mask, (*before, *split, rows, columns))
+    found = attend(q, k, v, mask)
+    *before, _, _, rows, columns = B.shape_of(found)
+    return B.reshape(b, found, (*before, n_heads, rows, columns))
 
 
 COMPOSITES: tuple[Composite, ...] = (Composite(("aten.scaled_dot_product_attention.default",), sdpa),)

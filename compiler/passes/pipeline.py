@@ -23,7 +23,7 @@ from .place_memory import place_memory
 from .quantise_weights import quantise_weights
 from .read_planes import read_planes
 from .simplify_convs import simplify_convs
-from .update_in_place import update_in_place
+from .update_in_place import find_updates, update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
@@ -36,6 +36,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (quantise_weights, "core"),  # weights are constants as products read them
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
+    (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
     (fuse, "core"),  # live canonical ops; what is fused is what is needed
     (prologue, "core"),  # it is known what is in memory
     (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone

@@ -21,6 +21,7 @@ def _place(block: Block, own: set[Value]) -> None:
     """Free the values that are defined in `block`, and those of its parameters in `own`."""
     own = own | {result for node in block.nodes if node.op not in KEPT for result in node.results}
     pending = {value for value in own if not isinstance(value.type, ScalarType)} - set(block.results)
+    pending -= {node.result for node in block.nodes if _writes_input(block, node)}
     placed: list[Node] = []
     for node in reversed(block.nodes):
         last = [value for value in _mentioned(node) if value in pending]
@@ -33,6 +34,10 @@ def _place(block: Block, own: set[Value]) -> None:
         for i, region in enumerate(node.regions):
             _place(region, own=set(region.params) if node.op != "while" or i == 1 else set())
     block.nodes[:] = reversed(placed)
+
+
+def _writes_input(block: Block, node: Node) -> bool:
+    return bool(node.attrs.get("in_place")) and node.args[0] in block.params
 
 
 def _mentioned(node: Node) -> list[Value]:

@@ -2,18 +2,61 @@
 
 This is so for a scatter of a carried tensor that nothing else sees, whose result is carried on in its place.
 What the loop starts with is copied once, unless the loop is all that uses it.
+
+State that a function is to write to in place (`structure["in_place"]`) is treated so as well: the function's
+result for it goes, because the caller's memory has it.
 """
 
 from __future__ import annotations
 
 from ...jit.families.scatter.spec import Scatter
+from ..ir.errors import UnsupportedOp
 from ..ir.graph import Block, Builder, Graph, Node, Value
 from .copy_results import copy
 
 
 def update_in_place(graph: Graph) -> None:
-    """Set attribute `in_place` on such kernels: the result takes over the first argument's memory."""
+    """Set attribute `in_place` on such kernels: the result takes over the first argument's memory.
+
+    Raises UnsupportedOp for state that must be written to in place and cannot be.
+    """
     _visit(graph, graph.body)
+    for name in graph.structure.get("in_place", []):
+        _update_state(graph, name)
+
+
+def _update_state(graph: Graph, name: str) -> None:
+    """Let the buffer `name` change where it lies."""
+    param, output = _state(graph, name)
+    update = _update_of(graph.body, param, graph.body.results[output])
+    if update is None:
+        raise UnsupportedOp(
+            f"buffer {name!r} is updated in place, so it must be updated once, by index_copy of itself, and "
+            "its old value must have no other use; or make it a buffer without in_place"
+        )
+    update.attrs["in_place"] = True
+    del graph.outputs[output], graph.body.results[output]
+
+
+def _state(graph: Graph, name: str) -> tuple[Value, int]:
+    """Return the parameter that is a buffer, and which result has its new value."""
+    whole = f"state.{name}"
+    if whole not in graph.state or whole not in graph.outputs:
+        raise UnsupportedOp(
+            f"buffer {name!r} is to be updated in place; it is no state that {graph.name!r} updates"
+        )
+    return graph.body.params[graph.inputs.index(whole)], graph.outputs.index(whole)
+
+
+def find_updates(graph: Graph) -> None:
+    """Make the results for state that is written to in place the scatters themselves: their memory is the
+    buffer's, whatever shape it is seen in. So no kernel copies a view of it."""
+    for name in graph.structure.get("in_place", []):
+        _, output = _state(graph, name)
+        value = graph.body.results[output]
+        while value.node is not None and value.node.op == "reshape":
+            value = value.node.arg(0)
+        graph.body.results[output] = value
 
 
 def _visit(graph: Graph, block: Block) -> None:

@@ -167,7 +167,15 @@ static int32_t check_tensor(const svm_program *p, const contract *k, const svm_v
 }
 
 /* What is written is changed where it lies, so it cannot be copied first. */
-static int32_t check_written(const svm_input_info *input, const svm_tensor *t, svm_error *error) {
+static int32_t check_written(const svm_program *p, const svm_input_info *input, const svm_tensor *t,
+                             svm_error *error) {
+  const section *weights = &p->image.sections[SVM_SECTION_WEIGHTS];
+  uintptr_t offset = (uintptr_t)t->data - (uintptr_t)weights->data;
+  if (weights->size && offset < weights->size)
+    return status_fail(
+        error, SVM_ERROR_ARGUMENT,
+        "input \"%.100s\" is changed in place, but it is a constant of the program; pass a copy",
+        input->name);
   if (tensor_is_usable(t)) return SVM_OK;
   return status_fail(error, SVM_ERROR_ARGUMENT,
                      "input \"%.100s\" is changed in place; pass a contiguous tensor with aligned elements",
@@ -192,7 +200,7 @@ int32_t contract_bind(const svm_program *p, const contract *k, const svm_value *
     else if (input->symbol >= 0)
       code =
           bind(p, k, inputs, input, -1, input->symbol, inputs[i].integer, inputs[i].integer, symbols, error);
-    if (!code && k->is_written[i]) code = check_written(input, &inputs[i].tensor, error);
+    if (!code && k->is_written[i]) code = check_written(p, input, &inputs[i].tensor, error);
     if (code) return code;
   }
   for (int32_t i = 0; i < p->n_symbols; i++) symbols[i] = symbols[i] == UNBOUND ? 0 : symbols[i];

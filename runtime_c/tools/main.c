@@ -425,12 +425,16 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
   return o->names[o->n++] ? 0 : out_of_memory("the outputs' names");
 }
 
-static int write_outputs(const svm_program *p, const char *path, const svm_value *values) {
+/* State that the call wrote to in place is written too, as what it gives back is. */
+static int write_outputs(const svm_program *p, const char *path, const svm_value *inputs,
+                         const svm_value *values) {
   outputs o = {calloc(MAX_OUTPUTS, sizeof *o.names), calloc(MAX_OUTPUTS, sizeof *o.tensors),
                calloc(MAX_OUTPUTS, 8), 0, 0};
   int code = o.names && o.tensors && o.scalars ? 0 : out_of_memory("the table of outputs");
   for (int32_t i = 0; !code && i < n_outputs_of(p); i++)
     code = add_output(&o, svm_function_output(p, called, i)->name, &values[i]);
+  for (int32_t i = 0; !code && i < n_inputs_of(p); i++)
+    if (svm_function_writes(p, called, i)) code = add_output(&o, input_of(p, i)->name, &inputs[i]);
   size_t n = strlen(path);
   int is_npy = n > 4 && !strcmp(path + n - 4, ".npy");
   svm_error error;
@@ -508,6 +512,17 @@ static int32_t metrics_of_model(svm_program *p, char **text, svm_error *error) {
   return svm_metrics(p, name, text, error);
 }
 
+/* Memory of one's own for a tensor that calls write to. */
+static int copy_state(svm_value *value) {
+  svm_value made;
+  svm_error error;
+  const svm_tensor *t = &value->tensor;
+  if (svm_value_tensor(t->dtype, t->rank, t->sizes, &made, &error)) return report(EXIT_RUN, &error);
+  memcpy(made.tensor.data, t->data, npy_data_bytes(t));
+  *value = made;
+  return 0;
+}
+
 /* State that no --input gives has the artifact's first values; these are constants of the program. */
 static int fill_state(svm_program *p, svm_value *values) {
   int32_t function = svm_find_function(p, "initial_state");
@@ -518,7 +533,9 @@ static int fill_state(svm_program *p, svm_value *values) {
   int code = initial ? 0 : out_of_memory("the initial state");
   if (!code && svm_call(p, function, NULL, 0, NULL, initial, n, &error)) code = report(EXIT_RUN, &error);
   for (int32_t i = 0; !code && i < n; i++) {
-    if (values[first + i].tag == SVM_TAG_NONE) values[first + i] = initial[i];
+    if (values[first + i].tag != SVM_TAG_NONE) continue;
+    values[first + i] = initial[i];
+    if (svm_function_writes(p, called, first + i)) code = copy_state(&values[first + i]);
   }
   free(initial);
   return code;
@@ -552,7 +569,7 @@ static int run_model(svm_program *p, const arguments *a, batch *batches, svm_val
   if (!code && a->metrics) code = write_report(p, metrics_of_model, a->metrics);
   if (!code && a->trace) code = write_report(p, svm_timeline_text, a->trace);
   if (!code && a->record) code = write_report(p, svm_profile, a->record);
-  if (!code && a->output) code = write_outputs(p, a->output, results);
+  if (!code && a->output) code = write_outputs(p, a->output, values, results);
   return !code && svm_check_file(p, &error) ? report(EXIT_RUN, &error) : code; /* outputs may be weights */
 }
 
@@ -591,6 +608,7 @@ static int with_program(svm_program *p, const arguments *a) {
   int code = batches && values && results ? run_model(p, a, batches, values, results)
                                           : out_of_memory("the tables of inputs and outputs");
   for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
+  for (int32_t i = 0; values && i < n; i++) svm_value_release(&values[i]);
   for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
   free(batches);
   free(values);

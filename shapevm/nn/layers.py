@@ -134,10 +134,11 @@ class MultiheadAttention(Module):
 
 class KVCache(Module):
     """Keys and values of the positions so far, [batch, heads, length, width], which calls of the program
-    keep."""
+    keep. A call writes only its own positions, in place."""
 
-    def __init__(self, batch: int, n_heads: int, length: int, width: int) -> None:
-        self.keys, self.values = (Buffer((batch, n_heads, length, width)) for _ in range(2))
+    def __init__(self, batch: int, n_heads: int, length: int, width: int, dtype: str = "f32") -> None:
+        shape = (batch, n_heads, length, width)
+        self.keys, self.values = (Buffer(shape, dtype, in_place=True) for _ in range(2))
 
     def forward(self, key: Any, value: Any, positions: Any) -> tuple[Any, Any]:
         """Put keys and values at their positions i64[new]; return all that the cache holds."""

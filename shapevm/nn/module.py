@@ -30,10 +30,12 @@ class Parameter(Array):
 
 class Buffer(Array):
     """State that the program keeps between calls, zeros at first; `nn.Tensor`s take its place by
-    `update`."""
+    `update`. `in_place`: calls write only the rows that change, into the memory that is there; each function
+    may then update it once, by `index_copy` of itself, before it reads it."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: str = "f32") -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: str = "f32", in_place: bool = False) -> None:
         super().__init__(shape, dtype)
+        self.in_place = in_place
         kind = "uint16" if dtype == "bf16" else TORCH_DTYPES[dtype]
         self.array = np.zeros(self.shape, kind)
 

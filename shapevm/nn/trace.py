@@ -49,11 +49,20 @@ class Trace:
                 )
 
     def state(self, model: Module) -> dict[str, Value]:
-        """Return the values that the model's buffers have now, by their names."""
-        arrays = dict(model.named_arrays())
-        return {
-            name: self._values[id(arrays[name])] for name in self.importer.graph.structure.get("state", [])
-        }
+        """Return the values of the model's buffers that were updated, by their names; note which of them are
+        written in place, and which are given back."""
+        graph, arrays = self.importer.graph, dict(model.named_arrays())
+        updated: dict[str, Value] = {}
+        for name in graph.structure.get("state", []):
+            value = self._values[id(arrays[name])]
+            if value is not graph.body.params[graph.inputs.index(f"state.{name}")]:
+                updated[name] = value
+        in_place = [name for name in updated if getattr(arrays[name], "in_place", False)]
+        if in_place:
+            graph.structure["in_place"] = in_place
+        if "state" in graph.structure:
+            graph.structure["kept"] = [name for name in updated if name not in in_place]
+        return updated
 
     def update(self, buffer: Buffer, value: Any) -> None:
         """Make `value` the buffer's. Raises ArgumentError for one of another dtype or shape."""

@@ -34,7 +34,7 @@ class Total(nn.Module):
     """Two functions over one state: `forward` adds x: f32[2, n] into columns, `scaled` reads them."""
 
     def __init__(self) -> None:
-        self.total = nn.Buffer((2, 3))
+        self.total = nn.Buffer((2, 3), in_place=True)
 
     def forward(self, x: Any, positions: Any) -> nn.Tensor:
         self.total.update(nn.index_copy(self.total, 1, positions, x))

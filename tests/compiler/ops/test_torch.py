@@ -390,6 +390,21 @@ CAUSAL: list[Case] = [
         lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
         (((2, 6, "n", 8), f32), ((2, 2, "n", 8), f32)),
     ),
+    (
+        "sdpa gqa, a mask for each head",
+        lambda q, k, m: F.scaled_dot_product_attention(q, k, k + 1, m, scale=0.3, enable_gqa=True),
+        (((2, 6, 5, 8), f32), ((2, 3, "n", 8), f32), ((6, 5, "n"), f32)),
+    ),
+    (
+        "sdpa gqa, a mask for each image",
+        lambda q, k, m: F.scaled_dot_product_attention(q, k, k + 1, m > 0, enable_gqa=True),
+        (((2, 6, 5, 8), f32), ((2, 3, "n", 8), f32), ((2, 1, 1, "n"), f32)),
+    ),
+    (
+        "sdpa gqa, one mask, one head of k",
+        lambda q, k, m: F.scaled_dot_product_attention(q, k, k, m, enable_gqa=True),
+        (((2, 6, 5, 8), f32), ((2, 1, "n", 8), f32), ((5, "n"), f32)),
+    ),
 ]
 SOURCES: list[Case] = [
     (

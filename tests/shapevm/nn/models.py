@@ -92,6 +92,10 @@ class Llama(nn.Module):
         logits = self.lm_head(self.model(ids, positions))
         return {"logits": logits, "next": nn.argmax(logits[:, -1], -1)}
 
+    def decode(self, token: Any, position: Any) -> nn.Tensor:
+        """Return the token that follows `token` i64[1] at `position` i64[1]."""
+        return nn.argmax(self.lm_head(self.model(token[None, :], position))[:, -1], -1)
+
 
 class LlamaModel(nn.Module):
     def __init__(self, config: Any, length: int) -> None:
