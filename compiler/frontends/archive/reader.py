@@ -1,0 +1,66 @@
+"""An archive as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .code import Code, read_code
+from .container import ArchiveError, Container
+from .records import Record, read_pickle
+from .tensors import StoredTensor, Tensors
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A program of torch.jit.save as inert data. `root`: its module; `constants`: the tensors and other
+    values that the code calls CONSTANTS.c0, c1 ..."""
+
+    version: int
+    root: Record
+    constants: tuple[Any, ...]
+    code: Code
+
+    def tensors(self) -> dict[str, StoredTensor]:
+        """Return every tensor by its attribute's path, such as "encoder.0.weight"."""
+        return dict(_tensors(self.root, ""))
+
+
+def read_archive(path: str | os.PathLike[str]) -> Archive:
+    """Return the archive in a file. Nothing of it is run: torch is not used, and neither is pickle. Raises
+    ArchiveError for anything that is not as PyTorch writes it, OSError where the file cannot be opened."""
+    with Container(path) as container:
+        version = container.text("version").strip() if "version" in container.members else ""
+        if not (version.isascii() and version.isdigit() and len(version) < 5):
+            raise ArchiveError("the archive does not state its version: it is not a file of torch.jit.save")
+        if "byteorder" in container.members and container.text("byteorder") != "little":
+            raise ArchiveError("the archive's numbers are big-endian, which is not read")
+        root, constants = _value(container, "data"), ()
+        if not isinstance(root, Record):
+            raise ArchiveError("data.pkl holds no module: it is not a file of torch.jit.save")
+        if "constants.pkl" in container.members:
+            constants = _value(container, "constants")
+        if not isinstance(constants, tuple):
+            raise ArchiveError("constants.pkl holds no tuple of constants")
+        code = read_code(container)
+    if root.class_name not in code.classes:
+        raise ArchiveError(f"the archive has no code of its module's class {root.class_name[:200]}")
+    return Archive(int(version), root, constants, code)
+
+
+def _value(container: Container, name: str) -> Any:
+    rebuild = Tensors(container, name).rebuild
+    return read_pickle(container.read(f"{name}.pkl"), f"{name}.pkl", rebuild)
+
+
+def _tensors(x: Any, path: str) -> Iterator[tuple[str, StoredTensor]]:
+    if isinstance(x, StoredTensor):
+        yield path, x
+    children = x.attributes if isinstance(x, Record) else x
+    if isinstance(children, list | tuple):
+        children = dict(enumerate(children))
+    if isinstance(children, dict):
+        for name, child in children.items():
+            yield from _tensors(child, f"{path}.{name}" if path else str(name))
