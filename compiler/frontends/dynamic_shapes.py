@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+#: Sizes that examples of size 1 are given instead, one for each named Dim.
+_LARGER = (3, 5, 7, 11, 13)
 
 
 def named_sizes(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[torch.SymInt, Any]]:
@@ -53,15 +58,20 @@ def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[An
     args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)
     names = program.module_call_graph[0].signature.forward_arg_names
     combined = dict(zip(names or map(str, range(len(args))), args, strict=False)) | kwargs
+    yield from _paired(combined, dynamic_shapes, n)
+
+
+def _paired(arguments: Mapping[str, Any], dynamic_shapes: Any, n: int) -> list[Any]:
+    """Return what dynamic_shapes says of each of the n leaves of the arguments by name."""
     shapes = (
         dynamic_shapes
         if isinstance(dynamic_shapes, Mapping)
-        else dict(zip(combined, dynamic_shapes, strict=False))
+        else dict(zip(arguments, dynamic_shapes, strict=False))
     )
     result: list[Any] = [None] * n
-    for name, value in combined.items():
+    for name, value in arguments.items():
         _pair(value, shapes.get(name), result)
-    yield from result
+    return result
 
 
 class _Leaf:
@@ -88,3 +98,61 @@ def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
                 shapes.get(key) if isinstance(shapes, Mapping) else shapes[key] if len(shapes) > key else None
             )
             _pair(item, inner, result)
+
+
+def without_ones(
+    forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments with their rows repeated along the dynamic axes of size 1, which become 3 or more;
+    None where no axis is one of those.
+
+    torch.export takes a size of 1 for a fact of the model wherever an operator asks about it (whether a
+    transposed tensor is contiguous, say), whatever dynamic_shapes says of the axis.
+    """
+    leaves, structure = tree_flatten((tuple(args), dict(kwargs)))
+    places = tree_unflatten([_Leaf(i) for i in range(len(leaves))], structure)
+    try:
+        bound = inspect.signature(forward).bind(*places[0], **places[1]).arguments
+        shapes = _paired(bound, dynamic_shapes, len(leaves))
+    except (TypeError, AttributeError, LookupError):  # a form of dynamic_shapes that is not by argument
+        return None
+    larger: dict[str, int] = {}
+    tensors = [(value, dims) for value, dims in zip(leaves, shapes, strict=True) if _has_axes(value, dims)]
+    for value, dims in tensors:
+        for axis, size in enumerate(value.shape):
+            dim = axis_dim(dims, axis)
+            if size == 1 and _is_dynamic(dim) and not hasattr(dim, "root") and _name(dim) not in larger:
+                most = getattr(dim, "max", None)  # None of a Dim.AUTO without bounds
+                larger[_name(dim)] = min(_LARGER[len(larger) % len(_LARGER)], 3 if most is None else most)
+    if not larger:
+        return None
+    grown = [
+        _with_sizes(v, dims, larger) if _has_axes(v, dims) else v
+        for v, dims in zip(leaves, shapes, strict=True)
+    ]
+    made: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(grown, structure)
+    return made
+
+
+def _has_axes(value: Any, dims: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and dims is not None
+
+
+def _is_dynamic(dim: Any) -> bool:
+    return dim is not None and not isinstance(dim, int) and dim is not torch.export.Dim.STATIC
+
+
+def _name(dim: Any) -> str:
+    return getattr(dim, "__name__", "")  # all of Dim.AUTO and Dim.DYNAMIC are alike
+
+
+def _with_sizes(value: torch.Tensor, dims: Any, larger: Mapping[str, int]) -> torch.Tensor:
+    """Return a tensor with rows repeated where its Dim, or the Dim that it is derived from, is larger."""
+    for axis, size in enumerate(value.shape):
+        dim = axis_dim(dims, axis)
+        root = getattr(dim, "root", dim)
+        if not _is_dynamic(dim) or _name(root) not in larger or (size != 1 and root is dim):
+            continue
+        wanted = larger[_name(root)] if root is dim else dim.fn(larger[_name(root)])
+        value = value.index_select(axis, torch.arange(wanted, device=value.device) % size) if size else value
+    return value

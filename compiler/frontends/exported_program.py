@@ -34,7 +34,7 @@ from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
-from .dynamic_shapes import int_symbols, named_sizes
+from .dynamic_shapes import int_symbols, named_sizes, without_ones
 from .export_errors import REFUSALS, quiet, refusal
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
@@ -59,14 +59,19 @@ def export_model(
     Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include
     them. Where some operator of torch will not have that (a broadcast matmul asks whether a size is 1),
     tracing assumes other sizes than 0 and 1; the importer's own rules do not. Likewise where an axis of size
-    1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. Raises
-    ShapeError and UnsupportedOp with the model's line for what torch.export refuses when neither way works.
+    1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. What
+    it refuses for an example's size of 1 in a dynamic axis is traced with the example's rows repeated. Raises
+    ShapeError and UnsupportedOp with the model's line for what torch.export refuses when no way works.
     """
     args, kwargs = with_memory_of_their_own((tuple(args), dict(kwargs or {})))
     try:
         with quiet():
             return _export_in_evaluation(model, args, kwargs, dynamic_shapes)
     except REFUSALS as error:
+        larger = without_ones(model.forward, args, kwargs, dynamic_shapes) if dynamic_shapes else None
+        with suppress(*REFUSALS), quiet():
+            if larger is not None:
+                return _export_in_evaluation(model, *larger, dynamic_shapes)
         said = refusal(
             error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), dynamic_shapes
         )
@@ -151,7 +156,10 @@ def _found_sizes_may_be_small() -> Iterator[None]:
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    with layers_are_scans(), _found_sizes_may_be_small():
+    with layers_are_scans(), _found_sizes_may_be_small(), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "The tensor attributes .*_flat_weights", UserWarning
+        )  # recurrent layers'
         return torch.export.export(
             model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
         )

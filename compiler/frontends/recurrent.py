@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.scan import scan_op
 from torch.nn.functional import linear
 
 #: (gates of one time's input, state, weights) -> the new state, the layer's result first.
@@ -125,9 +125,17 @@ def _one(
     projection = weights[4 if has_biases else 2] if len(weights) in (3, 5) else None
     gates = linear(x, weights[0], biases[0])
 
-    def combine(state: list[Tensor], row: Tensor) -> tuple[list[Tensor], Tensor]:
-        made = step(row, state, [weights[1], biases[1], projection])
-        return made, made[0].clone()
+    # The operator itself, not torch's `scan`: that one compiles its function with dynamo, whose guards of
+    # earlier models are evaluated first, which fixes the sizes of this one.
+    times = gates.flip([0]) if reverse else gates
+    given = [weight for weight in (weights[1], biases[1], projection) if weight is not None]
 
-    last, results = scan(combine, [value.clone() for value in state], gates, reverse=reverse)
-    return results, list(last)
+    def combine(*values: Tensor) -> list[Tensor]:
+        held, row, rest = list(values[: len(state)]), values[len(state)], iter(values[len(state) + 1 :])
+        recurrent = next(rest)
+        bias = next(rest) if biases[1] is not None else None
+        made = step(row, held, [recurrent, bias, None if projection is None else next(rest)])
+        return [*made, made[0].clone()]
+
+    *last, results = scan_op(combine, [value.clone() for value in state], [times], tuple(given))
+    return results.flip([0]) if reverse else results, list(last)
