@@ -96,6 +96,7 @@ def _test(replaced: Replaced, runner: str, tests: Sequence[str], folder: Path) -
             import shapevm.runner
 
             shapevm.runner.runner_path = lambda: Path(runner)
+            os.environ["TESTED_RUNNER"] = runner
         files = sorted({test.split("::")[0] for test in tests})
         options = [
             "-x",
