@@ -25,7 +25,7 @@ shapes, changed arguments and buffers agree as well.
 `n` native: all in shapevm's kernels; `f`: right, with PyTorch's kernel for a part of it; `-` refused, with a
 sentence that says why; `!` wrong; `?` no answer in time. The number of inputs stands before each sign. Inputs
 that eager, `torch.export` or Dynamo refuses do not count. Written by `python -m tests.modules.coverage --page
-docs/modules.md`; CI judges a tenth of the first two columns, drawn anew each time.
+docs/modules.md`; CI judges a tenth of all, drawn anew each time.
 """
 
 
