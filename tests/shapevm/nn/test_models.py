@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import shapevm
 from shapevm import nn
 
-from .models import BasicBlock, Bert, Encoder, Llama, Mlp, ResNet18
+from .models import Bert, Encoder, Llama, Mlp
 
 
 def saved(model: torch.nn.Module, path: Path) -> Path:
@@ -63,65 +63,6 @@ def test_parameters_in_bf16(tmp_path: Path) -> None:
     exe = nn.compile(found, {"x": (("n", 6), "bf16")}, strategy="generic")
     x = torch.randn(5, 6).bfloat16()
     torch.testing.assert_close(exe(x), layer(x).detach())
-
-
-class TorchBlock(torch.nn.Module):
-    def __init__(self, n_in: int, n_out: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = torch.nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False)
-        self.bn1 = torch.nn.BatchNorm2d(n_out)
-        self.conv2 = torch.nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False)
-        self.bn2 = torch.nn.BatchNorm2d(n_out)
-        down = torch.nn.Conv2d(n_in, n_out, 1, stride, bias=False), torch.nn.BatchNorm2d(n_out)
-        self.downsample = torch.nn.Sequential(*down if n_in != n_out else ())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
-        return (made + self.downsample(x)).relu()
-
-
-class TorchResNet(torch.nn.Module):
-    """torchvision's resnet18, which needs no package here."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1 = torch.nn.Conv2d(3, width, 7, 2, 3, bias=False)
-        self.bn1, self.maxpool = torch.nn.BatchNorm2d(width), torch.nn.MaxPool2d(3, 2, 1)
-        widths = [(width, width, 1), *((width << i, width << (i + 1), 2) for i in range(3))]
-        for i, (n_in, n_out, stride) in enumerate(widths, 1):
-            blocks = TorchBlock(n_in, n_out, stride), TorchBlock(n_out, n_out, 1)
-            setattr(self, f"layer{i}", torch.nn.Sequential(*blocks))
-        self.fc = torch.nn.Linear(8 * width, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.maxpool(self.bn1(self.conv1(x)).relu())
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
-
-
-def _random_statistics(model: torch.nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
-
-
-@torch.no_grad()
-def test_resnet18_at_any_size_of_image(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = TorchResNet(8).eval()
-    _random_statistics(model)
-    resnet = nn.load(ResNet18(8, 10), saved(model, tmp_path / "resnet.safetensors"))
-    sizes = {"height": (32, 512), "width": (32, 512)}
-    exe = nn.compile(resnet, {"x": ("batch", 3, "height", "width")}, sizes, strategy="generic")
-    for shape in ((1, 3, 32, 32), (2, 3, 64, 47)):
-        x = torch.randn(shape)
-        close(exe(x.numpy()), model(x))
-
-
-def test_a_block_names_its_parameters_as_torchvision() -> None:
-    names = [name for name, _ in BasicBlock(4, 8, 2).named_parameters()]
-    assert names == list(TorchBlock(4, 8, 2).state_dict())
 
 
 class TorchEncoder(torch.nn.Module):
