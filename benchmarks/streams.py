@@ -24,7 +24,8 @@ KINDS = {
 }
 STRATEGIES = ("auto", "generic", "jit")
 FEW, MANY = (17, 40, 63, 128), range(8, 148)
-N_CALLS, N_ROUNDS = (120, 1) if SHORT else (600, 5)
+N_CALLS, N_ROUNDS = (120, 1) if SHORT else (600, 9)
+N_JIT_ROUNDS = 3  # its runs take up to three times as long as the others', far more than runs differ
 N_AGAIN = 3  # calls of a new length that follow the first
 
 RUN = """
@@ -70,7 +71,8 @@ def rounds(artifact: Path, cores: int, kind: str, is_warm: bool) -> dict[str, li
         for strategy in ("jit", "auto") if is_warm else ():
             run(artifact, strategy, cores, kind, Path(name, "warm"))
         for i in range(N_ROUNDS):
-            for strategy in STRATEGIES[i % 3 :] + STRATEGIES[: i % 3]:
+            turns = STRATEGIES if i < N_JIT_ROUNDS else STRATEGIES[:2]
+            for strategy in turns[i % len(turns) :] + turns[: i % len(turns)]:
                 cache = Path(name, "warm" if is_warm else f"{strategy}{i}")
                 found[strategy].append(run(artifact, strategy, cores, kind, cache))
     return found
