@@ -147,8 +147,8 @@ def _float(name: str, expression: str) -> Op:
     return _op(name, "d=float a:float b:float", f"R[d] = R[a] {expression} R[b] (floats)", "may_fail")
 
 
-def _compare(name: str, expression: str, tags: str = "int|float") -> Op:
-    effect = f"R[d] = R[a] {expression} R[b] (two of one kind) as bool"
+def _compare(name: str, expression: str, tags: str = "int|float|str") -> Op:
+    effect = f"R[d] = R[a] {expression} R[b] (two of one kind; str by their bytes) as bool"
     return _op(name, f"d=bool a:{tags} b:a", effect, "may_fail")
 
 
@@ -175,8 +175,8 @@ OPS: Final[tuple[Op, ...]] = (
     _int("mod", "mod (sign of the divisor)"),
     _int("min", "min"),
     _int("max", "max"),
-    _compare("eq", "==", "int|float|str"),
-    _compare("ne", "!=", "int|float|str"),
+    _compare("eq", "=="),
+    _compare("ne", "!="),
     _compare("lt", "<"),
     _compare("le", "<="),
     _op("and", "d=bool a:bool b:bool", "R[d] = R[a] and R[b] (bools)", "may_fail"),

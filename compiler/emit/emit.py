@@ -406,6 +406,8 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "list_slice": ("slice", "a begin end"),
     "str_eq": ("eq", "a b"),
     "str_ne": ("ne", "a b"),
+    "str_lt": ("lt", "a b"),
+    "str_le": ("le", "a b"),
     "str_concat": ("concat", "a b"),
     "to_str": ("format", "a"),
 }

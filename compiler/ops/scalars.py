@@ -434,7 +434,7 @@ OPS: tuple[Op, ...] = (
     ),
     *(
         _binary(f"str_{n}", f"a {n} b.", _infer_bool(f"str_{n}", "str"), _COMPARISONS[n], "str", "bool")
-        for n in ("eq", "ne")
+        for n in _COMPARISONS
     ),
     _binary("str_concat", "a, then b.", _infer_concat, operator.add, "str", "str"),
     _value_op(

@@ -37,10 +37,10 @@
   X(15, MOD, "mod", "d:d a:s b:s", 4, "R[d] = R[a] mod (sign of the divisor) R[b] (ints; overflow fails)") \
   X(16, MIN, "min", "d:d a:s b:s", 4, "R[d] = R[a] min R[b] (ints; overflow fails)") \
   X(17, MAX, "max", "d:d a:s b:s", 4, "R[d] = R[a] max R[b] (ints; overflow fails)") \
-  X(18, EQ, "eq", "d:d a:s b:s", 4, "R[d] = R[a] == R[b] (two of one kind) as bool") \
-  X(19, NE, "ne", "d:d a:s b:s", 4, "R[d] = R[a] != R[b] (two of one kind) as bool") \
-  X(20, LT, "lt", "d:d a:s b:s", 4, "R[d] = R[a] < R[b] (two of one kind) as bool") \
-  X(21, LE, "le", "d:d a:s b:s", 4, "R[d] = R[a] <= R[b] (two of one kind) as bool") \
+  X(18, EQ, "eq", "d:d a:s b:s", 4, "R[d] = R[a] == R[b] (two of one kind; str by their bytes) as bool") \
+  X(19, NE, "ne", "d:d a:s b:s", 4, "R[d] = R[a] != R[b] (two of one kind; str by their bytes) as bool") \
+  X(20, LT, "lt", "d:d a:s b:s", 4, "R[d] = R[a] < R[b] (two of one kind; str by their bytes) as bool") \
+  X(21, LE, "le", "d:d a:s b:s", 4, "R[d] = R[a] <= R[b] (two of one kind; str by their bytes) as bool") \
   X(22, AND, "and", "d:d a:s b:s", 4, "R[d] = R[a] and R[b] (bools)") \
   X(23, OR, "or", "d:d a:s b:s", 4, "R[d] = R[a] or R[b] (bools)") \
   X(24, NOT, "not", "d:d a:s", 4, "R[d] = not R[a] (bool)") \

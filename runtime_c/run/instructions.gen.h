@@ -121,13 +121,13 @@
 #define SVM_AT_LT_D(pc) (1)
 #define SVM_AT_LT_A(pc) (2)
 #define SVM_AT_LT_B(pc) (3)
-#define SVM_FITS_LT(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
+#define SVM_FITS_LT(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
 
 #define SVM_WORDS_LE(pc) (4)
 #define SVM_AT_LE_D(pc) (1)
 #define SVM_AT_LE_A(pc) (2)
 #define SVM_AT_LE_B(pc) (3)
-#define SVM_FITS_LE(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
+#define SVM_FITS_LE(r, pc) (((1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR) >> SVM_TAG_AT(r, pc, 2) & 1) && SVM_TAG_AT(r, pc, 3) == SVM_TAG_AT(r, pc, 2))
 
 #define SVM_WORDS_AND(pc) (4)
 #define SVM_AT_AND_D(pc) (1)
@@ -350,10 +350,10 @@
   X(NE, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR, 0, "an int, float or str") \
   X(NE, 's', "b", 0, 2, "") \
   X(LT, 'd', "d", 0, 0, "") \
-  X(LT, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "an int or float") \
+  X(LT, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR, 0, "an int, float or str") \
   X(LT, 's', "b", 0, 2, "") \
   X(LE, 'd', "d", 0, 0, "") \
-  X(LE, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "an int or float") \
+  X(LE, 's', "a", 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT | 1u << SVM_TAG_STR, 0, "an int, float or str") \
   X(LE, 's', "b", 0, 2, "") \
   X(AND, 'd', "d", 0, 0, "") \
   X(AND, 's', "a", 1u << SVM_TAG_BOOL, 0, "a bool") \

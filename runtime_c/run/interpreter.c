@@ -118,12 +118,12 @@ static int32_t int_operation(int32_t opcode, const char *name, int64_t x, int64_
   return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
 }
 
-/* Of two ints, two floats or, for EQ and NE, two strings. */
+/* Of two ints, two floats or two strings. */
 static int64_t compare(int32_t opcode, value a, value b) {
-  if (a.tag == SVM_TAG_STR) return text_equal(a.text, b.text) == (opcode == SVM_OP_EQ);
-  int are_ints = a.tag == SVM_TAG_INT;
-  int is_less = are_ints ? a.integer < b.integer : a.number < b.number;
-  int is_equal = are_ints ? a.integer == b.integer : a.number == b.number;
+  int64_t order = a.tag == SVM_TAG_STR ? text_compare(a.text, b.text) : 0;
+  int are_ints = a.tag == SVM_TAG_INT, are_floats = a.tag == SVM_TAG_FLOAT;
+  int is_less = are_ints ? a.integer < b.integer : are_floats ? a.number < b.number : order < 0;
+  int is_equal = are_ints ? a.integer == b.integer : are_floats ? a.number == b.number : order == 0;
   return opcode == SVM_OP_EQ   ? is_equal
          : opcode == SVM_OP_NE ? !is_equal
          : opcode == SVM_OP_LT ? is_less

@@ -118,6 +118,12 @@ int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *
   return SVM_OK;
 }
 
+int text_compare(const text *a, const text *b) {
+  int64_t n = a->length < b->length ? a->length : b->length;
+  int order = memcmp(a->bytes, b->bytes, (size_t)n);
+  return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
 int text_equal(const text *a, const text *b) {
   return a->length == b->length && memcmp(a->bytes, b->bytes, (size_t)a->length) == 0;
 }

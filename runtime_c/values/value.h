@@ -97,6 +97,7 @@ int64_t checked_bytes(int32_t dtype, int64_t n_elements);
 
 int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error);
 int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error);
+int text_compare(const text *a, const text *b); /* below 0, 0 or above, by their bytes */
 int text_equal(const text *a, const text *b);
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };

@@ -10,13 +10,23 @@ import torch
 
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import TensorType, Type
+from ...ir.types import TensorType
 from ...ops import build as B
-from ...ops.loops import for_each
 from ..dtypes import NUMBER_OF
-from . import elements
 from .composites import choose
-from .scalars import scalar_op, unknown_int, value_of
+from .run_time_lists import (
+    RUN_TIME_LISTS,
+    at_run_time,
+    become_run_time,
+    concatenated,
+    element,
+    equal,
+    extend,
+    repeated,
+    set_item,
+    sliced,
+)
+from .scalars import scalar_op, value_of
 from .values import (
     UNINITIALIZED,
     Cell,
@@ -163,6 +173,8 @@ def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
 def _plain(name: str) -> Handler:
     def handler(importer: ScriptImporter, node: Any) -> list[Any]:
         args = _values(importer, node)
+        if len(args) == 1 and isinstance(args[0], List) and is_run_time_list(args[0].content):
+            return [RUN_TIME_LISTS[name](importer, args[0])]
         if len(args) == 1 and isinstance(args[0], List):
             args = content(importer, args[0])
         made = args[0]
@@ -260,7 +272,7 @@ def container_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> An
     container's operator has that name."""
     first = args[0] if args else None
     if isinstance(first, List):
-        table = _RUN_TIME_LISTS if is_run_time_list(first.content) else _LISTS
+        table = RUN_TIME_LISTS if is_run_time_list(first.content) else _LISTS
     elif isinstance(first, Dict):
         table = _DICTS
     else:
@@ -280,71 +292,7 @@ def _index(importer: ScriptImporter, items: Sequence[Any], index: Any) -> int:
 def _get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
     if isinstance(index, int):
         return x.content[_index(importer, x.content, index)]
-    return _element(importer, at_run_time(importer, x), index)
-
-
-def at_run_time(importer: ScriptImporter, x: List) -> List:
-    """Return a list with the same elements, of one type, whose positions a call may tell. Raises Fails for an
-    empty one, which has none, UnsupportedOp where elements are of several types."""
-    if is_run_time_list(x.content):
-        return x
-    if not x.content:
-        raise Fails("the index is out of range; the list is empty")
-    b, read = importer.builder, importer.tensors.read
-    types = [elements.type_of(item, lambda x: B.type_of(read(x))) for item in x.content]
-    if len({_form(type) for type in types}) > 1:
-        raise UnsupportedOp(
-            f"a position in a list of {' and '.join(dict.fromkeys(map(str, types)))} that only a call tells "
-            "cannot be compiled; its elements must be of one type"
-        )
-    made = b.one("list", element=types[0])
-    for item in x.content:
-        made = b.one("append", made, elements.packed(b, item, types[0], read))
-    found = List(made, x.birth, x.memory)
-    for item in x.content:
-        _hold(importer, found, item)
-    return found
-
-
-def _form(type: Type) -> Any:
-    """Return what types have in common that may be made equal: tensors of one dtype and rank."""
-    return (type.dtype, type.rank) if isinstance(type, TensorType) else str(type)
-
-
-def _hold(importer: ScriptImporter, x: List, item: Any) -> None:
-    """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
-    if isinstance(item, Tensor):
-        importer.tensors.share(x.memory, item.memory)
-    for each in item if isinstance(item, tuple) else ():
-        _hold(importer, x, each)
-
-
-def _become_run_time(importer: ScriptImporter, x: List) -> None:
-    """Give a list elements whose positions a call may tell."""
-    found = at_run_time(importer, x)
-    if found is not x:
-        importer.regions.note(x)
-        x.content = found.content
-
-
-def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
-    """Return a position in a list, counted from its end where the index is negative."""
-    b = importer.builder
-    found = value_of(b, index, "int")
-    if isinstance(index, int):
-        return b.one("int_add", length, found) if index < 0 else found
-    low = B.bounds_of(b, index)[0] if is_size(index) else None
-    if low is not None and low >= 0:
-        return found
-    return choose(b, b.one("int_lt", found, b.size(0)), b.one("int_add", length, found), found)
-
-
-def _element(importer: ScriptImporter, x: List, index: Any) -> Any:
-    b = importer.builder
-    made = b.one("get", x.read(), position(importer, index, b.one("len", x.content)))
-    found = elements.unpacked(b, made, importer.tensors.fresh)
-    _hold(importer, x, found)
-    return found
+    return element(importer, at_run_time(importer, x), index)
 
 
 def _append(importer: ScriptImporter, x: List, item: Any) -> List:
@@ -353,139 +301,9 @@ def _append(importer: ScriptImporter, x: List, item: Any) -> List:
     return x
 
 
-def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
-    """Return the graph value of what is put into a list."""
-    _hold(importer, x, item)
-    return elements.packed(importer.builder, item, x.content.type.element, importer.tensors.read)
-
-
-def _append_at_run_time(importer: ScriptImporter, x: List, item: Any) -> List:
-    importer.regions.note(x)
-    x.content = importer.builder.one("append", x.read(), _item_value(importer, x, item))
-    return x
-
-
-def _set_at_run_time(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
-    _become_run_time(importer, x)
-    importer.regions.note(x)
-    b = importer.builder
-    place = position(importer, index, b.one("len", x.content))
-    x.content = b.one("list_set", x.content, place, _item_value(importer, x, item))
-    return x
-
-
-def _pop_at_run_time(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
-    if index != -1:
-        raise UnsupportedOp("pop of another element than the last, of this list, cannot be compiled")
-    found = _element(importer, x, -1)
-    importer.regions.note(x)
-    b = importer.builder
-    rest = b.one("int_sub", b.one("len", x.content), b.size(1))
-    x.content = b.one("list_slice", x.content, b.size(0), rest)
-    return found
-
-
-def _clear_at_run_time(importer: ScriptImporter, x: List) -> None:
-    importer.regions.note(x)
-    x.content = importer.builder.one("list", element=x.content.type.element)
-
-
-def _slice_at_run_time(
-    importer: ScriptImporter, x: List, start: Any = None, end: Any = None, step: Any = 1
-) -> List:
-    if step != 1:
-        raise UnsupportedOp("a slice of this list with a step cannot be compiled")
-    b = importer.builder
-    length = b.one("len", x.content)
-    end = length if end is None or end == 2**63 - 1 else _bound(importer, end, length)
-    start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
-    return List(b.one("list_slice", x.read(), start, end), memory=x.memory)
-
-
-def _bound(importer: ScriptImporter, bound: Any, length: Value) -> Value:
-    """Return a bound of a slice, brought into the list."""
-    b = importer.builder
-    found = b.one("int_max", position(importer, bound, length), b.size(0))
-    return b.one("int_min", found, length)
-
-
-def _folded(importer: ScriptImporter, x: List, start: Any, step: Callable[[Any, Any], Any]) -> Any:
-    """Return what `step(before, element)` makes of `start`, element by element."""
-    b = importer.builder
-    length = importer.size_of(b.one("len", x.content))
-
-    def turn(row: Value, made: list[Value]) -> list[Value]:
-        return [value_of(b, step(made[0], b.one("get", x.content, b.one("item", row))))]
-
-    return for_each(b, length, [start], turn, "list")[0]
-
-
-def _contains_at_run_time(importer: ScriptImporter, x: List, item: Any) -> Any:
-    b, kind = importer.builder, x.content.type.element.kind
-    wanted = value_of(b, item, kind)
-    is_there = b.one("bool_not", b.one("literal", value=True))
-
-    def step(found: Any, element: Any) -> Any:
-        return b.one("bool_or", found, scalar_op(b, "eq", (element, wanted)))
-
-    return _folded(importer, x, is_there, step)
-
-
-def _fold_at_run_time(name: str) -> Callable[..., Any]:
-    def handler(importer: ScriptImporter, x: List, *_: Any) -> Any:
-        b = importer.builder
-        if name == "add":
-            kind = x.content.type.element.kind
-            start = value_of(b, 0.0) if kind == "float" else unknown_int(b, 0)
-        else:
-            start = value_of(b, _element(importer, x, 0))
-        return _folded(importer, x, start, lambda a, c: scalar_op(b, name, (a, c)))
-
-    return handler
-
-
-def _concat_at_run_time(importer: ScriptImporter, x: List, other: List) -> List:
-    """x + other, of which one or both are lists whose length only a call tells."""
-    b = importer.builder
-    sides = [at_run_time(importer, each) for each in (x, other) if each.read()]
-    if len(sides) == 1:
-        return List(sides[0].content, memory=sides[0].memory)
-    one, two = sides
-    length = importer.size_of(b.one("len", two.content))
-
-    def turn(row: Value, made: list[Value]) -> list[Value]:
-        return [b.one("append", made[0], b.one("get", two.content, b.one("item", row)))]
-
-    made = List(for_each(b, length, [one.content], turn, "list")[0], memory=one.memory)
-    importer.tensors.share(one.memory, two.memory)
-    return made
-
-
-def _extend_at_run_time(importer: ScriptImporter, x: List, other: List) -> List:
-    made = _concat_at_run_time(importer, x, other)
-    importer.regions.note(x)
-    x.content = made.content
-    return x
-
-
-def _repeat(importer: ScriptImporter, x: List, n: Any) -> List:
-    """x * n."""
-    if isinstance(n, int) and not is_run_time_list(x.content):
-        return List(x.content * n)
-    b, source = importer.builder, at_run_time(importer, x)
-    count = scalar_op(b, "max", (n, 0))
-    start = b.one("list", element=source.content.type.element)
-
-    def turn(_: Value, made: list[Value]) -> list[Value]:
-        grown = _concat_at_run_time(importer, List(made[0]), source)
-        return [grown.content]
-
-    return List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=source.memory)
-
-
 def _set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
     if not isinstance(index, int):
-        return _set_at_run_time(importer, x, index, item)
+        return set_item(importer, x, index, item)
     importer.regions.note(x)
     items = list(x.content)
     items[_index(importer, items, index)] = item
@@ -493,24 +311,72 @@ def _set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
     return x
 
 
-def _changing(change: Callable[..., Any]) -> Callable[..., Any]:
+def _changing(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler of a method that changes a list."""
 
     def handler(importer: ScriptImporter, x: List, *args: Any) -> Any:
+        if any(map(_is_of_calls, args[:1])):
+            become_run_time(importer, x)
+            return RUN_TIME_LISTS[name](importer, x, *args)
         importer.regions.note(x)
         x.content = list(x.content)
         try:
-            return change(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args))
+            return change(x.content, *args)
         except IndexError as error:
             raise Fails(f"{error}; the list has {len(x.content)} elements") from None
 
     return handler
 
 
+def _searching(name: str, search: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a handler of a method that compares elements with a value, and that may change a list."""
+
+    def handler(importer: ScriptImporter, x: List, item: Any) -> Any:
+        if not x.content:
+            return _found(search, [], item)
+        if all(map(_is_known, (*x.content, item))):
+            importer.regions.note(x)
+            x.content = list(x.content)
+            return _found(search, x.content, item)
+        if name == "remove":
+            become_run_time(importer, x)
+        return RUN_TIME_LISTS[name](importer, at_run_time(importer, x), item)
+
+    return handler
+
+
+def _found(search: Callable[..., Any], items: list[Any], item: Any) -> Any:
+    try:
+        return search(items, item)
+    except ValueError:
+        raise Fails(f"the value {item!r} is not in the list") from None
+
+
+def _is_known(x: Any) -> bool:
+    """Return True for a plain value that no call decides."""
+    return kind_of(x) != "" and not _is_of_calls(x)
+
+
+def _sorted(importer: ScriptImporter, x: List, reverse: Any = False) -> List:
+    items = x.content
+    if all(map(_is_known, (*items, reverse))):
+        return List(sorted(items, reverse=reverse))
+    if len(items) < 2:
+        return List(list(items))
+    made = RUN_TIME_LISTS["sorted"](importer, at_run_time(importer, x), reverse)
+    return List([element(importer, made, i) for i in range(len(items))])
+
+
+def _sort(importer: ScriptImporter, x: List, reverse: Any = False) -> None:
+    made = _sorted(importer, x, reverse)
+    importer.regions.note(x)
+    x.content = made.content
+
+
 def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
     def handler(importer: ScriptImporter, x: List, *args: Any) -> List:
         if any(is_run_time(a) or is_size(a) for a in args):
-            return _slice_at_run_time(importer, at_run_time(importer, x), *args)
+            return sliced(importer, at_run_time(importer, x), *args)
         return List(compute(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args)))
 
     return handler
@@ -518,13 +384,13 @@ def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
 
 def _joined(importer: ScriptImporter, x: List, other: List) -> List:
     if is_run_time_list(other.content):
-        return _concat_at_run_time(importer, x, other)
+        return concatenated(importer, x, other)
     return List([*x.content, *other.content])
 
 
 def _extend(importer: ScriptImporter, x: List, other: List) -> List:
     if is_run_time_list(other.content):
-        return _extend_at_run_time(importer, x, other)
+        return extend(importer, x, other)
     importer.regions.note(x)
     x.content = [*x.content, *other.content]
     return x
@@ -550,6 +416,8 @@ def _either(importer: ScriptImporter, a: Any, c: Any) -> Any:
 
 
 def _lists_equal(importer: ScriptImporter, x: List, y: List) -> Any:
+    if is_run_time_list(y.content):
+        return equal(importer, x, y)
     if len(x.content) != len(content(importer, y)):
         return False
     made: Any = True
@@ -602,10 +470,6 @@ def _quantified(is_all: bool) -> Callable[..., Any]:
     return handler
 
 
-def _length(importer: ScriptImporter, x: List) -> Value:
-    return importer.builder.one("len", x.content)
-
-
 _LISTS: dict[str, Callable[..., Any]] = {
     "__getitem__": _get_item,
     "append": _append,
@@ -614,16 +478,21 @@ _LISTS: dict[str, Callable[..., Any]] = {
     "slice": _new_list(_slice),
     "add": _joined,
     "add_": _extend,
-    "mul": _repeat,
+    "mul": repeated,
     "copy": _new_list(list),
     "list": _new_list(list),
     "extend": _extend,
-    "insert": _changing(lambda items, index, item: items.insert(index, item)),
-    "pop": _changing(lambda items, index=-1: items.pop(index)),
-    "clear": _changing(lambda items: items.clear()),
-    "reverse": _changing(lambda items: items.reverse()),
-    "Delete": _changing(lambda items, index: items.pop(index)),
+    "insert": _changing("insert", lambda items, index, item: items.insert(index, item)),
+    "pop": _changing("pop", lambda items, index=-1: items.pop(index)),
+    "clear": _changing("clear", lambda items: items.clear()),
+    "reverse": _changing("reverse", lambda items: items.reverse()),
+    "Delete": _changing("Delete", lambda items, index: items.pop(index)),
     "__contains__": _contains,
+    "index": _searching("index", list.index),
+    "count": _searching("count", list.count),
+    "remove": _searching("remove", list.remove),
+    "sort": _sort,
+    "sorted": _sorted,
     "eq": _lists_equal,
     "ne": _lists_differ,
     "sum": _fold("add"),
@@ -632,25 +501,6 @@ _LISTS: dict[str, Callable[..., Any]] = {
     "dict": lambda importer, x: Dict({_key(key): item for key, item in x.content}),
     "any": _quantified(False),
     "all": _quantified(True),
-}
-_RUN_TIME_LISTS: dict[str, Callable[..., Any]] = {
-    "__getitem__": _element,
-    "append": _append_at_run_time,
-    "len": _length,
-    "_set_item": _set_at_run_time,
-    "pop": _pop_at_run_time,
-    "clear": _clear_at_run_time,
-    "slice": _slice_at_run_time,
-    "copy": lambda importer, x: List(x.content, memory=x.memory),
-    "list": lambda importer, x: List(x.content, memory=x.memory),
-    "add": _concat_at_run_time,
-    "add_": _extend_at_run_time,
-    "extend": _extend_at_run_time,
-    "mul": _repeat,
-    "__contains__": _contains_at_run_time,
-    "sum": _fold_at_run_time("add"),
-    "max": _fold_at_run_time("max"),
-    "min": _fold_at_run_time("min"),
 }
 
 
@@ -701,7 +551,7 @@ def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
     """Return the item at a position that a call tells and that lies within the items."""
     if all(item is items[0] for item in items):
         return items[0]
-    return _element(importer, at_run_time(importer, List(items)), place)
+    return element(importer, at_run_time(importer, List(items)), place)
 
 
 def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +116,7 @@ class ScriptImporter(Importer):
         self._constants: dict[Any, Tensor] = {}
         self._values: dict[Any, Any] = {}
         self._lists: list[tuple[containers.Attribute, List]] = []  # attributes, and what is in them at first
+        self._line = ""  # of the model, while code that is not its own is imported
         self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
 
@@ -196,7 +198,16 @@ class ScriptImporter(Importer):
 
     def line_of(self, node: Any) -> str:
         """Return the model's line of a node."""
-        return source_of(node)
+        return self._line or source_of(node)
+
+    @contextmanager
+    def at_line(self, line: str) -> Iterator[None]:
+        """Import code that is not the model's own, which its line calls."""
+        outer, self._line = self._line, line
+        try:
+            yield
+        finally:
+            self._line = outer
 
     def trial(self) -> Any:
         """Return a context in which what is imported is taken back."""

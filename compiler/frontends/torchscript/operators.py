@@ -17,7 +17,7 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
-from . import composites, matching, variants
+from . import composites, library, matching, variants
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
@@ -38,7 +38,7 @@ def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
     if kind.startswith("aten::"):
         found = _own(importer, name, args)
         if found is not NotImplemented:
-            return [found] if node.outputsSize() == 1 else []
+            return list(found) if node.outputsSize() > 1 else [found] if node.outputsSize() else []
     if node.schema() == "(no schema)" or kind.startswith("prim::"):
         raise UnsupportedOp(f"{kind} cannot be compiled")
     return _tensor_operator(importer, node, args)
@@ -54,6 +54,8 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(importer, *args)
+    if name in library.OF_INTS and any(is_run_time(x) or is_size(x) for x in args):
+        return library.run(importer, name, args)
     if name in PYTHON and args and all(map(kind_of, args)):
         return scalar_op(importer.builder, name, args)
     if (
@@ -333,7 +335,13 @@ _TEXTS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
+    whole, rest = (scalar_op(importer.builder, name, (a, c)) for name in ("floordiv", "remainder"))
+    return whole, rest
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
+    "divmod": _divmod,
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,

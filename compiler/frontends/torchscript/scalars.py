@@ -50,7 +50,12 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "startswith": _within(str.startswith), "endswith": _within(str.endswith), "find": _within(str.find),
     "rfind": _within(str.rfind), "count": _within(str.count), "replace": str.replace,
     "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv,
-    "copysign": math.copysign, "capitalize": str.capitalize, "title": str.title,
+    "copysign": math.copysign, "fabs": math.fabs, "atan2": math.atan2, "fmod": math.fmod,
+    "asin": math.asin, "acos": math.acos, "atan": math.atan, "sinh": math.sinh, "cosh": math.cosh,
+    "asinh": math.asinh, "acosh": math.acosh, "atanh": math.atanh, "erf": math.erf, "erfc": math.erfc,
+    "expm1": math.expm1, "log1p": math.log1p, "lgamma": math.lgamma, "degrees": math.degrees,
+    "radians": math.radians, "gcd": math.gcd, "factorial": math.factorial,
+    "capitalize": str.capitalize, "title": str.title,
     "lstrip": str.lstrip, "rstrip": str.rstrip, "isdigit": str.isdigit, "isalpha": str.isalpha,
     "__contains__": operator.contains,
 }  # fmt: skip
@@ -81,6 +86,9 @@ _LOGIC = {"__and__": "bool_and", "__or__": "bool_or"}
 _KERNELS = {
     "sqrt": "sqrt", "exp": "exp", "log": "log", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
     "floor": "floor", "ceil": "ceil", "abs": "abs", "round": "round", "log2": "log2", "log10": "log10",
+    "fabs": "abs", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh",
+    "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "expm1": "expm1",
+    "log1p": "log1p", "lgamma": "lgamma", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite",
 }  # fmt: skip
 #: Functions of two ints that a kernel computes, in i64.
 _INT_KERNELS = {
@@ -91,10 +99,14 @@ _INT_KERNELS = {
 #: Functions of two floats that a kernel computes, in f64.
 _FLOAT_KERNELS = {
     "floordiv": "aten.floor_divide.default", "remainder": "aten.remainder.Tensor",
-    "max": "aten.maximum.default", "min": "aten.minimum.default",
+    "max": "aten.maximum.default", "min": "aten.minimum.default", "atan2": "aten.atan2.default",
+    "fmod": "aten.fmod.Tensor", "copysign": "aten.copysign.Tensor",
 }  # fmt: skip
 _TO_INT = ("floor", "ceil")
-_STRINGS = {"eq": "str_eq", "ne": "str_ne", "add": "str_concat"}
+#: Operators that give a float for two ints too.
+_TO_FLOAT = ("div", "atan2", "fmod", "copysign")
+#: What one angle is multiplied by, as TorchScript does.
+_ANGLES = {"degrees": 180.0 / math.pi, "radians": math.pi / 180.0}
 
 
 def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
@@ -169,8 +181,8 @@ _CONDITIONS = {"int_eq": sympy.Eq, "int_ne": sympy.Ne, "int_lt": sympy.Lt, "int_
 
 def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
     kinds = [kind_of(x) for x in args]
-    if kinds == ["str", "str"] and name in _STRINGS:
-        return b.one(_STRINGS[name], *(value_of(b, x) for x in args))
+    if kinds == ["str", "str"]:
+        return _of_strings(b, name, [value_of(b, x) for x in args])
     if name == "str" and kinds in (["int"], ["bool"]):
         return b.one("to_str", value_of(b, args[0]))
     if "str" in kinds or "none" in kinds or "" in kinds:
@@ -184,6 +196,8 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
     if name == "pow":
         sides = [B.tensor_of(b, value_of(b, x, "float"), "f64") for x in args]
         return b.one("item", power(b, *sides))
+    if name in _ANGLES:
+        return b.one("float_mul", value_of(b, args[0], "float"), value_of(b, _ANGLES[name]))
     if len(args) == 2:
         return _binary(b, name, args, kinds)
     if name in _KERNELS and len(args) == 1:
@@ -191,6 +205,15 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
         back = name in _TO_INT or (name == "abs" and kinds[0] == "int")
         return b.one("to_int", made) if back else made
     return None
+
+
+def _of_strings(b: Builder, name: str, args: Sequence[Value]) -> Value | None:
+    if name == "add":
+        return b.one("str_concat", *args)
+    if name not in _COMPARE:
+        return None
+    op, is_exchanged = _COMPARE[name]
+    return b.one(f"str_{op}", *(args[::-1] if is_exchanged else args))
 
 
 def _binary(b: Builder, name: str, args: Sequence[Any], kinds: Sequence[str]) -> Value | None:
@@ -201,7 +224,7 @@ def _binary(b: Builder, name: str, args: Sequence[Any], kinds: Sequence[str]) ->
             return None
         differ = _differ(b, *(value_of(b, x, "bool") for x in args))
         return b.one("bool_not", differ) if name == "eq" else differ
-    is_int = all(kind in ("int", "bool") for kind in kinds) and name != "div"
+    is_int = all(kind in ("int", "bool") for kind in kinds) and name not in _TO_FLOAT
     kind, table = ("int", _INT) if is_int else ("float", _FLOAT)
     if name in _COMPARE:
         op, is_exchanged = _COMPARE[name]

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import shapevm
 
-from . import everyday, objects, trees, values  # noqa: F401 (they add their programs to the table)
+from . import everyday, methods, objects, trees, values  # noqa: F401 (they add their programs to the table)
 from .programs import PROGRAMS
 
 

@@ -1,0 +1,170 @@
+"""Methods of lists and functions of numbers that no operator of the graph computes, as TorchScript, which is
+imported in place of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...ir.types import ScalarType, TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+#: By name; `T` is the type of a list's elements. None changes its arguments.
+SOURCES = {
+    "index": """
+def index(items: List[T], item: T) -> int:
+    for i in range(len(items)):
+        if items[i] == item:
+            return i
+    raise ValueError("the value is not in the list")
+""",
+    "count": """
+def count(items: List[T], item: T) -> int:
+    n = 0
+    for each in items:
+        if each == item:
+            n += 1
+    return n
+""",
+    "equal": """
+def equal(one: List[T], other: List[T]) -> bool:
+    same = len(one) == len(other)
+    if same:
+        for i in range(len(one)):
+            if one[i] != other[i]:
+                same = False
+    return same
+""",
+    "any": """
+def any(items: List[T]) -> bool:
+    for each in items:
+        if bool(each):
+            return True
+    return False
+""",
+    "all": """
+def all(items: List[T]) -> bool:
+    for each in items:
+        if not bool(each):
+            return False
+    return True
+""",
+    "inserted": """
+def inserted(items: List[T], index: int, item: T) -> List[T]:
+    n = len(items)
+    at = index
+    if at < 0:
+        at = max(at + n, 0)
+    at = min(at, n)
+    made = items[:at]
+    made.append(item)
+    made.extend(items[at:])
+    return made
+""",
+    "without": """
+def without(items: List[T], index: int) -> List[T]:
+    at = index
+    if at < 0:
+        at = at + len(items)
+    if at < 0 or at >= len(items):
+        raise IndexError("the index is not in the list")
+    made = items[:at]
+    made.extend(items[at + 1:])
+    return made
+""",
+    "reversed": """
+def reversed(items: List[T]) -> List[T]:
+    made = items[:0]
+    n = len(items)
+    for i in range(n):
+        made.append(items[n - 1 - i])
+    return made
+""",
+    "strided": """
+def strided(items: List[T], step: int) -> List[T]:
+    if step <= 0:
+        raise ValueError("the step of a list's slice must be positive")
+    made = items[:0]
+    for i in range(0, len(items), step):
+        made.append(items[i])
+    return made
+""",
+    "sorted": """
+def sorted(given: List[T], reverse: bool) -> List[T]:
+    items = given
+    n = len(items)
+    width = 1
+    while width < n:
+        made = items[:0]
+        start = 0
+        while start < n:
+            middle = min(start + width, n)
+            end = min(start + 2 * width, n)
+            i = start
+            j = middle
+            for _ in range(end - start):
+                is_second = i >= middle
+                if i < middle and j < end:
+                    one = items[i]
+                    other = items[j]
+                    is_second = one < other if reverse else other < one
+                if is_second:
+                    made.append(items[j])
+                    j += 1
+                else:
+                    made.append(items[i])
+                    i += 1
+            start = end
+        items = made
+        width = width * 2
+    return items
+""",
+    "gcd": """
+def gcd(a: int, b: int) -> int:
+    while b != 0:
+        a, b = b, a % b
+    return abs(a)
+""",
+    "factorial": """
+def factorial(n: int) -> int:
+    if n < 0:
+        raise ValueError("factorial() not defined for negative values")
+    made = 1
+    for i in range(2, n + 1):
+        made *= i
+    return made
+""",
+}
+#: Functions of the library whose arguments are ints.
+OF_INTS = ("gcd", "factorial")
+
+
+def run(importer: ScriptImporter, name: str, args: Sequence[Any], element: Type | None = None) -> Any:
+    """Import a function of the library; return its result. `element`: the type that `T` stands for."""
+    graph = _graph(name, _script_type(element) if element is not None else "int")
+    with importer.at_line(importer.builder.source):
+        return importer.run_apart(graph, args)[0]
+
+
+@cache
+def _graph(name: str, element: str) -> Any:
+    source = SOURCES[name].replace("[T]", f"[{element}]").replace(": T)", f": {element})")
+    unit = torch.jit.CompilationUnit(source)
+    graph = getattr(unit, name).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    return graph
+
+
+def _script_type(element: Type) -> str:
+    """Return the annotation of a list's elements."""
+    if isinstance(element, ScalarType):
+        return element.kind
+    if isinstance(element, TupleType):
+        return f"Tuple[{', '.join(map(_script_type, element.elements))}]"
+    assert isinstance(element, TensorType)
+    return "Tensor"
