@@ -1,6 +1,6 @@
 """Mutants of the source, and whether the tests notice them.
 
-    python -m tests.mutation --collect [-n 2]        # which test runs which line: once, a quarter of an hour
+    python -m tests.mutation --collect [-n 2]        # which test runs which line: once, half an hour
     python -m tests.mutation --count 300 --seed 1    # draw so many mutants and run their tests
 
 A mutant changes one place of `jit/`, `compiler/passes/`, `compiler/lower/` or `runtime_c/`. The tests that
@@ -21,14 +21,22 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import c_source, child, python_source
+from . import c_coverage, c_source, child, python_source
 from .c_build import CBuild
 from .coverage_map import FOLDER, ROOT, SOURCES, CoverageMap
 from .mutant import Mutant
 
 BUDGET = 60.0  # seconds of tests for each mutant
-POOL = ("tests/jit", "tests/compiler", "tests/vm", "tests/runtime_c/test_runner.py", "tests/shapevm")
-C_POOL = ("tests/vm/", "tests/runtime_c/", "tests/shapevm/test_")
+POOL = ("tests/jit", "tests/compiler", "tests/vm", "tests/runtime_c", "tests/shapevm", "tests/stress")
+C_POOL = (
+    "tests/vm",
+    "tests/runtime_c/test_runner.py",
+    "tests/runtime_c/test_plugins.py",
+    "tests/stress",
+    "tests/shapevm",
+    "--ignore=tests/shapevm/integrations",
+)
+LONGEST_OF_C = 5.0  # seconds: slower tests are not run to see what they run of C
 C_FOLDERS = ("base", "values", "program", "run", "tools/main.c")
 
 
@@ -67,8 +75,7 @@ class Trial:
         if built is None:
             return "refused"
         module, runner = built
-        pool = [name for name in self.known.seconds if name.startswith(C_POOL)]
-        tests = self.known.cheapest(pool, BUDGET)
+        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
         return self._tested(child.Replaced({}, {"shapevm.vm._runtime": module}), runner, tests)
 
     def _tested(self, replaced: child.Replaced, runner: str, tests: Sequence[str]) -> str:
@@ -112,19 +119,36 @@ def collect(extra: Sequence[str]) -> int:
         *POOL,
         *extra,
     ]
-    return subprocess.run(command, cwd=ROOT).returncode
+    return subprocess.run(command, cwd=ROOT).returncode or collect_c()
+
+
+def collect_c() -> int:
+    """Run the tests of the C runtime once, but for the slow ones, noting which lines of C they run."""
+    import torch.export  # noqa: F401
+
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--drawn=1", *C_POOL]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    known = CoverageMap.read()
+    tests = [name for name in listed if "::" in name and known.seconds.get(name, 0) < LONGEST_OF_C]
+    with tempfile.TemporaryDirectory() as folder:
+        code = c_coverage.collect(tests, Path(folder))
+        print(Path(folder, "output.txt").read_text().splitlines()[-1])
+    return 1 if code is None else code
 
 
 def main() -> None:
     """Print how many mutants of those drawn are killed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--collect", action="store_true", help="note which test runs which line")
+    parser.add_argument("--collect-c", action="store_true", help="the same of the C runtime alone")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, default=FOLDER / "verdicts.jsonl")
     options, extra = parser.parse_known_args()
     if options.collect:
         sys.exit(collect(extra))
+    if options.collect_c:
+        sys.exit(collect_c())
     found = run(options.count, options.seed, options.log)
     counted = sum(found.values()) - found["refused"]
     print(f"{found['killed']} of {counted} killed ({found['killed'] / max(counted, 1):.1%}); {dict(found)}")

@@ -6,17 +6,18 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .coverage_map import ROOT
 
 
 class CBuild:
-    """Builds the extension module and the runner in `folder`. Raises FileNotFoundError without the editable
-    install's build folder."""
+    """Builds the extension module and the runner in `folder`, with more `flags`. Raises FileNotFoundError
+    without the editable install's build folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
+        self.folder, self._flags = folder, flags
         folder.mkdir(parents=True, exist_ok=True)
         (build,) = (ROOT / "build").glob("cp*-linux_*")
         self._build = build
@@ -33,7 +34,7 @@ class CBuild:
         command = list(self._commands[file])
         command[command.index("-o") + 1] = str(target)
         command[command.index("-c") + 1] = source
-        flags = ["-O1", "-w", f"-I{Path(file).parent}"]
+        flags = ["-O1", "-w", f"-I{Path(file).parent}", *self._flags]
         subprocess.run([*command, *flags], cwd=self._build, check=True, capture_output=True)
         return str(target)
 
@@ -47,7 +48,20 @@ class CBuild:
             o = self._compiled(file, str(changed), self.folder / "mutant.o")
         except subprocess.CalledProcessError:
             return None
-        objects = {**self._objects, file: o}
+        return self.linked({**self._objects, file: o})
+
+    def with_source(self, name: str, source: bytes) -> dict[str, str]:
+        """Return the objects by source, with one more that `source` is compiled to."""
+        path = self.folder / name
+        path.write_bytes(source)
+        o = str(path.with_suffix(".o"))
+        subprocess.run(["cc", "-c", "-fPIC", "-o", o, str(path)], check=True, capture_output=True)
+        return {**self._objects, str(path): o}
+
+    def linked(self, objects: Mapping[str, str] | None = None) -> tuple[str, str]:
+        """Return the paths of the module and the runner made of `objects` by source; None: the sources as
+        they are."""
+        objects = objects or self._objects
         module, runner = self.folder / "_runtime.abi3.so", self.folder / "shapevm-run"
         library = [o for f, o in objects.items() if not f.endswith(("_runtime.c", "tools/main.c"))]
         by_name = {Path(f).name: o for f, o in objects.items()}
@@ -55,6 +69,6 @@ class CBuild:
             (module, by_name["_runtime.c"], ["-shared"]),
             (runner, by_name["main.c"], []),
         ):
-            command = ["cc", "-o", str(target), main, *library, *flags, "-lm", "-lpthread", "-ldl"]
-            subprocess.run(command, check=True, capture_output=True)
+            rest = [*library, *flags, *self._flags, "-lm", "-lpthread", "-ldl"]
+            subprocess.run(["cc", "-o", str(target), main, *rest], check=True, capture_output=True)
         return str(module), str(runner)

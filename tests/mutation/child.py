@@ -67,11 +67,19 @@ class _Chosen:
         items[:] = sorted(known, key=lambda item: self._order[item.nodeid])
 
 
-def run(replaced: Replaced, runner: str, tests: Sequence[str], seconds: float, folder: Path) -> int | None:
-    """Return pytest's exit code after the first of `tests` that fails; None when they took too long."""
+def run(
+    replaced: Replaced,
+    runner: str,
+    tests: Sequence[str],
+    seconds: float,
+    folder: Path,
+    plugins: Sequence[object] = (),
+) -> int | None:
+    """Return pytest's exit code after the first of `tests` that fails, or all of them with `plugins`; None
+    when they took too long."""
     pid = os.fork()
     if pid == 0:
-        _test(replaced, runner, tests, folder)
+        _test(replaced, runner, tests, folder, plugins)
     end = time.monotonic() + SLOWER * seconds + GRACE
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -83,7 +91,9 @@ def run(replaced: Replaced, runner: str, tests: Sequence[str], seconds: float, f
     return None
 
 
-def _test(replaced: Replaced, runner: str, tests: Sequence[str], folder: Path) -> None:
+def _test(
+    replaced: Replaced, runner: str, tests: Sequence[str], folder: Path, plugins: Sequence[object]
+) -> None:
     """Never returns."""
     os.setsid()
     with open(folder / "output.txt", "wb") as log:
@@ -99,7 +109,7 @@ def _test(replaced: Replaced, runner: str, tests: Sequence[str], folder: Path) -
             os.environ["TESTED_RUNNER"] = runner
         files = sorted({test.split("::")[0] for test in tests})
         options = [
-            "-x",
+            *([] if plugins else ["-x"]),
             "-q",
             "--drawn=1",
             "-p",
@@ -108,6 +118,6 @@ def _test(replaced: Replaced, runner: str, tests: Sequence[str], folder: Path) -
             "no:xdist",
             f"--basetemp={folder}/temporary",
         ]
-        code = pytest.main([*options, *files], plugins=[_Chosen(tests)])
+        code = pytest.main([*options, *files], plugins=[_Chosen(tests), *plugins])
     finally:
         os._exit(code)

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "mutation"
+C_LINES = FOLDER / "c_lines.json"
 SOURCES = ("jit", "compiler/passes", "compiler/lower")
 LONGEST = 20.0  # seconds: slower tests kill no mutants
 
@@ -80,6 +81,8 @@ class CoverageMap:
                     known.setdefault(line, []).extend(filter(None, tests))
         if not seconds:
             raise FileNotFoundError(f"{FOLDER} has no map: run `python -m tests.mutation --collect`")
+        for file, known in json.loads(C_LINES.read_text()).items() if C_LINES.exists() else ():
+            lines[file] = {int(line): tests for line, tests in known.items()}
         return cls(seconds, lines)
 
     def tests_of(self, file: str, line: int, budget: float) -> list[str]:

@@ -37,6 +37,18 @@ def test_neutral_operands_emit_nothing():
     assert f.lines == []
 
 
+@pytest.mark.parametrize(
+    ("end", "step", "is_loop"), [(1, 4, False), (4, 4, False), (5, 4, True), (0, 4, True)]
+)
+def test_a_loop_of_one_trip_is_none(end: int, step: int, is_loop: bool):
+    f = function()
+    with f.loop(0, end, step, [Value("i64", "0")]) as loop:
+        loop.next(f.i64(f.add(loop.carried[0], f.params[3])))
+    f.store(loop.results[0], f.params[2])
+    assert ("phi" in f.text()) == is_loop
+    parse(f)
+
+
 def test_loop_carries_values_and_parses():
     f = function()
     with f.loop(f.params[3], f.params[4], 1, [Value("i64", "0")]) as outer:

@@ -10,7 +10,7 @@ from shapevm.jit.evaluation import from_memory, to_memory
 from shapevm.jit.llvm.abi import PARAMS
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.llvm.function import Function, Value
-from shapevm.jit.math import reference
+from shapevm.jit.math import reference, reference_special
 from shapevm.jit.math.table import BESSEL, INTS, OPS, POLYNOMIALS, apply
 
 from ..operations import HOST_TARGETS, SPECIAL, float_operands, floats, identical, run_op, run_op_on, ulps
@@ -403,3 +403,10 @@ def test_minimum_and_maximum_keep_a_nan_of_either_side():
 def test_misuse_is_said(name, dtype, n_args, message):
     with pytest.raises(ValueError, match=message):
         apply(Function("f", PARAMS), name, dtype, *[Value("<16 x float>", "zeroinitializer")] * n_args)
+
+
+def test_zeta_goes_no_further_below_zero_than_4086():
+    s, q = np.full(4, 2.0), np.array([-4085.5, -4086.25, -4086.0, -5000.5])
+    want = np.array([math.pi**2 - 1 / 4085.75, np.nan, np.inf, np.nan])
+    for found in (run_op("zeta", "f64", s, q), reference_special.zeta(s, q)):
+        np.testing.assert_allclose(found, want, rtol=1e-7)

@@ -10,6 +10,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.conv import planes
 from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.spec import Conv, Window
 
@@ -111,6 +112,24 @@ def test_padding_is_zero_whatever_lies_there() -> None:
     spec, dims = conv("small"), dims_of("small", 3, 3, 5)
     assert dims is not None
     check_padding(spec, dims, arrays, 3)
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "groups", "fits"),
+    [
+        (4, (8, 16), (1, 1), 1, True),  # 512 steps
+        (3, (9, 19), (1, 1), 1, False),  # 513
+        (4, (3, 3), (1, 4), 1, True),
+        (4, (3, 3), (1, 3), 1, False),
+        (5, (3, 3), (1, 1), 1, False),
+        (4, (3, 3), (1, 1), 2, False),
+    ],
+)
+def test_which_windows_read_planes(
+    channels: int, kernel: tuple[int, ...], stride: tuple[int, ...], groups: int, fits: bool
+) -> None:
+    attrs = {"kernel": kernel, "stride": stride, "dilation": (1, 1), "expansion": (1, 1)}
+    assert planes.is_fit(channels, attrs, groups) is fits
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -12,7 +12,16 @@ from shapevm.jit.decode import SpecError
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.family import Variant
 from shapevm.jit.families.matmul.family import check
-from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, dtype_for, groups_of, pack_grouped, unpacked
+from shapevm.jit.families.matmul.grouped import (
+    BYTE,
+    FOUR,
+    NIBBLE,
+    Groups,
+    dtype_for,
+    groups_of,
+    pack_grouped,
+    unpacked,
+)
 from shapevm.jit.families.matmul.microkernel import SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import grouped_products
@@ -55,6 +64,11 @@ def test_packing_keeps_integers_and_scales(dtype: str, n: int, k: int, steps: in
     assert groups is not None and groups.steps == steps and (n == 0 or groups.dtype == dtype)
     for found, wanted in zip(unpacked(packed, k, n), (integers, scales), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_bytes_are_widened_where_none_are_multiplied_together() -> None:
+    found = {(dtype, n): Groups(dtype, 32, 1, n).is_widened for dtype in (BYTE, NIBBLE) for n in (1, FOUR)}
+    assert found == {(BYTE, 1): True, (BYTE, FOUR): False, (NIBBLE, 1): True, (NIBBLE, FOUR): True}
 
 
 def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
