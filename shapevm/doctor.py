@@ -97,21 +97,27 @@ def _read(path: str) -> str:
 
 def _quota(n_cpus: int) -> Finding:
     """Return what a container grants: threads that wait for its quota make calls uneven."""
-    quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota.isdigit() or not period.strip().isdigit():
+    from .vm.machine import cpu_quota
+
+    granted = cpu_quota()
+    if granted is None:
         return Finding("machine", "cpu quota", "none")
-    granted, threads = int(quota) / int(period), _threads(n_cpus)
-    wrong = ""
-    if threads > max(granted, 1):
-        wrong = f"{threads} threads share {granted:.1f} CPUs: set SHAPEVM_THREADS={max(int(granted), 1)}"
+    most, threads = max(int(granted), 1), _threads(n_cpus)
+    wrong = (
+        f"{threads} threads share {granted:.1f} CPUs: set SHAPEVM_THREADS={most}" if threads > most else ""
+    )
     return Finding("machine", "cpu quota", f"{granted:.1f} CPUs", wrong)
 
 
 def _threads(n_cpus: int) -> int:
+    """Return how many threads the settings ask for; by default no more than the quota."""
+    from .vm.machine import cpu_quota
+
     try:
-        return int(settings.threads) or n_cpus
+        wanted = int(settings.threads)
     except Error:
-        return n_cpus
+        wanted = 0
+    return wanted or min(n_cpus, max(int(cpu_quota() or n_cpus), 1))
 
 
 # Versions -------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Recorder:
 
     def _kept(self, model: Any, args: Any, kwargs: Any, more: Mapping[str, Any]) -> Call | None:
         options = more.get("options") or shapevm.Options()
-        if more.get("inputs") is not None or options.target is not None:
+        if more.get("inputs") is not None or options.target is not None or options.weights not in PRECISION:
             return None
         is_script = isinstance(model, torch.jit.ScriptModule)
         if not isinstance(model, torch.nn.Module) or is_script or not needs_examples(model):

@@ -75,7 +75,7 @@ class Price:
 
 def set_threads(n: int) -> None:
     """Set the number of threads that run kernels in this process, the caller included; 0: one per available
-    CPU.
+    CPU, and no more than control groups grant whole ones.
     """
     error = ffi.new("svm_error *")
     check(lib.svm_set_threads(n, error), error)
@@ -84,6 +84,11 @@ def set_threads(n: int) -> None:
 def get_threads() -> int:
     """Return the number of threads that run kernels in this process."""
     return int(lib.svm_get_threads())
+
+
+def cpu_quota() -> float | None:
+    """Return how many CPUs the control groups of this process grant, None without a limit."""
+    return int(lib.svm_cpu_quota()) / 1000 or None
 
 
 def host_target() -> str:

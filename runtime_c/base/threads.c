@@ -5,10 +5,6 @@
  * `open` and then waits for n_inside == 0. All four are sequentially consistent: either the worker sees the
  * job closed and leaves its fields alone, or the caller waits for it. So late workers are never waited for.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
-#endif
-
 #include "base/threads.h"
 
 #include <pthread.h>
@@ -17,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/cpus.h"
 #include "base/status.h"
 #include "base/watch.h"
 
@@ -172,18 +169,16 @@ static void wake_sleepers(void) {
 
 /* Size of the pool ----------------------------------------------------------------------------- */
 
-static int32_t n_cpus(void) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int32_t n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-  return n < 1 ? 1 : n > SVM_LIMIT_THREADS ? SVM_LIMIT_THREADS : n;
+static int32_t default_count(void) {
+  int32_t n = cpus_available();
+  return n > SVM_LIMIT_THREADS ? SVM_LIMIT_THREADS : n;
 }
 
 int32_t threads_count(void) {
   int32_t n = atomic_load_explicit(&pool.n_wanted, memory_order_relaxed);
   if (n) return n;
   int32_t expected = 0;
-  n = n_cpus();
+  n = default_count();
   return atomic_compare_exchange_strong(&pool.n_wanted, &expected, n) ? n : expected;
 }
 
@@ -228,7 +223,7 @@ int32_t svm_set_threads(int32_t n, svm_error *error) {
                        "threads: %d is out of range; give 1 to %d, or 0 for one per CPU", n,
                        SVM_LIMIT_THREADS);
   }
-  n = n ? n : n_cpus();
+  n = n ? n : default_count();
   while (atomic_flag_test_and_set(&pool.busy)) sched_yield();
   if (n - 1 < pool.n_running) end_workers();
   atomic_store(&pool.n_wanted, n);

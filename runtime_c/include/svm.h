@@ -17,7 +17,7 @@
 /* The version of this API. Within a major version functions and codes are added, and nothing else changes, no
  * structure either: a program that was built with an older minor version works with the library as it is. */
 #define SVM_API_MAJOR 1
-#define SVM_API_MINOR 2
+#define SVM_API_MINOR 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -341,9 +341,13 @@ int64_t svm_function_output_size(const svm_program *program, int32_t function, i
  * it, or there is no such axis. So room for an output can be allocated before the call. */
 int64_t svm_output_size(const svm_program *program, int32_t output, int32_t axis, const int64_t *symbols);
 
-/* Threads of the process that run kernels, the caller included; n == 0: one per CPU available. */
+/* Threads of the process that run kernels, the caller included; n == 0: one per CPU that it may run on, but no
+ * more than its control groups grant whole ones. */
 int32_t svm_set_threads(int32_t n, svm_error *error);
 int32_t svm_get_threads(void);
+
+/* Thousandths of CPUs that the control groups of the process grant; 0: no limit. Since version 1.3. */
+int64_t svm_cpu_quota(void);
 
 /* Change the strategy; takes effect with entries and plans made from now on. */
 int32_t svm_set_strategy(svm_program *program, int32_t strategy, svm_error *error);

@@ -203,6 +203,7 @@ def test_edges_that_are_cut_are_not_blamed_on_the_model(caplog):
     assert not said(caplog)
 
 
+@pytest.mark.as_given  # offsets that fall have no result
 def test_offsets_that_are_cut_are_not_blamed_on_the_model(caplog):
     model, ids, offsets = Bags(), torch.tensor([1, 7, 3, 3, 0]), torch.tensor([0, 2, 4])
     shapes = ({0: torch.export.Dim("n", min=0)}, {0: torch.export.Dim("bags", min=1)})
@@ -256,6 +257,7 @@ def test_a_program_that_fails_inside_of_vmap_leaves_nothing_behind():
     torch.randn(2)
 
 
+@pytest.mark.as_given
 def test_quantised_activations_may_differ_by_steps() -> None:
     """Whether a float is rounded up or down hangs on an order of sums, and so do the layers behind."""
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -271,6 +273,7 @@ def test_quantised_activations_may_differ_by_steps() -> None:
         assert not boundary._quantises(exe)
 
 
+@pytest.mark.as_given  # eager itself ends the process where inputs are cut
 def test_segments_that_end_behind_cut_data_are_not_run(caplog: pytest.LogCaptureFixture) -> None:
     """`unsafe=True` lets PyTorch read whatever lies behind: far behind that ends the process."""
 

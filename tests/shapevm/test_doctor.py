@@ -130,3 +130,24 @@ def test_without_a_compiler(environment):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no problems" in done.stdout and "limits" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads", "shown", "problem"),
+    [
+        (None, "0", "none", ""),
+        (2.5, "0", "2.5 CPUs", ""),
+        (2.5, "3", "2.5 CPUs", "3 threads share 2.5 CPUs: set SHAPEVM_THREADS=2"),
+        (0.5, "0", "0.5 CPUs", ""),
+        (0.5, "2", "0.5 CPUs", "2 threads share 0.5 CPUs: set SHAPEVM_THREADS=1"),
+    ],
+)
+def test_the_quota_of_a_container(monkeypatch, quota, threads, shown, problem):
+    from shapevm.vm import machine
+
+    from shapevm import doctor
+
+    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    monkeypatch.setenv("SHAPEVM_THREADS", threads)
+    found = doctor._quota(8)
+    assert (found.value, found.problem) == (shown, problem)

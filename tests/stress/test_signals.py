@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -28,6 +28,14 @@ function "main" (1 params, 1 results)
   call_packed "host" (r1) (r0)
   return (r1)
 """
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, though a job in the background ignores it from its start on."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 def after(seconds: float, action: Callable[[], object]) -> threading.Timer:
