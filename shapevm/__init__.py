@@ -21,7 +21,7 @@ from .settings import settings
 if TYPE_CHECKING:
     from .accelerated import accelerate
     from .compiler.frontends.importer import converter
-    from .compiler.ir.errors import UnsupportedOp
+    from .compiler.ir.errors import ArchiveError, UnsupportedOp
     from .executable import Executable
     from .metrics import PrometheusCollector
     from .options import Options
@@ -47,7 +47,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
-    "PrometheusCollector": ".metrics",
+    "PrometheusCollector": ".metrics", "ArchiveError": ".compiler.ir.errors",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
     "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
     "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
@@ -55,7 +55,7 @@ _LAZY = {
 }  # fmt: skip
 
 __all__ = [
-    "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
+    "ArchiveError", "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
     "LimitExceeded", "Options", "PrometheusCollector", "ShapeError", "Stats",
     "UnsupportedOp", "ValueInfo", "accelerate", "compile", "converter", "extern", "get_threads",
     "load", "record", "runner_path", "sdk", "set_threads", "settings",
@@ -96,9 +96,9 @@ def compile(
     that cannot be compiled, who draws random numbers. `progress(stage, done, total)` is called on the way.
 
     Raises UnsupportedOp naming every operator that cannot be compiled nor called, and what torch.export
-    cannot trace; ArgumentError for a model, inputs, a strategy or options that cannot be; ShapeError where
-    sizes are not as free as `dynamic_shapes` says, and for a model that does something else at size 0 or 1,
-    where a `Dim` allows these (`Dim.AUTO`, `Dim.DYNAMIC` get the range that works; a log record says so).
+    cannot trace; ArchiveError for a damaged .pt file; ArgumentError for a model, inputs, a strategy or
+    options that cannot be; ShapeError where sizes are not as free as `dynamic_shapes` says, and for a model
+    that does something else at size 0 or 1, where a `Dim` allows these (a log record says what range works).
     """
     from .specialise import check_compiler, open_store
 

@@ -1,4 +1,5 @@
-"""All errors that loading or running a program raises, UnsupportedOp of `compile`, and those of text files.
+"""All errors that loading or running a program raises, ArchiveError and UnsupportedOp of `compile`, and those
+of text files.
 
 Each is an `Error` and, where one fits, an exception of Python's: a ShapeError is a ValueError. The message is
 one sentence. docs/artifact.md lists them with the codes that C has for them.
@@ -36,19 +37,20 @@ from .vm.errors import (
 from .vm.tokens import AssemblyError
 
 if TYPE_CHECKING:
-    from .compiler.ir.errors import TextError, UnsupportedOp
+    from .compiler.ir.errors import ArchiveError, TextError, UnsupportedOp
 
 __all__ = [
-    "ArgumentError", "ArtifactError", "AssemblyError", "Cancelled", "CompileError", "DeadlineExceeded",
-    "DeviceError", "DivisionByZero", "DtypeError", "Error", "ExternError", "FileError", "GuardError",
-    "IndexOutOfRange", "IntegerOverflow", "InternalError", "KernelError", "KeyMissing", "KindError",
-    "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError", "UnsupportedOp", "VerifyError",
+    "ArchiveError", "ArgumentError", "ArtifactError", "AssemblyError", "Cancelled", "CompileError",
+    "DeadlineExceeded", "DeviceError", "DivisionByZero", "DtypeError", "Error", "ExternError", "FileError",
+    "GuardError", "IndexOutOfRange", "IntegerOverflow", "InternalError", "KernelError", "KeyMissing",
+    "KindError", "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError", "UnsupportedOp",
+    "VerifyError",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Import TextError and UnsupportedOp on first use: they belong to the compiler."""
-    if name not in ("TextError", "UnsupportedOp"):
+    """Import ArchiveError, TextError and UnsupportedOp on first use: they belong to the compiler."""
+    if name not in ("ArchiveError", "TextError", "UnsupportedOp"):
         raise AttributeError(f"module 'shapevm.errors' has no attribute {name!r}")
     from .compiler.ir import errors
 

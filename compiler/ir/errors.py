@@ -20,4 +20,17 @@ class TextError(Error, ValueError):
     """Text is not a graph, type or kernel spec, or a graph holds data that text cannot say."""
 
 
-__all__ = ["DtypeError", "Error", "GuardError", "ShapeError", "TextError", "UnsupportedOp", "VerifyError"]
+class ArchiveError(Error, ValueError):
+    """A file is not an archive of torch.jit.save, or holds what is not read."""
+
+
+__all__ = [
+    "ArchiveError",
+    "DtypeError",
+    "Error",
+    "GuardError",
+    "ShapeError",
+    "TextError",
+    "UnsupportedOp",
+    "VerifyError",
+]

@@ -4,8 +4,8 @@
 source text. All four treat the file as hostile: what is not as PyTorch writes it raises ArchiveError.
 """
 
+from ...ir.errors import ArchiveError
 from .code import Class, Code
-from .container import ArchiveError
 from .reader import Archive, read_archive
 from .records import Device, Record
 from .tensors import StoredTensor

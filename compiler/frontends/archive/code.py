@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .container import ArchiveError, Container
+from ...ir.errors import ArchiveError
+from .container import Container
 from .nesting import check_nesting
 
 MAX_CODE = 32 << 20  # bytes of all files together
@@ -27,11 +28,12 @@ _STATEMENTS = (
 @dataclass(frozen=True)
 class Class:
     """A class: its base ("Module", "NamedTuple", "Enum", ""), its attributes' types as they are written, its
-    methods."""
+    methods, and the values that its text gives: of constants, of an Enum's members."""
 
     base: str
     attributes: dict[str, str]
     methods: dict[str, ast.FunctionDef]
+    values: tuple[ast.expr, ...] = ()
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Code:
 
     classes: dict[str, Class] = field(default_factory=dict)
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # by member
 
 
 def read_code(container: Container) -> Code:
@@ -52,6 +55,7 @@ def read_code(container: Container) -> Code:
             if total > MAX_CODE:
                 raise ArchiveError(f"the archive's code has more than {MAX_CODE:,} characters")
             _add(code, _parsed(text, path), path)
+            code.texts[path] = text
     return code
 
 
@@ -105,4 +109,5 @@ def _class(node: ast.ClassDef, path: str) -> Class:
             case _:
                 raise ArchiveError(f"a class holds a {type(item).__name__} ({path}:{item.lineno})")
     base = ast.unparse(node.bases[0]) if node.bases else ""
-    return Class(base, attributes, methods)
+    values = (item.value for item in node.body if isinstance(item, ast.Assign | ast.AnnAssign))
+    return Class(base, attributes, methods, tuple(value for value in values if value is not None))

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from typing import IO, Any
 
-from ...ir.errors import Error
+from ...ir.errors import ArchiveError
 
 MAX_MEMBERS = 200_000
 MAX_DIRECTORY = 32 << 20  # bytes of the zip's directory
@@ -17,10 +17,6 @@ MAX_NAME = 500  # characters
 MAX_MEMBER = 64 << 20  # bytes of a member that is not a tensor's storage, unpacked
 _NAME = re.compile(r"[\w.@+-]+(?: [\w.@+-]+)*")
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-
-
-class ArchiveError(Error, ValueError):
-    """The bytes are not an archive of torch.jit.save, or hold what is not read. One sentence."""
 
 
 class _Guarded:

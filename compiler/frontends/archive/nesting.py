@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .container import ArchiveError
+from ...ir.errors import ArchiveError
 
 MAX_NESTING = 200
 _TOKEN = re.compile(

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.errors import ArchiveError
 from .code import Code, read_code
-from .container import ArchiveError, Container
+from .container import Container
+from .ranges import read_ranges
 from .records import Record, read_pickle
 from .tensors import StoredTensor, Tensors
 
@@ -16,12 +18,13 @@ from .tensors import StoredTensor, Tensors
 @dataclass(frozen=True)
 class Archive:
     """A program of torch.jit.save as inert data. `root`: its module; `constants`: the tensors and other
-    values that the code calls CONSTANTS.c0, c1 ..."""
+    values that the code calls CONSTANTS.c0, c1 ...; `ranges`: where its code comes from, by member."""
 
     version: int
     root: Record
     constants: tuple[Any, ...]
     code: Code
+    ranges: dict[str, Any]
 
     def tensors(self) -> dict[str, StoredTensor]:
         """Return every tensor by its attribute's path, such as "encoder.0.weight"."""
@@ -32,7 +35,8 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     """Return the archive in a file. Nothing of it is run: torch is not used, and neither is pickle. Raises
     ArchiveError for anything that is not as PyTorch writes it, OSError where the file cannot be opened."""
     with Container(path) as container:
-        version = container.text("version").strip() if "version" in container.members else ""
+        member = next((name for name in (".data/version", "version") if name in container.members), None)
+        version = container.text(member).strip() if member is not None else ""
         if not (version.isascii() and version.isdigit() and len(version) < 5):
             raise ArchiveError("the archive does not state its version: it is not a file of torch.jit.save")
         if "byteorder" in container.members and container.text("byteorder") != "little":
@@ -45,9 +49,10 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
         if not isinstance(constants, tuple):
             raise ArchiveError("constants.pkl holds no tuple of constants")
         code = read_code(container)
+        ranges = read_ranges(container, code)
     if root.class_name not in code.classes:
         raise ArchiveError(f"the archive has no code of its module's class {root.class_name[:200]}")
-    return Archive(int(version), root, constants, code)
+    return Archive(int(version), root, constants, code, ranges)
 
 
 def _value(container: Container, name: str) -> Any:

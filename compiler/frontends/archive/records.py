@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .container import ArchiveError
+from ...ir.errors import ArchiveError
 
 MAX_OPCODES = 4_000_000
 MAX_DEPTH = 200
@@ -41,6 +41,18 @@ class Device:
     name: str
 
 
+class TypedList(list[Any]):
+    """A list, and its type as the archive writes it, such as "List[int]"; "" where an outer type says it."""
+
+    type = ""
+
+
+class TypedDict(dict[Any, Any]):
+    """A dict, and its type as the archive writes it."""
+
+    type = ""
+
+
 class _Mark:
     """Where a run of values begins on the stack."""
 
@@ -48,10 +60,16 @@ class _Mark:
 _MARK = _Mark()
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "MARK": lambda: _MARK, "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple, "EMPTY_LIST": TypedList, "EMPTY_DICT": TypedDict,
 }  # fmt: skip
 _WITH_VALUE = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"}
-_LISTS: dict[str, type] = {"build_intlist": int, "build_doublelist": float, "build_boollist": bool}
+#: Functions that make a list of one type: the type, and that of its items; tensors are checked where they are
+#: made.
+_LISTS: dict[str, tuple[str, type]] = {
+    "build_intlist": ("List[int]", int), "build_doublelist": ("List[float]", float),
+    "build_boollist": ("List[bool]", bool), "build_tensorlist": ("List[Tensor]", object),
+}  # fmt: skip
+_NO_TENSORS = bool | int | float | str | list | dict | tuple | Record | None
 
 
 def read_pickle(data: bytes, name: str, rebuild: Callable[[str, tuple[Any, ...]], Any]) -> Any:
@@ -168,15 +186,15 @@ class _Reader:
         record.attributes = state
 
     def _made(self, function: str, args: Any, at: int) -> Any:
+        if function.startswith("__torch__.") and isinstance(args, int | float | str):  # a member of an Enum
+            return Record(function, {"value": args})
         if not isinstance(args, tuple):
             raise self._refused("calls a function without a tuple of arguments", at)
         module, _, name = function.rpartition(".")
         one = args[0] if args else None
-        if function.startswith("__torch__.") and len(args) < 2:
-            return Record(function, {"value": one} if args else {})
-        if module == "torch.jit._pickle" and len(args) == 1 and _is_list(name, one):
-            return one
-        if function == "torch.jit._pickle.restore_type_tag" and len(args) == 2 and isinstance(args[1], str):
+        if function.startswith("__torch__.") and not args:
+            return Record(function)
+        if module == "torch.jit._pickle" and _set_type(name, args):
             return one
         if function == "collections.OrderedDict" and not args:
             return {}
@@ -198,13 +216,25 @@ _OPCODES = {
 }  # fmt: skip
 
 
-def _is_list(name: str, x: Any) -> bool:
-    """Is `x` a list as `name` builds it? Tensors are checked where they are made."""
-    if not isinstance(x, list):
-        return False
-    if name == "build_tensorlist":
-        return not any(isinstance(item, bool | int | float | str | list | dict | tuple) for item in x)
-    return name in _LISTS and all(type(item) is _LISTS[name] for item in x)
+def _set_type(name: str, args: tuple[Any, ...]) -> bool:
+    """Give a list or dict the type that a function of torch.jit._pickle states; return False where it is
+    another function, or the value does not fit it."""
+    match name, args:
+        case "restore_type_tag", (TypedList() | TypedDict() as x, str(kind)):
+            x.type = kind
+        case (
+            ("build_intlist" | "build_doublelist" | "build_boollist" | "build_tensorlist"),
+            (TypedList() as x,),
+        ):
+            kind, item = _LISTS[name]
+            if item is object and any(isinstance(each, _NO_TENSORS) for each in x):
+                return False
+            if item is not object and any(type(each) is not item for each in x):
+                return False
+            x.type = kind
+        case _:
+            return False
+    return True
 
 
 def _children(x: Any) -> Sequence[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ....vm.arrays import TORCH_DTYPES
-from .container import ArchiveError, Container
+from ...ir.errors import ArchiveError
+from .container import Container
 from .records import Global
 
 #: Our dtype of a storage; None: a dtype that shapevm does not have.
@@ -24,17 +25,29 @@ MAX_ELEMENTS = 1 << 47  # of a tensor, however small its storage
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTensor:
-    """A tensor: our name of its dtype and its elements, with its strides; bf16 are the bits as uint16."""
+class Storage:
+    """What tensors share: PyTorch's name of its kind, our dtype, its member's name and its elements."""
 
+    kind: str
     dtype: str
-    array: np.ndarray[Any, Any]
+    member: str
+    elements: np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class _Storage:
-    dtype: str
-    elements: np.ndarray[Any, Any]
+class StoredTensor:
+    """A tensor: its elements as an array, with its strides (bf16 are the bits as uint16), and where it lies:
+    `offset` and `strides` count elements of its storage."""
+
+    array: np.ndarray[Any, Any]
+    storage: Storage
+    offset: int
+    strides: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        """Our name of its dtype."""
+        return self.storage.dtype
 
 
 class Tensors:
@@ -54,7 +67,7 @@ class Tensors:
             raise ArchiveError(f"{self.folder}.pkl has a quantised tensor, which is not read")
         return None
 
-    def _storage(self, args: tuple[Any, ...]) -> _Storage:
+    def _storage(self, args: tuple[Any, ...]) -> Storage:
         match args:
             case ("storage", Global(name), str(key), str(), int(n)) if type(n) is int and n >= 0:
                 pass
@@ -72,12 +85,12 @@ class Tensors:
             if elements.size and elements.max() > 1:
                 raise ArchiveError(f"{member} holds bools other than 0 and 1")
             elements = elements.view(np.bool_)
-        return _Storage(dtype, elements)
+        return Storage(name, dtype, member, elements)
 
 
 def _tensor(args: tuple[Any, ...]) -> StoredTensor:
     match args:
-        case (_Storage() as storage, int(offset), tuple(sizes), tuple(strides), bool(), dict(), *_):
+        case (Storage() as storage, int(offset), tuple(sizes), tuple(strides), bool(), dict(), *_):
             pass
         case _:
             raise ArchiveError("a tensor is described in a way that PyTorch does not write")
@@ -96,10 +109,10 @@ def _tensor(args: tuple[Any, ...]) -> StoredTensor:
     if (offset > total) if is_empty else (last >= total):
         raise ArchiveError(f"a tensor reads element {last:,} of a storage of {total:,}")
     if is_empty:
-        return StoredTensor(storage.dtype, np.zeros(sizes, elements.dtype))
+        return StoredTensor(np.zeros(sizes, elements.dtype), storage, offset, strides)
     item = elements.itemsize
     steps = tuple(step if size > 1 else 0 for size, step in zip(sizes, strides, strict=True))
     array = np.lib.stride_tricks.as_strided(
         elements[offset:], sizes, [s * item for s in steps], writeable=False
     )
-    return StoredTensor(storage.dtype, array)
+    return StoredTensor(array, storage, offset, strides)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ...ir.errors import UnsupportedOp
+from ....vm.errors import FileError
+from ...ir.errors import ArchiveError, UnsupportedOp
+from ..archive import read_archive
+from ..archive.writer import write_archive
 
 METHOD = "forward"
 
@@ -33,9 +37,31 @@ def is_script(model: Any) -> bool:
     return isinstance(model, kinds)
 
 
+#: What torch's compiler raises for code that it refuses.
+_REFUSED = (RuntimeError, IndexError, ValueError, OverflowError, TypeError, NotImplementedError)
+
+
 def load_script(path: str | os.PathLike[str]) -> Any:
-    """Return the module of a file that `torch.jit.save` wrote. Raises what torch.jit.load raises."""
-    return torch.jit.load(path, map_location="cpu")
+    """Return the module of a file that `torch.jit.save` wrote.
+
+    torch gets a file that is written anew from what our own reader has checked: no pickle of the given file
+    is run, and none of its code. Raises ArchiveError for what is not read, FileError for what cannot be
+    opened.
+    """
+    try:
+        archive = read_archive(path)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
+    with tempfile.TemporaryDirectory() as folder:
+        checked = os.path.join(folder, "model.pt")
+        write_archive(archive, checked)
+        try:
+            return torch.jit.load(checked, map_location="cpu")
+        except _REFUSED as error:
+            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason")
+            raise ArchiveError(
+                f"torch refuses the code or the values of {path}: {reason.rstrip('.:')}"
+            ) from None
 
 
 def open_script(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Script:
