@@ -209,7 +209,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("slice", "d=list a:list begin:int end:int", "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]", "may_fail"),
     # Strings
     _op("concat", "d=str a:str b:str", "R[d] = str R[a] with R[b] after it", "may_fail"),
-    _op("format", "d=str a:bool|int", "R[d] = R[a] (bool or int) as Python writes it", "may_fail"),
+    _op("format", "d=str a:bool|int|float", "R[d] = R[a] (bool, int or float) as TorchScript writes it: True, 2, 2., 0.10000000000000001", "may_fail"),
     _op("require", "cond:bool message:str", "if not R[cond] (bool): stop with the error R[message]", "may_fail"),
     # Calls out
     _op("call_dps", "name:#string outputs:tensor* args:any*", 'host function "name" writes the tensors R[outputs...] (of allocs), given R[args...]', "may_fail data"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,16 @@ Array = np.ndarray[Any, Any]
 def quote(text: str) -> str:
     """Return a string literal, as JSON has it."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def written(x: bool | int | float) -> str:
+    """Return a number as TorchScript writes it: `True`, `2`, `2.`, `0.10000000000000001`."""
+    if not isinstance(x, float):
+        return str(x)
+    if math.isnan(x):
+        return "nan" if math.copysign(1.0, x) > 0 else "-nan"
+    is_whole = -(2.0**63) <= x < 2.0**63 and int(x) == x
+    return f"{int(x)}." if is_whole else f"{x:.17g}"
 
 
 def array_hash(array: Array) -> str:

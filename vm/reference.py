@@ -34,6 +34,7 @@ from .errors import (
 from .instruction import Instruction, decode
 from .isa import DTYPES, Op, Operand, article
 from .layout import LIMITS
+from .literals import written
 from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, EntryPoint, Function, Kernel, Program
 from .verify import verify
 
@@ -512,8 +513,8 @@ class Reference:
         r[i["d"]] = r[i["a"]] + r[i["b"]]
 
     def op_format(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
-        """A bool or int as Python writes it."""
-        r[i["d"]] = str(r[i["a"]])
+        """A bool, int or float as TorchScript writes it."""
+        r[i["d"]] = written(r[i["a"]])
 
     def op_require(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop with a message that was computed unless the condition holds."""

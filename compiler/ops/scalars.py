@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from ...vm.literals import written
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Value
@@ -261,8 +262,8 @@ def _infer_concat(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 def _infer_to_str(types: Types, attrs: Attrs) -> Sequence[Type]:
     found = types[0] if len(types) == 1 else None
-    if not isinstance(found, ScalarType) or found.kind not in ("bool", "int"):
-        raise DtypeError(f"to_str: the argument is {found or 'absent'}; it must be a bool or int")
+    if not isinstance(found, ScalarType) or found.kind not in _SCALAR_KINDS:
+        raise DtypeError(f"to_str: the argument is {found or 'absent'}; it must be a bool, int or float")
     return (STR,)
 
 
@@ -440,9 +441,10 @@ OPS: tuple[Op, ...] = (
     _value_op(
         "to_str",
         "to_str(Scalar a) -> str",
-        "A bool or int as Python writes it.",
+        "A bool, int or float as TorchScript writes it.",
         _infer_to_str,
-        lambda args, attrs: str(args[0]),
+        lambda args, attrs: written(args[0]),
+        Sample(("float",), {}),
         Sample(("int",), {}, "positive"),
         Sample(("bool",), {}),
     ),

@@ -67,7 +67,7 @@
   X(45, SET, "set", "d:d a:s index:s value:s", 4, "R[d] = list R[a] with R[value] at R[index]") \
   X(46, SLICE, "slice", "d:d a:s begin:s end:s", 4, "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]") \
   X(47, CONCAT, "concat", "d:d a:s b:s", 4, "R[d] = str R[a] with R[b] after it") \
-  X(48, FORMAT, "format", "d:d a:s", 4, "R[d] = R[a] (bool or int) as Python writes it") \
+  X(48, FORMAT, "format", "d:d a:s", 4, "R[d] = R[a] (bool, int or float) as TorchScript writes it: True, 2, 2., 0.10000000000000001") \
   X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]") \
   X(50, CALL_DPS, "call_dps", "name:n outputs:S args:S", 20, "host function \"name\" writes the tensors R[outputs...] (of allocs), given R[args...]")
 

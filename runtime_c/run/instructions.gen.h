@@ -288,7 +288,7 @@
 #define SVM_WORDS_FORMAT(pc) (3)
 #define SVM_AT_FORMAT_D(pc) (1)
 #define SVM_AT_FORMAT_A(pc) (2)
-#define SVM_FITS_FORMAT(r, pc) (((1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT) >> SVM_TAG_AT(r, pc, 2) & 1))
+#define SVM_FITS_FORMAT(r, pc) (((1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT) >> SVM_TAG_AT(r, pc, 2) & 1))
 
 #define SVM_WORDS_REQUIRE(pc) (3)
 #define SVM_AT_REQUIRE_COND(pc) (1)
@@ -429,7 +429,7 @@
   X(CONCAT, 's', "a", 1u << SVM_TAG_STR, 0, "a str") \
   X(CONCAT, 's', "b", 1u << SVM_TAG_STR, 0, "a str") \
   X(FORMAT, 'd', "d", 0, 0, "") \
-  X(FORMAT, 's', "a", 1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT, 0, "a bool or int") \
+  X(FORMAT, 's', "a", 1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "a bool, int or float") \
   X(REQUIRE, 's', "cond", 1u << SVM_TAG_BOOL, 0, "a bool") \
   X(REQUIRE, 's', "message", 1u << SVM_TAG_STR, 0, "a str") \
   X(CALL_DPS, 'n', "name", 0, 0, "") \

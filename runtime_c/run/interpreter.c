@@ -256,12 +256,24 @@ static int is_copied(const value *r, const uint32_t *pc) {
   return pc[1] != pc[2] || r[pc[2]].sequence->base.refs != 1;
 }
 
-static int32_t format_int(memory_budget *budget, value v, value *result, svm_error *error) {
-  char bytes[24];
+/* A float as TorchScript writes it: "2.", "0.10000000000000001". */
+static int format_float(double x, char *bytes, size_t size) {
+  int is_whole = x >= -0x1p63 && x < 0x1p63 && (double)(int64_t)x == x;
+  if (is_whole) return snprintf(bytes, size, "%" PRId64 ".", (int64_t)x);
+  int n = snprintf(bytes, size, "%.17g", x);
+  for (int i = 0; i < n; i++) { /* the point of the host's locale */
+    if (!strchr("0123456789+-einfa", bytes[i])) bytes[i] = '.';
+  }
+  return n;
+}
+
+static int32_t format_number(memory_budget *budget, value v, value *result, svm_error *error) {
+  char bytes[32];
   if (v.tag == SVM_TAG_BOOL)
     return v.integer ? text_make(budget, "True", 4, result, error)
                      : text_make(budget, "False", 5, result, error);
-  int n = snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
+  int n = v.tag == SVM_TAG_FLOAT ? format_float(v.number, bytes, sizeof bytes)
+                                 : snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
   return text_make(budget, bytes, n, result, error);
 }
 
@@ -525,7 +537,7 @@ op_FORMAT:
   {
     CHECK(FORMAT);
     value made;
-    TRY(format_int(&c->budget, R(2), &made, c->error));
+    TRY(format_number(&c->budget, R(2), &made, c->error));
     SET(1, made);
     NEXT_OF(FORMAT);
   }

@@ -396,6 +396,14 @@ typedef struct outputs {
 
 enum { MAX_OUTPUTS = 4096 };
 
+static int add_text(outputs *o, const svm_value *v) {
+  uint32_t *points = calloc((size_t)v->length + 1, sizeof *points);
+  if (!points) return out_of_memory("an output that is a str");
+  int64_t n = npy_code_points(v->text, v->length, points);
+  o->tensors[o->n] = (svm_tensor){.data = points, .dtype = NPY_TEXT, .sizes = {n ? n : 1}};
+  return 0;
+}
+
 static int add_output(outputs *o, const char *name, const svm_value *v) {
   if (o->n_visited++ == MAX_OUTPUTS) {
     fprintf(stderr, "shapevm-run: the results hold over %d values, at %.200s; write fewer or use Python\n",
@@ -416,11 +424,14 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
     return 0;
   }
   *t = (svm_tensor){.data = &o->scalars[o->n]};
-  if (v->tag == SVM_TAG_TENSOR) *t = v->tensor;
+  if (v->tag == SVM_TAG_STR) {
+    int code = add_text(o, v);
+    if (code) return code;
+  } else if (v->tag == SVM_TAG_TENSOR) *t = v->tensor;
   else if (v->tag == SVM_TAG_INT) t->dtype = SVM_DTYPE_I64, memcpy(t->data, &v->integer, 8);
   else if (v->tag == SVM_TAG_FLOAT) t->dtype = SVM_DTYPE_F64, memcpy(t->data, &v->number, 8);
   else if (v->tag == SVM_TAG_BOOL) t->dtype = SVM_DTYPE_BOOL, *(uint8_t *)t->data = v->integer != 0;
-  else return usage("an output is none or a str, which numpy's files do not hold", name);
+  else return usage("an output is none, which numpy's files do not hold", name);
   o->names[o->n] = strdup(name);
   return o->names[o->n++] ? 0 : out_of_memory("the outputs' names");
 }
@@ -443,7 +454,10 @@ static int write_outputs(const svm_program *p, const char *path, const svm_value
   if (!code && (is_npy ? npy_write(path, o.tensors, &error)
                        : npz_write(path, (const char *const *)o.names, o.tensors, o.n, &error)))
     code = report(EXIT_RUN, &error);
-  for (int32_t i = 0; i < o.n; i++) free(o.names[i]);
+  for (int32_t i = 0; i < o.n; i++) {
+    if (o.tensors[i].dtype == NPY_TEXT) free(o.tensors[i].data);
+    free(o.names[i]);
+  }
   free(o.names);
   free(o.tensors);
   free(o.scalars);

@@ -180,12 +180,32 @@ void npy_free(npy_array *arrays, int32_t n) {
 
 /* Writing -------------------------------------------------------------------------------------- */
 
+int64_t npy_code_points(const char *text, int64_t length, uint32_t *out) {
+  const uint8_t *s = (const uint8_t *)text;
+  int64_t n = 0;
+  for (int64_t i = 0; i < length; n++) {
+    int n_more = s[i] < 0x80 ? 0 : s[i] >= 0xF0 ? 3 : s[i] >= 0xE0 ? 2 : 1;
+    uint32_t point = n_more == 0 ? s[i] : s[i] & (0x3Fu >> n_more);
+    int is_whole = (s[i] < 0x80 || s[i] >= 0xC2) && s[i] < 0xF5 && i + n_more < length;
+    for (int k = 1; is_whole && k <= n_more; k++) {
+      is_whole = (s[i + k] & 0xC0) == 0x80;
+      point = point << 6 | (s[i + k] & 0x3Fu);
+    }
+    out[n] = is_whole ? point : 0xFFFD;
+    i += is_whole ? 1 + n_more : 1;
+  }
+  return n;
+}
+
 size_t npy_data_bytes(const svm_tensor *t) {
+  if (t->dtype == NPY_TEXT) return 4 * (size_t)t->sizes[0];
   return (size_t)checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
 }
 
 size_t npy_header(const svm_tensor *t, char header[MAX_NPY_HEADER]) {
+  char of_text[32];
   const char *descr = "";
+  if (t->dtype == NPY_TEXT) snprintf(of_text, sizeof of_text, "<U%" PRId64, t->sizes[0]), descr = of_text;
   for (int i = 0; i < N_DESCRS; i++) {
     if (DESCRS[i].dtype == t->dtype) descr = DESCRS[i].descr;
   }

@@ -16,6 +16,13 @@ typedef struct npy_array {
 int32_t npy_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error);
 void npy_free(npy_array *arrays, int32_t n);
 
+/* A str as an array: `sizes[0]` code points of 4 bytes, of no axis; numpy's dtype "<U". */
+enum { NPY_TEXT = -1 };
+
+/* Write the code points of UTF-8 text, at most `length` of them, into `out`; return their number. Bytes that
+ * are none become U+FFFD. */
+int64_t npy_code_points(const char *text, int64_t length, uint32_t *out);
+
 /* Write one contiguous tensor as .npy, or n with names as .npz. */
 int32_t npy_write(const char *path, const svm_tensor *tensor, svm_error *error);
 int32_t npz_write(const char *path, const char *const *names, const svm_tensor *tensors, int32_t n,

@@ -19,7 +19,7 @@ from ..dynamic_shapes import axis_dim
 from ..fx_nodes import array_of
 from .merging import Forms, Merger, TensorPlan
 from .scalars import value_of
-from .values import Dict, List, Memory, Tensor, Variant, is_run_time_list, kind_of
+from .values import Dict, List, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -329,9 +329,11 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
     if isinstance(x, Tensor):
         values.append(importer.tensors.read(x))
         return LEAF
-    if isinstance(x, Value) and kind_of(x) == "str":
-        raise UnsupportedOp("an output is a string that only a call tells; return an int that stands for it")
-    if kind_of(x) in ("none", "str") or isinstance(x, bool | float):
+    if x is None or isinstance(x, bool | float | str):
+        if isinstance(x, Partial):
+            raise UnsupportedOp(
+                "an output is a string with a tensor or an optional in it; return the value itself"
+            )
         return {"constant": x}
     if kind_of(x):
         values.append(value_of(importer.builder, x))

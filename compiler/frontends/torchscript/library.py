@@ -124,6 +124,24 @@ def sorted(given: List[T], reverse: bool) -> List[T]:
         width = width * 2
     return items
 """,
+    "join": """
+def join(separator: str, items: List[str]) -> str:
+    made = ""
+    for i in range(len(items)):
+        if i > 0:
+            made = made + separator
+        made = made + items[i]
+    return made
+""",
+    "text": """
+def text(items: List[T]) -> str:
+    made = "["
+    for i in range(len(items)):
+        if i > 0:
+            made = made + ", "
+        made = made + str(items[i])
+    return made + "]"
+""",
     "gcd": """
 def gcd(a: int, b: int) -> int:
     while b != 0:

@@ -23,6 +23,7 @@ from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
 from .scalars import PYTHON, decided, scalar_op, unknown_int
 from .tensors import VIEWS
+from .texts import text_op
 from .values import Dict, List, Maybe, Tensor, Variant, View, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     found = container_op(importer, name, args)
     if found is not NotImplemented:
         return found
-    if name in _TEXTS and type(args[0]) is str and not any(isinstance(x, Value) for x in args):
-        return _of_text(importer, name, args)
+    found = text_op(importer, name, args)
+    if found is not NotImplemented:
+        return found
     special = _SPECIAL.get(name)
     if special is not None:
         return special(importer, *args)
@@ -78,7 +80,7 @@ def _size(importer: ScriptImporter, x: Tensor, dim: int | None = None) -> Any:
 def _length(importer: ScriptImporter, x: Any) -> Any:
     if isinstance(x, Tensor):
         return B.shape_of(importer.tensors.read(x))[0]
-    return len(x) if isinstance(x, str | tuple) else NotImplemented
+    return len(x) if isinstance(x, tuple) else NotImplemented
 
 
 def _item(importer: ScriptImporter, x: Any) -> Any:
@@ -110,40 +112,6 @@ def _is_not(importer: ScriptImporter, x: Any, y: Any) -> Any:
     return (not found) if isinstance(found, bool) else importer.builder.one("bool_not", found)
 
 
-class Partial(str):
-    """A text, such as an error's, with "?" for what only a call tells and no instruction writes. The program
-    cannot compute with it."""
-
-
-def _format(importer: ScriptImporter, text: str, *args: Any) -> Any:
-    """text.format(*args), of plain fields."""
-    made: Any = ""
-    *heads, tail = text.split("{}")
-    for head, x in zip(heads, args, strict=True):
-        made = _glued(importer, made, _glued(importer, head, _text(importer, x)))
-    return _glued(importer, made, tail)
-
-
-def _glued(importer: ScriptImporter, one: Any, two: Any) -> Any:
-    if isinstance(one, Partial) or isinstance(two, Partial):
-        return Partial("".join(x if isinstance(x, str) else "?" for x in (one, two)))
-    return two if one == "" else one if two == "" else scalar_op(importer.builder, "add", (one, two))
-
-
-def _text(importer: ScriptImporter, x: Any) -> Any:
-    """Return a value as Python writes it."""
-    if isinstance(x, List) and isinstance(x.content, list):
-        made: Any = "["
-        for i, item in enumerate(x.content):
-            made = _glued(importer, made, _glued(importer, ", " if i else "", _text(importer, item)))
-        return _glued(importer, made, "]")
-    if is_size(x) or (is_run_time(x) and kind_of(x) in ("int", "bool")):
-        return scalar_op(importer.builder, "str", (x,))
-    if is_run_time(x) and kind_of(x) == "str":
-        return x
-    return Partial("?") if isinstance(x, Value | Tensor | Maybe | List) else str(x)
-
-
 def _to(importer: ScriptImporter, x: Tensor, *rest: Any) -> Tensor:
     """aten::to: a cast, or the tensor itself."""
     if not isinstance(x, Tensor):
@@ -172,7 +140,7 @@ def _dropout(importer: ScriptImporter, x: Tensor, p: Any, train: Any) -> Any:
 def _get_position(importer: ScriptImporter, x: Any, index: Any) -> Any:
     if isinstance(x, tuple):
         return x[index]
-    return x[index] if isinstance(x, str) and isinstance(index, int) else NotImplemented
+    return NotImplemented
 
 
 def _tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *_: Any) -> Tensor:
@@ -320,21 +288,6 @@ def _unbind(importer: ScriptImporter, x: Tensor, dim: int = 0) -> Any:
     return NotImplemented
 
 
-def _of_text(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
-    """Return what a string's method that is no operator of plain values gives."""
-    found = _TEXTS[name](*(content(importer, x) if isinstance(x, List) else x for x in args))
-    return List(found) if isinstance(found, list) else found
-
-
-_TEXTS: dict[str, Callable[..., Any]] = {
-    "split": lambda text, separator=None, most=-1: text.split(separator, most),
-    "splitlines": str.splitlines,
-    "slice": lambda text, start=None, end=None, step=1: text[start:end:step],
-    "list": list,
-    "join": str.join,
-}
-
-
 def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
     whole, rest = (scalar_op(importer.builder, name, (a, c)) for name in ("floordiv", "remainder"))
     return whole, rest
@@ -345,7 +298,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
-    "format": _format, "to": _to, "type_as": _cast_like, "dropout": _dropout, "dropout_": _dropout,
+    "to": _to, "type_as": _cast_like, "dropout": _dropout, "dropout_": _dropout,
     "feature_dropout": _dropout, "alpha_dropout": _dropout, "__getitem__": _get_position, "tensor": _tensor,
     "dict": lambda importer: Dict({}),
     "as_tensor": _as_tensor,

@@ -10,6 +10,7 @@ from typing import Any
 
 import sympy
 
+from ....vm.literals import written
 from ...ir.dims import floordiv, simplify
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Builder, Node, Value
@@ -46,7 +47,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
     "log10": math.log10, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh,
     "max": max, "min": min, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
-    "str": str, "len": len, "upper": str.upper, "lower": str.lower, "strip": str.strip,
+    "str": lambda x: x if isinstance(x, str) else written(x), "len": len,
+    "upper": str.upper, "lower": str.lower, "strip": str.strip,
     "startswith": _within(str.startswith), "endswith": _within(str.endswith), "find": _within(str.find),
     "rfind": _within(str.rfind), "count": _within(str.count), "replace": str.replace,
     "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv,
@@ -183,8 +185,8 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
     kinds = [kind_of(x) for x in args]
     if kinds == ["str", "str"]:
         return _of_strings(b, name, [value_of(b, x) for x in args])
-    if name == "str" and kinds in (["int"], ["bool"]):
-        return b.one("to_str", value_of(b, args[0]))
+    if name == "str" and len(args) == 1 and kinds[0] in ("bool", "int", "float", "str"):
+        return args[0] if kinds[0] == "str" else b.one("to_str", value_of(b, args[0]))
     if "str" in kinds or "none" in kinds or "" in kinds:
         return None
     if name in ("Bool", "Int", "Float"):

@@ -96,6 +96,11 @@ class Dict(Cell):
     """A dict with keys that are known."""
 
 
+class Partial(str):
+    """A text, such as an error's, with "?" for what only a call tells and no instruction writes. The program
+    cannot compute with it."""
+
+
 @dataclass(eq=False)
 class Object:
     """A module or another object of a TorchScript class; `attributes` are those that were read or set."""
