@@ -131,7 +131,10 @@ def test_nothing_of_the_file_is_loaded(tmp_path: Path, monkeypatch: pytest.Monke
     (found,) = given
     theirs, ours = (_members(data) for data in ((tmp_path / "model.pt").read_bytes(), found))
     assert set(ours) <= set(theirs) | {"version"} and ours["data.pkl"] != theirs["data.pkl"]
-    assert ours["code/__torch__/torch/nn/modules/linear.py"] in theirs.values()
+    # The folder may be linear/___torch_mangle_7: torch numbers classes that this process has scripted before.
+    folder = "code/__torch__/torch/nn/modules/linear"
+    linear = [data for name, data in ours.items() if name.startswith(folder) and name.endswith(".py")]
+    assert linear and all(data in theirs.values() for data in linear)
 
 
 def _members(archive: bytes) -> dict[str, bytes]:
