@@ -341,8 +341,8 @@ int64_t svm_function_output_size(const svm_program *program, int32_t function, i
  * it, or there is no such axis. So room for an output can be allocated before the call. */
 int64_t svm_output_size(const svm_program *program, int32_t output, int32_t axis, const int64_t *symbols);
 
-/* Threads of the process that run kernels, the caller included; n == 0: one per CPU that it may run on, but no
- * more than its control groups grant whole ones. */
+/* Threads of the process that run kernels, the caller included; n == 0: one per CPU that it may run on, but
+ * no more than its control groups grant whole ones. */
 int32_t svm_set_threads(int32_t n, svm_error *error);
 int32_t svm_get_threads(void);
 
