@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
-import select
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a load imports no more than it needs: the process starts later, if at all
+    import socket
+    import subprocess
+
     from .jit.compile_job import Answer, Job
 
 _LOG = logging.getLogger("shapevm")
@@ -89,6 +87,8 @@ class CompileProcess:
 
     def run(self, job: Job) -> Answer | None:
         """Return the answer to a job, once it is there; None where it is busy or cannot be started."""
+        import select
+
         if not self.submit(self, job):
             return None
         while (found := self.answer(self)) is None:
@@ -118,6 +118,10 @@ class CompileProcess:
         self._end()
 
     def _start(self) -> bool:
+        import socket
+        import subprocess
+        import tempfile
+
         if not self.is_usable:
             return False
         ours, theirs = socket.socketpair()
@@ -144,6 +148,8 @@ class CompileProcess:
         return True
 
     def _send(self, job: Job) -> None:
+        import pickle
+
         from .jit.compile_job import LENGTH_BYTES
 
         payload = pickle.dumps(job)
@@ -154,6 +160,8 @@ class CompileProcess:
 
     def _receive(self) -> Answer | None:
         """Return the answer if it is there; one that says so if the process has died."""
+        import pickle
+
         from .jit.compile_job import LENGTH_BYTES, Answer
 
         assert self._link is not None

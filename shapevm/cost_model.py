@@ -16,13 +16,13 @@ from .vm.errors import ArgumentError
 from .vm.objects import serialise_object
 from .vm.program import KernelObject, Program
 from .vm.sizes import kernel_keys, launches
+from .vm.work import LAUNCH_NS, UNIT_NS
 
 if TYPE_CHECKING:
     from .jit.store import KernelStore
 
 EXACT, BUCKET, GENERIC = "exact", "bucket", "generic"
 FACTORS = {EXACT: 1.0, BUCKET: 1.08, GENERIC: 1.15}  # times, where nothing was measured
-LAUNCH_NS, UNIT_NS = 300.0, 0.02  # of a launch, of a flop or byte: where nothing was measured
 
 
 @dataclass

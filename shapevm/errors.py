@@ -42,10 +42,14 @@ if TYPE_CHECKING:
 __all__ = [
     "ArchiveError", "ArgumentError", "ArtifactError", "AssemblyError", "Cancelled", "CompileError",
     "DeadlineExceeded", "DeviceError", "DivisionByZero", "DtypeError", "Error", "ExternError", "FileError",
-    "GuardError", "IndexOutOfRange", "IntegerOverflow", "InternalError", "KernelError", "KeyMissing",
-    "KindError", "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError", "UnsupportedOp",
-    "VerifyError",
+    "GuardError", "IndexOutOfRange", "InputError", "IntegerOverflow", "InternalError", "KernelError",
+    "KeyMissing", "KindError", "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError",
+    "UnsupportedOp", "VerifyError",
 ]  # fmt: skip
+
+
+class InputError(ArgumentError):
+    """An input is missing, has no name, or is none of the program's."""
 
 
 def __getattr__(name: str) -> Any:

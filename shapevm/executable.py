@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import profiles, torch_profiler
 from .call_form import forms_of
-from .files import InputError
+from .errors import InputError
 from .limits import check_strategy, milliseconds
 from .session import Session
 from .settings import settings

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .vm.errors import ArgumentError, FileError
+from .errors import ArgumentError, FileError, InputError
 from .vm.files import replacing
 from .vm.program import Input
 
@@ -31,10 +31,6 @@ _UNREADABLE = (
     MemoryError,
     NotImplementedError,
 )
-
-
-class InputError(ArgumentError):
-    """An input is missing, has no name, or is none of the program's."""
 
 
 def read_inputs(texts: Sequence[str], rows: Sequence[Input]) -> dict[str, Any]:

@@ -11,15 +11,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .cost_model import LAUNCH_NS, UNIT_NS
-from .profiles import Sizes
 from .vm.machine import Price
 from .vm.objects import parse_object
+from .vm.work import LAUNCH_NS, UNIT_NS
 
 if TYPE_CHECKING:
     from .jit.compile_job import Answer
     from .jit.spec import SpecText
     from .jit.store import KernelStore
+    from .profiles import Sizes
     from .vm.machine import Machine
 
 COMPILE_NS = 10e6  # of a kernel, before one of its family was compiled

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InputError
 from .executable import Executable
-from .files import InputError
 from .invariance.verdicts import AMX, Verdict, along, along_text, exceptions, row_symbols
 from .opening import open_executable
 from .runner import runner_path

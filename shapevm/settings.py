@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -115,6 +114,8 @@ TABLE: tuple[Setting, ...] = (
 def nearest(name: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
     """Return the question whether the nearest of the `known` names was meant; `otherwise` where none is
     near, `cutoff` of 1 alike."""
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), 1, cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 

@@ -1,13 +1,13 @@
-"""Files that appear whole or not at all, and open files that must stay as they are."""
+"""Files that appear whole or not at all, and open files that must stay as they are.
+
+What a load does not need is imported where it is used: `load` of a small program takes some milliseconds."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-import secrets
 import stat
-import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +26,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     A pipe or a device is written as it is.
     """
+    import secrets
+
     target = Path(path)
     if target.exists() and not target.is_file():
         with open(target, "wb") as file:
@@ -92,6 +94,8 @@ class HeldFile:
     @classmethod
     def temporary(cls, write: Any, name: str) -> HeldFile:
         """Return a file without a name in any folder, after write(file)."""
+        import tempfile
+
         file = tempfile.TemporaryFile(prefix="shapevm-")  # noqa: SIM115
         try:
             write(file)

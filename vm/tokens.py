@@ -7,7 +7,6 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Collection
-from difflib import get_close_matches
 from typing import Any, Final
 
 from .errors import Error
@@ -34,6 +33,8 @@ class AssemblyError(Error, ValueError):
 
 def known(names: Collection[str], name: str) -> str:
     """Return the end of an error for an unknown name: the nearest one, or all."""
+    from difflib import get_close_matches
+
     near = get_close_matches(cut(name), names, 1)
     return f"the nearest is {near[0]!r}" if near else f"known are {', '.join(names)}"
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .program import Dim, KernelObject, Term
 
+LAUNCH_NS, UNIT_NS = 300.0, 0.02  # of a launch, of a flop or byte: where nothing was measured
+
 
 def product_terms(terms: Iterable[Term], dims: Sequence[int]) -> int:
     """Return the sum of factor * product(sizes) over `terms` (a code object's scratch or cost)."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..files import InputError
+from ..errors import InputError
 from ..progress import waiting
 from ..vm.errors import Error
 from . import checking, compiling, running, specialising, targets
