@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import sympy
 
 from ...jit.families.conv import depthwise, winograd
-from ...jit.families.conv.conv import pack_groups
+from ...jit.families.conv.conv import pack_groups, pack_quad_groups
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul.grouped import pack_grouped
-from ...jit.families.matmul.matmul import as_panels, pack_quads
+from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
 from ...jit.families.matmul.problem import GROUPED_LAYOUTS
 from ...jit.families.matmul.spec import Matmul
@@ -97,7 +96,7 @@ class _Packing:
             array = attrs["array"]
             if dtype == "f32" and not isinstance(spec, Conv):
                 array, dtype = held(array, self._graph.rounding.dtype)
-            panels = _PACK.get(layout, partial(_in_panels, groups=groups))(array)
+            panels = _PACK[layout](array, groups)
             self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
         return self._made[key]
 
@@ -171,5 +170,9 @@ def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
     return as_panels(weight) if is_whole else pack_groups(weight, groups)
 
 
-#: How weights are packed for layouts other than panels.
-_PACK: dict[str, Callable[[np.ndarray], np.ndarray]] = {LAYOUT: winograd.pack, "quads": pack_quads}
+#: How weights are packed, each group of columns by itself, by layout.
+_PACK: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "panels": _in_panels,
+    "quads": pack_quad_groups,
+    LAYOUT: lambda weight, groups: winograd.pack(weight),
+}

@@ -15,6 +15,12 @@ from .matmul import product
 
 STEP = 4  # bytes that kernels multiply together
 SHIFT = 128
+MAX_STEPS = ((1 << 31) - 1) // (255 * 128)  # of a sum that i32 holds whatever the bytes are
+
+
+def is_short_enough(steps: int) -> bool:
+    """Return True where sums of `steps` products of bytes are exact in i32."""
+    return steps <= MAX_STEPS
 
 
 def integer_product(b: Builder, x: Value, weight: np.ndarray, name: str, zero: Value | None = None) -> Value:

@@ -3,9 +3,9 @@
 x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads
 a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where groups of its rows
 have scales of their own, the product has both as operands. Where x is quantised too, with one scale a row,
-the product is one of integers. Rows of a quantised table are taken first and
-dequantised then. Other weights of products and convolutions become constants in f32. `READERS` says which
-operators are looked at.
+the product is one of integers, and so is a convolution where x has one scale. Rows of a quantised table are
+taken first and dequantised then. Other weights of products and convolutions become constants in f32.
+`READERS` says which operators are looked at.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import numpy as np
 
 from ...jit.families.matmul.grouped import SIZES
 from ..ir.graph import Builder, Graph, Node, Value
+from ..lower.packing import has_depthwise_kernel
+from ..lower.specs import window_of
 from ..ops import build as B
-from ..ops.integer_product import as_u8, integer_product
+from ..ops.integer_conv import Image, integer_conv
+from ..ops.integer_product import as_u8, integer_product, is_short_enough
 from ..ops.quantize import repeated
 from .rewrite import Rule, rewrite
 
@@ -41,6 +44,20 @@ class Weight:
         """Return what it stands for, in f32."""
         wide: np.ndarray = (self.integers() * repeated(self.scale, self.q.shape)).astype(np.float32)
         return wide
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether its integers are those of products of bytes."""
+        return (self.zero is None or not self.zero.any()) and self.q.dtype == np.int8
+
+    def as_matrix(self, n: int) -> Weight | None:
+        """Return it as a matrix of `n` columns, None where its scales and zero points belong to others."""
+        if any(x is not None and x.size not in (1, x.shape[-1]) for x in (self.scale, self.zero)):
+            return None
+        if self.q.size and self.q.shape[-1] != n:
+            return None
+        zero = None if self.zero is None else self.zero.reshape(1, -1)
+        return Weight(self.q.reshape(-1, n), self.scale.reshape(1, -1), zero, self.name)
 
     def permuted(self, axes: Sequence[int]) -> Weight:
         """Return it with its axes in another order."""
@@ -123,7 +140,7 @@ def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
     """Return x @ the weight's integers in f32, where x is dequantised too, by an exact product of integers;
     None where it is not, or has several scales in a row."""
     found = _bytes_of(x)
-    if found is None or weight.zero is not None or weight.q.dtype != np.int8:
+    if found is None or not weight.is_symmetric or not is_short_enough(len(weight.q)):
         return None
     q, scale, zero = found
     product = B.cast_to(b, integer_product(b, q, weight.q, weight.name, zero), "f32")
@@ -176,12 +193,60 @@ def _gather(b: Builder, node: Node) -> Value | None:
 
 
 def _conv(b: Builder, node: Node) -> Value | None:
-    """A convolution, by a constant in f32."""
+    """A convolution of bytes where x is quantised as well, with one scale; else by a constant in f32."""
+    exact = _conv_of_bytes(b, node)
+    if exact is not None:
+        return exact
     found = _values(node.arg(1))
     if found is None:
         return None
     array, name = found
     return b.one("conv", node.arg(0), b.constant(array, "f32", name), **node.attrs)
+
+
+def _conv_of_bytes(b: Builder, node: Node) -> Value | None:
+    """A convolution of two quantised tensors, by an exact one of integers."""
+    weight, found = _matrix(node.arg(1)), _image_of(b, node.arg(0))
+    scales = None if weight is None else weight.scales_of_columns()
+    if weight is None or scales is None or found is None or not weight.is_symmetric:
+        return None
+    image, scale = found
+    channels, columns = B.shape_of(node.arg(0))[-1], weight.q.shape[1]
+    is_narrow = has_depthwise_kernel(window_of(node), node.attrs["planes"], channels, columns)
+    result = integer_conv(b, image, weight.q, weight.name, node.attrs, is_narrow)
+    if result is None:
+        return None
+    factor = B.pointwise(b, "mul", b.constant(scales, "f32", f"{weight.name}.scale"), scale)
+    return B.pointwise(b, "mul", result, factor)
+
+
+def _image_of(b: Builder, x: Value) -> tuple[Image, Value] | None:
+    """Return the bytes of a dequantised image, perhaps permuted, and its scale [] in f32; None where it is
+    none, or has several scales or a zero point that only a call tells."""
+    source = x.node
+    if source is not None and source.op == "permute":
+        found = _image_of(b, source.arg(0))
+        if found is None:
+            return None
+        image, scale = found
+        return Image(B.permute(b, image.q, source.attrs["axes"]), image.zero), scale
+    if source is None or source.op != "dequantize" or x.tensor.dtype != "f32":
+        return None
+    q, scale = source.arg(0), source.arg(1)
+    zero = source.args[2] if len(source.args) > 2 else None
+    known = np.zeros(1) if zero is None else _constant(zero)
+    if known is None or known.size != 1 or not all(map(B.is_one, B.shape_of(scale))):
+        return None
+    if q.tensor.dtype not in ("u8", "i8"):
+        return None
+    return Image(q, int(known.item())), B.cast_to(b, B.reshape(b, scale, ()), "f32")
+
+
+def _matrix(value: Value) -> Weight | None:
+    """Return the constant quantised tensor that a convolution's weight [K, F] is, else None."""
+    node = value.node
+    found = _quantised(node.arg(0)) if node is not None and node.op == "reshape" else None
+    return None if found is None else found.as_matrix(int(B.shape_of(value)[-1]))
 
 
 #: How an operator reads a quantised tensor: its result, None where its argument is no such tensor.

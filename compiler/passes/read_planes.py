@@ -22,7 +22,7 @@ def _planes(conv: Node) -> Value | None:
     """Return the image of a conv channels first, where it is at hand and a kernel reads it so."""
     x, attrs = conv.arg(0), conv.attrs
     permute = x.node
-    if permute is None or permute.op != "permute" or attrs["planes"]:
+    if permute is None or permute.op != "permute" or attrs["planes"] or x.tensor.dtype != "f32":
         return None
     axes = (0, *range(2, len(shape_of(x))), 1)
     is_read = is_fit(shape_of(x)[-1], attrs, attrs["groups"])

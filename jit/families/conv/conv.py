@@ -8,7 +8,7 @@ the image is read as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -21,9 +21,9 @@ from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.arithmetic import F32
-from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels
+from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_quads
 from ..matmul.microkernel import SCHEDULES, Schedule
-from ..matmul.problem import Problem, problem_of
+from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES, Problem, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
@@ -37,7 +37,16 @@ from .winograd_points import LAYOUT
 
 def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
     """Return a [K, N] weight as `pack_panels` does, each group's columns by themselves, one after another."""
-    parts = [pack_panels(part) for part in np.split(weight, groups, axis=1)]
+    return _of_groups(pack_panels, weight, groups)
+
+
+def pack_quad_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Return a [K, N] weight as `pack_quads` does, each group's columns by themselves, one after another."""
+    return _of_groups(pack_quads, weight, groups)
+
+
+def _of_groups(pack: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, groups: int) -> np.ndarray:
+    parts = [pack(part) for part in np.split(weight, groups, axis=1)]
     return np.concatenate(parts) if groups > 1 else parts[0]
 
 
@@ -90,6 +99,10 @@ def _check_window(spec: Conv) -> None:
     axes = (window.out, window.kernel, window.stride, window.dilation, window.expansion, window.low)
     if {len(axis) for axis in axes} != {len(spec.buffers[spec.a].shape) - 2}:
         raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
+    channels = spec.buffers[spec.a].shape[-1]
+    is_quads = spec.b_layout == QUADS_LAYOUT
+    if is_quads and not (isinstance(channels, int) and channels % (STEP_BYTES * groups) == 0):
+        raise ValueError(f"conv kernel: {channels} channels in {groups} groups of bytes; each takes fours")
     if groups < 1 or (groups > 1 and not (isinstance(spec.n, int) and spec.n % groups == 0)):
         raise ValueError(f"conv kernel: {spec.n} output channels do not divide into {groups} groups")
 
@@ -97,7 +110,8 @@ def _check_window(spec: Conv) -> None:
 def piece_of(spec: Conv) -> int:
     """Return the steps under each tap where the spec knows them, else 0: its sums are cut between taps."""
     channels = spec.buffers[spec.a].shape[-1]
-    return channels // spec.window.groups if isinstance(channels, int) else 0
+    step = STEP_BYTES if spec.b_layout == QUADS_LAYOUT else 1
+    return channels // spec.window.groups // step if isinstance(channels, int) else 0
 
 
 def product_of(f: Function, spec: Conv, problem: Problem) -> Product:

@@ -7,18 +7,24 @@ is loaded once for all taps of its line, not once for each output; in groups of 
 channel in turn is spread over its group's lanes. Lines of the image that do not exist are left out. Columns
 that do not are zeros: blocks at the ends of a line of known length have code of their own, else a table says
 for every tap where to read.
+
+An image may be of bytes (u8), which are widened to f32 when they are loaded: with weights that are integers
+of a byte and fewer than 500 taps the sums are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
+from ...llvm.conversion import widened
+from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value
+from ...llvm.vector import Vec
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ..matmul.arithmetic import VECTOR
 from ..matmul.microkernel import SCHEDULES, default_schedule, load
@@ -33,6 +39,7 @@ MAX_PIXELS = 8  # at a time; half as many where vector registers are short of ro
 LINES = 4  # of outputs in a tile
 MAX_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
+IMAGE_DTYPES = ("f32", "u8")
 
 
 def is_narrow(channels: object, columns: object, groups: int) -> bool:
@@ -46,7 +53,8 @@ def is_depthwise(spec: Conv) -> bool:
     """Return True for a conv that this file computes."""
     window, channels = spec.window, spec.buffers[spec.a].shape[-1]
     is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
-    return spec.b_layout == "rows" and is_plain and is_narrow(channels, spec.n, window.groups)
+    has_element = spec.buffers[spec.a].dtype in IMAGE_DTYPES
+    return spec.b_layout == "rows" and is_plain and has_element and is_narrow(channels, spec.n, window.groups)
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -80,6 +88,30 @@ class Block(NamedTuple):
         return "_".join(map(str, ("pixels", self.pixels, *places)))
 
 
+@dataclass(frozen=True)
+class ImageElement:
+    """An element of an image: f32, or u8 that is widened when it is loaded."""
+
+    dtype: str
+
+    @property
+    def memory(self) -> str:
+        """Its LLVM type in memory."""
+        return DTYPES[self.dtype].memory
+
+    def load(self, g: Function, address: Value, mask: Value | None) -> Value:
+        """Return LANES of them in f32; lanes outside `mask` are 0 and not read."""
+        if self.dtype == "f32":
+            return load(g, address, mask)
+        kind = vector(self.memory, LANES)
+        if mask is None:
+            narrow = g.load(kind, address, align=1)
+        else:
+            name = f"llvm.masked.load.v{LANES}{self.memory}.p0"
+            narrow = g.call(kind, name, address, Value("i32", "1"), mask, Value(kind, "zeroinitializer"))
+        return widened(Vec(g, narrow), self.dtype).value
+
+
 class _Depthwise:
     """The state of one emission; of a product it has the loops of its epilogue."""
 
@@ -95,6 +127,11 @@ class _Depthwise:
         self.edges = self._edges()
         self.zeros = f.at(self.emission.scratch.sums, "float", MAX_PIXELS * LANES)
         self.table = f.at(self.zeros, "float", self.padded)
+
+    @property
+    def image(self) -> ImageElement:
+        """An element of the image."""
+        return ImageElement(self.spec.buffers[self.spec.a].dtype)
 
     @property
     def padded(self) -> int:
@@ -200,13 +237,14 @@ class _Depthwise:
         first = f.mul(
             f.add(f.mul(image, self.sides.height), f.add(top, f.mul(lowest, step))), self.sides.across
         )
-        start = f.at(self.emission.bodies.addresses[self.spec.a], "float", f.mul(first, self.channels))
+        place = f.mul(first, self.channels)
+        start = f.at(self.emission.bodies.addresses[self.spec.a], self.image.memory, place)
         taps = f.mul(lowest, window.kernel[1] * self.group * self.channels)
         weights = f.at(self.emission.bodies.addresses[self.spec.b], "float", taps)
         rows = f.i64(f.sub(highest, lowest))
         apart = f.i64(f.mul(f.mul(self.sides.across, self.channels), step))
         pixel = f.add(f.mul(f.add(f.mul(image, self.sides.down), line), self.sides.along), x)
-        there = f.at(start, "float", f.mul(self._left_of(x), self.channels))
+        there = f.at(start, self.image.memory, f.mul(self._left_of(x), self.channels))
         if block.outside is None:
             self._fill(start, self._left_of(x), rows, apart, self.columns(block.pixels))
             there = self.table
@@ -246,7 +284,8 @@ class _Depthwise:
             place = f.add(left, column.index)
             inside = f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.sides.across).name}")
             element = f.add(f.mul(row.index, apart), f.mul(place, self.channels))
-            at = f.op("ptr", f"getelementptr float, ptr {start.name}, i64 {f.i64(element).name}")
+            pixel = f"getelementptr {self.image.memory}, ptr {start.name}, i64 "
+            at = f.op("ptr", pixel + f.i64(element).name)
             found = f.select(inside, at, self.zeros)
             f.store(found, f.at(self.table, "ptr", f.add(f.mul(row.index, columns), column.index)), align=8)
 
@@ -260,8 +299,8 @@ class _Outputs:
     def __init__(self, g: Function, conv: _Depthwise, bodies: BodyEmitter, block: Block, sums: Value) -> None:
         self.g, self.bodies, self.sums = g, bodies, sums
         self.pixels, self.outside = block
-        self.columns = conv.columns(self.pixels)
-        self.channels, self.group, self.m_loop = conv.channels, conv.group, conv.emission.problem.m_loop
+        self.columns, self.conv = conv.columns(self.pixels), conv
+        self.m_loop = conv.emission.problem.m_loop
         self.kernel, self.stride, self.dilation = (
             axes[1] for axes in (conv.window.kernel, conv.window.stride, conv.window.dilation)
         )
@@ -272,7 +311,7 @@ class _Outputs:
         `given`: where lines or their table begin, how far they are apart, the weights of the first one, how
         many there are, and the first output's place in the epilogue's loops.
         """
-        g, channels = self.g, self.channels
+        g, channels = self.g, self.conv.channels
         has_rest = channels % LANES > 0
         with g.loop(0, channels, LANES) as c:
             self._vector(given, c.index, tail_mask(g, g.sub(channels, c.index)) if has_rest else None)
@@ -283,11 +322,13 @@ class _Outputs:
         start, apart, weights, rows, *batch, m0 = given
         known = bodies.emit(bodies.hoistable(self.m_loop), Position((*batch, 0, c), mask))
         with g.loop(0, rows, carried=[Value(VECTOR, "zeroinitializer")] * self.pixels) as row:
-            rows_of_tap = self.kernel * self.group * self.channels
+            rows_of_tap = self.kernel * self.conv.group * self.conv.channels
             line = g.at(g.at(weights, "float", g.mul(row.index, rows_of_tap)), "float", c)
             totals, column_at = list(row.carried), self._line(start, apart, row.index, c, mask)
-            for channel, tap in np.ndindex(self.group, self.kernel):
-                weight = load(g, g.at(line, "float", (tap * self.group + channel) * self.channels), mask)
+            for channel, tap in np.ndindex(self.conv.group, self.kernel):
+                weight = load(
+                    g, g.at(line, "float", (tap * self.conv.group + channel) * self.conv.channels), mask
+                )
                 for pixel in range(self.pixels):
                     left = column_at(pixel * self.stride + tap * self.dilation, channel)
                     totals[pixel] = g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, weight, totals[pixel])
@@ -312,16 +353,22 @@ class _Outputs:
         """Return what gives LANES channels of a column of line `row`, one of each group spread over it."""
         g, known = self.g, dict[int, Value]()
         first = (
-            g.at(g.at(start, "float", g.mul(row, apart)), "float", c) if self.outside is not None else None
+            g.at(g.at(start, self.conv.image.memory, g.mul(row, apart)), self.conv.image.memory, c)
+            if self.outside is not None
+            else None
         )
 
         def loaded(column: int) -> Value:
             if self.outside is not None and column in self.outside:
                 return Value(VECTOR, "zeroinitializer")
             if first is not None:
-                return load(g, g.at(first, "float", column * self.channels), mask)
+                return self.conv.image.load(
+                    g, g.at(first, self.conv.image.memory, column * self.conv.channels), mask
+                )
             place = g.at(start, "ptr", g.add(g.mul(row, self.columns), column))
-            return load(g, g.at(g.load("ptr", place, align=8), "float", c), mask)
+            return self.conv.image.load(
+                g, g.at(g.load("ptr", place, align=8), self.conv.image.memory, c), mask
+            )
 
         def given(column: int, channel: int) -> Value:
             if column not in known:
@@ -332,9 +379,11 @@ class _Outputs:
 
     def _spread(self, value: Value, channel: int) -> Value:
         """Return channel number `channel` of each group in all of the group's lanes."""
-        if self.group == 1:
+        if self.conv.group == 1:
             return value
-        lanes = ", ".join(f"i32 {lane // self.group * self.group + channel}" for lane in range(LANES))
+        lanes = ", ".join(
+            f"i32 {lane // self.conv.group * self.conv.group + channel}" for lane in range(LANES)
+        )
         return self.g.op(
             VECTOR, f"shufflevector {VECTOR} {value.name}, {VECTOR} poison, <{LANES} x i32> <{lanes}>"
         )

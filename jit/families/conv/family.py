@@ -13,7 +13,7 @@ from ...evaluation import Evaluation, convert, from_memory
 from ..family import BufferAccess, Example, Family
 from ..matmul import family as product
 from ..matmul.microkernel import SCHEDULES
-from ..matmul.problem import uses_tiles
+from ..matmul.problem import QUADS_LAYOUT
 from .conv import emit
 from .depthwise import is_depthwise
 from .reference import group_columns, patches
@@ -32,7 +32,8 @@ def _evaluate(run: Evaluation, spec: Conv) -> None:
     rows = patches(spec.window, [run.size(size) for size in spec.window.out], image)
     acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
     acc = acc.reshape([*(run.size(size) for size in (*spec.batch, spec.m)), n])
-    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", "f32"))
+    dtype = "i32" if spec.b_layout == QUADS_LAYOUT else "f32"
+    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
 
 
 def _check(spec: Conv) -> None:
@@ -79,7 +80,7 @@ def _schedules(spec: Conv, target: str) -> tuple[str, ...]:
 
 
 def _extension(spec: Conv) -> str:
-    return "amx" if not spec.planes and uses_tiles(spec) else ""
+    return product.extension(spec) if not spec.planes else ""
 
 
 EXAMPLES = (

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int
+from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES
 from .spec import Conv, Window
 
 AXES = 2  # of an image, at most
@@ -25,7 +26,8 @@ class Sides(NamedTuple):
 @dataclass(frozen=True)
 class Geometry:
     """`n_images` images of `extent` pixels and `channels`, `width` of them in a group; `out` pixels of
-    outputs each. All outputs together are the rows of a product, `batch` x `m`."""
+    outputs each. All outputs together are the rows of a product, `batch` x `m`. Bytes count by fours, as
+    products multiply them."""
 
     window: Window
     n_images: Int
@@ -54,6 +56,8 @@ def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
     """Return the geometry of `spec`; call in the entry block."""
     n_images, *extent = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
     channels = extent.pop(0 if spec.planes else -1)
+    if spec.b_layout == QUADS_LAYOUT:
+        channels = f.udiv(channels, STEP_BYTES)
     width = f.udiv(channels, spec.window.groups)
     out = [resolve(size, sizes) for size in spec.window.out]
     batch = [resolve(size, sizes) for size in spec.batch]

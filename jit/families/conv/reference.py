@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..matmul.problem import QUADS_LAYOUT
 from .spec import Window
 from .winograd_points import LAYOUT, TAPS
 
@@ -44,6 +45,9 @@ def group_columns(weights: np.ndarray, layout: str, groups: int, n: int) -> np.n
         return by_tap.reshape(columns.shape)
     if layout == "rows":
         return weights.reshape(len(weights), groups, n).transpose(1, 0, 2)
+    if layout == QUADS_LAYOUT:
+        n_panels, steps, width, each = weights.shape
+        weights = weights.swapaxes(2, 3).reshape(n_panels, steps * each, width)
     panels, k, width = weights.shape
     columns = weights.reshape(groups, panels // groups, k, width).transpose(0, 2, 1, 3)
     return columns.reshape(groups, k, panels // groups * width)[:, :, :n]

@@ -17,6 +17,7 @@ from ...spec import Instr
 from ..nest.plan import is_dear
 from .arithmetic import INTEGERS, VECTOR
 from .microkernel import PANEL, Ending
+from .problem import QUADS_LAYOUT
 from .spec import Matmul
 
 
@@ -194,7 +195,7 @@ class _Rows:
     ) -> None:
         """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
         bodies = self.bodies
-        if self.spec.b_layout == "quads":
+        if self.spec.b_layout == QUADS_LAYOUT:
             acc = self.f.op(INTEGERS, f"bitcast {VECTOR} {acc.name} to {INTEGERS}")
         at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
         bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)

@@ -18,7 +18,9 @@ from .spec import Matmul
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
-QUAD_LAYOUTS = ("quads", "grouped_quads")  # of B, where A is u8
+QUADS_LAYOUT = "quads"
+QUAD_LAYOUTS = (QUADS_LAYOUT, "grouped_quads")  # of B, where A is u8
+STEP_BYTES = 4  # of A and of B that a step multiplies there
 GROUPED_LAYOUTS = {"grouped": 1, "grouped_quads": FOUR}  # of B, and how many steps lie together
 USUAL_STEPS = 512  # of a sum, where their number is unknown
 
@@ -77,7 +79,7 @@ class Problem:
         """How A's and B's elements are multiplied."""
         if self.grouped is not None:
             return self.grouped.arithmetic
-        is_quads = self.spec.b_layout == "quads"
+        is_quads = self.spec.b_layout == QUADS_LAYOUT
         return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.b].dtype)
 
     @property
@@ -127,7 +129,7 @@ def problem_of(
     m, n, k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
     batch = [resolve(size, sizes) for size in spec.batch]
     if spec.b_layout in QUAD_LAYOUTS:
-        k = f.udiv(k, 4)  # a step takes four
+        k = f.udiv(k, STEP_BYTES)
     has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(m, k)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS

@@ -189,6 +189,10 @@ def test_pt2e(is_dynamic: bool) -> None:
     converted = convert_pt2e(prepared)
     program = torch.export.export(converted, (x,), dynamic_shapes=({0: ROWS},))
     exe = shapevm.compile(program, options=NATIVE)
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    products = [spec for spec in specs if isinstance(spec, Matmul)]
+    assert len(products) == (2 if is_dynamic else 3)
+    assert {product.b_layout for product in products} == {"quads"}
     for rows in (1, 4, 9):
         x = torch.randn(rows, *shape)
         # Floats beside a step's middle are rounded to one side or the other, as the order of sums decides.

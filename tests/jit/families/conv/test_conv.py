@@ -20,8 +20,9 @@ from ...tiers import by_target, check_tiers, conv_arrays
 N, H, OUT, ROWS = (s.Dim(i) for i in range(4))
 LOOPS = tuple(s.Index(loop=i) for i in range(2))
 
+Case = tuple[int, ...]
 #: (width, C, F, kernel, stride, dilation, expansion, low, high, groups)
-CASES = {
+CASES: dict[str, Case] = {
     "3x3": (7, 16, 37, 3, 1, 1, 1, 1, 1, 1),
     "stem": (23, 3, 64, 7, 2, 1, 1, 3, 3, 1),
     "1x1 strided": (9, 33, 40, 1, 2, 1, 1, 0, 0, 1),
@@ -33,9 +34,9 @@ CASES = {
 }
 
 
-def conv(case: str, layout: str) -> Conv:
+def conv(case: str, layout: str, cases: dict[str, Case] = CASES) -> Conv:
     """relu(conv(x) + bias) of images [N, H, width, C]; rows are joined, H and N are run-time sizes."""
-    width, c, f, kernel, stride, dilation, expansion, low, high, groups = CASES[case]
+    width, c, f, kernel, stride, dilation, expansion, low, high, groups = cases[case]
     k = kernel * kernel * c // groups
     panels = groups * -(-(f // groups) // 32)
     buffers = (
@@ -53,7 +54,7 @@ def conv(case: str, layout: str) -> Conv:
         s.Instr("store", "f32", (4,), buffer=3, index=LOOPS),
     )
     window = Window(
-        (OUT, out_size(case, width)),
+        (OUT, out_size(cases[case], width)),
         (kernel, kernel),
         (stride, stride),
         (dilation, dilation),
@@ -65,8 +66,8 @@ def conv(case: str, layout: str) -> Conv:
     return Conv(4, buffers, (), ROWS, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
 
 
-def out_size(case: str, size: int) -> int:
-    _, _, _, kernel, stride, dilation, expansion, low, high, _ = CASES[case]
+def out_size(case: Case, size: int) -> int:
+    _, _, _, kernel, stride, dilation, expansion, low, high, _ = case
     back = abs(dilation) * (kernel - 1) if dilation < 0 else 0
     return ((size - 1) * expansion + 1 + low + back + high - abs(dilation) * (kernel - 1) - 1) // stride + 1
 
@@ -75,7 +76,7 @@ def out_size(case: str, size: int) -> int:
 @pytest.mark.parametrize("case", CASES)
 def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str, layout: str) -> None:
     spec = conv(case, layout)
-    sizes = ((n, h, out_size(case, h)) for n, h in ((2, 5), (1, 1), (0, 4), (3, 17)))
+    sizes = ((n, h, out_size(CASES[case], h)) for n, h in ((2, 5), (1, 1), (0, 4), (3, 17)))
     along = int(spec.window.out[1])  # type: ignore[arg-type]
     dims = [(n, h, out, n * out * along) for n, h, out in sizes if out > 0]
     check_tiers(spec, dims, conv_arrays, 3, rtol=2e-5, atol=2e-5)

@@ -85,6 +85,30 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str) -
     check_tiers(spec, [dims for dims in sizes if dims], arrays, 3, rtol=2e-6, atol=2e-5)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_images_of_bytes_have_exact_sums(case: str) -> None:
+    plain = conv(case)
+    image = dataclasses.replace(plain.buffers[0], dtype="u8")
+    spec = dataclasses.replace(plain, buffers=(image, *plain.buffers[1:]))
+
+    def of_integers(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
+        rng, buffers = np.random.default_rng(0), arrays(spec, dims)
+        buffers[0] = rng.integers(0, 256, buffers[0].shape).astype(np.uint8)
+        buffers[1:3] = [np.rint(40 * buffer) for buffer in buffers[1:3]]
+        return buffers
+
+    sizes = [dims_of(case, *size) for size in ((2, 5, 7), (1, 1, 1), (0, 4, 4), (1, 3, 29), (2, 17, 14))]
+    check_tiers(spec, [dims for dims in sizes if dims], of_integers, 3, rtol=0, atol=0)
+    dims = [dims for dims in sizes if dims][-1]
+    found = []
+    for target in HOST_TARGETS:
+        buffers, code = of_integers(spec, dims), compile_kernel(spec, dims, target)
+        assert "depthwise" in code.variants
+        Kernel(code).run(buffers, dims)
+        found.append(buffers[3])
+    assert all_equal(found)
+
+
 @pytest.mark.parametrize("case", ["3x3", "line"])
 def test_loops_that_are_not_joined_and_targets_give_the_same_bits(case: str) -> None:
     dims = dims_of(case, 2, 9, 13)

@@ -1,0 +1,80 @@
+"""Convolutions of bytes by a constant, in the forms that kernels have.
+
+Kernels multiply u8 by i8, four channels of a tap together, and have exact sums in i32. Narrow groups, the
+depthwise ones foremost, multiply u8 by f32, with sums that are exact as long as they are short. Padding is
+the image's zero point, which kernels have only where it is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..ir.graph import Builder, Value
+from . import build as B
+from .integer_product import SHIFT, STEP, is_short_enough
+
+MAX_EXACT_F32 = (1 << 24) // (255 * 128)  # steps of a sum of bytes that f32 holds exactly
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image [N, spatial.., C] of bytes, whose `zero` stands for 0."""
+
+    q: Value
+    zero: int
+
+    def in_u8(self, b: Builder) -> Image:
+        """Return it in u8: bytes of i8 are moved by SHIFT."""
+        if B.dtype_of(self.q) == "u8":
+            return self
+        moved = B.pointwise(b, "add", B.cast_to(b, self.q, "i32"), SHIFT)
+        return Image(B.cast_to(b, moved, "u8"), self.zero + SHIFT)
+
+    def padded(self, b: Builder, attrs: dict[str, Any]) -> tuple[Image, dict[str, Any]]:
+        """Return it with its padding, where that is not 0, and the attributes of the convolution then."""
+        if not self.zero or not any((*attrs["low"], *attrs["high"])):
+            return self, attrs
+        amounts = [(0, 0), *zip(attrs["low"], attrs["high"], strict=True), (0, 0)]
+        none = (0,) * len(attrs["low"])
+        return Image(B.pad(b, self.q, amounts, self.zero), self.zero), {**attrs, "low": none, "high": none}
+
+
+def integer_conv(
+    b: Builder, image: Image, weight: np.ndarray, name: str, attrs: dict[str, Any], is_narrow: bool
+) -> Value | None:
+    """Return the convolution of (image - zero) by a weight [taps * C / groups, F] in i8, in f32; None where
+    no kernel computes it exactly. `is_narrow`: a kernel for narrow groups does."""
+    is_spread = any(step != 1 for step in attrs["expansion"])
+    if image.zero and is_spread:
+        return None  # what lies between the elements would be the zero point
+    k = len(weight)
+    if is_narrow:
+        if k > MAX_EXACT_F32:
+            return None
+        image, attrs = image.in_u8(b).padded(b, attrs)
+        result = b.one("conv", image.q, b.constant(weight.astype(np.float32), "f32", name), **attrs)
+        return _without_zero(b, result, weight, image.zero, name, "f32")
+    groups, taps = attrs["groups"], prod(attrs["kernel"])
+    left = -(k // taps) % STEP
+    if (left and groups > 1) or not is_short_enough(k):
+        return None
+    image, attrs = image.in_u8(b).padded(b, attrs)
+    if left:
+        channels = weight.reshape(taps, -1, weight.shape[1])
+        weight = np.pad(channels, ((0, 0), (0, left), (0, 0))).reshape(-1, weight.shape[1])
+        amounts = [*((0, 0) for _ in B.shape_of(image.q)[:-1]), (0, left)]
+        image = Image(B.pad(b, image.q, amounts), image.zero)
+    result = b.one("conv", image.q, b.constant(np.ascontiguousarray(weight), "i8", name), **attrs)
+    return B.cast_to(b, _without_zero(b, result, weight, image.zero, name, "i32"), "f32")
+
+
+def _without_zero(b: Builder, sums: Value, weight: np.ndarray, zero: int, name: str, dtype: str) -> Value:
+    """Return sums of an image without what its zero point adds."""
+    if not zero:
+        return sums
+    columns = (weight.sum(0, dtype=np.int64) * zero).astype(np.float32 if dtype == "f32" else np.int32)
+    return B.pointwise(b, "sub", sums, b.constant(columns, dtype, f"{name}.sums"))
