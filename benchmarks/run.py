@@ -37,6 +37,7 @@ SECTIONS = {
     "calls": "What a call costs (one core)",
     "memory": "Resident memory (each in a process of its own)",
     "compile_time": "What compiling a kernel costs",
+    "compiling": "Compiling a model beside torch.export alone (fresh processes, in turn)",
     "specialisation": "Specialisation (one core)",
     "streams": "Streams of shapes (auto against the better of generic and jit)",
     "shapes": "A million shapes (one core; an hour)",
