@@ -7,18 +7,17 @@ import importlib.machinery
 import os
 import signal
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import pytest
 
-SLOWER = (
-    5  # a mutant may make tests so many times as slow, and take GRACE seconds, before it counts as noticed
-)
-GRACE = 20.0
+SLOWER = 5  # a mutant may make a test so many times as slow, and take
+GRACE = 20.0  # seconds more, before it counts as noticed
+COLLECTION = 180.0  # seconds until the first test begins, at most
 
 
 class ChangedSource(importlib.machinery.SourceFileLoader):
@@ -56,9 +55,10 @@ class Replaced(importlib.abc.MetaPathFinder):
 
 
 class _Chosen:
-    """The tests that are run, in their order."""
+    """The tests that are run, in their order; one that takes too long ends the process."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Mapping[str, float]) -> None:
+        self._seconds = tests
         self._order = {name: i for i, name in enumerate(tests)}
 
     @pytest.hookimpl(trylast=True)
@@ -66,35 +66,36 @@ class _Chosen:
         known = [item for item in items if item.nodeid in self._order]
         items[:] = sorted(known, key=lambda item: self._order[item.nodeid])
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        signal.setitimer(signal.ITIMER_REAL, SLOWER * self._seconds[item.nodeid] + GRACE)
+        return (yield)
+
 
 def run(
     replaced: Replaced,
     runner: str,
-    tests: Sequence[str],
-    seconds: float,
+    tests: Mapping[str, float],
     folder: Path,
     plugins: Sequence[object] = (),
-) -> int | None:
-    """Return pytest's exit code after the first of `tests` that fails, or all of them with `plugins`; None
-    when they took too long."""
+) -> int:
+    """Return pytest's exit code after the first of `tests` that fails, or all of them with `plugins`; a
+    signal's negative number where a test ended so, or took too long for the seconds that it has."""
     pid = os.fork()
     if pid == 0:
         _test(replaced, runner, tests, folder, plugins)
-    end = time.monotonic() + SLOWER * seconds + GRACE
-    while time.monotonic() < end:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
+    _, status = os.waitpid(pid, 0)
+    with suppress(ProcessLookupError):  # what tests have started
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(status)
 
 
 def _test(
-    replaced: Replaced, runner: str, tests: Sequence[str], folder: Path, plugins: Sequence[object]
+    replaced: Replaced, runner: str, tests: Mapping[str, float], folder: Path, plugins: Sequence[object]
 ) -> None:
     """Never returns."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, COLLECTION)
     os.setsid()
     with open(folder / "output.txt", "wb") as log:
         os.dup2(log.fileno(), 1)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,19 +86,27 @@ class CoverageMap:
             lines[file] = {int(line): tests for line, tests in known.items()}
         return cls(seconds, lines)
 
-    def tests_of(self, file: str, line: int, budget: float) -> list[str]:
-        """Return the tests that run a line, the fastest first, as many as take `budget` seconds together.
-        Those that run any line of the file stand for a line that runs when it is imported."""
+    def tests_of(self, file: str, line: int, budget: float) -> dict[str, float]:
+        """Return the tests that run a line and the seconds of each, in the order in which they are worth
+        running, as many as take `budget` seconds together. Those that run any line of the file stand for a
+        line that runs when it is imported."""
         lines = self.lines.get(file, {})
         found = lines.get(line) or sorted({test for tests in lines.values() for test in tests})
         return self.cheapest(found, budget)
 
-    def cheapest(self, tests: list[str], budget: float) -> list[str]:
-        """Return the fastest of `tests`, as many as take `budget` seconds together."""
-        chosen = []
-        for test in sorted(set(tests), key=lambda name: self.seconds.get(name, LONGEST)):
-            budget -= self.seconds.get(test, LONGEST)
-            if budget < 0 or self.seconds.get(test, LONGEST) >= LONGEST:
-                break
-            chosen.append(test)
+    def cheapest(self, tests: Iterable[str], budget: float) -> dict[str, float]:
+        """Return the fastest case of every test function, then the second of each, and so on, as many as take
+        `budget` seconds together: cases of one function notice much the same."""
+        known = {test: self.seconds.get(test, LONGEST) for test in tests}
+        n_cases: Counter[str] = Counter()
+        ranks = {}
+        for test in sorted(known, key=lambda name: (known[name], name)):
+            function = test.partition("[")[0]
+            ranks[test] = n_cases[function]
+            n_cases[function] += 1
+        chosen: dict[str, float] = {}
+        for test in sorted(known, key=lambda name: (ranks[name], known[name])):
+            if known[test] < min(budget, LONGEST):
+                chosen[test] = known[test]
+                budget -= known[test]
         return chosen

@@ -11,6 +11,7 @@ import shapevm.jit.text
 from . import c_source, python_source
 from .__main__ import candidates
 from .child import ChangedSource, Replaced
+from .coverage_map import CoverageMap
 
 PYTHON = '''
 """A docstring of 1 line."""
@@ -91,3 +92,10 @@ def test_a_module_comes_from_the_changed_source() -> None:
     assert spec.loader.get_code(spec.name).co_names == ("changed",)
     other = changed.find_spec("shapevm.jit.spec", shapevm.jit.__path__)
     assert other is not None and not isinstance(other.loader, ChangedSource)
+
+
+def test_the_fastest_case_of_each_function_comes_first() -> None:
+    known = CoverageMap({"a[1]": 1.0, "a[2]": 2.0, "b": 5.0, "c[x]": 30.0, "d": 4.0}, {})
+    tests = known.cheapest(["c[x]", "a[2]", "b", "a[1]", "d"], 12.0)
+    assert tests == {"a[1]": 1.0, "d": 4.0, "b": 5.0} and list(tests) == ["a[1]", "d", "b"]
+    assert list(known.cheapest(["a[2]", "b", "a[1]"], 12.0)) == ["a[1]", "b", "a[2]"]
