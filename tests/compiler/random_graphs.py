@@ -347,7 +347,7 @@ def _scale(of: Value, coarse: float = 1) -> float:
 
 def expected(graph: Graph, shape: Sequence[int], inputs: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return (value, tolerance) of every output at a shape, by the operators' references. `inputs`: in
-    computing form."""
+    computing form. The reciprocal of what may be 0 may be anything."""
     values = dict(zip(graph.body.params, inputs, strict=True))
     calls = _calls(graph.body.nodes, values, _sizes(shape))
     noisy = [_noisy(calls, values, i) for i in range(N_NOISES)]
@@ -361,7 +361,10 @@ def expected(graph: Graph, shape: Sequence[int], inputs: Sequence[Any]) -> list[
             off = np.max([np.abs(run[result] - value) for run in noisy], axis=0)
             most = np.max(np.abs(value), initial=0, where=np.isfinite(value))
             own = 2 * _scale(result) * np.abs(value)
-            found.append((value, np.where(np.isnan(off), np.inf, 16 * off + own + 2.0**-20 * most)))
+            is_open = np.isnan(off)
+            if result.node.op == "reciprocal":
+                is_open |= 16 * off >= np.abs(value)
+            found.append((value, np.where(is_open, np.inf, 16 * off + own + 2.0**-20 * most)))
     return found
 
 
