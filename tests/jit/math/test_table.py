@@ -101,6 +101,7 @@ def wide_reference(name: str, args: list[np.ndarray]) -> np.ndarray:
 BY_MATH = ("erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri", "lgamma")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_f32_within_the_bound(name):
     args = float_operands(OPS[name].arity, "f32", 1_000_000 if OPS[name].arity == 1 else 200_000)

@@ -41,6 +41,7 @@ def assert_same(program: Any, args: tuple[Any, ...], folder: Path) -> None:
     assert artifact(folder / "model.pt", args, folder / "found.svm") == wanted
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, tmp_path: Path) -> None:
     function, sets = PROGRAMS[name]
