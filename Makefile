@@ -142,7 +142,7 @@ build/typing: $(DEPS)
 define smoke
 	rm -rf build/clean && $(PYTHON) -m venv build/clean
 	build/clean/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt $(1)
-	mkdir -p build/clean/artifact && $(PY) tests/packaging/make_artifact.py build/clean/artifact
+	mkdir -p build/clean/artifact && $(PY) tests/packaging/make_artifact.py build/clean/artifact encoder
 	cd build/clean && bin/python -P $(CURDIR)/tests/packaging/smoke.py artifact
 endef
 
@@ -154,15 +154,19 @@ package: $(BUILT) ## sdist, wheel built from it, installed alone into a clean en
 
 # In an environment of its own: zig's compiler is big.
 WHEEL_TOOLS = build/wheel-tools
-$(WHEEL_TOOLS)/ready: pyproject.toml constraints.txt
+$(WHEEL_TOOLS)/ready: pyproject.toml constraints.txt Makefile
 	test -x $(WHEEL_TOOLS)/bin/python || $(PYTHON) -m venv $(WHEEL_TOOLS)
 	$(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --no-input install -q -c constraints.txt \
-	  abi3audit auditwheel cffi scikit-build-core wheel ziglang cmake ninja
+	  abi3audit auditwheel cibuildwheel cffi scikit-build-core wheel ziglang cmake ninja
 	@touch $@
 
-wheel: $(BUILT) $(WHEEL_TOOLS)/ready ## manylinux_2_28 wheels in build/wheels, checked and tried: ARGS='x86_64 aarch64' (the default is x86_64)
+try_aarch64 = mkdir -p build/foreign/artifact && $(PY) tests/packaging/make_artifact.py build/foreign/artifact aarch64 x86-64-v3 && \
+	$(PY) scripts/try_wheel.py build/wheels/shapevm-*_aarch64.whl build/foreign build/foreign/artifact
+
+wheel: $(BUILT) $(if $(filter aarch64,$(ARGS)),aarch64-tools) $(WHEEL_TOOLS)/ready ## manylinux_2_28 wheels in build/wheels, checked and tried: ARGS='x86_64 aarch64' (the default is x86_64)
 	PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH $(WHEEL_TOOLS)/bin/python scripts/make_wheel.py build/wheels $(ARGS)
-	$(call smoke,build/wheels/shapevm-*_$(shell uname -m).whl)
+	$(if $(filter $(or $(ARGS),x86_64),x86_64),$(call smoke,build/wheels/shapevm-*_x86_64.whl))
+	$(if $(filter aarch64,$(ARGS)),$(try_aarch64))
 
 # The site's pages lie as they do in the repository, so that their links are right in both.
 PAGES = README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs

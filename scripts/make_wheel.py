@@ -1,8 +1,8 @@
 """Build wheels for old and new Linux systems: `make_wheel.py FOLDER [x86_64] [aarch64]`.
 
 The compiler is zig's (package `ziglang`), which links against the glibc that it is told. auditwheel checks
-which glibc the wheel needs, abi3audit that the Python module keeps to the stable ABI. A wheel for AArch64
-needs Debian's package binutils-aarch64-linux-gnu.
+which glibc the wheel needs, abi3audit that the Python module keeps to the stable ABI, cibuildwheel that its
+configuration names the same wheels. A wheel for AArch64 needs Debian's package binutils-aarch64-linux-gnu.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cross_options(machine: str) -> list[str]:
     """Return CMake's definitions for a machine that is not this one."""
     if machine == os.uname().machine:
         return []
-    tools = {tool: shutil.which(f"{machine}-linux-gnu-{tool}") for tool in ("objcopy", "ld")}
+    tools = {tool: shutil.which(f"{machine}-linux-gnu-{tool}") for tool in ("objcopy", "ld", "strip")}
     missing = [tool for tool, path in tools.items() if path is None]
     if missing:
         sys.exit(f"{machine}-linux-gnu-{missing[0]} is missing; install binutils-{machine}-linux-gnu")
@@ -49,12 +49,9 @@ def cross_options(machine: str) -> list[str]:
         "CMAKE_SYSTEM_PROCESSOR": machine,
         "CMAKE_OBJCOPY": tools["objcopy"],
         "CMAKE_LINKER": tools["ld"],
+        "CMAKE_STRIP": tools["strip"],
     }
-    return [
-        "-C",
-        "install.strip=false",
-        *(f"-Ccmake.define.{name}={value}" for name, value in defined.items()),
-    ]
+    return [f"-Ccmake.define.{name}={value}" for name, value in defined.items()]
 
 
 def build(machine: str, folder: Path) -> Path:
@@ -87,8 +84,16 @@ def check(wheel: Path, machine: str) -> None:
     print(f"{wheel}: {wheel.stat().st_size:,} bytes, fit for {tag}")
 
 
+def check_configuration() -> None:
+    """Exit with an error where cibuildwheel, by its table in pyproject.toml, would not build these wheels."""
+    said = run(sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--print-build-identifiers", ROOT)
+    if set(said.split()) != {f"cp311-manylinux_{machine}" for machine in CPUS}:
+        sys.exit(f"cibuildwheel would build:\n{said}")
+
+
 def main() -> None:
     """Build and check the wheels."""
+    check_configuration()
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for machine in sys.argv[2:] or ["x86_64"]:

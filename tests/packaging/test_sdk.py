@@ -88,7 +88,7 @@ def test_version(tmp_path: Path) -> None:
         '  printf("%d.%d %d", SVM_API_MAJOR, SVM_API_MINOR, svm_api_version());\n  return 0;\n}\n'
     )
     run("cc", source, "-o", tmp_path / "version", *pkg_config("--cflags", "--libs"))
-    header, library = run(tmp_path / "version", LD_LIBRARY_PATH=str(SDK.lib)).split()
+    header, library = run(tmp_path / "version").split()
     assert pkg_config("--modversion") == [header]
     assert int(library) == 1000 * int(header.split(".")[0]) + int(header.split(".")[1])
 
@@ -96,7 +96,8 @@ def test_version(tmp_path: Path) -> None:
 def test_c_with_pkg_config(model: Path, tmp_path: Path) -> None:
     program = tmp_path / "embed"
     run("cc", EXAMPLES / "embed.c", "-o", program, *pkg_config("--cflags", "--libs"))
-    check_example(program, model, LD_LIBRARY_PATH=str(SDK.lib))
+    check_example(program, model)
+    assert len((EXAMPLES / "embed.c").read_text().splitlines()) <= 40
 
 
 def test_static_c_with_names_of_its_own(model: Path, tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_cmake_installs_the_same(model: Path, tmp_path: Path) -> None:
     run("cmake", "-D", f"CMAKE_INSTALL_PREFIX={prefix}", "-P", build / "cmake_install.cmake")
     flags = pkg_config("--cflags", "--libs", folder=prefix / "lib" / "pkgconfig")
     program = tmp_path / "embed"
-    run("cc", EXAMPLES / "embed.c", "-o", program, *flags, f"-Wl,-rpath,{prefix / 'lib'}")
+    run("cc", EXAMPLES / "embed.c", "-o", program, *flags)
     check_example(program, model)
     assert "usage" in run(prefix / "bin" / "shapevm-run", "--help")
 
