@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -152,6 +152,12 @@ class Baked:
     n_bytes: int
     budget: int
     is_measured: bool
+
+    def data(self) -> dict[str, Any]:
+        """Return the expectations as data."""
+        kept = ("slowdown", "generic_slowdown", "n_bytes", "budget", "is_measured")
+        values = {name: getattr(self, name) for name in kept}
+        return {"kernels": [format_cell(cell) for cell in self.cells], "shares": dict(self.shares), **values}
 
     def text(self) -> str:
         """Return the expectations in a few lines."""

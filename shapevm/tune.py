@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,15 @@ class Tuned:
             rest = tuple(x for x in kernels[index].objects if (x.target, x.key) != (o.target, dims))
             kernels[index] = replace(kernels[index], objects=(*rest, o))
         return replace(program, kernels=tuple(kernels))
+
+    def data(self) -> dict[str, Any]:
+        """Return the outcome as data."""
+        changed = [
+            {"kernel": kernel, "dims": list(dims), "schedule": name, "share": share}
+            for (kernel, dims), (name, share) in self.found.items()
+            if (kernel, dims) in self.objects
+        ]
+        return {"kernels": self.total, "measured": len(self.found), "changed": changed}
 
     def text(self) -> str:
         """Return the outcome in a few lines."""

@@ -12,7 +12,10 @@ from ..errors import InputError
 from ..progress import waiting
 from ..vm.errors import Error
 from . import checking, compiling, running, specialising, targets
-from .shared import quiet_option
+from .shared import is_quiet, json_option, quiet_option, say_data
+
+#: Commands that show their stages themselves.
+_STAGED = {"compile", "show", "profile", "tune"}
 
 
 class Commands(click.Group):
@@ -32,21 +35,30 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shapevm")
 @quiet_option
-def main(quiet: bool) -> None:
+def main() -> None:
     """Compile a PyTorch program once, run it at any shape."""
 
 
-def _patient(command: click.Command) -> click.Command:
-    """Return a command that says so when it takes long; those that show their stages do that themselves."""
+def _whole(command: click.Command) -> click.Command:
+    """Return a command with `--quiet` and `--json`, which says so when it takes long."""
     run = command.callback
-    if run is None or any(parameter.name == "quiet" for parameter in command.params):
-        return command
+    assert run is not None
+    quiet_option(command)
+    has_json = any(parameter.name == "as_json" for parameter in command.params)
+    if not has_json:
+        json_option(command)
 
     @wraps(run)
     def callback(*args: Any, **kwargs: Any) -> Any:
-        parent = click.get_current_context().parent
-        with waiting(f"shapevm {command.name}", parent is not None and parent.params.get("quiet", False)):
-            return run(*args, **kwargs)
+        with waiting(f"shapevm {command.name}", is_quiet() or command.name in _STAGED):
+            status = None
+            try:
+                run(*args, **kwargs)
+            except SystemExit as end:
+                status = end
+            say_data()
+            if status is not None:
+                raise status
 
     command.callback = callback
     return command
@@ -54,4 +66,4 @@ def _patient(command: click.Command) -> click.Command:
 
 for group in (compiling, running, specialising, targets, checking):
     for command in group.COMMANDS:
-        main.add_command(_patient(command))
+        main.add_command(_whole(command))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from ..options import parse_sizes
 from ..settings import settings
-from .shared import artifact_argument, existing, profile_option, recorded_sizes, sizes_option
+from .shared import artifact_argument, existing, profile_option, recorded_sizes, say, sizes_option
 
 
 @click.command("stress")
@@ -25,10 +26,10 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shap
 
     if shapes is not None:
         flat = many_shapes(artifact, shapes, settings.code_mib << 20)
-        click.echo(flat.text())
+        say(flat.text(), **asdict(flat))
         raise SystemExit(flat.growth > MAX_GROWTH)
     report = stress(artifact, seconds, threads, seed)
-    click.echo(report.text())
+    say(report.text(), **asdict(report))
     raise SystemExit(bool(report.problems))
 
 
@@ -78,7 +79,8 @@ def digest_command(file: Path) -> None:
     """Print the digest of FILE, its SHA-256, as shapevm.load(digest=...) and shapevm-run --digest take it."""
     from ..trust import digest
 
-    click.echo(digest(file))
+    found = digest(file)
+    say(found, file=str(file), digest=found)
 
 
 @click.command("sign")
@@ -89,7 +91,8 @@ def sign_command(file: Path, key: Path) -> None:
     its public half with: openssl pkey -in key.pem -pubout -out key.pub."""
     from ..trust import sign
 
-    click.echo(sign(file, key))
+    signature = str(sign(file, key))
+    say(signature, signature=signature)
 
 
 @click.command("verify")
@@ -100,7 +103,8 @@ def verify_command(file: Path, key: Path | None, wanted: str | None) -> None:
     """Check FILE: its structure, every hash, its bytecode; and its signature or digest. Nothing runs."""
     from ..trust import check_artifact
 
-    click.echo(f"{file}: sound, SHA-256 {check_artifact(file, key, wanted)}")
+    found = check_artifact(file, key, wanted)
+    say(f"{file}: sound, SHA-256 {found}", file=str(file), digest=found)
 
 
 COMMANDS = (stress_command, prove_command, digest_command, sign_command, verify_command)

@@ -9,7 +9,7 @@ import click
 
 from ..options import Options, check_options, parse_sizes
 from .flags import flag, option_flags, with_flags
-from .shared import MODEL_HELP, model_argument, quiet_option, shown_progress
+from .shared import MODEL_HELP, is_json, model_argument, say, say_files, shown_progress
 
 if TYPE_CHECKING:
     from ..build import Progress
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     help='an input\'s name and type, such as "x=f32[batch, 16]" (repeatable, in order)',
 )
 @option_flags
-@quiet_option
-def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bool, **flags: Any) -> None:
+def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: Any) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
     from ..argument_check import GRAPH_SUFFIX
@@ -41,7 +40,7 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bo
     from ..specialise import check_compiler
 
     check_compiler()
-    with shown_progress(quiet) as progress:
+    with shown_progress() as progress:
         progress("load the model", 0, 1)
         arguments = load_model(model, inputs)
         options = with_flags(check_options(arguments.pop("options", None)), flags)
@@ -52,14 +51,14 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], quiet: bo
         exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
-    click.echo(f"{output}: {shown}, {exe.summary()}")
+    files = [{"path": str(output), "bytes": size}]
+    say(f"{output}: {shown}, {exe.summary()}", files=files, summary=exe.summary())
 
 
 def _write_graph(arguments: dict[str, Any], options: Options, output: Path, progress: Progress) -> None:
     from ..text_files import compiled_graph, write_files
 
-    for path in write_files(output, *compiled_graph(arguments, options, progress)):
-        click.echo(f"{path}: {path.stat().st_size:,} bytes")
+    say_files(write_files(output, *compiled_graph(arguments, options, progress)))
 
 
 @click.command(
@@ -87,7 +86,6 @@ def _write_graph(arguments: dict[str, Any], options: Options, output: Path, prog
     type=click.Path(path_type=Path),
     help="write whole stages as numbered files to this folder",
 )
-@quiet_option
 def show_command(
     model: str,
     names: tuple[str, ...],
@@ -96,7 +94,6 @@ def show_command(
     sizes: str | None,
     target: tuple[str, ...],
     output: Path | None,
-    quiet: bool,
 ) -> None:
     """Show the stages of a compilation."""
     from ..specialise import check_compiler
@@ -107,17 +104,21 @@ def show_command(
 
     wanted = names or (PRINTED if output is None else STAGES)
     chosen = parse_sizes(sizes) if sizes else None
-    with shown_progress(quiet) as progress:
+    with shown_progress() as progress:
         progress("load the model", 0, 1)
         arguments = load_model(model)
         arguments["options"] = with_flags(check_options(arguments.get("options")), {"target": target})
         stages = all_stages(arguments, wanted, kernel, chosen, progress)
     if output is not None:
-        for path in write_stages(stages, output):
-            click.echo(path)
+        paths = [str(path) for path in write_stages(stages, output)]
+        say("\n".join(paths), files=paths)
         return
     colors = {"-": "red", "+": "green"} if diff and not names else {}
-    for title, text in sections(stages, whole=bool(names), diff=diff):
+    found = list(sections(stages, whole=bool(names), diff=diff))
+    if is_json():
+        say("", stages=[{"title": title, "text": text} for title, text in found])
+        return
+    for title, text in found:
         click.secho(f"=== {title}", bold=True)
         for line in text.splitlines():
             click.secho(line, fg=colors.get(line[:1]))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..settings import TABLE, settings
-from .shared import artifact_argument, inputs_option, output_option, saved, strategy_option
+from .shared import (
+    artifact_argument,
+    inputs_option,
+    is_json,
+    output_option,
+    saved,
+    say,
+    say_files,
+    strategy_option,
+)
 
 
 @click.command("run")
@@ -52,7 +62,6 @@ def run_command(
 ) -> None:
     """Run ARTIFACT on numpy files; print the results' types, and milliseconds of the first call, median and
     least."""
-    import statistics
     import time
 
     from .. import load, record
@@ -75,12 +84,29 @@ def run_command(
         write_text(metrics, exe.metrics())
     if output is not None:
         write_results(output, results)
+    _say_results(results, times)
+
+
+def _say_results(results: Mapping[str, Any], times: Sequence[float]) -> None:
+    """Say what a program returned, and how many milliseconds its calls took."""
+    import statistics
+
     for name, value in results.items():
-        click.echo(
-            f"{name}: {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"{name}: {value!r}"
-        )
-    median = statistics.median(times)
-    click.echo(f"first {times[0]:.3f} ms, median {median:.3f} ms, least {min(times):.3f} ms ({repeat} calls)")
+        shown = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)
+        say(f"{name}: {shown}")
+    median, least = statistics.median(times), min(times)
+    say(
+        f"first {times[0]:.3f} ms, median {median:.3f} ms, least {least:.3f} ms ({len(times)} calls)",
+        outputs={name: _described(value) for name, value in results.items()},
+        milliseconds={"first": times[0], "median": median, "least": least},
+        calls=len(times),
+    )
+
+
+def _described(value: Any) -> Any:
+    """Return a result as data: dtype and shape of an array, else its text."""
+    is_array = hasattr(value, "dtype")
+    return {"dtype": str(value.dtype), "shape": list(value.shape)} if is_array else {"value": repr(value)}
 
 
 @click.command("dis")
@@ -103,8 +129,8 @@ def dis_command(artifact: Path, full: bool, output: Path | None) -> None:
         _full_text(artifact, output)
         return
     program = read(artifact)
-    click.echo(disassemble(program, specs=False))
-    click.echo(specs_text(program), nl=False)
+    code, specs = disassemble(program, specs=False), specs_text(program)
+    say(f"{code}\n{specs}".removesuffix("\n"), bytecode=code, specs=specs)
 
 
 def _full_text(artifact: Path, output: Path | None) -> None:
@@ -112,14 +138,13 @@ def _full_text(artifact: Path, output: Path | None) -> None:
 
     text, arrays = program_text(artifact)
     if output is not None:
-        for path in write_files(output, text, arrays):
-            click.echo(f"{path}: {path.stat().st_size:,} bytes")
+        say_files(write_files(output, text, arrays))
     elif arrays:
         raise click.UsageError(
             f"{len(arrays)} large constants need a file beside the text: give -o FILE.svmasm"
         )
     else:
-        click.echo(text, nl=False)
+        say(text.removesuffix("\n"), text=text)
 
 
 @click.command("asm")
@@ -151,6 +176,10 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
 def settings_command() -> None:
     """List every setting: its value (* where it is not the default), environment variable and meaning."""
     rows = [(setting, str(getattr(settings, setting.name))) for setting in TABLE]
+    if is_json():
+        names = {s.name: {"value": now, "variable": s.variable, "meaning": s.doc} for s, now in rows}
+        say("", **names)
+        return
     widths = [
         max(map(len, column)) for column in zip(*[(s.name, now, s.variable) for s, now in rows], strict=True)
     ]
@@ -169,7 +198,9 @@ def sdk_command(folder: str | None) -> None:
     from ..runner import sdk
 
     folders = {name: str(path) for name, path in sdk()._asdict().items()}
-    click.echo(folders[folder] if folder else "\n".join(f"{name:9} {path}" for name, path in folders.items()))
+    chosen = {folder: folders[folder]} if folder else folders
+    lines = [f"{name:9} {path}" for name, path in folders.items()]
+    say(folders[folder] if folder else "\n".join(lines), **chosen)
 
 
 @click.command("doctor")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +49,71 @@ inputs_option = click.option(
     metavar="NAME=FILE.npy|NAME=NUMBER|FILE.npz",
     help="an input (repeatable)",
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="no progress")
+
+
+@dataclass
+class _Said:
+    """How a command speaks, and what it has said as data."""
+
+    is_quiet: bool = False
+    is_json: bool = False
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def _said() -> _Said:
+    """Return the record of the command that runs."""
+    return click.get_current_context().meta.setdefault(__name__, _Said())
+
+
+def _set_quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+    said = ctx.meta.setdefault(__name__, _Said())
+    said.is_quiet |= given
+
+
+def _set_json(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
+    ctx.meta.setdefault(__name__, _Said()).is_json = given
+
+
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="no progress", expose_value=False, callback=_set_quiet
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="machine-readable", expose_value=False, callback=_set_json
+)
+
+
+def is_quiet() -> bool:
+    """Whether the command that runs shows no progress."""
+    return _said().is_quiet
+
+
+def is_json() -> bool:
+    """Whether the command that runs prints data."""
+    return _said().is_json
+
+
+def say(text: str, /, **data: Any) -> None:
+    """Print a line of a command's result; under --json keep `data` for `say_data` instead."""
+    said = _said()
+    if said.is_json:
+        said.data |= data
+    else:
+        click.echo(text)
+
+
+def say_files(paths: Sequence[Path]) -> None:
+    """Say which files a command wrote, and how big they are."""
+    for path in paths:
+        said = _said().data.get("files", [])
+        size = path.stat().st_size
+        say(f"{path}: {size:,} bytes", files=[*said, {"path": str(path), "bytes": size}])
+
+
+def say_data() -> None:
+    """Print what was said as data, where --json asks for it."""
+    if _said().is_json:
+        click.echo(json.dumps(_said().data, indent=1))
+
 
 MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), a graph as text (.svmir), or FILE.py:NAME or
 MODULE:NAME, where NAME is a function that returns the arguments of shapevm.compile as a dict: model,
@@ -87,7 +153,7 @@ def saved(program: Program, path: Path) -> None:
     from ..vm.artifact import write
 
     write(program, path)
-    click.echo(f"{path}: {path.stat().st_size:,} bytes")
+    say_files([path])
 
 
 def store_of(program: Program) -> Any:
@@ -100,11 +166,11 @@ def store_of(program: Program) -> Any:
 
 
 @contextmanager
-def shown_progress(quiet: bool) -> Iterator[Progress]:
+def shown_progress() -> Iterator[Progress]:
     """Show the stages of a compilation on standard error: a bar on a terminal, else a line for each."""
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console, quiet = Console(stderr=True), is_quiet()
     if quiet or not console.is_terminal:
         seen: set[str] = set()
 

@@ -18,9 +18,9 @@ from .shared import (
     parse_bytes,
     path_type,
     profile_option,
-    quiet_option,
     recorded_sizes,
     saved,
+    say,
     shown_progress,
     sizes_option,
     store_of,
@@ -119,11 +119,10 @@ def explain_command(
 @click.option("--trace", type=path_type, help="write a Chrome trace, for ui.perfetto.dev")
 @click.option("--html", "html_page", type=path_type, help="write one HTML page")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable")
-@quiet_option
 def profile_command(
     artifact: Path, inputs: tuple[str, ...], sizes: tuple[str, ...], profiles: tuple[Path, ...],
     strategy: str | None, calls: int, threads: int | None, trace: Path | None,
-    html_page: Path | None, as_json: bool, quiet: bool,
+    html_page: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Call ARTIFACT and tell where the time goes: each kernel's line, time, code and share of the machine's
     limits. Inputs are read from files, or made up at --sizes."""
@@ -132,7 +131,7 @@ def profile_command(
 
     if threads is not None:
         set_threads(threads)
-    with load(artifact, strategy=strategy) as exe, shown_progress(quiet) as progress:
+    with load(artifact, strategy=strategy) as exe, shown_progress() as progress:
         calls_of = _inputs_of(exe, inputs, sizes, profiles)
         for index, values in enumerate(calls_of):
             progress("warm up", index, len(calls_of))
@@ -172,7 +171,8 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
         program = add_keys(program, store, keys_of(program, cells(values, program.symbols)))
     for path in profiles:
         program = all_exact(program, store, merged([path]))
-    click.echo(f"{store.stats.compiled} kernels compiled, {store.stats.from_cache} from the cache")
+    counts = {"compiled": store.stats.compiled, "from_cache": store.stats.from_cache}
+    say("{compiled} kernels compiled, {from_cache} from the cache".format(**counts), **counts)
     saved(program, output)
 
 
@@ -185,7 +185,8 @@ def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
 
     whole = merged(profiles)
     write(whole, output)
-    click.echo(f"{output}: {whole.n_calls:,} calls at {len(whole.sizes):,} sizes")
+    counts = {"calls": whole.n_calls, "sizes": len(whole.sizes)}
+    say(f"{output}: {whole.n_calls:,} calls at {len(whole.sizes):,} sizes", file=str(output), **counts)
 
 
 @click.command("bake")
@@ -205,7 +206,7 @@ def bake_command(
     check_kernel_compiler()
     program = read(artifact)
     baked = bake(program, merged(profiles), store_of(program), parse_bytes(budget), measure)
-    click.echo(baked.text())
+    say(baked.text(), **baked.data())
     saved(baked.program, output)
 
 
@@ -214,10 +215,7 @@ def bake_command(
 @click.option("--profile", "profiles", multiple=True, required=True, type=existing, help="sizes to tune for")
 @click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True)
 @click.option("-o", "--output", type=path_type, help="the file to write; default: ARTIFACT itself")
-@quiet_option
-def tune_command(
-    artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None, quiet: bool
-) -> None:
+def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
     """Measure schedules of ARTIFACT's kernels at the sizes of profiles, what takes most time first.
 
     Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
@@ -228,12 +226,12 @@ def tune_command(
 
     check_kernel_compiler()
     program = read(artifact)
-    with shown_progress(quiet) as progress:
+    with shown_progress() as progress:
         tuned = tune(
             program, merged(profiles), store_of(program), seconds,
             lambda done, total, what: progress("measure schedules", done, total),
         )  # fmt: skip
-    click.echo(tuned.text())
+    say(tuned.text(), **tuned.data())
     saved(tuned.program(program), output or artifact)
 
 

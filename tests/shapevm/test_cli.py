@@ -11,6 +11,7 @@ import click.testing
 import numpy as np
 import pytest
 import torch
+from shapevm.jit.llvm.target import host_target
 
 import shapevm
 from shapevm.__main__ import main
@@ -383,3 +384,61 @@ def test_compile_takes_buckets(run, model_file, tmp_path):
     assert "the program takes 1..100" in run(
         "compile", f"{model_file}:make", "-o", path, "--buckets", "n=200", "-q", code=1
     )
+
+
+# For programs ---------------------------------------------------------------------------------------
+
+
+def test_every_command_takes_quiet_and_json():
+    for command in main.commands.values():
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        assert {"--quiet", "-q", "--json"} <= flags, command.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        ("asm {text} -o {new}", {"files"}),
+        ("bake {artifact} {profile} --budget 1MB --no-measure -o {new}", {"kernels", "shares", "files"}),
+        ("compile {model}:make -o {new}", {"files", "summary"}),
+        ("compile {model}:make -o {new}.svmir", {"files"}),
+        ("digest {artifact}", {"file", "digest"}),
+        ("dis {artifact}", {"bytecode", "specs"}),
+        ("dis {artifact} --full -o {new}.svmasm", {"files"}),
+        ("doctor --no-measure", {"findings"}),
+        ("explain {artifact} --sizes n=5", {"summary", "sites"}),
+        ("freeze {artifact} --sizes n=5 -o {new}", {"compiled", "from_cache", "files"}),
+        ("inspect {artifact}", {"inputs", "kernels"}),
+        ("merge {profile} -o {new}.json", {"file", "calls", "sizes"}),
+        ("merge-targets {artifact} -o {new}", {"files"}),
+        ("profile {artifact} --sizes n=5 --calls 1", {"calls", "kernels"}),
+        ("run {artifact} --input x={x}", {"outputs", "milliseconds", "calls"}),
+        ("sdk", {"include", "lib", "pkgconfig", "cmake"}),
+        ("settings", {"strategy", "cache_dir"}),
+        ("show {model}:make --stage import", {"stages"}),
+        ("stress {artifact} --seconds 0.3", {"calls", "problems"}),
+        ("strip {artifact} --target {target} -o {new}", {"files"}),
+        ("tune {artifact} --profile {profile} --seconds 0 -o {new}", {"kernels", "changed", "files"}),
+        ("verify {artifact}", {"file", "digest"}),
+    ],
+)
+def test_json_is_one_object(model_file, artifact, x, tmp_path, arguments, keys):
+    run_main = click.testing.CliRunner().invoke
+    names = {name: str(tmp_path / name) for name in ("new", "profile", "text")}
+    names |= {"model": str(model_file), "artifact": str(artifact), "x": str(x), "target": host_target()}
+    prepared = {
+        "profile": ["run", names["artifact"], "--input", f"x={x}", "--record", names["profile"]],
+        "text": ["dis", names["artifact"], "--full", "-o", names["text"]],
+    }
+    for name, words in prepared.items():
+        if f"{{{name}}}" in arguments:
+            assert run_main(main, words).exit_code == 0
+    done = run_main(main, [*arguments.format(**names).split(), "--json", "-q"])
+    assert done.stderr == "" and done.exit_code == 0 or arguments.startswith("doctor"), done.output
+    assert keys <= set(json.loads(done.stdout)), done.stdout
+
+
+def test_quiet_before_the_command_is_quiet(model_file, tmp_path):
+    command = ["compile", f"{model_file}:make", "-o", str(tmp_path / "net.svm")]
+    assert click.testing.CliRunner().invoke(main, command).stderr != ""
+    assert click.testing.CliRunner().invoke(main, ["-q", *command]).stderr == ""
