@@ -22,6 +22,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--drawn", type=float, default=0.25, help="share of the tests marked `drawn` that are run: 1 in CI"
     )
+    parser.addoption("--archives", type=int, default=200, help="how many mutated TorchScript files are read")
     parser.addoption("--all-damages", action="store_true", help="flip every bit, cut files at every length")
 
 

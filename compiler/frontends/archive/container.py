@@ -14,6 +14,7 @@ from ...ir.errors import ArchiveError
 MAX_MEMBERS = 200_000
 MAX_DIRECTORY = 32 << 20  # bytes of the zip's directory
 MAX_NAME = 500  # characters
+MAX_UNPACKED = 128 << 20  # bytes of all compressed members together, unpacked
 MAX_MEMBER = 64 << 20  # bytes of a member that is not a tensor's storage, unpacked
 _NAME = re.compile(r"[\w.@+-]+(?: [\w.@+-]+)*")
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -49,6 +50,7 @@ class Container:
             self._zip = _checked(zipfile.ZipFile, guarded)
             guarded.limit = max(self._size, 1)
             self.members = self._checked_members()
+            self._unpacked = 0
         except BaseException:
             self._file.close()
             raise
@@ -88,6 +90,12 @@ class Container:
         info = self._info(name)
         if info.file_size > limit:
             raise ArchiveError(f"{name} has {info.file_size:,} bytes; at most {limit:,} are read")
+        if info.compress_type != zipfile.ZIP_STORED:
+            self._unpacked += info.file_size
+            if self._unpacked > MAX_UNPACKED:
+                raise ArchiveError(
+                    f"compressed members of the archive have more than {MAX_UNPACKED:,} bytes in all"
+                )
         data: bytes = _checked(self._read_member, info)
         if len(data) != info.file_size:
             raise ArchiveError(f"{name} has {len(data):,} bytes; the directory says {info.file_size:,}")

@@ -22,6 +22,7 @@ _STORAGES = {
 }  # fmt: skip
 MAX_RANK = 32
 MAX_ELEMENTS = 1 << 47  # of a tensor, however small its storage
+MAX_REPEATED = 1 << 27  # elements of all tensors together beyond those of their storages
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +57,28 @@ class Tensors:
     def __init__(self, container: Container, folder: str) -> None:
         self.container, self.folder = container, folder
         self._bytes: dict[str, bytes] = {}
+        self._n_repeated = 0
 
     def rebuild(self, function: str, args: tuple[Any, ...]) -> Any:
         """Return a storage or a tensor, None for another function."""
         if function == "storage":
             return self._storage(args)
         if function == "torch._utils._rebuild_tensor_v2":
-            return _tensor(args)
+            return self._counted(_tensor(args))
         if function == "torch._utils._rebuild_qtensor":
             raise ArchiveError(f"{self.folder}.pkl has a quantised tensor, which is not read")
         return None
+
+    def _counted(self, made: StoredTensor) -> StoredTensor:
+        """Return a tensor. Raises ArchiveError where tensors read elements of their storages over and over:
+        whoever copies them would fill the memory."""
+        self._n_repeated += max(0, made.array.size - made.storage.elements.size)
+        if self._n_repeated > MAX_REPEATED:
+            raise ArchiveError(
+                f"the tensors of {self.folder}.pkl have {self._n_repeated:,} elements more than the archive "
+                f"stores; at most {MAX_REPEATED:,} are read"
+            )
+        return made
 
     def _storage(self, args: tuple[Any, ...]) -> Storage:
         match args:

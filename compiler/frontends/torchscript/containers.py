@@ -13,6 +13,7 @@ from ...ir.graph import Value
 from ...ir.types import TensorType
 from ...ops import build as B
 from ..dtypes import NUMBER_OF
+from .bounds import check_length
 from .composites import choose
 from .run_time_lists import (
     RUN_TIME_LISTS,
@@ -197,6 +198,7 @@ def _range(importer: ScriptImporter, node: Any) -> list[Any]:
     (n,) = _values(importer, node)
     if not isinstance(n, int):
         raise UnsupportedOp("a list of a range whose end only a call tells cannot be compiled")
+    check_length(n)
     return [List(list(range(n)))]
 
 
@@ -385,12 +387,14 @@ def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
 def _joined(importer: ScriptImporter, x: List, other: List) -> List:
     if is_run_time_list(other.content):
         return concatenated(importer, x, other)
+    check_length(len(x.content) + len(other.content))
     return List([*x.content, *other.content])
 
 
 def _extend(importer: ScriptImporter, x: List, other: List) -> List:
     if is_run_time_list(other.content):
         return extend(importer, x, other)
+    check_length(len(x.content) + len(other.content))
     importer.regions.note(x)
     x.content = [*x.content, *other.content]
     return x

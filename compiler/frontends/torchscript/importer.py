@@ -23,6 +23,7 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from . import containers, control, operators, variants
+from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import Script, attribute_of, source_of
 from .tensors import Tensors
@@ -35,11 +36,13 @@ MAX_ASSUMPTIONS = 1000
 @dataclass
 class Assumptions:
     """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
-    `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants."""
+    `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants;
+    `steps`: of all walks."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    steps: Steps = field(default_factory=Steps)
 
     def size(self, name: DimExpr) -> DimExpr:
         """Return a size with what is known of it in place of its name."""
@@ -183,6 +186,7 @@ class ScriptImporter(Importer):
         """Import one node. Errors get the model's line."""
         kind, line = node.kind(), self.line_of(node)
         self.builder.source = line
+        self.assumptions.steps.count()
         handler = control.HANDLERS.get(kind) or containers.HANDLERS.get(kind)
         try:
             given = [self.get(value) for value in node.inputs()]

@@ -11,6 +11,7 @@ from ...ir.types import ScalarType, TensorType, Type
 from ...ops import build as B
 from ...ops.loops import for_each
 from . import elements, library
+from .bounds import check_length
 from .composites import choose
 from .scalars import scalar_op, unknown_int, value_of
 from .values import Fails, List, Tensor, is_run_time_list, is_size
@@ -215,6 +216,7 @@ def extend(importer: ScriptImporter, x: List, other: List) -> List:
 def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
     """x * n."""
     if isinstance(n, int) and not is_run_time_list(x.content):
+        check_length(len(x.content) * n)
         return List(x.content * n)
     b, source = importer.builder, at_run_time(importer, x)
     count = scalar_op(b, "max", (n, 0))

@@ -19,6 +19,7 @@ from ...ops import COMPOSITES
 from ...ops import build as B
 from ...ops.conditions import is_proved, truth
 from ...ops.pointwise import power
+from .bounds import check_length, length_of_text, within_64_bits
 from .values import is_run_time, is_size, kind_of
 
 
@@ -41,7 +42,7 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv, "remainder": operator.mod, "pow": operator.pow, "neg": operator.neg,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
     "ge": operator.ge, "__not__": operator.not_, "__and__": operator.and_, "__or__": operator.or_,
-    "__xor__": operator.xor, "__lshift__": operator.lshift, "__rshift__": operator.rshift,
+    "__xor__": operator.xor, "__lshift__": lambda a, n: a << (n & 63), "__rshift__": operator.rshift,
     "Bool": bool, "Int": int, "Float": float, "abs": abs, "floor": math.floor, "ceil": math.ceil,
     "round": lambda x: float(round(x)), "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
     "log2": math.log2,
@@ -116,7 +117,9 @@ def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
     computed when a call runs, ShapeError for an error of Python's own such as a division by 0."""
     if not any(is_run_time(x) or is_size(x) for x in args):
         try:
-            return PYTHON[name](*args)
+            if any(isinstance(x, str) for x in args):
+                check_length(length_of_text(name, args))
+            return within_64_bits(PYTHON[name](*args))
         except (ArithmeticError, ValueError) as error:
             raise ShapeError(
                 f"aten::{name} of {', '.join(map(repr, args))}: {error}", source=b.source

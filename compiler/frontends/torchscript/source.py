@@ -15,6 +15,7 @@ from ....vm.errors import FileError
 from ...ir.errors import ArchiveError, UnsupportedOp
 from ..archive import read_archive
 from ..archive.writer import write_archive
+from .bounds import CallCounter
 
 METHOD = "forward"
 
@@ -56,12 +57,24 @@ def load_script(path: str | os.PathLike[str]) -> Any:
         checked = os.path.join(folder, "model.pt")
         write_archive(archive, checked)
         try:
-            return torch.jit.load(checked, map_location="cpu")
+            return _loaded(checked)
+        except ArchiveError:
+            raise
         except _REFUSED as error:
             reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason")
             raise ArchiveError(
                 f"torch refuses the code or the values of {path}: {reason.rstrip('.:')}"
             ) from None
+
+
+def _loaded(path: str) -> Any:
+    """Return the module of a file as torch.jit.load does, once it is known how large its program is."""
+    unit = torch._C.CompilationUnit()
+    read: Any = torch._C.import_ir_module  # its declared type lacks arguments
+    module: Any = read(unit, path, torch.device("cpu"), {}, False)
+    if module._has_method(METHOD):
+        CallCounter(unit).check(f"{module._type().qualified_name()}.{METHOD}")
+    return torch.jit._recursive.wrap_cpp_module(module)
 
 
 def open_script(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Script:

@@ -2,8 +2,9 @@
 
     python tests/compiler/frontends/archive/mutations.py 10000 [SEED]
 
-reads as many mutated archives, under a limit of memory and of time, and fails where one gives anything else
-than an archive or one sentence of ArchiveError.
+opens as many mutated archives, under a limit of memory and of time: with our own reader, and as
+`shapevm.compile` does, which hands what was read to torch's compiler. It fails where one gives anything else
+than a program or one sentence of ArchiveError, and where a temporary file is left.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import torch
 from shapevm.compiler.frontends.archive import ArchiveError, read_archive
+from shapevm.compiler.frontends.torchscript import load_script
 
 MEMORY, SECONDS = 1 << 30, 20
 TEXTS = [
@@ -135,6 +137,7 @@ def outcome(path: Path) -> str:
     try:
         for tensor in read_archive(path).tensors().values():
             tensor.array.ravel()[:1].sum() if tensor.array.size < 1 << 20 else None
+        load_script(path)
     except ArchiveError as error:
         sentence = str(error)
         assert sentence and "\n" not in sentence and len(sentence) < 2000, sentence
@@ -163,8 +166,12 @@ def main() -> None:
     assert archives
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
         path = Path(folder) / "mutated.pt"
-        print(dict(run(n, seed, path, lambda i: signal.alarm(SECONDS))), f"{time.monotonic() - begin:.0f} s")
+        counts = run(n, seed, path, lambda i: signal.alarm(SECONDS))
+        left = sorted(each.name for each in Path(folder).iterdir())
+        assert left == [path.name], f"temporary files are left: {left}"
+    print(*(f"{what} {count}" for what, count in sorted(counts.items())), f"{time.monotonic() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -152,6 +152,34 @@ def test_bombs(tmp_path):
         read_archive(tmp_path / "m.pt")
 
 
+def test_many_bombs(tmp_path):
+    """Each member is within its limit, all together are not."""
+    bomb = mutations.members(mutations.saved(mutations.Part()))
+    form, text = b"FORMAT_WITH_STRING_TABLE", bytes(60 << 20)
+    strings = [b"X" + struct.pack("<I", len(each)) + each for each in (form, text)]
+    ranges = b"\x80\x02" + strings[0] + strings[1] + b"\x85)\x87."  # form, (text,), ()
+    for i in range(3):
+        bomb[f"archive/code/x{i}.py"] = b"", 0
+        bomb[f"archive/code/x{i}.py.debug_pkl"] = ranges, zipfile.ZIP_DEFLATED
+    (tmp_path / "m.pt").write_bytes(mutations.packed(bomb))
+    with pytest.raises(ArchiveError, match="134,217,728 bytes in all"):
+        read_archive(tmp_path / "m.pt")
+
+
+def test_tensors_that_repeat_their_storage(tmp_path):
+    class Wide(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("wide", torch.zeros(1).expand(1 << 40))
+
+        def forward(self, x):
+            return x + self.wide.sum()
+
+    torch.jit.save(torch.jit.script(Wide()), tmp_path / "m.pt")
+    with pytest.raises(ArchiveError, match="1,099,511,627,775 elements more than the archive stores"):
+        read_archive(tmp_path / "m.pt")
+
+
 def test_overlapping_members(tmp_path):
     data = bytearray(mutations.packed(mutations.members(mutations.saved(mutations.Part()))))
     with zipfile.ZipFile(io.BytesIO(bytes(data))) as file:
@@ -173,6 +201,12 @@ def test_tensors_outside_of_their_storage(tmp_path):
     _refused(tmp_path, {name: data}, "reads element")
 
 
-def test_mutated_archives(tmp_path):
-    counts = mutations.run(300, 5, tmp_path / "m.pt")
-    assert counts["refused"] > 100 and counts["read"] > 10
+def test_mutated_archives(request):
+    """In a process of its own, under its limits: `--archives 10000` tries as many."""
+    n, seed = request.config.option.archives, request.config.option.seed
+    command = [sys.executable, mutations.__file__, str(n), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, f"seed {seed}: {done.stderr}"
+    read, n_read, refused, n_refused, *_ = done.stdout.split()
+    assert (read, refused, int(n_read) + int(n_refused)) == ("read", "refused", n)
+    assert int(n_refused) > n // 3 and int(n_read) > n // 40

@@ -115,16 +115,17 @@ def test_traced_modules(name: str, tmp_path: Path) -> None:
 def test_nothing_of_the_file_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch gets another file, and Python's pickle is not used."""
     torch.jit.save(torch.jit.script(Everything().eval()), str(tmp_path / "model.pt"))
-    load, given = torch.jit.load, []
+    load, given = torch._C.import_ir_module, []
 
-    def noted(file: Any, **kwargs: Any) -> Any:
+    def noted(unit: Any, file: str, *args: Any) -> Any:
         given.append(Path(file).read_bytes())
-        return load(file, **kwargs)
+        return load(unit, file, *args)
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("pickle runs")
 
-    monkeypatch.setattr(torch.jit, "load", noted)
+    monkeypatch.setattr(torch._C, "import_ir_module", noted)
+    monkeypatch.setattr(torch.jit, "load", refused)
     monkeypatch.setattr(torch, "load", refused)
     monkeypatch.setattr(pickle, "Unpickler", refused)
     monkeypatch.setattr(pickle, "loads", refused)
