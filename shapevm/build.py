@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,11 @@ from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compile_ahead import compile_ahead
 from .compiler.emit.emit import emit
 from .compiler.ir.dims import evaluate, symbols_of
-from .compiler.ir.graph import Graph, Node
-from .compiler.ir.rounding import Rounding
+from .compiler.ir.graph import Graph, Node, copied
+from .compiler.ir.rounding import Activation, Rounding
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
+from .compiler.passes.quantise_activations import observe
 from .fat import with_target
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .options import Options
@@ -53,6 +54,7 @@ class Source:
     reference: Reference | None
     forward: Any = None  # of an nn.Module
     others: Sequence[Graph] = ()  # entry points besides main, which is `program`
+    activations: Sequence[Activation] | None = None  # what samples had, where these are to be rounded
 
 
 def open_source(
@@ -153,6 +155,7 @@ def import_source(
     for each in (graph, *source.others):
         each.rounding = Rounding(options.weights, options.max_error)
         each.accurate = options.accurate
+    graph.rounding.activations = source.activations
     return graph
 
 
@@ -174,7 +177,7 @@ def lower(
     source: Source, options: Options, progress: Progress = _silent, watch: Watch | None = None
 ) -> Graph:
     """Return the graph of what was opened, lowered to kernels. `watch("import", graph)` is called before the
-    passes, the last time with the graph that they lower.
+    passes, the last time with the graph that they lower, and `watch(name, graph)` after each.
 
     Sizes that nobody gave a range may be 0, or at least 1 or 2 where operators refuse to be compiled for
     smaller ones. Raises ArgumentError for options that the contract has no room for.
@@ -186,7 +189,7 @@ def lower(
             graph = import_source(source, options, least, progress)
             if watch is not None:
                 watch("import", graph)
-            run_passes(graph, progress)
+            run_passes(graph, progress, watch)
             return graph
         except ShapeError:
             if least == trials[-1]:
@@ -235,6 +238,8 @@ def build(
 ) -> Program:
     """Return the program of what was opened, with code for the target of each store."""
     first, *others = stores
+    if options.calibrate:
+        source = replace(source, activations=observed(source, options, progress))
     graph = lower(source, options, progress)
     for other in source.others:
         run_passes(other, progress)
@@ -243,6 +248,34 @@ def build(
     for store in others:
         program = with_target(program, store, partial(progress, f"kernels for {store.target}"))
     return program
+
+
+def observed(source: Source, options: Options, progress: Progress = _silent) -> list[Activation]:
+    """Return what the samples of `options.calibrate` have as activations of products, in the order of
+    `quantise_activations.products`: the program runs here in f32, with their ranges as further results.
+
+    Raises ArgumentError for a sample that is no arguments of the model, and what running it raises.
+    """
+    from .calibration import observe_samples
+    from .opening import executable_of
+    from .specialise import open_store
+
+    plain = replace(options, weights="f32", max_error=None, calibrate=(), sizes=(), buckets={})
+    n_found = 0
+    if isinstance(source.program, Graph):
+        source = replace(source, program=copied(source.program))  # passes change it
+
+    def watch(name: str, graph: Graph) -> None:
+        nonlocal n_found
+        if name == "import":
+            graph.rounding.activations = ()
+        elif name == "quantise_activations":
+            n_found = observe(graph)
+
+    store = open_store(None)
+    program = build_program(lower(source, plain, progress, watch), store)
+    with executable_of(program, "generic", [store]) as exe:
+        return observe_samples(exe, options.calibrate, n_found, partial(progress, "calibrate"))
 
 
 def build_program(

@@ -12,6 +12,7 @@ documentation follow from its row.
 from __future__ import annotations
 
 import inspect
+import reprlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -48,6 +49,16 @@ def _are_sizes(value: Any) -> bool:
 
 def _are_buckets(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(n, str) and _is_list(v) for n, v in value.items())
+
+
+def _parse_samples(paths: Iterable[str]) -> list[dict[str, Any]]:
+    from .calibration import read_sample
+
+    return [read_sample(path) for path in paths]
+
+
+def _are_samples(value: Any) -> bool:
+    return _is_list(value) and all(isinstance(sample, tuple | list | Mapping) for sample in value)
 
 
 def _is_share(value: Any) -> bool:
@@ -91,7 +102,7 @@ class Row:
         if self.choices and (not several or len(set(several)) < len(several)):
             raise ArgumentError(f"{name} is {value!r}; it must be one of its choices, or different ones")
         if not self.choices and not self.is_right(value):
-            raise ArgumentError(f"{name} is {value!r}; it must be {self.must_be}")
+            raise ArgumentError(f"{name} is {reprlib.repr(value)}; it must be {self.must_be}")
 
 
 def option(default: Any, row: Row) -> Any:
@@ -171,11 +182,25 @@ class Options:
             choices=("f32", "bf16", "f16", "int8", "int4"),
         ),
     )
+    calibrate: Sequence[Any] = option(
+        (),
+        Row(
+            "under int8 and int4 the activations of products become integers of a byte as well, with the "
+            "ranges of these samples: some typical inputs, each a tuple of the model's arguments or a "
+            "mapping of them by name; a file holds one (.npz) by the names of the program's inputs",
+            "Raises ArgumentError for a sample that is no arguments of the model.",
+            is_right=_are_samples,
+            must_be="a list of samples, each a tuple or a mapping of the model's arguments",
+            form="FILE.npz",
+            parse=_parse_samples,
+        ),
+    )
     max_error: float | None = option(
         None,
         Row(
             "under int8 and int4 a weight that rounding would change by more than this share of its norm is "
-            "rounded less: to int8 instead of int4, else not at all (`shapevm inspect` lists the weights)",
+            "rounded less: to int8 instead of int4, else not at all; with `calibrate` so is a product whose "
+            "weight and activation together would change it by more (`shapevm inspect` lists the weights)",
             is_right=_is_share,
             must_be="a number from 0 to 1, or None",
             form="SHARE",
@@ -210,6 +235,11 @@ class Options:
     def __post_init__(self) -> None:
         for known in fields(self):
             row_of(known).check(known.name, getattr(self, known.name))
+        if len(self.calibrate) and self.weights not in ("int8", "int4"):
+            raise ArgumentError(
+                f"calibrate is given, but weights is {self.weights!r}: activations become integers where "
+                "weights do, under 'int8' and 'int4'"
+            )
 
     @property
     def targets(self) -> tuple[str | None, ...]:
@@ -224,6 +254,7 @@ _DYNAMO_NAMES_SIZES = "Dynamo takes the model apart and names the sizes of its g
 FIXED_IN_GRAPHS = {
     "sizes": _DYNAMO_NAMES_SIZES,
     "buckets": _DYNAMO_NAMES_SIZES,
+    "calibrate": "its samples are the whole model's, and graphs are parts of it; compile the model",
     "random": "PyTorch draws there, as eager does",
 }
 
@@ -231,7 +262,8 @@ FIXED_IN_GRAPHS = {
 @dataclass(frozen=True, kw_only=True)
 class BackendOptions(Options):
     """What `torch.compile(model, backend="shapevm", options={...})` takes: the options of `shapevm.compile`
-    and those of its own. `sizes`, `buckets` and `random` have their defaults there and no other value.
+    and those of its own. `sizes`, `buckets`, `calibrate` and `random` have their defaults there and no other
+    value.
 
     Raises ArgumentError as `Options` does."""
 

@@ -68,7 +68,12 @@ def compiled_graph(arguments: Mapping[str, Any], options: Options, progress: Pro
     found: list[tuple[str, Arrays]] = []
     given = {"args": (), "kwargs": None, "dynamic_shapes": None, **arguments}
     source = open_source(**given, progress=progress)
-    lower(source, options, progress, lambda _, graph: found.append((format_graph(graph), constants(graph))))
+
+    def watch(name: str, graph: Graph) -> None:
+        if name == "import":
+            found.append((format_graph(graph), constants(graph)))
+
+    lower(source, options, progress, watch)
     return found[-1]
 
 

@@ -10,6 +10,7 @@ Passes change graphs in place through the methods here, which keep `Value.users`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,6 +259,12 @@ class Builder:
     def size(self, dim: DimExpr) -> Value:
         """Append the int value of a dimension."""
         return self.one("size", dim=dim)
+
+
+def copied(graph: Graph) -> Graph:
+    """Return a copy of `graph` that passes may change; it shares the arrays of constants."""
+    arrays = [node.attrs["array"] for node in graph.nodes() if node.op == "constant"]
+    return deepcopy(graph, {id(array): array for array in arrays})
 
 
 def erase(block: Block, node: Node) -> None:

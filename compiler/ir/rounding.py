@@ -1,9 +1,12 @@
-"""What the weights of matrix products are rounded to, and what became of each of them."""
+"""What the weights of products are rounded to, and their activations; and what became of each weight."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,35 @@ class RoundedWeight:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Activation:
+    """What samples had as an activation [.., C]: for each channel the least and greatest value, and the mean
+    of the squares, in f64."""
+
+    low: np.ndarray
+    high: np.ndarray
+    squares: np.ndarray
+
+    def joined(self, other: Activation, share: float) -> Activation:
+        """Return what both sets of samples had together; `share`: that of the other one in all of them."""
+        squares = self.squares * (1 - share) + other.squares * share
+        return Activation(np.minimum(self.low, other.low), np.maximum(self.high, other.high), squares)
+
+
 @dataclass
 class Rounding:
     """`dtype`: what weights of matrix products are rounded to (f32: nothing), see `compiler.lower.weights`
     and, for int8 and int4, `compiler.passes.quantise_weights`. `max_error`: weights whose error would be
-    greater are rounded less, None: no limit. `weights`: what became of each, by name."""
+    greater are rounded less, None: no limit. `weights`: what became of each, by name. `activations`: what
+    samples had as each activation that `compiler.passes.quantise_activations` finds, in its order; empty:
+    none was observed yet; None: activations are not rounded. `reasons`: why a weight's activation is not, by
+    the weight's name."""
 
     dtype: str = "f32"
     max_error: float | None = None
     weights: dict[str, RoundedWeight] = field(default_factory=dict)
+    activations: Sequence[Activation] | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the weights as JSON data."""

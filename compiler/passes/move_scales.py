@@ -120,8 +120,10 @@ def _product(b: Builder, node: Node, weight: Weight) -> Value:
         grouped = weight.groups()
         if grouped is None:
             return by(weight.values())
-        exact = _of_bytes_in_groups(b, node.arg(0), weight.name, *grouped)
-        return by_groups(b, node.arg(0), weight.name, *grouped) if exact is None else exact
+        found = _bytes_of(node.arg(0))
+        if found is None:
+            return by_groups(b, node.arg(0), weight.name, *grouped)
+        return of_bytes_in_groups(b, *found, weight.name, *grouped)
     result = _of_bytes(b, node.arg(0), weight)
     if result is None:
         result = by(weight.integers())
@@ -147,20 +149,24 @@ def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
     return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
-def _of_bytes_in_groups(
-    b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.ndarray
-) -> Value | None:
-    """The same of integers [K, N] whose groups of rows have scales: the sums of groups are exact."""
-    found = _bytes_of(x)
-    if found is None:
-        return None
-    q, zero = as_u8(b, *found[::2])
+def of_bytes_in_groups(
+    b: Builder,
+    q: Value,
+    scale: Value,
+    zero: Value | None,
+    name: str,
+    integers: np.ndarray,
+    scales: np.ndarray,
+) -> Value:
+    """Return ((q - zero) * scale) @ integers [K, N] whose groups of rows have scales: the sums of groups are
+    exact. q: bytes [.., K]."""
+    q, zero = as_u8(b, q, zero)
     product = by_groups(b, q, name, integers, scales)
     if zero is not None:
         wide = integers.reshape(len(scales), -1, integers.shape[1]).sum(1, dtype=np.float64) * scales
         columns = b.constant(wide.sum(0).astype(np.float32), "f32", f"{name}.sums")
         product = B.pointwise(b, "sub", product, B.pointwise(b, "mul", B.cast_to(b, zero, "f32"), columns))
-    return B.pointwise(b, "mul", product, B.cast_to(b, found[1], "f32"))
+    return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
 def _bytes_of(x: Value) -> tuple[Value, Value, Value | None] | None:

@@ -20,6 +20,7 @@ from .fold_constants import fold_constants
 from .layout import choose_layout
 from .move_scales import move_scales
 from .place_memory import place_memory
+from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
 from .read_planes import read_planes
 from .simplify_convs import simplify_convs
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
     (read_planes, "core"),  # no convolution is left that is something simpler
     (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
+    (quantise_activations, "core"),  # weights are constants as products read them
     (quantise_weights, "core"),  # weights are constants as products read them
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead

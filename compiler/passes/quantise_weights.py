@@ -56,13 +56,14 @@ def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -
 def _chosen(rounding: Rounding, name: str, weight: np.ndarray) -> Quantised | None:
     """Return a weight in the smallest of the formats, from the one that is asked for, whose error is allowed;
     None where it stays in f32. Notes what was chosen, and why."""
-    reasons, names = [], list(FORMATS)
+    reasons = [rounding.reasons[name]] if name in rounding.reasons else []
+    names = list(FORMATS)
     for dtype in names[names.index(rounding.dtype) :]:
         found = FORMATS[dtype](weight)
         if isinstance(found, str):
             reasons.append(f"{dtype}: {found}")
             continue
-        error = _error(weight, *found)
+        error = error_of(weight, *found)
         if rounding.max_error is None or error <= rounding.max_error:
             _note(rounding, name, weight, found, error, "; ".join(reasons))
             return found
@@ -76,15 +77,19 @@ def _note(
 ) -> None:
     shape = tuple(map(int, weight.shape))
     if found is None:
-        held, n_bytes = "f32", 4 * weight.size
-    elif found[1].ndim == 2:
-        held, n_bytes = f"int4, groups of {GROUP}", weight.size // 2 + 4 * found[1].size
+        held, size = "f32", 4 * weight.size
     else:
-        held, n_bytes = "int8", weight.size + 4 * found[1].size
-    rounding.weights[name] = RoundedWeight(name, shape, held, n_bytes, error, reason)
+        held = f"int4, groups of {GROUP}" if found[1].ndim == 2 else "int8"
+        size = n_bytes(*found)
+    rounding.weights[name] = RoundedWeight(name, shape, held, size, error, reason)
 
 
-def _error(weight: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> float:
+def n_bytes(integers: np.ndarray, scales: np.ndarray) -> int:
+    """Return the bytes of integers and scales as products hold them."""
+    return (integers.size // 2 if scales.ndim == 2 else integers.size) + 4 * scales.size
+
+
+def error_of(weight: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> float:
     """Return the norm of what rounding changed, as a share of the weight's norm."""
     wide = scales if scales.ndim == 1 else np.repeat(scales, GROUP, axis=0)
     changed = np.linalg.norm(integers * wide - weight, axis=0).astype(np.float64)

@@ -1,0 +1,296 @@
+"""Static activations: products of f32 become products of bytes, where samples told the activations' ranges.
+
+An activation is quantised to u8 with one scale and zero point, from its least and greatest values; the weight
+to i8 with a scale a column, or to i4 in groups (`quantise_weights`). What a linear layer reads is smoothed: a
+channel is divided by a factor, by which its row of the weight is multiplied, so that channels of large values
+leave steps for the others. That costs nothing where activations are scaled anyway. An image that convolutions
+read is held in u8 alone: other operators read it dequantised.
+
+`products` finds the activations, in the same order in each import of a program; `observe` makes their ranges
+results of a program. A product stays in f32, or its weight alone is rounded, where it would change by more
+than `Rounding.max_error`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..ir.dims import equal, product
+from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.rounding import Activation, RoundedWeight
+from ..lower.access import shape_of
+from ..lower.packing import has_depthwise_kernel
+from ..lower.specs import window_of
+from ..ops import OPS
+from ..ops import build as B
+from ..ops.integer_conv import Image, integer_conv
+from ..ops.integer_product import STEP, integer_product, is_short_enough
+from .cse import cse
+from .dce import dce
+from .move_scales import of_bytes_in_groups
+from .quantise_weights import FORMATS, error_of, n_bytes
+
+STEPS = 255  # of an activation
+STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
+SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_range`
+FEW_STEPS = 16  # of a product that is not worth rounding
+
+
+@dataclass(frozen=True)
+class Static:
+    """How an activation is quantised: x stands for (q - zero) * scale * factors of its channels."""
+
+    scale: float
+    zero: int
+    factors: np.ndarray
+
+    @staticmethod
+    def of(found: Activation, factors: np.ndarray) -> Static:
+        """Return the parameters for the values of samples, and 0."""
+        lows, highs = _range(found)
+        low = min(0.0, float((lows / factors).min(initial=0)))
+        high = max(0.0, float((highs / factors).max(initial=0)))
+        scale = (high - low) / STEPS or 1.0
+        return Static(scale, int(np.rint(-low / scale)), factors)
+
+    def error(self, found: Activation, energies: np.ndarray) -> float:
+        """Return how much a product's result changes, as a share of its norm, where the errors of channels
+        are noise of a step; `energies`: of the weight's rows, by channel."""
+        noise = ((self.scale * self.factors) ** 2 / 12 * energies).sum()
+        signal = (found.squares * energies).sum()
+        return float(np.sqrt(noise / signal)) if signal > 0 else 0.0
+
+
+def quantise_activations(graph: Graph) -> None:
+    """Quantise the activations that were observed, where `Graph.rounding` asks for it."""
+    found = graph.rounding.activations
+    if found is None:
+        return
+    cse(graph)  # readers of one activation read one value
+    dce(graph)  # whatever is left is used
+    groups = products(graph)
+    assert not found or len(found) == len(groups)
+    for (activation, readers), values in zip(groups.items(), found, strict=False):
+        _Quantised(graph, activation, readers, values).emit()
+    dce(graph)  # the products of f32
+
+
+def products(graph: Graph) -> dict[Value, list[Node]]:
+    """Return the activations that products by constants read, outside of branches and loops, and these."""
+    found: dict[Value, list[Node]] = {}
+    for node in graph.body.nodes:
+        if _is_product(node):
+            found.setdefault(_memory_of(node.arg(0)), []).append(node)
+    return found
+
+
+def observe(graph: Graph) -> int:
+    """Make the least and greatest values and the mean squares of all activations results of the graph, behind
+    those of the user; return how many activations there are."""
+    groups = products(graph)
+    builder = Builder(graph)
+    results = [value for x in groups for value in _moments(builder, x)]
+    structure = graph.structure
+    n_others = len(structure.get("changed", [])) + len(structure.get("kept", structure.get("state", [])))
+    at = len(graph.outputs) - n_others
+    graph.body.results[at:at] = results
+    graph.outputs[at:at] = [graph.new_name("observed") for _ in results]
+    structure["outputs"] = json.dumps({"tuple": ["*"] * (at + len(results))})
+    return len(groups)
+
+
+def _moments(b: Builder, x: Value) -> list[Value]:
+    """Return the least and greatest value and the mean of the squares of each channel."""
+    shape = shape_of(x)
+    axes = list(range(len(shape) - 1))
+    low, high, squares = (
+        B.reduce(b, f"reduce_{name}", x, axes, keepdim=False) for name in ("min", "max", "squares")
+    )
+    return [low, high, B.pointwise(b, "div", squares, B.full(b, product(shape[:-1]), "f32"))]
+
+
+def _range(found: Activation) -> tuple[np.ndarray, np.ndarray]:
+    """Return the range of each channel: that of the samples, up to WIDER times as wide where these were so
+    few that SPREAD standard deviations lie outside."""
+    spread = SPREAD * np.sqrt(found.squares)
+    low = np.minimum(found.low, np.maximum(-spread, WIDER * found.low))
+    return low, np.maximum(found.high, np.minimum(spread, WIDER * found.high))
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node is a product of f32 by a constant that has a form in bytes."""
+    if node.op not in ("matmul", "conv") or len(node.present) != 2:
+        return False
+    x, weight = node.arg(0), node.arg(1)
+    is_constant = weight.node is not None and weight.node.op == "constant" and len(shape_of(weight)) == 2
+    if not is_constant or {x.tensor.dtype, weight.tensor.dtype} != {"f32"} or len(shape_of(x)) < 2:
+        return False
+    k, channels = shape_of(weight)[0], shape_of(x)[-1]
+    if not isinstance(k, int) or not isinstance(channels, int) or not k > 0 or not is_short_enough(k):
+        return False
+    if node.op == "matmul":
+        return k >= FEW_STEPS
+    is_plain = not node.attrs["planes"] and set(node.attrs["expansion"]) == {1}
+    return is_plain and (_is_narrow(node) or channels // node.attrs["groups"] % STEP == 0)
+
+
+def _is_narrow(conv: Node) -> bool:
+    x, weight = conv.arg(0), conv.arg(1)
+    return has_depthwise_kernel(window_of(conv), False, shape_of(x)[-1], shape_of(weight)[1])
+
+
+def _memory_of(x: Value) -> Value:
+    """Return the value that reshapes of its rows make `x` of."""
+    while x.node is not None and x.node.op == "reshape":
+        before = x.node.arg(0)
+        if not shape_of(before) or not equal(shape_of(before)[-1], shape_of(x)[-1]):
+            break
+        x = before
+    return x
+
+
+class _Quantised:
+    """An activation `x` that becomes bytes, and the products that read it."""
+
+    def __init__(self, graph: Graph, x: Value, readers: Sequence[Node], found: Activation) -> None:
+        self.graph, self.x, self.found = graph, x, found
+        self.rounding = graph.rounding
+        has_conv = any(node.op == "conv" for node in graph.body.nodes)
+        self.is_image = has_conv and (len(shape_of(x)) > 3 or any(node.op == "conv" for node in readers))
+        self.static = self._smoothed(readers)
+        self.readers = [node for node in readers if self._is_worth(node)]
+
+    def emit(self) -> None:
+        """Put products of bytes in place of those of f32."""
+        if not self.readers:
+            return
+        block, node = self.graph.body, self.x.node
+        others = [user for user in dict.fromkeys(self.x.users) if user not in self._reshapes()]
+        b = Builder(self.graph, block, 0 if node is None else block.nodes.index(node) + 1)
+        q = self._bytes(b)
+        self._dequantise_for_others(b, q, others)
+        for reader in self.readers:
+            b.position, b.source = block.nodes.index(reader), reader.source
+            self.graph.replace(reader.result, self._product(b, reader, q))
+
+    def _reshapes(self) -> set[Node]:
+        """Return the readers and what lies between the activation and them."""
+        found = set(self.readers)
+        for reader in self.readers:
+            x = reader.arg(0)
+            while x is not self.x:
+                found.add(x.definition)
+                x = x.definition.arg(0)
+        return found
+
+    def _bytes(self, b: Builder) -> Value:
+        """Return the activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up."""
+        static = self.static
+        inverse = (1 / (static.scale * static.factors)).astype(np.float32)
+        by = float(inverse[0]) if np.all(inverse == inverse[0]) else b.constant(inverse, "f32", "smoothing")
+        scaled = B.pointwise(b, "add", B.pointwise(b, "mul", self.x, by), static.zero + 0.5)
+        within = B.pointwise(b, "minimum", B.pointwise(b, "maximum", scaled, 0.0), float(STEPS))
+        return B.cast_to(b, within, "u8")
+
+    def _dequantise_for_others(self, b: Builder, q: Value, others: Sequence[Node]) -> None:
+        """Let other operators read an image dequantised, so that it is not held in f32 as well."""
+        is_result = self.x.node is None or any(self.x in block.results for block in self.graph.blocks())
+        if not self.is_image or is_result or not others:
+            return
+        if any(user.op not in OPS or OPS[user.op].kind != "pointwise" for user in others):
+            return
+        wide = B.pointwise(b, "sub", B.cast_to(b, q, "f32"), float(self.static.zero))
+        again = B.pointwise(b, "mul", wide, self.static.scale)
+        for user in others:
+            user.set_args([again if arg is self.x else arg for arg in user.args])
+
+    # products
+
+    def _smoothed(self, readers: Sequence[Node]) -> Static:
+        """Return the parameters with which the readers change least."""
+        ones = np.ones(len(self.found.low))
+        plain = Static.of(self.found, ones)
+        if self.is_image or any(node.op != "matmul" for node in readers):
+            return plain
+        weights = [node.arg(1).definition.attrs["array"] for node in readers]
+        reach = np.max(np.abs(_range(self.found)), axis=0)
+        rows = np.max([np.abs(weight).max(1, initial=0) for weight in weights], axis=0)
+        is_used = (reach > 0) & (rows > 0)
+        if not is_used.any() or not np.isfinite(reach).all():
+            return plain
+
+        def with_strength(strength: float) -> Static:
+            factors = np.where(is_used, reach, 1) ** strength / np.where(is_used, rows, 1) ** (1 - strength)
+            factors = np.where(is_used, factors, 1) / np.exp(np.log(factors[is_used]).mean())
+            return Static.of(self.found, np.where(is_used, factors, 1))
+
+        choices = [plain, *(with_strength(strength) for strength in STRENGTHS if strength)]
+        return min(choices, key=lambda static: sum(self._error(static, node) ** 2 for node in readers))
+
+    def _weight(self, static: Static, node: Node) -> np.ndarray:
+        """Return a product's weight in f32 with the factors of its rows."""
+        weight: np.ndarray = node.arg(1).definition.attrs["array"]
+        if node.op == "conv":
+            return weight
+        return (weight * static.factors[:, None]).astype(np.float32)
+
+    def _integers(self, static: Static, node: Node) -> tuple[np.ndarray, np.ndarray] | str:
+        """Return the integers and scales of a product's weight, or why it has none."""
+        dtype = self.rounding.dtype if node.op == "matmul" else "int8"
+        found = FORMATS[dtype](self._weight(static, node))
+        return FORMATS["int8"](self._weight(static, node)) if isinstance(found, str) else found
+
+    def _error(self, static: Static, node: Node) -> float:
+        """Return how much a product changes, as a share of its norm."""
+        weight = self._weight(static, node)
+        found = self._integers(static, node)
+        if isinstance(found, str):
+            return float("inf")
+        of_weight = error_of(weight, *found)
+        original = node.arg(1).definition.attrs["array"].astype(np.float64)
+        energies = (original**2).sum(1)
+        if node.op == "conv":
+            taps = prod(node.attrs["kernel"])
+            by_channel = energies.reshape(taps, -1).sum(0)
+            energies = by_channel if node.attrs["groups"] == 1 else np.ones(len(self.found.low))
+        return float(np.hypot(of_weight, static.error(self.found, energies)))
+
+    def _is_worth(self, node: Node) -> bool:
+        """Whether a product is allowed to change as much as it would; notes what becomes of it."""
+        name = str(node.arg(1).definition.attrs["name"])
+        found, error = self._integers(self.static, node), self._error(self.static, node)
+        limit = self.rounding.max_error
+        if not isinstance(found, str) and (limit is None or error <= limit) and np.isfinite(error):
+            shape = tuple(map(int, shape_of(node.arg(1))))
+            held = "int4" if found[1].ndim == 2 else "int8"
+            text = f"u8 x {held}"
+            self.rounding.weights[name] = RoundedWeight(name, shape, text, n_bytes(*found), error)
+            return True
+        why = found if isinstance(found, str) else f"its error would be {error:.2g}, above {limit}"
+        self.rounding.reasons[name] = f"activations in u8: {why}"
+        return False
+
+    def _product(self, b: Builder, node: Node, q: Value) -> Value:
+        """Return a product of f32 by integers."""
+        found, static = self._integers(self.static, node), self.static
+        assert not isinstance(found, str)
+        integers, scales = found[0].astype(np.int8), found[1]
+        name = str(node.arg(1).definition.attrs["name"])
+        x = B.reshape(b, q, shape_of(node.arg(0)))
+        if scales.ndim == 2:
+            scale = B.full(b, static.scale, "f32")
+            return of_bytes_in_groups(b, x, scale, B.full(b, static.zero, "i32"), name, integers, scales)
+        result: Value | None
+        if node.op == "matmul":
+            zero = B.full(b, static.zero, "i32") if static.zero else None
+            result = B.cast_to(b, integer_product(b, x, integers, name, zero), "f32")
+        else:
+            result = integer_conv(b, Image(x, static.zero), integers, name, node.attrs, _is_narrow(node))
+        assert result is not None
+        factor = (scales * np.float64(static.scale)).astype(np.float32)
+        return B.pointwise(b, "mul", result, b.constant(factor, "f32", f"{name}.scale"))

@@ -1,0 +1,199 @@
+"""Programs whose activations are bytes, with the ranges that samples have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from shapevm.jit.families.conv.spec import Conv
+from shapevm.jit.families.matmul.problem import QUAD_LAYOUTS
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.spec_reader import from_json
+
+import shapevm
+from shapevm.__main__ import main
+from shapevm.inspect import inspect_text, inspection
+
+ROWS = torch.export.Dim("rows", min=1, max=64)
+DYNAMIC = ({0: ROWS},)
+
+
+class Perceptron(torch.nn.Module):
+    """Two linear layers, of which the second one's input has a channel of large values."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(width, 96), torch.nn.Linear(96, 40, bias=False)
+        with torch.no_grad():
+            self.first.weight[7] *= 50
+            self.second.weight[:, 7] /= 50
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply both to x [rows, width]."""
+        return self.second(torch.nn.functional.gelu(self.first(x)))
+
+
+class Images(torch.nn.Module):
+    """Convolutions of every kind, a residual, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.norm = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16)
+        self.depthwise = torch.nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.wide, self.grouped = torch.nn.Conv2d(16, 32, 1), torch.nn.Conv2d(32, 32, 3, padding=1, groups=2)
+        self.last = torch.nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Classify images [n, 3, h, w]."""
+        x = torch.relu(self.norm(self.stem(x)))
+        x = self.wide(torch.nn.functional.silu(self.depthwise(x)))
+        x = torch.relu(x + self.grouped(x))
+        return self.last(x.mean((2, 3)))
+
+
+def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Return the norm of the difference as a share of the norm."""
+    return float((found - wanted).detach().norm() / wanted.detach().norm())
+
+
+def products(exe: shapevm.Executable) -> list[Matmul]:
+    """Return the specs of the products and convolutions."""
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    return [spec for spec in specs if isinstance(spec, Matmul)]
+
+
+@pytest.mark.parametrize(("weights", "limit"), [("int8", 0.05), ("int4", 0.15)])
+def test_linear_layers_multiply_bytes(weights: str, limit: float, tmp_path: Path) -> None:
+    model, samples = Perceptron(), [(torch.randn(64, 64),) for _ in range(4)]
+    options = shapevm.Options(weights=weights, calibrate=samples)
+    exe = shapevm.compile(model, (torch.randn(5, 64),), dynamic_shapes=DYNAMIC, options=options)
+    assert [product.b_layout in QUAD_LAYOUTS for product in products(exe)] == [True, True]
+    exe.save(tmp_path / "model.svm")
+    with shapevm.load(tmp_path / "model.svm") as loaded:
+        for rows in (1, 2, 17, 64):
+            x = torch.randn(rows, 64)
+            y = exe(x)
+            assert share(y, model(x)) < limit, rows
+            assert torch.equal(y, exe.using("generic")(x)) and torch.equal(y, exe.using("jit")(x))
+            assert torch.equal(y, loaded(x)) and torch.equal(exe(x[:1]), y[:1])
+
+
+def test_convolutions_multiply_bytes_and_images_are_held_in_them(tmp_path: Path) -> None:
+    model = Images().eval()
+    samples = [{"x": torch.randn(3, 3, 12, 12)} for _ in range(3)]
+    options = shapevm.Options(weights="int8", calibrate=samples)
+    shapes = ({0: ROWS, 2: torch.export.Dim("height", min=4, max=40)},)
+    exe = shapevm.compile(model, (torch.randn(2, 3, 12, 12),), dynamic_shapes=shapes, options=options)
+    stem, depthwise, wide, grouped, last = products(exe)
+    assert stem.b_layout == "panels" and isinstance(depthwise, Conv) and depthwise.b_layout == "rows"
+    assert depthwise.buffers[depthwise.a].dtype == "u8"
+    assert {spec.b_layout for spec in (wide, grouped, last)} == {"quads"}
+    assert [buffer.dtype for buffer in grouped.buffers].count("u8") == 2  # the image and what is added
+    for spec in (stem, depthwise, wide):
+        assert [buffer.dtype for buffer in spec.buffers if buffer.is_output] == ["u8"]
+    for n, height in ((1, 4), (2, 12), (3, 33)):
+        x = torch.randn(n, 3, height, 12)
+        assert share(exe(x), model(x)) < 0.02
+        assert torch.equal(exe(x), exe.using("jit")(x))
+    exe.save(tmp_path / "model.svm")
+    rows = {row["name"]: row for row in inspection(tmp_path / "model.svm")["rounded_weights"]}
+    assert {rows[f"{name}.weight"]["format"] for name in ("depthwise", "wide", "grouped", "last")} == {
+        "u8 x int8"
+    }
+    assert all(0 < row["error"] < 0.02 for row in rows.values())
+    assert "u8 x int8" in inspect_text(tmp_path / "model.svm")
+
+
+def test_smoothing_leaves_steps_for_small_channels() -> None:
+    """Without it the channel of large values would take most of them."""
+    model, x = Perceptron(), torch.randn(64, 64)
+    hidden = torch.nn.functional.gelu(model.first(x))
+    scale = (hidden.max() - hidden.min()) / 255
+    coarse = model.second((hidden / scale).round() * scale)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    assert share(exe(x), model(x)) < share(coarse, model(x)) / 3
+
+
+def test_the_error_that_inspect_tells_is_that_of_the_layer(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(512, 64, bias=False), torch.randn(256, 512)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), options=options)
+    exe.save(tmp_path / "model.svm")
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert row["error"] == pytest.approx(share(exe(x), model(x)), rel=0.15)
+
+
+@pytest.mark.parametrize(("limit", "formats"), [(0.012, {"u8 x int8"}), (0.008, {"int8"})])
+def test_a_layer_that_would_change_too_much_is_rounded_less(
+    limit: float, formats: set[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(512, 64, bias=False), torch.randn(256, 512)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)], max_error=limit)
+    exe = shapevm.compile(model, (x,), options=options)
+    exe.save(tmp_path / "model.svm")
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert {row["format"]} == formats
+    assert ("activations in u8: its error would be" in row["reason"]) == (limit < 0.01)
+
+
+def test_a_branch_and_state_stay_as_they_are() -> None:
+    class Counting(torch.nn.Module):
+        """A linear layer that counts its calls, and changes an argument in place."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(32, 16)
+            self.calls = torch.nn.Buffer(torch.zeros(1))
+
+        def forward(self, x: torch.Tensor, seen: torch.Tensor) -> dict[str, torch.Tensor]:
+            """Multiply, count."""
+            self.calls += 1
+            seen += x.sum()
+            return {"y": self.linear(x), "calls": self.calls + 0}
+
+    model, x = Counting(), torch.randn(4, 32)
+    options = shapevm.Options(weights="int8", calibrate=[(x, torch.zeros(1)), (x, torch.zeros(1))])
+    exe = shapevm.compile(model, (x, torch.zeros(1)), options=options)
+    (product,) = products(exe)
+    assert product.b_layout == "quads"
+    seen = torch.zeros(1)
+    found = exe(x, seen)
+    assert found["calls"].item() == 1 and seen.item() == pytest.approx(x.sum().item(), rel=1e-5)
+    assert share(found["y"], model.linear(x)) < 0.02
+
+
+def test_samples_that_are_no_arguments_are_named() -> None:
+    model, x = torch.nn.Linear(32, 16), torch.randn(4, 32)
+    for sample, message in (
+        ({"z": x}, "calibrate: sample 1: "),
+        ((x * float("nan"),), "calibrate: sample 1 has activations that are not finite"),
+    ):
+        options = shapevm.Options(weights="int8", calibrate=[(x,), sample])
+        with pytest.raises(shapevm.ArgumentError, match=f"^{message}"):
+            shapevm.compile(model, (x,), options=options)
+    with pytest.raises(shapevm.ArgumentError, match="^calibrate is given, but weights is 'f32'"):
+        shapevm.Options(calibrate=[(x,)])
+    with pytest.raises(shapevm.ArgumentError, match="^calibrate is .* it must be a list of samples"):
+        shapevm.Options(weights="int8", calibrate=[x])
+
+
+def test_the_command_line_reads_samples_from_files(tmp_path: Path) -> None:
+    model, x = torch.nn.Linear(32, 16), torch.randn(4, 32)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    np.savez(tmp_path / "one.npz", input=x.numpy())
+    given = ["compile", str(tmp_path / "model.pt2"), "-o", str(tmp_path / "model.svm"), "--weights", "int8"]
+    result = CliRunner().invoke(main, [*given, "--calibrate", str(tmp_path / "one.npz")])
+    assert result.exit_code == 0, result.output
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert row["format"] == "u8 x int8"
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    result = CliRunner().invoke(main, [*given, "--calibrate", str(tmp_path / "bad.npz")])
+    assert result.exit_code != 0 and "bad.npz is no .npz file" in result.output
