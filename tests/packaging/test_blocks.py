@@ -1,4 +1,4 @@
-"""The Python blocks of the pages run, in order, in one program for each page."""
+"""Every block of every page is run or compared by a test; those of some pages here, in one program each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,39 @@ import torch
 
 import shapevm
 
+from .pages import blocks as quoted
+
 LENGTH = torch.export.Dim("length", min=1, max=64)
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: Pages whose blocks other tests run.
-ELSEWHERE = {
-    "README": "test_readme.py", "usage": "test_readme.py", "seeing": "test_seeing.py", "tour": "test_tour.py",
-    "troubleshooting": "test_troubleshooting.py", "add-a-kernel-family": "../jit/families/test_page.py",
-    "nn": "../shapevm/nn/test_page.py",
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+#: By page and language of a block: the test that runs or compares it. "quoted" is a part of a file.
+RUN_BY = {
+    "CONTRIBUTING sh": "test_readme.py",  # targets of make exist
+    "README python": "test_readme.py", "README sh": "test_readme.py",
+    "add-a-kernel-family quoted": "../jit/families/test_page.py",
+    "add-a-kernel-family console": "test_blocks.py",
+    "add-an-opcode quoted": "../vm/test_isa.py", "add-an-opcode console": "test_blocks.py",
+    "add-an-operator quoted": "test_pages.py", "add-an-operator console": "test_blocks.py",
+    "assembly sh": "test_commands.py", "assembly text": "test_text_pages.py",
+    "c-api c": "../vm/test_generate.py",  # made of the header
+    "embed sh": "test_sdk.py", "embed quoted": "test_sdk.py",
+    "examples console": "../examples/test_examples.py",
+    "fleet python": "test_blocks.py",
+    "graph-text sh": "test_commands.py", "graph-text text": "test_text_pages.py",
+    "migration python": "test_blocks.py",
+    "nn python": "../shapevm/nn/test_page.py", "nn output": "../shapevm/nn/test_page.py",
+    "opcodes text": "../vm/test_isa.py",  # a generated page
+    "plug-ins python": "test_commands.py", "plug-ins quoted": "test_commands.py",
+    "plug-ins sh": "test_commands.py",
+    "profile json": "test_commands.py",
+    "seeing python": "test_seeing.py", "seeing sh": "test_commands.py",
+    "specialisation python": "test_blocks.py", "specialisation sh": "test_commands.py",
+    "tour python": "test_tour.py", "tour console": "test_tour.py", "tour output": "test_tour.py",
+    "troubleshooting python": "test_troubleshooting.py", "troubleshooting text": "test_troubleshooting.py",
+    "usage python": "test_readme.py", "usage sh": "test_readme.py",
 }  # fmt: skip
-#: Pages that show parts of files which their own tests have whole.
-PARTS = {"add-an-operator", "add-an-opcode", "plug-ins"}
+#: Pictures made of letters, which no program has.
+PICTURES = {"design text"}
 
 
 def blocks(page: Path) -> list[str]:
@@ -30,11 +52,37 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
 
 
-def test_every_page_with_blocks_is_run() -> None:
-    with_blocks = {page.stem for page in PAGES if blocks(page)}
-    assert with_blocks <= {*ELSEWHERE, *PARTS, "specialisation", "migration", "fleet"}
-    for name in ELSEWHERE.values():
+def kinds(page: Path) -> set[str]:
+    """Return "PAGE LANGUAGE" of the blocks of a page."""
+    opened = re.findall(r"^```(.*)\n(?:.*\n)*?```$", page.read_text(), re.M)
+    return {f"{page.stem} {'quoted' if ' ' in words else words}" for words in opened}
+
+
+def test_every_block_of_every_page_is_run() -> None:
+    assert set.union(*map(kinds, PAGES)) == {*RUN_BY, *PICTURES}
+    for name in RUN_BY.values():
         assert (Path(__file__).parent / name).is_file()
+
+
+def test_what_contributors_are_told_to_run_exists() -> None:
+    """Those commands show a change that is in the repository already."""
+    rules = (ROOT / "Makefile").read_text()
+    for name in ("add-a-kernel-family", "add-an-opcode", "add-an-operator"):
+        page = (ROOT / "docs" / f"{name}.md").read_text()
+        consoles = re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S)
+        given = re.findall(r"^\$ (.*)$", "".join(consoles), re.M)
+        for words in map(str.split, given):
+            if words[0] == "make":
+                assert re.search(rf"^{words[1]}:", rules, re.M), words
+            else:
+                assert words[:3] == [".venv/bin/python", "-m", "pytest"], words
+                assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), words
+        assert given
+
+
+@pytest.mark.parametrize(("path", "text"), quoted("plug-ins.md"))
+def test_quoted_code_is_in_its_file(path: str, text: str) -> None:
+    assert text in (ROOT / path).read_text()
 
 
 def test_the_page_on_fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands(page: Path) -> list[list[str]]:
     """The lines of a page's blocks that run shapevm, as words; with less time and fewer shapes than there."""
-    text = "".join(blocks(page, "")).replace("--seconds 60", "--seconds 1")
+    text = "".join(blocks(page, "sh")).replace("--seconds 60", "--seconds 1")
     lines = text.replace("--shapes 1000000", "--shapes 200").splitlines()
     return [shlex.split(line, comments=True) for line in lines if re.match(r"shapevm\b", line)]
 
