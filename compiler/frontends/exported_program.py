@@ -35,6 +35,7 @@ from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
 from .dynamic_shapes import int_symbols, named_sizes, without_ones
+from .early_refusal import EarlyRefusal, until_refused
 from .export_errors import REFUSALS, quiet, refusal
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
@@ -84,6 +85,22 @@ def _export_in_evaluation(
     training = model.training
     model.eval()
     try:
+        try:
+            with until_refused():
+                return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)
+        except EarlyRefusal:
+            with torch.no_grad(), suppress(UserError, ConstraintViolationError):
+                return _export(model, args, kwargs, dynamic_shapes)
+        return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)  # to say why it is refused
+    finally:
+        model.train(training)
+
+
+def _export_at_small_sizes(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """Return the program traced at sizes that are alike, or if that is refused at others than 0 and 1."""
+    try:
         with torch.no_grad(), _sizes_are_alike():
             program = _export(model, args, kwargs, dynamic_shapes)
         with torch.no_grad(), suppress(UserError, ConstraintViolationError):
@@ -95,8 +112,6 @@ def _export_in_evaluation(
                 return _export(model, args, kwargs, dynamic_shapes)
             except (UserError, ConstraintViolationError):
                 raise refused from None
-    finally:
-        model.train(training)
 
 
 def with_memory_of_their_own(values: Any) -> Any:
