@@ -2,6 +2,7 @@
 
     python -m tests.mutation --collect [-n 2]        # which test runs which line: once, half an hour
     python -m tests.mutation --count 300 --seed 1    # draw so many mutants and run their tests
+    python -m tests.mutation --count 300 --retry tests/vm/test_new.py    # the survivors, with new tests
 
 A mutant changes one place of `jit/`, `compiler/passes/`, `compiler/lower/` or `runtime_c/`. The tests that
 run its line are run, the fastest case of each function first, until one fails: then the mutant is killed.
@@ -20,14 +21,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from . import c_coverage, c_source, child, python_source
 from .c_build import CBuild
-from .coverage_map import FOLDER, ROOT, SOURCES, CoverageMap
+from .coverage_map import FOLDER, LONGEST, ROOT, SOURCES, CoverageMap
 from .mutant import Mutant
 
 BUDGET = 60.0  # seconds of tests for each mutant
+SETTLED = ("killed", "refused")
 POOL = ("tests/jit", "tests/compiler", "tests/vm", "tests/runtime_c", "tests/shapevm", "tests/stress")
 C_POOL = (
     "tests/vm",
@@ -59,6 +62,7 @@ class Trial:
 
     def __init__(self, known: CoverageMap, folder: Path) -> None:
         self.known, self.folder = known, folder
+        self.files: tuple[str, ...] = ()  # whose tests are run in place of the map's
         self._c: CBuild | None = None
 
     def verdict(self, mutant: Mutant) -> str:
@@ -66,27 +70,39 @@ class Trial:
         source = mutant.apply((ROOT / mutant.path).read_bytes())
         if mutant.path.suffix == ".c":
             return self._of_c(mutant, source)
-        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
         replaced = child.Replaced({str((ROOT / mutant.path).resolve()): source}, {})
-        return self._tested(replaced, "", tests)
+        return self._tested(replaced, {}, mutant)
 
     def _of_c(self, mutant: Mutant, source: bytes) -> str:
         self._c = self._c or CBuild(self.folder / "c")
         built = self._c.mutated(mutant.path, source)
         if built is None:
             return "refused"
-        module, runner = built
-        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
-        return self._tested(child.Replaced({}, {"shapevm.vm._runtime": module}), runner, tests)
+        module, runner, changed = built
+        tested = {"TESTED_RUNNER": runner, "TESTED_SOURCE": f"{ROOT / mutant.path}={changed}"}
+        return self._tested(child.Replaced({}, {"shapevm.vm._runtime": module}), tested, mutant)
 
-    def _tested(self, replaced: child.Replaced, runner: str, tests: Mapping[str, float]) -> str:
+    def _tested(self, replaced: child.Replaced, tested: Mapping[str, str], mutant: Mutant) -> str:
+        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
+        if self.files:
+            tests = dict.fromkeys(_listed(self.files), LONGEST)
         if not tests:
             return "no test runs it"
-        return "survived" if child.run(replaced, runner, tests, self.folder) == 0 else "killed"
+        return "survived" if child.run(replaced, tested, tests, self.folder) == 0 else "killed"
 
 
-def run(count: int, seed: int, log: Path) -> Counter[str]:
-    """Draw mutants, try those that the log lacks, write verdicts to it and survivors to the terminal."""
+@cache
+def _listed(arguments: Sequence[str]) -> list[str]:
+    """Return the tests that pytest finds."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--drawn=1", *arguments]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    return [name for name in listed if "::" in name]
+
+
+def run(count: int, seed: int, log: Path, files: Sequence[str]) -> Counter[str]:
+    """Draw mutants, try those that the log lacks, write verdicts to it and to the terminal.
+
+    `files`: try those again that the log does not have as killed, with the tests of these files alone."""
     import numpy  # noqa: F401
     import sympy  # noqa: F401
     import torch.export  # noqa: F401
@@ -95,8 +111,9 @@ def run(count: int, seed: int, log: Path) -> Counter[str]:
     done = dict(map(json.loads, log.read_text().splitlines())) if log.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(CoverageMap.read(), Path(folder))
+        trial.files = tuple(files)
         for i, mutant in enumerate(drawn):
-            if mutant.key not in done:
+            if done.get(mutant.key) not in (SETTLED if files else done.values()):
                 begin = time.monotonic()
                 done[mutant.key] = found = trial.verdict(mutant)
                 with open(log, "a") as file:
@@ -125,10 +142,8 @@ def collect_c() -> int:
     """Run the tests of the C runtime once, but for the slow ones, noting which lines of C they run."""
     import torch.export  # noqa: F401
 
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--drawn=1", *C_POOL]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     known = CoverageMap.read()
-    tests = [name for name in listed if "::" in name and known.seconds.get(name, 0) < LONGEST_OF_C]
+    tests = [name for name in _listed(C_POOL) if known.seconds.get(name, 0) < LONGEST_OF_C]
     with tempfile.TemporaryDirectory() as folder:
         code = c_coverage.collect(tests, Path(folder))
         print(Path(folder, "output.txt").read_text().splitlines()[-1])
@@ -143,12 +158,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, default=FOLDER / "verdicts.jsonl")
+    parser.add_argument("--retry", nargs="+", default=[], metavar="FILE", help="survivors, with these tests")
     options, extra = parser.parse_known_args()
     if options.collect:
         sys.exit(collect(extra))
     if options.collect_c:
         sys.exit(collect_c())
-    found = run(options.count, options.seed, options.log)
+    found = run(options.count, options.seed, options.log, options.retry)
     counted = sum(found.values()) - found["refused"]
     print(f"{found['killed']} of {counted} killed ({found['killed'] / max(counted, 1):.1%}); {dict(found)}")
 

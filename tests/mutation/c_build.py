@@ -38,9 +38,9 @@ class CBuild:
         subprocess.run([*command, *flags], cwd=self._build, check=True, capture_output=True)
         return str(target)
 
-    def mutated(self, path: Path, source: bytes) -> tuple[str, str] | None:
-        """Return the paths of the module and the runner with `source` in place of a file; None where it does
-        not compile."""
+    def mutated(self, path: Path, source: bytes) -> tuple[str, str, str] | None:
+        """Return the paths of the module, of the runner and of `source`, which is in place of a file; None
+        where it does not compile."""
         file = str((ROOT / path).resolve())
         changed = self.folder / path.name
         changed.write_bytes(source)
@@ -48,7 +48,7 @@ class CBuild:
             o = self._compiled(file, str(changed), self.folder / "mutant.o")
         except subprocess.CalledProcessError:
             return None
-        return self.linked({**self._objects, file: o})
+        return *self.linked({**self._objects, file: o}), str(changed)
 
     def with_source(self, name: str, source: bytes) -> dict[str, str]:
         """Return the objects by source, with one more that `source` is compiled to."""

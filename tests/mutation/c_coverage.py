@@ -82,4 +82,5 @@ def collect(tests: Sequence[str], folder: Path) -> int | None:
     build = CBuild(folder, ["--coverage"])
     module, runner = build.linked(build.with_source("mutation_counters.c", _DUMP))
     replaced = Replaced({}, {_MODULE: module})
-    return run(replaced, runner, dict.fromkeys(tests, MAX_SECONDS), folder, [Collector(module, folder)])
+    limits = dict.fromkeys(tests, MAX_SECONDS)
+    return run(replaced, {"TESTED_RUNNER": runner}, limits, folder, [Collector(module, folder)])

@@ -74,16 +74,17 @@ class _Chosen:
 
 def run(
     replaced: Replaced,
-    runner: str,
+    tested: Mapping[str, str],
     tests: Mapping[str, float],
     folder: Path,
     plugins: Sequence[object] = (),
 ) -> int:
     """Return pytest's exit code after the first of `tests` that fails, or all of them with `plugins`; a
-    signal's negative number where a test ended so, or took too long for the seconds that it has."""
+    signal's negative number where a test ended so, or took too long for the seconds that it has. `tested`:
+    variables of the environment that tell tests of the runner and of C sources what to use."""
     pid = os.fork()
     if pid == 0:
-        _test(replaced, runner, tests, folder, plugins)
+        _test(replaced, tested, tests, folder, plugins)
     _, status = os.waitpid(pid, 0)
     with suppress(ProcessLookupError):  # what tests have started
         os.killpg(pid, signal.SIGKILL)
@@ -91,7 +92,11 @@ def run(
 
 
 def _test(
-    replaced: Replaced, runner: str, tests: Mapping[str, float], folder: Path, plugins: Sequence[object]
+    replaced: Replaced,
+    tested: Mapping[str, str],
+    tests: Mapping[str, float],
+    folder: Path,
+    plugins: Sequence[object],
 ) -> None:
     """Never returns."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -103,11 +108,11 @@ def _test(
     sys.meta_path.insert(0, replaced)
     code = 1
     try:
-        if runner:
+        os.environ.update(tested)
+        if "TESTED_RUNNER" in tested:
             import shapevm.runner
 
-            shapevm.runner.runner_path = lambda: Path(runner)
-            os.environ["TESTED_RUNNER"] = runner
+            shapevm.runner.runner_path = lambda: Path(tested["TESTED_RUNNER"])
         files = sorted({test.split("::")[0] for test in tests})
         options = [
             *([] if plugins else ["-x"]),

@@ -88,10 +88,12 @@ class CoverageMap:
 
     def tests_of(self, file: str, line: int, budget: float) -> dict[str, float]:
         """Return the tests that run a line and the seconds of each, in the order in which they are worth
-        running, as many as take `budget` seconds together. Those that run any line of the file stand for a
+        running, as many as take `budget` seconds together. Those that run any line of a module stand for a
         line that runs when it is imported."""
         lines = self.lines.get(file, {})
-        found = lines.get(line) or sorted({test for tests in lines.values() for test in tests})
+        found = lines.get(line, [])
+        if not found and file.endswith(".py"):
+            found = sorted({test for tests in lines.values() for test in tests})
         return self.cheapest(found, budget)
 
     def cheapest(self, tests: Iterable[str], budget: float) -> dict[str, float]:

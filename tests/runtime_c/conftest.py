@@ -13,8 +13,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 RUNTIME = Path(__file__).parents[2] / "runtime_c"
-LIBRARY = [str(path) for path in sorted(RUNTIME.glob("*/*.c")) if path.parent.name != "tools"]
-INCLUDE = [f"-I{RUNTIME}", f"-I{RUNTIME / 'include'}"]
+_ORIGINAL, _, _CHANGED = os.environ.get("TESTED_SOURCE", "").partition("=")
+
+
+def source(path: Path) -> str:
+    """Return the path of a C source: another one's where `TESTED_SOURCE` is "this path=another one"."""
+    return _CHANGED if str(path) == _ORIGINAL else str(path)
+
+
+LIBRARY = [source(path) for path in sorted(RUNTIME.glob("*/*.c")) if path.parent.name != "tools"]
+INCLUDE = [f"-I{RUNTIME}", f"-I{RUNTIME / 'include'}", *([f"-I{Path(_ORIGINAL).parent}"] if _CHANGED else [])]
 FLAGS = {
     "plain": ["-O2"],
     "address": [
