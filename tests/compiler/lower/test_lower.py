@@ -513,3 +513,27 @@ def test_the_page_on_graphs_shows_the_stages():
     lower(graph)
     node, spec = lowered.split("\n\n")
     assert node in format_graph(graph) and spec in format_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("axis", "width", "n_kernels"),
+    [(0, 4, 1), (0, 16, 1), (1, 4, 2), (1, 16, 1)],
+)
+def test_narrow_parts_of_the_last_axis_are_computed_apart(axis, width, n_kernels):
+    """What is computed in parts narrower than a vector of the innermost loop would be slower there."""
+    shapes = []
+    for size in (width, 2 * width):
+        sizes = ["s", "s"]
+        sizes[axis] = str(size)
+        shapes.append(", ".join(sizes))
+    part, whole = shapes
+    graph = parse(f"""
+      graph "g"
+      symbol s min=0 multiple_of=1
+      input %x: f32[{part}]
+      %v1: f32[{whole}] = concat(%x, %x) {{axis={axis}}}
+      %v2: f32[{whole}] = neg(%v1)
+      output %v2 as "y"
+    """)
+    run(graph)
+    assert sum(node.op == "kernel" for node in graph.nodes()) == n_kernels

@@ -455,6 +455,11 @@ SOURCES: list[Case] = [
 ]
 GATHERS: list[Case] = [
     ("embedding", lambda i, w: F.embedding(i.abs(), w), ((("n", 2), i64), ((9, 4), f32))),
+    (
+        "embedding of channels-last numbers",
+        lambda i, w: F.embedding(i.permute(0, 3, 1, 2).abs(), w),
+        ((("n", 2, 3, 4), i64), ((9, 4), f32)),
+    ),
     ("index_select", lambda x, i: x.index_select(1, i.abs() % 3), ((("n", 3), f32), ((4,), i64))),
     ("index", lambda x, i: (x[:, i % 3], x[:, i % 3 - 3]), ((("n", 3), f32), ((4,), i64))),
     ("index two", lambda x, i: (x[i % 4, i % 3], x[:, i % 3]), (((4, 3, "n"), f32), ((5,), i64))),

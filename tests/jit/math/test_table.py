@@ -101,6 +101,12 @@ def wide_reference(name: str, args: list[np.ndarray]) -> np.ndarray:
 BY_MATH = ("erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri", "lgamma")
 
 
+def test_what_ieee_754_rounds_correctly_is_exact():
+    names = "floor ceil round trunc sqrt reciprocal add sub mul div fma neg abs minimum maximum"
+    exact = names.split(" ")
+    assert {name: OPS[name].ulp for name in exact} == dict.fromkeys(exact, (0, 0))
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize("name", APPROXIMATE)
 def test_f32_within_the_bound(name):

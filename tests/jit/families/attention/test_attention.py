@@ -9,7 +9,9 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.attention.problem import choose_schedule
 from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.llvm.function import Function
 from shapevm.jit.llvm.target import host_target
 
 B, H, Q, K = (s.Dim(i) for i in range(4))
@@ -250,6 +252,15 @@ def test_schedules_and_targets_give_the_same_bits(schedule: str) -> None:
         buffers[3][...] = np.nan
         Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(buffers, dims)
         assert np.array_equal(wanted, buffers[3])
+
+
+@pytest.mark.parametrize(
+    ("v_dim", "wanted"),
+    [(32, "14x32"), (33, "6x64"), (64, "6x64"), (96, "14x32"), (97, "6x64"), (Q, "14x32")],
+)
+def test_values_that_leave_a_panel_free_take_the_narrow_tile(v_dim: s.Size, wanted: str) -> None:
+    assert choose_schedule(Function("kernel", [], register_bytes=2048), v_dim) == wanted
+    assert choose_schedule(Function("kernel", [], register_bytes=512), v_dim) == "6x16"
 
 
 def test_refusals_name_the_fix() -> None:
