@@ -103,8 +103,7 @@ def compile(
     from .specialise import check_compiler, open_store
 
     check_compiler()
-    from .boundary import boundary_check
-    from .build import build, open_source
+    from .build import build, open_source, small_sizes_check
     from .limits import check_strategy
     from .opening import executable_of
     from .options import check_options
@@ -115,7 +114,7 @@ def compile(
     source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
     program = build(source, stores, options, notify)
     notify("check sizes 0 and 1", 0, 1)
-    return executable_of(program, strategy, stores, boundary_check(source.reference, options.weights))
+    return executable_of(program, strategy, stores, small_sizes_check(source, options))
 
 
 def load(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .argument_check import GRAPH_SUFFIX, SCRIPT_SUFFIXES, check_arguments, check_graph_alone, check_model
-from .boundary import Reference
+from .boundary import Least, Reference, boundary_check
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compile_ahead import compile_ahead
 from .compiler.emit.emit import emit
@@ -28,6 +28,7 @@ from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
 
 if TYPE_CHECKING:
+    from .executable import Executable
     from .jit.spec import KernelSpec
     from .jit.store import KernelStore
     from .vm.program import KernelObject, Program
@@ -257,13 +258,8 @@ def observed(source: Source, options: Options, progress: Progress = _silent) -> 
     Raises ArgumentError for a sample that is no arguments of the model, and what running it raises.
     """
     from .calibration import observe_samples
-    from .opening import executable_of
-    from .specialise import open_store
 
-    plain = replace(options, weights="f32", max_error=None, calibrate=(), sizes=(), buckets={})
     n_found = 0
-    if isinstance(source.program, Graph):
-        source = replace(source, program=copied(source.program))  # passes change it
 
     def watch(name: str, graph: Graph) -> None:
         nonlocal n_found
@@ -272,10 +268,37 @@ def observed(source: Source, options: Options, progress: Progress = _silent) -> 
         elif name == "quantise_activations":
             n_found = observe(graph)
 
+    with _in_f32(source, options, progress, watch) as exe:
+        return observe_samples(exe, options.calibrate, n_found, partial(progress, "calibrate"))
+
+
+def small_sizes_check(source: Source, options: Options) -> Callable[[Executable], Mapping[str, Least]] | None:
+    """Return `boundary.boundary_check` of what was opened. Where activations are rounded to the ranges of
+    samples, which inputs of few elements may lie far outside of, the program in f32 is tried instead."""
+    check = boundary_check(source.reference, options.weights if not options.calibrate else "f32")
+    if check is None or not options.calibrate:
+        return check
+
+    def check_in_f32(exe: Executable) -> Mapping[str, Least]:
+        with _in_f32(source, options) as plain:
+            return check(plain)
+
+    return check_in_f32
+
+
+def _in_f32(
+    source: Source, options: Options, progress: Progress = _silent, watch: Watch | None = None
+) -> Executable:
+    """Return the program of what was opened for this machine, with nothing rounded."""
+    from .opening import executable_of
+    from .specialise import open_store
+
+    plain = replace(options, weights="f32", max_error=None, calibrate=(), sizes=(), buckets={}, target=None)
+    if isinstance(source.program, Graph):
+        source = replace(source, program=copied(source.program))  # passes change it
     store = open_store(None)
     program = build_program(lower(source, plain, progress, watch), store)
-    with executable_of(program, "generic", [store]) as exe:
-        return observe_samples(exe, options.calibrate, n_found, partial(progress, "calibrate"))
+    return executable_of(program, "generic", [store])
 
 
 def build_program(

@@ -170,6 +170,26 @@ def test_a_branch_and_state_stay_as_they_are() -> None:
     assert share(found["y"], model.linear(x)) < 0.02
 
 
+def test_small_sizes_are_tried_without_rounding() -> None:
+    """Inputs far outside of the samples' range are no other branch of the model."""
+
+    class Branch(torch.nn.Module):
+        """A product behind values that grow as there are fewer rows."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(32, 16, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Multiply."""
+            return self.linear(x / (x.shape[0] - 0.999) ** 2)
+
+    model, x = Branch(), torch.randn(40, 32)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    assert share(exe(x), model(x)) < 0.02
+
+
 def test_samples_that_are_no_arguments_are_named() -> None:
     model, x = torch.nn.Linear(32, 16), torch.randn(4, 32)
     for sample, message in (
