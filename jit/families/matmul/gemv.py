@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...llvm.function import Function, Int, Value, least, most
+from ...llvm.prefetch import unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
 from .grouped import GroupSums
@@ -22,6 +23,7 @@ from .sums import BLOCK, GROUP, LONG, block_of_short
 GEMV_PANELS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
+NEAR_GROUP_BYTES = 1280  # the same, of whole groups of steps with scales, at least one
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
@@ -171,6 +173,14 @@ class GroupedGemv(Gemv):
             "grouped_few", strides.lda, vectors
         )
 
+        def near(right: Value) -> tuple[Value, int, bool]:
+            """Return what the micro-kernel asks for ahead, and how."""
+            if groups.together == 1:
+                return right, 0, False  # arithmetic takes longer than memory
+            n_groups = max(1, NEAR_GROUP_BYTES // groups.bytes)
+            ahead = unread(f, right, n_groups * groups.bytes, "i8")
+            return ahead, 0, True
+
         def group(a: Value, b: Value) -> None:
             with f.loop(0, GEMV_PANELS, vectors * LANES // PANEL) as panel:
                 right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
@@ -180,7 +190,7 @@ class GroupedGemv(Gemv):
                     left = f.at(a, "float", f.mul(begin, strides.lda))
                     line = f.at(there, "float", f.mul(begin, width))
                     each = sorted(shares(rows, most))
-                    dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, right))
+                    dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, *near(right)))
 
                 each_tile(f, rows, most, row_tile)
 
