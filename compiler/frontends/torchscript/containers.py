@@ -13,8 +13,10 @@ from ...ir.graph import Value
 from ...ir.types import TensorType
 from ...ops import build as B
 from ..dtypes import NUMBER_OF
+from . import run_time_dicts
 from .bounds import check_length
 from .composites import choose
+from .run_time_dicts import RUN_TIME_DICTS
 from .run_time_lists import (
     RUN_TIME_LISTS,
     at_run_time,
@@ -276,7 +278,7 @@ def container_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> An
     if isinstance(first, List):
         table = RUN_TIME_LISTS if is_run_time_list(first.content) else _LISTS
     elif isinstance(first, Dict):
-        table = _DICTS
+        table = RUN_TIME_DICTS if is_run_time_list(first.content) else _DICTS
     else:
         return NotImplemented
     handler = table.get(name)
@@ -516,9 +518,7 @@ def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) 
     if not _is_of_calls(key):
         return x.content.get(_key(key), default)
     if default is None:
-        raise UnsupportedOp(
-            "get with a key that only a call tells needs a default; only a call tells if it is None"
-        )
+        return run_time_dicts.get(importer, x, key) if x.content else None
     keys = list(x.content)
     return _chosen(importer, [*x.content.values(), default], _place_of(importer, keys, key))
 
@@ -559,11 +559,16 @@ def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
 
 
 def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
+    if _is_of_calls(key):
+        run_time_dicts.set_key(importer, x, key, item)
+        return
     importer.regions.note(x)
     x.content = {**x.content, _key(key): item}
 
 
 def _drop_key(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
+    if _is_of_calls(key) and x.content:
+        return RUN_TIME_DICTS["pop"](importer, x, key, *default)
     importer.regions.note(x)
     found = default[0] if default and key not in x.content else _dict_item(importer, x, key)
     x.content = {k: v for k, v in x.content.items() if k != key}
@@ -571,8 +576,25 @@ def _drop_key(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any
 
 
 def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
+    if is_run_time_list(other.content):
+        run_time_dicts.update(importer, x, other)
+        return
     importer.regions.note(x)
     x.content = {**x.content, **other.content}
+
+
+def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
+    if _is_of_calls(key) and x.content:
+        return RUN_TIME_DICTS["setdefault"](importer, x, key, default)
+    if _is_of_calls(key) or _key(key) not in x.content:
+        _set_key(importer, x, key, default)
+        return default
+    return x.content[key]
+
+
+def _clear(importer: ScriptImporter, x: Dict) -> None:
+    importer.regions.note(x)
+    x.content = {}
 
 
 _DICTS: dict[str, Callable[..., Any]] = {
@@ -587,6 +609,8 @@ _DICTS: dict[str, Callable[..., Any]] = {
     "pop": _drop_key,
     "Delete": _drop_key,
     "update": _update,
+    "setdefault": _set_default,
+    "clear": _clear,
     "copy": lambda importer, x: Dict(dict(x.content)),
     "dict": lambda importer, x: Dict(dict(x.content)),
 }

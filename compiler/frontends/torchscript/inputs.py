@@ -345,6 +345,10 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         items = [_structure(importer, item, values) for item in (x if isinstance(x, tuple) else x.content)]
         return {"tuple" if isinstance(x, tuple) else "list": items}
     if isinstance(x, Dict):
+        if is_run_time_list(x.content):
+            raise UnsupportedOp(
+                "an output is a dict whose keys only a call tells; return list(d.keys()) and list(d.values())"
+            )
         structure: dict[str, Any] = {
             "dict": {str(key): _structure(importer, item, values) for key, item in x.content.items()}
         }

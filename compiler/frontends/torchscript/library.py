@@ -3,6 +3,7 @@ imported in place of a call."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,75 @@ from ...ir.types import ScalarType, TensorType, TupleType, Type
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
-#: By name; `T` is the type of a list's elements. None changes its arguments.
+#: By name; `T` is the type of a list's elements. Where these are the pairs of a dict, `K` and `V` are the
+#: types of their keys and values. None but "put" and "updated" changes its arguments.
 SOURCES = {
+    "place": """
+def place(items: List[T], key: K) -> int:
+    at = -1
+    for i in range(len(items)):
+        if items[i][0] == key:
+            at = i
+            break
+    return at
+""",
+    "put": """
+def put(items: List[T], key: K, pair: T) -> List[T]:
+    at = place(items, key)
+    if at < 0:
+        items.append(pair)
+    else:
+        items[at] = pair
+    return items
+""",
+    "found": """
+def found(items: List[T], key: K) -> Optional[V]:
+    at = place(items, key)
+    made: Optional[V] = None
+    if at >= 0:
+        made = items[at][1]
+    return made
+""",
+    "found_or": """
+def found_or(items: List[T], key: K, default: V) -> V:
+    at = place(items, key)
+    made = default
+    if at >= 0:
+        made = items[at][1]
+    return made
+""",
+    "dropped": """
+def dropped(items: List[T], key: K) -> List[T]:
+    made = items[:0]
+    for i in range(len(items)):
+        if items[i][0] != key:
+            made.append(items[i])
+    return made
+""",
+    "updated": """
+def updated(items: List[T], others: List[T]) -> List[T]:
+    for i in range(len(others)):
+        at = place(items, others[i][0])
+        if at < 0:
+            items.append(others[i])
+        else:
+            items[at] = others[i]
+    return items
+""",
+    "keys": """
+def keys(items: List[T]) -> List[K]:
+    made: List[K] = []
+    for i in range(len(items)):
+        made.append(items[i][0])
+    return made
+""",
+    "values": """
+def values(items: List[T]) -> List[V]:
+    made: List[V] = []
+    for i in range(len(items)):
+        made.append(items[i][1])
+    return made
+""",
     "index": """
 def index(items: List[T], item: T) -> int:
     for i in range(len(items)):
@@ -164,18 +232,28 @@ OF_INTS = ("gcd", "factorial")
 
 def run(importer: ScriptImporter, name: str, args: Sequence[Any], element: Type | None = None) -> Any:
     """Import a function of the library; return its result. `element`: the type that `T` stands for."""
-    graph = _graph(name, _script_type(element) if element is not None else "int")
+    graph = _graph(name, _types(element) if element is not None else ("int",))
     with importer.at_line(importer.builder.source):
         return importer.run_apart(graph, args)[0]
 
 
 @cache
-def _graph(name: str, element: str) -> Any:
-    source = SOURCES[name].replace("[T]", f"[{element}]").replace(": T)", f": {element})")
+def _graph(name: str, elements: tuple[str, ...]) -> Any:
+    source = SOURCES[name]
+    if name != "place" and "place(" in source:
+        source = SOURCES["place"] + source
+    for letter, type in zip("TKV", elements, strict=False):
+        source = re.sub(rf"\b{letter}\b", type, source)
     unit = torch.jit.CompilationUnit(source)
     graph = getattr(unit, name).graph.copy()
     torch._C._jit_pass_inline(graph)
     return graph
+
+
+def _types(element: Type) -> tuple[str, ...]:
+    """Return the types that the letters of a source stand for."""
+    parts = element.elements if isinstance(element, TupleType) else ()
+    return (_script_type(element), *map(_script_type, parts))
 
 
 def _script_type(element: Type) -> str:

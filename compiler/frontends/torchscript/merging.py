@@ -69,10 +69,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class RunTimeList:
-    """A list whose length a call tells. `is_raw`: the content of a list object."""
+    """A list object whose length a call tells ("list"), or a dict object whose keys it tells ("dict"), or the
+    content of one, which is a list ("items")."""
 
     element: Type
-    is_raw: bool
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -136,16 +137,19 @@ class Merger:
             parts = tuple(self.widen(Same(part), part, values) for part in x.values())
             return Parts("pairs", parts, tuple(x))
         if isinstance(x, Dict):
-            pairs = cast(Parts, self.plan_of(x.content, values))
+            pairs = self.plan_of(x.content, values)
+            if isinstance(pairs, RunTimeList):
+                return RunTimeList(pairs.element, "dict")
+            assert isinstance(pairs, Parts)
             return Parts("dict", pairs.parts, pairs.keys)
         if isinstance(x, List):
             inner = self.plan_of(x.content, values)
             if isinstance(inner, RunTimeList):
-                return RunTimeList(inner.element, False)
+                return RunTimeList(inner.element, "list")
             assert isinstance(inner, Parts)
             return Parts("list", inner.parts)
         if is_run_time_list(x):
-            return RunTimeList(x.type.element, True)
+            return RunTimeList(x.type.element, "items")
         if isinstance(x, Maybe):
             return Optional(self.plan_of(x.value, values))
         if isinstance(x, Variant) and isinstance(x.one, Tensor) and isinstance(x.other, Tensor):
@@ -191,21 +195,12 @@ class Merger:
         if isinstance(plan, TensorPlan | Forms) and isinstance(other, TensorPlan | Forms):
             return self._both_forms(plan, other)
         if isinstance(plan, Parts) and isinstance(other, Parts) and plan.kind == other.kind:
-            if plan.keys != other.keys:
-                raise UnsupportedOp(
-                    f"a dict has the keys {list(plan.keys)} or {list(other.keys)}, depending on which way "
-                    "the program goes; they must be the same, in the same order"
-                )
             items = _items(x)
-            if len(items) == len(plan.parts):
+            if len(items) == len(plan.parts) and plan.keys == other.keys:
                 parts = zip(plan.parts, items, strict=True)
                 widened = tuple(self.widen(p, item, values) for p, item in parts)
                 return Parts(plan.kind, widened, plan.keys)
-        is_list = [
-            isinstance(p, RunTimeList) or (isinstance(p, Parts) and p.kind in ("list", "items"))
-            for p in (plan, other)
-        ]
-        if all(is_list):
+        if all(isinstance(p, RunTimeList | Parts) and p.kind != "tuple" for p in (plan, other)):
             return self._both_lists(plan, other)
         if isinstance(plan, Scalar) and isinstance(other, Scalar) and plan.kind == other.kind:
             return plan if other.is_size else other
@@ -243,15 +238,15 @@ class Merger:
         return TensorPlan(plan.dtype, tuple(dims), plan.is_raw)
 
     def _both_lists(self, plan: Plan, other: Plan) -> Plan:
-        """Lists of different lengths: of elements of one type."""
+        """Lists of different lengths, or dicts of different keys: of elements of one type."""
         types = {t for p in (plan, other) for t in _element_types(p)}
         if len({str(t) for t in types}) != 1:
             raise UnsupportedOp(
-                "a list whose length depends on which way the program goes has elements of "
-                f"{' and '.join(sorted(map(str, types))) or 'an unknown type'}; they must be of one type"
+                "a list whose length, or a dict whose keys, depend on which way the program goes has "
+                f"elements of {' and '.join(sorted(map(str, types))) or 'an unknown type'}; they must be of one type"
             )
-        is_raw = plan.kind == "items" if isinstance(plan, Parts) else getattr(plan, "is_raw", False)
-        return RunTimeList(types.pop(), is_raw)
+        kind = cast(Parts | RunTimeList, plan).kind
+        return RunTimeList(types.pop(), "items" if kind == "pairs" else kind)
 
     def _is_known_outside(self, x: Any) -> bool:
         if isinstance(x, tuple):
@@ -323,7 +318,7 @@ class Merger:
         if isinstance(content, Value):
             return content
         made = self.builder.one("list", element=plan.element)
-        for item in content:
+        for item in content.items() if isinstance(content, dict) else content:
             made = self.builder.one("append", made, packed(self.builder, item, plan.element, read))
         return made
 
@@ -373,7 +368,7 @@ class Merger:
             return tuple(items) if plan.kind == "tuple" else items if plan.kind == "items" else List(items)
         if isinstance(plan, RunTimeList):
             value = next(values)
-            return value if plan.is_raw else List(value)
+            return {"items": value, "list": List(value), "dict": Dict(value)}[plan.kind]
         is_there = next(values)
         if isinstance(plan, Forms):
             return Variant(is_there, self.made(plan.one, values), self.made(plan.other, values))
@@ -399,8 +394,11 @@ def _element_types(plan: Plan) -> Iterator[Type]:
     if isinstance(plan, RunTimeList):
         yield plan.element
     elif isinstance(plan, Parts):
-        for part in plan.parts:
-            yield _element_type(part)
+        types = map(_element_type, plan.parts)
+        if plan.kind in ("dict", "pairs"):
+            keys = (ScalarType(kind_of(key)) for key in plan.keys)
+            types = map(TupleType, zip(keys, types, strict=True))
+        yield from types
 
 
 def _element_type(plan: Plan) -> Type:

@@ -93,7 +93,10 @@ class List(Cell):
 
 @dataclass(eq=False)
 class Dict(Cell):
-    """A dict with keys that are known."""
+    """A dict. `content`: a Python dict, whose keys are known, or the graph value of a list of its pairs; then
+    `memory` stands for that of the tensors in it."""
+
+    memory: Memory = field(default_factory=lambda: Memory(None))
 
 
 class Partial(str):

@@ -643,7 +643,7 @@ def dicts_of_pairs(a: Tensor) -> Tensor:
     return empty["three"] + found["one"]
 
 
-@program((x(3), x(4)), (x(1), x(7)))
+@program((x(3), x(4)), (x(1), x(7)), (x(5), x(1)))
 def grids(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = torch.meshgrid(a, b, indexing="ij")
     other, _ = torch.meshgrid(a, b, indexing="xy")

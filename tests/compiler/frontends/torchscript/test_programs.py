@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import shapevm
 
-from . import everyday, methods, objects, texts, trees, values  # noqa: F401 (they add their programs to the table)
+from . import dicts, everyday, methods, objects, texts, trees, values  # noqa: F401 (they add their programs to the table)
 from .programs import PROGRAMS
 
 
@@ -115,6 +115,11 @@ def assert_same(found: Any, wanted: Any) -> None:
             assert_same(one, other)
     else:
         assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_there_are_enough_programs() -> None:
+    assert len(PROGRAMS) >= 200
+    assert not [name for name, (_, sets) in PROGRAMS.items() if len(sets) < 3]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

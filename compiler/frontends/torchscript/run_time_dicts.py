@@ -1,0 +1,127 @@
+"""Dicts with keys that only a call tells: lists of (key, value), in the order in which the keys came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir.graph import Value
+from ...ir.types import ScalarType, TensorType, TupleType, Type
+from ...ops import build as B
+from . import elements, library
+from .run_time_lists import at_run_time, element
+from .values import Dict, List, is_run_time_list, kind_of
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+
+def as_list(importer: ScriptImporter, x: Dict) -> List:
+    """Return the pairs of a dict, as a list of a length that a call tells. Raises Fails for an empty one."""
+    if is_run_time_list(x.content):
+        return List(x.content, memory=x.memory)
+    return at_run_time(importer, List(list(x.content.items()), memory=x.memory))
+
+
+def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
+    return library.run(importer, name, [x, *args], x.content.type.element)
+
+
+def _replace(importer: ScriptImporter, x: Dict, made: List) -> None:
+    importer.regions.note(x)
+    x.content = made.content
+
+
+def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
+    """x[key] = item, of a key that a call tells, or in a dict of such keys."""
+    if not is_run_time_list(x.content) and not x.content:
+        pairs = List(importer.builder.one("list", element=_type(importer, key, item)), memory=x.memory)
+    else:
+        pairs = as_list(importer, x)
+    _replace(importer, x, _call(importer, "put", pairs, key, (key, item)))
+
+
+def _type(importer: ScriptImporter, key: Any, item: Any) -> Type:
+    def of_tensor(found: Any) -> TensorType:
+        return B.type_of(importer.tensors.read(found))
+
+    return TupleType((ScalarType(kind_of(key)), elements.type_of(item, of_tensor)))
+
+
+def _item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+    b, pairs = importer.builder, as_list(importer, x)
+    place = _call(importer, "place", pairs, key)
+    b.apply("guard", b.one("int_le", b.size(0), place), message="the dict lacks the key")
+    return element(importer, pairs, place)[1]
+
+
+def _contains(importer: ScriptImporter, x: Dict, key: Any) -> Value:
+    b = importer.builder
+    return b.one("int_le", b.size(0), _call(importer, "place", as_list(importer, x), key))
+
+
+def get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any:
+    """x.get(key, default)."""
+    pairs = as_list(importer, x)
+    if default is None:
+        return _call(importer, "found", pairs, key)
+    return _call(importer, "found_or", pairs, key, default)
+
+
+def _delete(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
+    found = get(importer, x, key, *default) if default else _item(importer, x, key)
+    _replace(importer, x, _call(importer, "dropped", as_list(importer, x), key))
+    return found
+
+
+def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
+    found = get(importer, x, key, default)
+    set_key(importer, x, key, found)
+    return found
+
+
+def _part(name: str) -> Any:
+    def handler(importer: ScriptImporter, x: Dict) -> List:
+        pairs = as_list(importer, x)
+        made = _call(importer, name, pairs)
+        importer.tensors.share(x.memory, made.memory)
+        return List(made.content, memory=made.memory)
+
+    return handler
+
+
+def update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
+    """x.update(other), of which one or both have keys that a call tells."""
+    if not is_run_time_list(other.content):
+        for key, item in other.content.items():
+            set_key(importer, x, key, item)
+    elif not is_run_time_list(x.content) and not x.content:
+        _replace(importer, x, List(other.content))
+        importer.tensors.share(x.memory, other.memory)
+    else:
+        pairs = as_list(importer, x)
+        importer.tensors.share(x.memory, other.memory)
+        _replace(importer, x, _call(importer, "updated", pairs, as_list(importer, other)))
+
+
+def _cleared(importer: ScriptImporter, x: Dict) -> None:
+    importer.regions.note(x)
+    x.content = importer.builder.one("list", element=x.content.type.element)
+
+
+RUN_TIME_DICTS: dict[str, Any] = {
+    "__getitem__": _item,
+    "get": get,
+    "_set_item": set_key,
+    "len": lambda importer, x: importer.builder.one("len", x.content),
+    "__contains__": _contains,
+    "keys": _part("keys"),
+    "values": _part("values"),
+    "items": lambda importer, x: List(x.content, memory=x.memory),
+    "pop": _delete,
+    "Delete": _delete,
+    "setdefault": _set_default,
+    "update": update,
+    "clear": _cleared,
+    "copy": lambda importer, x: Dict(x.content, memory=x.memory),
+    "dict": lambda importer, x: Dict(x.content, memory=x.memory),
+}
