@@ -31,9 +31,9 @@ class Steps:
 
 
 def within_64_bits(x: Any) -> Any:
-    """Return what TorchScript makes of a result: ints wrap around at 64 bits."""
+    """Return a result. Raises OverflowError for an int that 64 bits do not hold, as instructions do."""
     if type(x) is int and not -(1 << 63) <= x < 1 << 63:
-        return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+        raise OverflowError("an int over 64 bits")
     return x
 
 

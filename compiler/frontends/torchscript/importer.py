@@ -27,7 +27,7 @@ from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import Script, attribute_of, source_of
 from .tensors import Tensors
-from .values import Dict, List, Object, Tensor, Variant, has_same_items, is_run_time, kind_of
+from .values import Dict, List, Object, Tensor, Variant, is_run_time, is_same, kind_of, snapshot
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -118,7 +118,7 @@ class ScriptImporter(Importer):
         self.constant_nodes: set[Node] = set()
         self._constants: dict[Any, Tensor] = {}
         self._values: dict[Any, Any] = {}
-        self._lists: list[tuple[containers.Attribute, List]] = []  # attributes, and what is in them at first
+        self._held: list[tuple[containers.Attribute, Any, Any]] = []  # lists, dicts, what is in them at first
         self._line = ""  # of the model, while code that is not its own is imported
         self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
@@ -133,8 +133,8 @@ class ScriptImporter(Importer):
         for value, found in zip(names, self.inputs.add(), strict=True):
             self._values[value.unique()] = found
         results = self.run_block(graph)
-        for cell, first in self._lists:
-            if not has_same_items(cell.content, first):
+        for cell, held, first in self._held:
+            if not is_same(snapshot(cell.content), first) or not is_same(snapshot(held), first):
                 self.keep_state(cell.path)
         outputs_of(self, results[0] if len(results) == 1 else tuple(results))
         return self.graph
@@ -314,8 +314,8 @@ class ScriptImporter(Importer):
             found = self._state_or_constant(attribute_of(owner.script, name), path)
             cell = containers.Attribute(found, 0, path)
             owner.attributes[name] = cell
-            if isinstance(found, List):
-                self._lists.append((cell, List(found.content)))
+            if isinstance(found, List | Dict):
+                self._held.append((cell, found, snapshot(found)))
         return owner.attributes[name]
 
     def _state_or_constant(self, found: Any, path: str) -> Any:

@@ -355,4 +355,6 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         if x.content and all(isinstance(key, int) for key in x.content):
             structure["int_keys"] = True
         return structure
+    if isinstance(x, Variant):
+        raise UnsupportedOp("an output is a tensor whose rank or dtype only a call tells")
     raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")

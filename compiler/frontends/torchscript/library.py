@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...ir.types import ScalarType, TensorType, TupleType, Type
+from . import attributes
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -239,7 +240,7 @@ def run(importer: ScriptImporter, name: str, args: Sequence[Any], element: Type 
 
 @cache
 def _graph(name: str, elements: tuple[str, ...]) -> Any:
-    source = SOURCES[name]
+    source = SOURCES[name] if name in SOURCES else attributes.SOURCES[name]
     if name != "place" and "place(" in source:
         source = SOURCES["place"] + source
     for letter, type in zip("TKV", elements, strict=False):

@@ -243,7 +243,8 @@ class Merger:
         if len({str(t) for t in types}) != 1:
             raise UnsupportedOp(
                 "a list whose length, or a dict whose keys, depend on which way the program goes has "
-                f"elements of {' and '.join(sorted(map(str, types))) or 'an unknown type'}; they must be of one type"
+                f"elements of {' and '.join(sorted(map(str, types))) or 'an unknown type'}; "
+                "they must be of one type"
             )
         kind = cast(Parts | RunTimeList, plan).kind
         return RunTimeList(types.pop(), "items" if kind == "pairs" else kind)

@@ -17,7 +17,7 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
-from . import composites, library, matching, variants
+from . import attributes, composites, library, matching, variants
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
@@ -74,7 +74,21 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
 
 def _size(importer: ScriptImporter, x: Tensor, dim: int | None = None) -> Any:
     shape = B.shape_of(importer.tensors.read(x))
+    if is_run_time(dim):
+        return container_op(importer, "__getitem__", [List(list(shape)), dim])
     return List(list(shape)) if dim is None else shape[B.axis_of("size", dim, len(shape))]
+
+
+def _roll(importer: ScriptImporter, x: Tensor, shifts: List, dims: List) -> Any:
+    """aten::roll by what only a call tells, which may be negative."""
+    if is_run_time_list(shifts.content) or not any(map(is_run_time, shifts.content)) or not dims.content:
+        return NotImplemented
+    shape = B.shape_of(importer.tensors.read(x))
+    sizes = [shape[B.axis_of("roll", dim, len(shape))] for dim in dims.content]
+    pairs = zip(shifts.content, sizes, strict=True)
+    within = [scalar_op(importer.builder, "remainder", (shift, size)) for shift, size in pairs]
+    args = [importer.tensors.read(x), [importer.size_of(each) for each in within], dims.content]
+    return importer.tensors.fresh(run(importer, "aten.roll.default", args, {}))
 
 
 def _length(importer: ScriptImporter, x: Any) -> Any:
@@ -304,6 +318,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "as_tensor": _as_tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
+    "roll": _roll,
     "unbind": _unbind, "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
     "__derive_index": _derived_index,
     "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
@@ -355,6 +370,13 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         return variants.import_both(importer, node, items)
     schema = torch._C.parse_schema(node.schema())
     space, _, name = schema.name.partition("::")
+    at = attributes.axis_at([argument.name for argument in schema.arguments], args)
+    if at is not None:
+        return attributes.of_each_axis(
+            importer, name, args, at, lambda changed: _tensor_operator(importer, node, changed)
+        )
+    if attributes.is_arithmetic(name, args):
+        return [library.run(importer, name, args)]
     suffix = schema.overload_name or "default"
     writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     if writes:
@@ -366,11 +388,25 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
     if overload in VIEWS or _returns_view(schema):
         first = args[0]
         return [_views(importer, overload, first, positional[1:], keywords)]
-    made = run(importer, overload, positional, keywords)
+    made = _run_with_numbers(importer, overload, positional, keywords)
     n = node.outputsSize()
     if n == 1:
         return [_abstract(importer, made)]
     return [_abstract(importer, each) for each in made]
+
+
+def _run_with_numbers(
+    importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Append an operator. Raises UnsupportedOp for a number of a call that must be constant."""
+    try:
+        return run(importer, overload, args, kwargs)
+    except TypeError:
+        if not any(map(is_run_time, (*args, *kwargs.values()))):
+            raise
+        raise UnsupportedOp(
+            f"{overload}: a number that only a call tells is given where a constant is needed"
+        ) from None
 
 
 def _returns_view(schema: Any) -> bool:
@@ -459,9 +495,6 @@ def _converted(
     return positional, keywords
 
 
-_AXES = ("dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination")
-
-
 def _items(x: Any) -> list[Any]:
     found = x.content if isinstance(x, List) else x
     return found if isinstance(found, list) else [found]
@@ -472,7 +505,7 @@ def _argument(importer: ScriptImporter, argument: Any, x: Any) -> Any:
         return dtype_argument(x)
     if is_layout(argument.name):
         return None
-    if argument.name in _AXES and any(is_run_time(i) or is_size(i) for i in _items(x)):
+    if argument.name in attributes.AXES and any(is_run_time(i) or is_size(i) for i in _items(x)):
         raise UnsupportedOp(f"{argument.name} is an int that only a call tells; it must be a constant")
     return _plain(importer, x, wants_size(str(argument.type)))
 

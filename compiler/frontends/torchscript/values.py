@@ -168,6 +168,15 @@ def kind_of(x: Any) -> str:
     return {bool: "bool", int: "int", float: "float", str: "str", type(None): "none"}.get(type(x), "")
 
 
+def snapshot(x: Any) -> Any:
+    """Return what a list or dict holds, with what they hold, as tuples that later changes do not reach."""
+    if isinstance(x, Dict) and isinstance(x.content, dict):
+        return tuple(x.content), tuple(map(snapshot, x.content.values()))
+    if isinstance(x, List) and isinstance(x.content, list):
+        return tuple(map(snapshot, x.content))
+    return x.content if isinstance(x, List | Dict) else x
+
+
 def has_same_items(a: Any, b: Any) -> bool:
     """Return True for two lists of the same elements, as long as neither is changed."""
     if not (isinstance(a, List) and isinstance(b, List)) or any(is_run_time_list(x.content) for x in (a, b)):

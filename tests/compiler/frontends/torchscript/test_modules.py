@@ -309,3 +309,37 @@ def test_silero_vad(rate: int, n_samples: int) -> None:
             assert_close(exe(x, rate), program(x, rate), rtol=1e-4, atol=1e-5)
         with pytest.raises(shapevm.ShapeError, match=f"it must be {n_samples}"):
             exe(torch.zeros(1, n_samples + 1), rate)
+
+
+class Seen(torch.nn.Module):
+    """Counts what it sees in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = {0: 0}
+
+    def forward(self, x: torch.Tensor) -> int:
+        """Count the first element."""
+        key = int(x[0])
+        self.seen[key] = self.seen.get(key, 0) + 1
+        return self.seen[key]
+
+
+class Lists(torch.nn.Module):
+    """Changes a list that a dict holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = {"a": [1]}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Append to it."""
+        self.lists["a"].append(2)
+        return x + len(self.lists["a"])
+
+
+@pytest.mark.parametrize(("module", "name"), [(Seen, "seen"), (Lists, "lists")])
+def test_a_dict_that_calls_change_is_refused(module: type[nn.Module], name: str) -> None:
+    message = f"attribute {name}.*, which calls change, is a (dict|list)"
+    with pytest.raises(shapevm.UnsupportedOp, match=message):
+        shapevm.compile(torch.jit.script(module()), args=(torch.ones(2),))

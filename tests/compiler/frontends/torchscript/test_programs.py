@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import shapevm
 
-from . import dicts, everyday, methods, objects, texts, trees, values  # noqa: F401 (they add their programs to the table)
+from . import attributes, dicts, everyday, methods, objects, texts, trees, values  # noqa: F401 (they add their programs to the table)
 from .programs import PROGRAMS
 
 

@@ -1,0 +1,173 @@
+"""Attributes of operators that only a call tells: an axis, for which each axis is a branch, and numbers such
+as an eps or a scale, for which the operator is imported as arithmetic on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ops import build as B
+from .control import branch
+from .scalars import value_of
+from .values import List, Tensor, is_run_time
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+AXES = ("dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination")
+
+_NORM = """
+    made = centred * torch.rsqrt((centred * centred).mean(dims, True) + eps)
+"""
+_SCALE_AND_SHIFT = """
+    if weight is not None:
+        made = made * weight
+    if bias is not None:
+        made = made + bias
+    return made
+"""
+#: TorchScript of operators by the name of the operator.
+SOURCES = {
+    "layer_norm": f"""
+def layer_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], bias: Optional[Tensor], eps: float,
+               cudnn: bool) -> Tensor:
+    dims: List[int] = []
+    for i in range(len(shape)):
+        dims.append(-1 - i)
+    centred = x - x.mean(dims, True)
+    {_NORM}{_SCALE_AND_SHIFT}
+""",
+    "rms_norm": f"""
+def rms_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], eps: float) -> Tensor:
+    dims: List[int] = []
+    for i in range(len(shape)):
+        dims.append(-1 - i)
+    centred = x
+    {_NORM}
+    if weight is not None:
+        made = made * weight
+    return made
+""",
+    "batch_norm": """
+def batch_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Tensor, var: Tensor,
+               training: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
+    assert not training, "batch_norm: eps is told by a call only in evaluation"
+    sizes = [x.size(1)]
+    for i in range(x.dim() - 2):
+        sizes.append(1)
+    made = (x - mean.reshape(sizes)) * torch.rsqrt(var + eps).reshape(sizes)
+    if weight is not None:
+        made = made * weight.reshape(sizes)
+    if bias is not None:
+        made = made + bias.reshape(sizes)
+    return made
+""",
+    "scaled_dot_product_attention": """
+def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: float,
+                                 causal: bool, scale: float, gqa: bool) -> Tensor:
+    scaled = q * (scale * float(q.size(-1)) ** 0.5)
+    return torch._C._nn.scaled_dot_product_attention(scaled, k, v, mask, p, causal, enable_gqa=gqa)
+""",
+    "leaky_relu": """
+def leaky_relu(x: Tensor, slope: float) -> Tensor:
+    return torch.where(x > 0, x, x * slope)
+""",
+    "elu": """
+def elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
+""",
+    "celu": """
+def celu(x: Tensor, alpha: float) -> Tensor:
+    return torch.where(x > 0, x, torch.expm1(x / alpha) * alpha)
+""",
+    "softplus": """
+def softplus(x: Tensor, beta: float, threshold: float) -> Tensor:
+    return torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)
+""",
+    "threshold": """
+def threshold(x: Tensor, least: float, value: float) -> Tensor:
+    return torch.where(x > least, x, torch.zeros_like(x) + value)
+""",
+    "clamp": """
+def clamp(x: Tensor, low: Optional[float], high: Optional[float]) -> Tensor:
+    if low is not None:
+        x = torch.maximum(x, torch.zeros_like(x) + low)
+    if high is not None:
+        x = torch.minimum(x, torch.zeros_like(x) + high)
+    return x
+""",
+    "clamp_min": """
+def clamp_min(x: Tensor, low: float) -> Tensor:
+    return torch.maximum(x, torch.zeros_like(x) + low)
+""",
+    "clamp_max": """
+def clamp_max(x: Tensor, high: float) -> Tensor:
+    return torch.minimum(x, torch.zeros_like(x) + high)
+""",
+    "hardtanh": """
+def hardtanh(x: Tensor, low: float, high: float) -> Tensor:
+    return torch.minimum(torch.maximum(x, torch.zeros_like(x) + low), torch.zeros_like(x) + high)
+""",
+    "add": """
+def add(x: Tensor, other: Tensor, alpha: float) -> Tensor:
+    return x + other * alpha
+""",
+    "sub": """
+def sub(x: Tensor, other: Tensor, alpha: float) -> Tensor:
+    return x - other * alpha
+""",
+    "addmm": """
+def addmm(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
+    return x * beta + torch.mm(one, two) * alpha
+""",
+    "lerp": """
+def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
+    return x + (other - x) * weight
+""",
+}
+
+
+def is_arithmetic(name: str, args: Sequence[Any]) -> bool:
+    """Return True for an operator with a number that only a call tells, and that SOURCES has."""
+    rest = args[2:] if name in ("add", "sub") else args[1:]
+    return name in SOURCES and isinstance(args[0], Tensor) and any(map(is_run_time, rest))
+
+
+def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
+    """Return which argument is an axis, or a list with one, that only a call tells."""
+    for i, (name, x) in enumerate(zip(names, args, strict=False)):
+        if name in AXES and any(map(is_run_time, x.content if _is_plain_list(x) else [x])):
+            return i
+    return None
+
+
+def _is_plain_list(x: Any) -> bool:
+    return isinstance(x, List) and isinstance(x.content, list)
+
+
+def of_each_axis(
+    importer: ScriptImporter, name: str, args: Sequence[Any], at: int, run: Callable[[list[Any]], list[Any]]
+) -> list[Any]:
+    """Import an operator once for each axis that argument `at` may be; a call chooses."""
+    b, given = importer.builder, args[at]
+    items = list(given.content) if isinstance(given, List) else [given]
+    place = next(i for i, x in enumerate(items) if is_run_time(x))
+    first = args[0].content[0] if isinstance(args[0], List) else args[0]
+    rank = len(B.shape_of(importer.tensors.read(first))) + (name in ("stack", "unsqueeze"))
+    axis = value_of(b, items[place], "int")
+    in_range = b.one(
+        "bool_and", b.one("int_le", value_of(b, -rank), axis), b.one("int_lt", axis, b.size(rank))
+    )
+    b.apply("guard", in_range, message=f"{name}: the axis is out of range; the tensor has {rank} of them")
+
+    def of(k: int) -> list[Any]:
+        changed = [*items[:place], k, *items[place + 1 :]]
+        return run([*args[:at], List(changed) if isinstance(given, List) else k, *args[at + 1 :]])
+
+    def of_one_from(k: int) -> list[Any]:
+        if k >= rank - 1:
+            return of(max(k, 0))
+        one, other = (b.one("int_eq", axis, value_of(b, number)) for number in (k, k - rank))
+        return branch(importer, b.one("bool_or", one, other), [lambda: of(k), lambda: of_one_from(k + 1)])
+
+    return of_one_from(0)
