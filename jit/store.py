@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -67,14 +68,19 @@ class KernelStore:
         target = _target_for(spec, target or self.target)
         schedule = schedule or self._tuned(spec, dims, target)
         record = self._ahead.pop(cache_key(spec_hash(spec), dims, target, schedule), None)
-        record = record or self.cached(spec, dims, target, schedule)
-        if record is None:
-            from .compiler import compile_kernel
+        return record or self.cached(spec, dims, target, schedule) or self._made(spec, dims, target, schedule)
 
-            start = perf_counter()
-            made = compile_kernel(spec, dims, target, schedule=schedule)
-            record = serialise_object(made)
-            self._keep(spec, dims, target, schedule, record, perf_counter() - start)
+    def _made(self, spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None) -> bytes:
+        """Compile, unless another process that has the cache, too, is doing so: then wait for its record."""
+        from .compiler import compile_kernel
+
+        key = cache_key(spec_hash(spec), dims, target, schedule)
+        with self.cache.claimed(key) if self.cache is not None else nullcontext():
+            record = self.cached(spec, dims, target, schedule)
+            if record is None:
+                start = perf_counter()
+                record = serialise_object(compile_kernel(spec, dims, target, schedule=schedule))
+                self._keep(spec, dims, target, schedule, record, perf_counter() - start)
         return record
 
     def _keep(

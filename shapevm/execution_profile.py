@@ -190,15 +190,21 @@ class ExecutionProfile:
         rows = [_cells(row, data["total_ms"]) for row in self.kernels]
         rows += [_host_cells(row, data["total_ms"]) for row in data["host"]]
         text = table_text(_TITLES, rows, 1, _summary(data), width)
-        for thread, ms, tiles in _by_thread(self.kernels):
-            text += f"thread {thread}: {ms:.3f} ms in kernels, {tiles:.0f} tiles\n"
-        if data["limits"] is not None:
-            limits = data["limits"]
-            text += (
+        return text + "".join(f"{note}\n" for note in self._notes())
+
+    def _notes(self) -> list[str]:
+        """Return what stands below the table: threads, and the limits of the machine."""
+        notes = [
+            f"thread {thread}: {ms:.3f} ms in kernels, {tiles:.0f} tiles"
+            for thread, ms, tiles in _by_thread(self.kernels)
+        ]
+        limits = self.data["limits"]
+        if limits is not None:
+            notes.append(
                 f"limits of {limits['threads']} threads: {limits['flops'] / 1e9:.0f} GFLOP/s (f32), "
-                f"{limits['bytes'] / 1e9:.1f} GB/s out of cache\n"
+                f"{limits['bytes'] / 1e9:.1f} GB/s out of cache"
             )
-        return text
+        return notes
 
     def html(self) -> str:
         """Return one page that needs nothing else: a table to be sorted, and the program's graph."""
@@ -216,8 +222,7 @@ class ExecutionProfile:
             cells = _time_cells(text, host["source"], host["calls"], host["total_ms"], total)
             rows.append([*cells, *[Cell("")] * 7])
         body = table(("kernel", "line", "calls", "ms", "tier", "sizes", "variant", *_TITLES[4:]), rows)
-        for thread, ms, tiles in _by_thread(self.kernels):
-            body += f"<p><small>thread {thread}: {ms:.3f} ms in kernels, {tiles:.0f} tiles</small></p>"
+        body += "".join(f"<p><small>{escape(note)}</small></p>" for note in self._notes())
         return f'<div class="wide">{body}</div><div class="wide">{self._graph()}</div>'
 
     def _graph(self) -> str:

@@ -10,7 +10,7 @@ from .vm.instruction import Instruction, decode_all
 from .vm.program import Program
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 190, 44, 24, 30  # of a box, between boxes, in pixels
-_SHOWN = 24  # characters of a label
+_SHOWN, _SHOWN_SOURCE = 24, 17  # characters of a label, of a line's place
 MAX_NODES = 2000
 
 
@@ -77,6 +77,11 @@ def _at(nodes: Sequence[Node]) -> tuple[list[tuple[float, float]], float, float]
     return places, width, 16 + len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y
 
 
+def _end(text: str) -> str:
+    """Return the end of a text that is too long."""
+    return text if len(text) <= _SHOWN_SOURCE else f"…{text[1 - _SHOWN_SOURCE :]}"
+
+
 def heat(share: float) -> str:
     """Return a colour from white for 0 to red for 1."""
     cold = round(255 - 190 * min(max(share, 0.0), 1.0) ** 0.5)
@@ -103,7 +108,7 @@ def svg(nodes: Sequence[Node], notes: Mapping[int, tuple[str, float]]) -> str:
         name = f"k{node.kernel} {node.label}" if node.kernel >= 0 else node.label
         short = name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
         title = "\n".join(line for line in (name, node.source, text) if line)
-        below = "  ".join(line for line in (node.source.rsplit("/", 1)[-1][-18:], text) if line)
+        below = "  ".join(line for line in (_end(node.source.rsplit("/", 1)[-1]), text) if line)
         parts.append(
             f'<g><title>{escape(title)}</title><rect x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" '
             f'height="{_HEIGHT}" rx="{4 if is_launch else 20}" stroke="#555" '

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+SHORT = 24  # characters of a text that stays on one line
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -27,7 +29,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 def _cell(cell: Cell) -> str:
     text = escape(cell.text).replace("\n", "<br>")
     if cell.value is None and cell.share is None:
-        return f"<td>{text}</td>"
+        return f'<td class="short">{text}</td>' if len(cell.text) <= SHORT else f"<td>{text}</td>"
     bar = ""
     if cell.share is not None:
         percent = 100 * min(max(cell.share, 0.0), 1.0)
@@ -56,6 +58,9 @@ _STYLE = """
 .shapevm th { background: #f0f2f5; cursor: pointer; position: sticky; top: 0; white-space: nowrap; }
 .shapevm td, .shapevm th { border: 1px solid #ccc; padding: .2em .6em; text-align: left; }
 .shapevm td { vertical-align: top; }
+.shapevm td.short { white-space: nowrap; } .shapevm td:not(.short):not(.figure) { min-width: 14em; }
+.shapevm th[data-order="-1"]::after { content: " \\2193"; }
+.shapevm th[data-order="1"]::after { content: " \\2191"; }
 .shapevm td.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .shapevm .storm { background: #fff2cc; padding: .6em; }
 .shapevm .wide { overflow-x: auto; } .shapevm small { color: #666; }

@@ -372,6 +372,10 @@ class Specialiser:
             del self.candidates[key]
             self.machine.decline(kernel, dims)
             return
+        if (record := self._cached(key)) is not None:  # another process has compiled it since
+            del self.candidates[key]
+            self.machine.install(kernel, record)
+            return
         generic = self.machine.generic_code(kernel) if self.gains.wants_measuring(kernel) else b""
         job = self.store.job(self.gains.spec(kernel), dims, generic, self.gains.target(kernel))
         if PROCESS.submit(self, job):

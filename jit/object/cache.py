@@ -8,11 +8,13 @@ write aside and rename, so readers and other processes never see half an entry.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import logging
 import os
 import tempfile
+import time
 from array import array
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -24,6 +26,8 @@ from ...vm.program import KernelKey, format_key
 from .seal import TAG_BYTES, Seal, check_folder, private_seal, read_regular
 
 _FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
+_CLAIM_DIGITS = 3  # of a key: keys that begin alike wait for each other
+CLAIM_SECONDS = 20.0
 _LOG = logging.getLogger("shapevm")
 _REPORTED: set[str] = set()  # caches of which the log has said that they cannot be used
 _LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
@@ -108,8 +112,7 @@ class DiskCache:
         """Keep `payload`. A cache that cannot be written (full or read-only disk) is left as it is."""
         path = self._path(key)
         try:
-            self.directory.parent.mkdir(parents=True, exist_ok=True)
-            self.directory.mkdir(mode=0o700 if self._shared_seal is None else 0o777, exist_ok=True)
+            self._make_folder()
             entry = self._seal().seal(key, payload)
             path.parent.mkdir(exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
@@ -133,6 +136,41 @@ class DiskCache:
             is_full = self._put_bytes > self.max_bytes // _LOOKS
         if is_full:
             self.trim()
+
+    @contextlib.contextmanager
+    def claimed(self, key: str) -> Iterator[None]:
+        """Let one at a time make the entry of `key`, of all processes: others wait, at most CLAIM_SECONDS.
+
+        Who dies gives it up. Where there can be no lock, nobody waits.
+        """
+        try:
+            handle = self._claim_file(key)
+        except OSError:
+            yield
+            return
+        try:
+            _lock(handle)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked since has the file open, too
+            os.close(handle)
+
+    def _claim_file(self, key: str) -> int:
+        """Return the open file that stands for `key` and others that begin alike."""
+        self._make_folder()
+        self._seal()
+        folder = self.directory / "claims"
+        folder.mkdir(mode=self._mode(), exist_ok=True)
+        flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(folder / key[:_CLAIM_DIGITS], flags, 0o644)
+
+    def _mode(self) -> int:
+        return 0o700 if self._shared_seal is None else 0o777
+
+    def _make_folder(self) -> None:
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=self._mode(), exist_ok=True)
 
     def _fail(self, error: OSError) -> None:
         self.n_failures += 1
@@ -166,6 +204,18 @@ class DiskCache:
         """Yield the path and the state of each entry."""
         for folder in self.directory.glob("??"):
             yield from _entries_of(folder)
+
+
+def _lock(handle: int) -> None:
+    """Lock a file; give up after CLAIM_SECONDS, as its owner may be stopped."""
+    end, pause = time.monotonic() + CLAIM_SECONDS, 0.0005
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
 
 
 def _entries_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +33,9 @@ class Cache(Protocol):
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep `payload`, if that can be done."""
+
+    def claimed(self, key: str) -> AbstractContextManager[None]:
+        """Let one at a time make the entry of `key`, where processes can tell each other."""
 
 
 class RemoteCache:
@@ -74,6 +79,10 @@ class RemoteCache:
         except Exception as error:  # whatever a file system of a third party raises
             self._fail(error)
 
+    def claimed(self, key: str) -> AbstractContextManager[None]:
+        """Let everybody make the entry: a URL has no locks."""
+        return nullcontext()
+
     def _is_awake(self) -> bool:
         return time.monotonic() >= self._rests_until
 
@@ -107,6 +116,12 @@ class LayeredCache:
         """Keep `payload` in both."""
         self.local.put(key, payload)
         self.shared.put(key, payload)
+
+    @contextmanager
+    def claimed(self, key: str) -> Iterator[None]:
+        """Let one at a time make the entry of `key`, of the processes of either cache."""
+        with self.local.claimed(key), self.shared.claimed(key):
+            yield
 
 
 def shared_cache(url: str, secret: bytes = b"") -> Cache:

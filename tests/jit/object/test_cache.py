@@ -2,12 +2,19 @@
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from shapevm.jit.object.cache import DiskCache, cache_key, generator_sources
 from shapevm.jit.object.seal import Seal
+from shapevm.jit.spec import to_json
+
+from ..nests import bias_add
 
 
 def entry_path(cache: DiskCache) -> Path:
@@ -209,3 +216,85 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 def test_kernels_depend_on_every_file_of_the_generator() -> None:
     rooms = {path.parent.name for path in generator_sources()}
     assert rooms >= {"jit", "llvm", "loops", "object", "matmul", "conv"}
+
+
+# One process compiles, the others wait -----------------------------------------------------------------
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from shapevm.jit.object.cache import DiskCache
+with DiskCache(Path(sys.argv[1]), None).claimed("a" * 64):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+COMPILE = """
+import sys
+from pathlib import Path
+from shapevm.jit.object.cache import DiskCache
+from shapevm.jit.spec_reader import from_json
+from shapevm.jit.store import KernelStore
+store = KernelStore(DiskCache(Path(sys.argv[1]), None))
+spec = from_json(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for size in range(1, 25):
+    store.record(spec, (size, 8))
+print(store.stats.compiled, store.stats.from_cache)
+"""
+
+
+def test_one_at_a_time_makes_an_entry(tmp_path):
+    order = []
+
+    def make(name):
+        with DiskCache(tmp_path / "kernels", None).claimed("a" * 64):
+            order.append(name)
+            time.sleep(0.05)
+            order.append(name)
+
+    threads = [threading.Thread(target=make, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert order[::2] == order[1::2] and len(order) == 12
+    assert not list((tmp_path / "kernels").glob("??"))  # a claim is no entry
+
+
+def test_who_dies_gives_its_claim_up(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    threading.Timer(0.3, holder.send_signal, [signal.SIGKILL]).start()
+    start = time.monotonic()
+    with DiskCache(tmp_path, None).claimed("a" * 64):
+        waited = time.monotonic() - start
+    holder.wait()
+    holder.stdout.close()
+    assert 0.2 < waited < 10
+
+
+def test_nobody_waits_for_ever_or_where_there_can_be_no_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr("shapevm.jit.object.cache.CLAIM_SECONDS", 0.1)
+    cache = DiskCache(tmp_path / "kernels", None)
+    with cache.claimed("a" * 64), cache.claimed("a" * 64):
+        pass
+    (tmp_path / "file").touch()
+    with DiskCache(tmp_path / "file" / "kernels", None).claimed("a" * 64):
+        pass
+
+
+def test_processes_that_meet_a_kernel_at_once_compile_it_once(tmp_path):
+    spec = to_json(bias_add())
+    command = [sys.executable, "-c", COMPILE, str(tmp_path / "kernels"), spec]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    counts = [tuple(map(int, worker.communicate(timeout=120)[0].split())) for worker in workers]
+    assert [sum(count) for count in counts] == [24, 24, 24]
+    assert sum(compiled for compiled, _ in counts) == 24
