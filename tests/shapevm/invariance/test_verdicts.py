@@ -114,6 +114,9 @@ FORBIDDEN = {
     "numbers through a maximum": (
         lambda m, x: torch.arange(x.shape[0])[:, None].expand(-1, 4).amax(1), ["uses the rows' numbers"],
     ),
+    "rows of a table by their numbers": (
+        lambda m, x: x * torch.linspace(0.0, 1.0, 99)[: x.shape[0], None, None], ["uses the rows' numbers"],
+    ),
     "places as a result": (lambda m, x: places(x.shape, (x[:, 0, 0] > 9).long()), ["uses the rows' numbers"]),
     "reversed": (lambda m, x: x[x.shape[0] - 1 - torch.arange(x.shape[0])], ["chooses rows by data"]),
     "one row": (lambda m, x: x - x[:1], ["takes some of the rows"]),
