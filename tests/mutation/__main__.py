@@ -2,6 +2,7 @@
 
     python -m tests.mutation --collect [-n 2]        # which test runs which line: once, half an hour
     python -m tests.mutation --count 300 --seed 1    # draw so many mutants and run their tests
+    python -m tests.mutation --count 300 --budget 300    # the survivors, with more tests of their lines
     python -m tests.mutation --count 300 --retry tests/vm/test_new.py    # the survivors, with new tests
 
 A mutant changes one place of `jit/`, `compiler/passes/`, `compiler/lower/` or `runtime_c/`. The tests that
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from . import c_coverage, c_source, child, python_source
 from .c_build import CBuild
@@ -57,12 +59,20 @@ def candidates() -> list[Mutant]:
     return found
 
 
+class How(NamedTuple):
+    """How mutants are tried: with the tests of `files`, or with `seconds` of those that run their lines.
+    `is_again`: those too that survived before."""
+
+    files: tuple[str, ...]
+    seconds: float
+    is_again: bool
+
+
 class Trial:
     """Runs tests against mutants, one at a time."""
 
-    def __init__(self, known: CoverageMap, folder: Path) -> None:
-        self.known, self.folder = known, folder
-        self.files: tuple[str, ...] = ()  # whose tests are run in place of the map's
+    def __init__(self, known: CoverageMap, folder: Path, how: How) -> None:
+        self.known, self.folder, self.how = known, folder, how
         self._c: CBuild | None = None
 
     def verdict(self, mutant: Mutant) -> str:
@@ -83,9 +93,10 @@ class Trial:
         return self._tested(child.Replaced({}, {"shapevm.vm._runtime": module}), tested, mutant)
 
     def _tested(self, replaced: child.Replaced, tested: Mapping[str, str], mutant: Mutant) -> str:
-        tests = self.known.tests_of(str(mutant.path), mutant.line, BUDGET)
-        if self.files:
-            tests = dict.fromkeys(_listed(self.files), LONGEST)
+        if self.how.files:
+            tests = dict.fromkeys(_listed(self.how.files), LONGEST)
+        else:
+            tests = self.known.tests_of(str(mutant.path), mutant.line, self.how.seconds)
         if not tests:
             return "no test runs it"
         return "survived" if child.run(replaced, tested, tests, self.folder) == 0 else "killed"
@@ -99,10 +110,9 @@ def _listed(arguments: Sequence[str]) -> list[str]:
     return [name for name in listed if "::" in name]
 
 
-def run(count: int, seed: int, log: Path, files: Sequence[str]) -> Counter[str]:
-    """Draw mutants, try those that the log lacks, write verdicts to it and to the terminal.
-
-    `files`: try those again that the log does not have as killed, with the tests of these files alone."""
+def run(count: int, seed: int, log: Path, how: How) -> Counter[str]:
+    """Draw mutants, try those that the log lacks or, again, has not settled; write verdicts to it and to the
+    terminal."""
     import numpy  # noqa: F401
     import sympy  # noqa: F401
     import torch.export  # noqa: F401
@@ -110,10 +120,9 @@ def run(count: int, seed: int, log: Path, files: Sequence[str]) -> Counter[str]:
     drawn = random.Random(seed).sample(candidates(), count)
     done = dict(map(json.loads, log.read_text().splitlines())) if log.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(CoverageMap.read(), Path(folder))
-        trial.files = tuple(files)
+        trial = Trial(CoverageMap.read(), Path(folder), how)
         for i, mutant in enumerate(drawn):
-            if done.get(mutant.key) not in (SETTLED if files else done.values()):
+            if done.get(mutant.key) not in (SETTLED if how.is_again else done.values()):
                 begin = time.monotonic()
                 done[mutant.key] = found = trial.verdict(mutant)
                 with open(log, "a") as file:
@@ -159,12 +168,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, default=FOLDER / "verdicts.jsonl")
     parser.add_argument("--retry", nargs="+", default=[], metavar="FILE", help="survivors, with these tests")
+    parser.add_argument("--budget", type=float, help="survivors, with tests of so many seconds for each")
     options, extra = parser.parse_known_args()
     if options.collect:
         sys.exit(collect(extra))
     if options.collect_c:
         sys.exit(collect_c())
-    found = run(options.count, options.seed, options.log, options.retry)
+    how = How(tuple(options.retry), options.budget or BUDGET, bool(options.retry or options.budget))
+    found = run(options.count, options.seed, options.log, how)
     counted = sum(found.values()) - found["refused"]
     print(f"{found['killed']} of {counted} killed ({found['killed'] / max(counted, 1):.1%}); {dict(found)}")
 
