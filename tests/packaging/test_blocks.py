@@ -29,6 +29,10 @@ RUN_BY = {
     "c-api c": "../vm/test_generate.py",  # made of the header
     "embed sh": "test_sdk.py", "embed quoted": "test_sdk.py",
     "examples console": "../examples/test_examples.py",
+    "first-model python": "test_commands.py", "first-model text": "test_commands.py",
+    "first-model sh": "test_commands.py", "install sh": "test_commands.py",
+    "quantise python": "test_commands.py", "quantise text": "test_commands.py",
+    "quantise sh": "test_commands.py",
     "fleet python": "test_blocks.py",
     "graph-text sh": "test_commands.py", "graph-text text": "test_text_pages.py",
     "migration python": "test_blocks.py",

@@ -90,6 +90,27 @@ def test_blocks_run(page: str, made: Path, tmp_path: Path) -> None:
         assert {"prof.json", "baked.svm", "frozen.svm"} <= written
 
 
+@pytest.mark.parametrize("page", ["first-model", "quantise"])
+def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    """Its Python blocks as one program, then its commands."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    python, shown = (re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S) for kind in ("python", "text"))
+    (tmp_path / "page.py").write_text("\n".join(python))
+    assert run("python page.py", tmp_path) == "".join(shown)
+    for script in scripts(page):
+        assert run(script, tmp_path)
+
+
+def test_commands_of_the_page_on_installing() -> None:
+    """Those of pip are not run here: see `make wheel`, and the extras below."""
+    for script in scripts("install"):
+        lines = script.splitlines()
+        if any(line.startswith("pip ") for line in lines):
+            assert all(line.startswith("pip install ") for line in lines)
+        else:
+            assert shapevm.__version__ in run(script, ROOT / "docs")
+
+
 def compiled_again(folder: Path) -> Path:
     """Return what compiling model.pt2 itself gives."""
     run("shapevm compile model.pt2 -o direct.svm", folder)
