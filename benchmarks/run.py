@@ -29,6 +29,7 @@ SECTIONS = {
     "vit": "An encoder layer and vit_b_16 (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "quantised": "int8 against f32 and other runtimes (one core, all in one run)",
+    "doors": "TorchScript, recurrent layers and nested inputs (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",
     "matmuls": "Products with a constant weight (one core, all in one run)",
     "accuracy": "Errors against f64, as shares of the greatest result, n up to 1,000,000 (5 seeds)",

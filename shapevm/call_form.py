@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import pytree
+from . import pytree, quick_forms
 from .state import Changes, State
 from .vm.errors import ArtifactError
 from .vm.machine import Machine
@@ -48,6 +48,10 @@ class CallForm:
         self._is_flat = list(parameters) == names and all(
             inner == pytree.LEAF for inner in parameters.values()
         )
+        self._flatten, self._build = (
+            quick_forms.flattener(self._signature),
+            quick_forms.builder(self._results),
+        )
         self._by_position = self._is_flat and self._signature["positional"] == names
         self.is_one = self._results == pytree.LEAF
         #: Positional arguments that are the program's inputs as they are, -1 where that is not all of them.
@@ -57,6 +61,10 @@ class CallForm:
         """Return the inputs in order. Raises ArgumentError for arguments that the program does not take."""
         if not kwargs and self._by_position and len(args) == len(self.names):
             return args
+        if not kwargs and self._flatten is not None:
+            leaves = self._flatten(args)
+            if leaves is not None:
+                return leaves
         if (
             not args
             and self._is_flat
@@ -74,7 +82,11 @@ class CallForm:
 
     def nested(self, results: Sequence[Any]) -> Any:
         """Return the results as the model would."""
-        return results[0] if self.is_one else pytree.unflatten(results, self._results)
+        if self.is_one:
+            return results[0]
+        if self._build is not None and len(results) == self.n_results:
+            return self._build(results)
+        return pytree.unflatten(results, self._results)
 
 
 def structure_of(meta: Mapping[str, Any], function: str | None) -> Mapping[str, Any]:

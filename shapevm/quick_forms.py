@@ -1,0 +1,128 @@
+"""Functions that are written for one structure of arguments or results: they do what `pytree` does, without
+walking the structure in every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .pytree import LEAF, Structure
+
+MAX_LEAVES = 1000  # of a structure that a function is written for
+
+Flatten = Callable[[Sequence[Any]], "list[Any] | None"]
+Build = Callable[[Sequence[Any]], Any]
+
+
+def flattener(signature: Mapping[str, Any]) -> Flatten | None:
+    """Return a function of the positional arguments that returns the leaves in order, or None where it is
+    `pytree.flatten_call` that must look: at other arguments, or at errors. None for a signature of other
+    things than leaves, None, lists, tuples and dicts."""
+    names = list(signature["parameters"])
+    if signature["positional"] != names:
+        return None
+    text = _Text()
+    places = [text.name() for _ in names]
+    text.lines.append(f"if len(args) != {len(names)}: return None")
+    if places:
+        text.lines.append(f"{', '.join(places)}, = args")
+    leaves: list[str] = []
+    pairs = zip(places, signature["parameters"].values(), strict=True)
+    try:
+        if not all(text.take_apart(place, structure, leaves) for place, structure in pairs):
+            return None
+    except RecursionError:
+        return None
+    text.lines.append(f"return [{', '.join(leaves)}]")
+    found: Flatten | None = text.function("args") if len(leaves) <= MAX_LEAVES else None
+    return found
+
+
+def builder(structure: Structure) -> Build | None:
+    """Return a function of the leaves that returns the nested value, as `pytree.unflatten` does for as many
+    as the structure has. None for a structure of other things than leaves, None, lists, tuples and dicts."""
+    leaves: list[str] = []
+    try:
+        made = _expression(structure, leaves)
+    except RecursionError:
+        return None
+    if made is None or not 0 < len(leaves) <= MAX_LEAVES:
+        return None
+    text = _Text()
+    text.lines += [f"{', '.join(leaves)}, = leaves", f"return {made}"]
+    found: Build = text.function("leaves")
+    return found
+
+
+class _Text:
+    """The lines of a function."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._n = 0
+
+    def name(self) -> str:
+        """Return a new name."""
+        self._n += 1
+        return f"v{self._n}"
+
+    def take_apart(self, place: str, structure: Structure, leaves: list[str]) -> bool:
+        """Write how the leaves of a value are found; return False for a structure that is not written."""
+        if structure == LEAF:
+            leaves.append(place)
+            return True
+        if "constant" in structure:
+            self.lines.append(f"if {place} is not None: return None")
+            return structure["constant"] is None
+        items = _items(structure)
+        if items is None:
+            return False
+        names = [self.name() for _ in items]
+        if "dict" in structure:
+            self.lines.append(f"if type({place}) is not dict or len({place}) != {len(items)}: return None")
+            self.lines += [f"{name} = {place}[{key!r}]" for name, key in zip(names, items, strict=True)]
+        else:
+            kinds = f"type({place}) is not list and type({place}) is not tuple"
+            self.lines.append(f"if ({kinds}) or len({place}) != {len(items)}: return None")
+            if names:
+                self.lines.append(f"{', '.join(names)}, = {place}")
+        pairs = zip(names, items.values(), strict=True)
+        return all(self.take_apart(name, inner, leaves) for name, inner in pairs)
+
+    def function(self, argument: str) -> Any:
+        """Return the function, None where it nests too deep. A key that a dict lacks gives None."""
+        body = "\n  ".join(self.lines)
+        text = f"def run({argument}):\n try:\n  {body}\n except KeyError: return None\n"
+        made: dict[str, Any] = {}
+        try:
+            exec(compile(text, "<a call's structure>", "exec"), made)  # keys are literals of str and int
+        except (SyntaxError, RecursionError, MemoryError):
+            return None
+        return made["run"]
+
+
+def _items(structure: Structure) -> dict[Any, Structure] | None:
+    """Return the structures in a list, tuple or dict by key; None for another one."""
+    if "dict" in structure:
+        to_key = int if structure.get("int_keys") else str
+        return {to_key(key): inner for key, inner in structure["dict"].items()}
+    inner = structure.get("list", structure.get("tuple"))
+    return None if inner is None else dict(enumerate(inner))
+
+
+def _expression(structure: Structure, leaves: list[str]) -> str | None:
+    if structure == LEAF:
+        leaves.append(f"x{len(leaves)}")
+        return leaves[-1]
+    if "constant" in structure:
+        return "None" if structure["constant"] is None else None
+    items = _items(structure)
+    if items is None:
+        return None
+    made = {key: _expression(inner, leaves) for key, inner in items.items()}
+    if None in made.values():
+        return None
+    if "dict" in structure:
+        return "{" + ", ".join(f"{key!r}: {each}" for key, each in made.items()) + "}"
+    inside = ", ".join(map(str, made.values()))
+    return f"[{inside}]" if "list" in structure else f"({inside}{',' if len(made) == 1 else ''})"

@@ -1,0 +1,87 @@
+"""Functions that are written for one structure give what a walk of the structure gives."""
+
+from collections import OrderedDict
+from types import MappingProxyType
+
+import pytest
+
+from shapevm.pytree import LEAF, flatten_call, unflatten
+from shapevm.quick_forms import builder, flattener
+
+NESTED = {
+    "dict": {
+        "pair": {"tuple": [LEAF, {"list": [LEAF]}]},
+        "no": {"constant": None},
+        "it's": {"dict": {"0": LEAF, "7": {"tuple": []}}, "int_keys": True},
+    }
+}
+SIGNATURE = {"positional": ["x", "y"], "parameters": {"x": NESTED, "y": LEAF}}
+
+
+def value():
+    return {"pair": (1, [2]), "no": None, "it's": {0: 3, 7: ()}}
+
+
+def test_flattens():
+    run = flattener(SIGNATURE)
+    assert run((value(), 4)) == flatten_call((value(), 4), {}, SIGNATURE) == [1, 2, 3, 4]
+    swapped = {**value(), "pair": [1, (2,)]}  # lists and tuples are taken for each other, as by pytree
+    assert run((swapped, 4)) == flatten_call((swapped, 4), {}, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        (value(),),
+        (value(), 1, 2),
+        ({}, 1),
+        ({**value(), "more": 1}, 1),
+        ({"pair": (1, [2]), "no": None, "other": 1}, 1),
+        ({**value(), "no": 3}, 1),
+        ({**value(), "pair": (1, 2)}, 1),
+        ({**value(), "pair": (1, [2], 3)}, 1),
+        ({**value(), "pair": "ab"}, 1),
+        ({**value(), "it's": {0: 3, 8: ()}}, 1),
+        (OrderedDict(value()), 1),
+        (MappingProxyType(value()), 1),
+    ],
+)
+def test_leaves_the_rest_to_pytree(args):
+    assert flattener(SIGNATURE)(args) is None
+
+
+def test_builds():
+    built = builder(NESTED)([1, 2, 3])
+    assert built == unflatten([1, 2, 3], NESTED) == value()
+    assert isinstance(built["pair"], tuple) and isinstance(built["pair"][1], list)
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {"namedtuple": "a:B", "fields": {"x": LEAF}},
+        {"constant": 3},
+        {"list": [{"constant": 3}]},
+        {"list": []},
+    ],
+)
+def test_other_structures_are_walked(structure):
+    assert builder(structure) is None
+
+
+def test_names_are_literals():
+    key = "'] + [__import__('os').system('x')] + ['\n"
+    structure = {"dict": {key: LEAF}}
+    assert builder(structure)([1]) == {key: 1}
+    assert flattener({"positional": ["x"], "parameters": {"x": structure}})(({key: 1},)) == [1]
+
+
+def test_deep_and_wide_structures_are_walked():
+    deep = LEAF
+    for _ in range(500):
+        deep = {"list": [deep]}
+    assert builder(deep) is None
+    assert builder({"list": [LEAF] * 2000}) is None
+    wide = {"positional": ["x"], "parameters": {"x": {"list": [LEAF] * 2000}}}
+    assert flattener(wide) is None
