@@ -103,18 +103,19 @@ def compile(
     from .specialise import check_compiler, open_store
 
     check_compiler()
-    from .build import build, open_source, small_sizes_check
+    from .build import build, open_source, silent, small_sizes_check
+    from .collector import paused
     from .limits import check_strategy
     from .opening import executable_of
     from .options import check_options
 
-    strategy, options = check_strategy(strategy), check_options(options)
+    strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
     stores = [open_store(target) for target in options.targets]
-    notify = progress or (lambda stage, done, total: None)
-    source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
-    program = build(source, stores, options, notify)
-    notify("check sizes 0 and 1", 0, 1)
-    return executable_of(program, strategy, stores, small_sizes_check(source, options))
+    with paused():
+        source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
+        program = build(source, stores, options, notify)
+        notify("check sizes 0 and 1", 0, 1)
+        return executable_of(program, strategy, stores, small_sizes_check(source, options))
 
 
 def load(

@@ -12,6 +12,7 @@ What does not work is refused where the user gave the range with a `Dim`. A rang
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32"
     precision = max(PRECISIONS[weights], QUANTISED if _quantises(exe) else 0.0)
     trial = _Trial(exe, reference, precision)
     least: dict[str, Least] = {}
-    with _in_evaluation(reference.model), torch.no_grad():
+    with _in_evaluation(reference.model), _threads_that_run(), torch.no_grad():
         for index, symbol in enumerate(exe.machine.symbols):
             for value in _small_values(symbol):
                 problem = trial.problem(index, value)
@@ -156,6 +157,24 @@ def _in_evaluation(model: Any) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def _threads_that_run() -> Iterator[None]:
+    """Let torch use no more threads than there are idle CPUs, as far as the load tells: those of others are
+    waited for at the end of every operator, which takes seconds on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    idle = (os.cpu_count() or 1) - os.getloadavg()[0] + 1  # this process is part of the load
+    limited = min(before, max(1, round(idle)))
+    if limited < before:
+        torch.set_num_threads(limited)
+    try:
+        yield
+    finally:
+        if limited < before:
+            torch.set_num_threads(before)
 
 
 class _Trial:

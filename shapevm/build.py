@@ -39,7 +39,7 @@ Progress = Callable[[str, int, int], None]
 Watch = Callable[[str, Graph], None]
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
@@ -64,7 +64,7 @@ def open_source(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
     inputs: Any = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Source:
     """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, a
     TorchScript module, function or .pt file, or a graph's text, an .svmir file. `inputs`: see
@@ -138,7 +138,7 @@ def _import_torch(source: Source, options: Options, least: int | None) -> Graph:
 
 
 def import_source(
-    source: Source, options: Options, least: int | None = None, progress: Progress = _silent
+    source: Source, options: Options, least: int | None = None, progress: Progress = silent
 ) -> Graph:
     """Return the graph of what was opened. `least`: of sizes that nobody gave a range (`import_program`).
 
@@ -167,16 +167,14 @@ def import_model(
     dynamic_shapes: Any = None,
     inputs: Any = None,
     options: Options | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Graph:
     """Return the graph of a model, before the passes: see `open_source` and `import_source`."""
     source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress)
     return import_source(source, options or Options(), progress=progress)
 
 
-def lower(
-    source: Source, options: Options, progress: Progress = _silent, watch: Watch | None = None
-) -> Graph:
+def lower(source: Source, options: Options, progress: Progress = silent, watch: Watch | None = None) -> Graph:
     """Return the graph of what was opened, lowered to kernels. `watch("import", graph)` is called before the
     passes, the last time with the graph that they lower, and `watch(name, graph)` after each.
 
@@ -220,7 +218,7 @@ def needs_examples(model: Any) -> bool:
     return not is_graph_module(model) or not is_aten(model)
 
 
-def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None = None) -> None:
+def run_passes(graph: Graph, progress: Progress = silent, watch: Watch | None = None) -> None:
     """Run the pipeline on `graph` in place. `watch(name, graph)` is called after each pass."""
     done = 0
 
@@ -235,7 +233,7 @@ def run_passes(graph: Graph, progress: Progress = _silent, watch: Watch | None =
 
 
 def build(
-    source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = _silent
+    source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = silent
 ) -> Program:
     """Return the program of what was opened, with code for the target of each store."""
     first, *others = stores
@@ -251,7 +249,7 @@ def build(
     return program
 
 
-def observed(source: Source, options: Options, progress: Progress = _silent) -> list[Activation]:
+def observed(source: Source, options: Options, progress: Progress = silent) -> list[Activation]:
     """Return what the samples of `options.calibrate` have as activations of products, in the order of
     `quantise_activations.products`: the program runs here in f32, with their ranges as further results.
 
@@ -287,7 +285,7 @@ def small_sizes_check(source: Source, options: Options) -> Callable[[Executable]
 
 
 def _in_f32(
-    source: Source, options: Options, progress: Progress = _silent, watch: Watch | None = None
+    source: Source, options: Options, progress: Progress = silent, watch: Watch | None = None
 ) -> Executable:
     """Return the program of what was opened for this machine, with nothing rounded."""
     from .opening import executable_of
@@ -305,7 +303,7 @@ def build_program(
     graph: Graph,
     store: KernelStore,
     sizes: Sequence[Mapping[str, int]] = (),
-    progress: Progress = _silent,
+    progress: Progress = silent,
     buckets: Buckets | None = None,
     others: Sequence[Graph] = (),
 ) -> Program:

@@ -1,6 +1,7 @@
 """Sizes 0 and 1: where the model does something else there, compiling says so."""
 
 import logging
+import os
 
 import pytest
 import torch
@@ -290,3 +291,24 @@ def test_segments_that_end_behind_cut_data_are_not_run(caplog: pytest.LogCapture
     ):
         assert torch.equal(exe(*args), Segments()(*args))
     assert "size n = 1 is not checked" in caplog.text
+
+
+@pytest.mark.parametrize(("load", "n_threads"), [(0.0, 4), (5.2, 4), (6.4, 3), (8.0, 1), (30.0, 1)])
+def test_the_model_runs_on_idle_cpus(monkeypatch, module, load, n_threads):
+    seen = []
+
+    def forward(self, x):
+        seen.append(torch.get_num_threads())
+        return x + 1
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        rows = torch.export.Dim("rows", min=1)
+        shapevm.compile(module(forward), (torch.ones(3, 2),), dynamic_shapes=({0: rows},)).close()
+        assert seen[-1] == n_threads
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)

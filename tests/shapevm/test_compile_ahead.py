@@ -1,5 +1,8 @@
 """Kernels compiled side by side by several processes: the same code, whatever becomes of the processes."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,43 @@ def test_processes_that_fail_leave_the_work_to_this_one(monkeypatch: pytest.Monk
     for answer in (None, Answer(failure="it has ended")):
         monkeypatch.setattr(CompileProcess, "run", lambda self, job, answer=answer: answer)
         assert torch.equal(made(4)(X), expected)
+
+
+AGAIN = """
+import torch, shapevm
+from shapevm.jit import compiler
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(self.conv(x).flatten(2).transpose(1, 2)).mean(1)
+
+calls, compile_kernel = [], compiler.compile_kernel
+compiler.compile_kernel = lambda *a, **k: calls.append(a) or compile_kernel(*a, **k)
+batch = torch.export.Dim("batch", min=1, max=64)
+x = torch.ones(3, 3, 4, 4)
+exe = shapevm.compile(Model().eval(), (x,), dynamic_shapes=({0: batch},), strategy="generic")
+print(exe.stats().compiled, len(calls), exe.stats().from_cache)
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "SHAPEVM_CACHE": "1", "SHAPEVM_CACHE_DIR": str(tmp_path)}
+    environment["SHAPEVM_COMPILE_PROCESSES"] = "1"
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", AGAIN], check=True, capture_output=True, text=True, env=environment
+        )
+        counts.append(tuple(map(int, done.stdout.split())))
+    (n_compiled, n_calls, _), warm = counts
+    assert n_compiled == n_calls >= 4
+    assert warm == (0, 0, n_compiled)
 
 
 def test_what_is_in_the_cache_is_not_compiled(jobs: list[Any], tmp_path: Path) -> None:
