@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from shapevm.jit.llvm.function import Function
 from shapevm.jit.loops.loops import simplify
+from shapevm.jit.loops.tiling import transposed_loop
 from shapevm.jit.spec import Dim, Nest, Size
 
 from ..nests import Body, at
@@ -55,3 +56,20 @@ def row_sums(*shape: Size) -> Nest:
 def test_simplify(nest: Nest, row: bool, factors: tuple[tuple[Size, ...], ...]) -> None:
     f = Function("kernel", [("i64", "n"), ("i64", "m"), ("i64", "k")])
     assert simplify(f, nest, list(f.params), row).factors == factors
+
+
+def test_the_loop_along_which_a_buffer_lies_that_the_last_loop_strides_through() -> None:
+    f = Function("kernel", [("i64", "n"), ("i64", "m")])
+
+    def found(*loads: tuple[int | None, int | None]) -> int | None:
+        b = Body()
+        for place in loads:
+            b.load("f32", (64, 64), at(*place))
+        return transposed_loop(simplify(f, b.nest(64, 64), [], False))
+
+    assert found((0, 1)) is None
+    assert found((1, 0)) == 0
+    assert found((1, 1)) is None
+    assert found((1, None)) is None
+    assert found((1, None), (1, 0)) == 0
+    assert found((0, 1), (1, 1), (1, 0)) == 0
