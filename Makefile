@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick integrations java aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick integrations java browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -73,6 +73,10 @@ ENGINES_PIP = $(ENGINES)/bin/python -m pip --disable-pip-version-check --no-inpu
 java:
 	@which java >/dev/null || { $(AS_ROOT) apt-get -qq update && \
 	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends default-jre-headless; }
+
+browser:
+	@which chromium >/dev/null || { $(AS_ROOT) apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends chromium; }
 
 integrations: $(BUILT) java ## Ray, Beam and Spark themselves, with workers killed in the middle; installs them and a Java runtime
 	rm -rf $(ENGINES)/wheel
