@@ -9,7 +9,7 @@ import numpy as np
 import sympy
 
 from ..ir.dims import DimExpr, equal, format_dim, simplify
-from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
+from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Value
 from ..ir.types import TensorType, Type
 from . import build as B
@@ -159,23 +159,18 @@ def slice_scatter(
 def _strided(
     b: Builder, x: Value, src: Value, axis: int, first: DimExpr, length: DimExpr, step: int
 ) -> Value:
-    """x with positions first, first + step, .. replaced: from `first` on it is rows of `step` positions."""
+    """x with positions first, first + step, .. replaced: from `first` on it is rows of `step` positions, of
+    which the last may reach beyond the end, and what follows them."""
     shape = B.shape_of(x)
-    padding = simplify(
-        first + length * step - shape[axis]
-    )  # of the last row; where negative, what follows it
-    low, high = B.bounds_of(b, padding)
-    if low is None or low < 0:
-        raise UnsupportedOp(
-            f"slice_scatter: an end before the axis's with a step of {step} cannot be compiled"
-        )
-    rest = B.take(b, x, axis, first, simplify(shape[axis] - first))
-    rest = B.pad(b, rest, [(0, padding if i == axis else 0) for i in range(len(shape))])
-    rows = B.reshape(b, rest, [*shape[:axis], length, step, *shape[axis + 1 :]])
-    rows = B.place(b, rows, B.add_axis(b, src, axis + 1), axis + 1, 0, 1)
-    rest = B.reshape(b, rows, [*shape[:axis], simplify(length * step), *shape[axis + 1 :]])
-    rest = B.take(b, rest, axis, 0, simplify(shape[axis] - first))
-    return B.concat(b, [B.take(b, x, axis, 0, first), rest], axis)
+    count, rows = simplify(shape[axis] - first), simplify(length * step)
+    rest = B.take(b, x, axis, first, count)
+    rest = B.pad(b, rest, [(0, step if i == axis else 0) for i in range(len(shape))])
+    behind = B.take(b, rest, axis, rows, simplify(count + step - rows))
+    made = B.reshape(b, B.take(b, rest, axis, 0, rows), [*shape[:axis], length, step, *shape[axis + 1 :]])
+    made = B.place(b, made, B.add_axis(b, src, axis + 1), axis + 1, 0, 1)
+    made = B.reshape(b, made, [*shape[:axis], rows, *shape[axis + 1 :]])
+    made = B.take(b, B.concat(b, [made, behind], axis), axis, 0, count)
+    return B.concat(b, [B.take(b, x, axis, 0, first), made], axis)
 
 
 def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: DimExpr) -> Value:

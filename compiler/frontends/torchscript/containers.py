@@ -16,6 +16,7 @@ from ..dtypes import NUMBER_OF
 from . import run_time_dicts
 from .bounds import check_length
 from .composites import choose
+from .control import branch
 from .run_time_dicts import RUN_TIME_DICTS
 from .run_time_lists import (
     RUN_TIME_LISTS,
@@ -555,7 +556,24 @@ def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
     """Return the item at a position that a call tells and that lies within the items."""
     if all(item is items[0] for item in items):
         return items[0]
+    if all(isinstance(item, Tensor) for item in items) and _differ_in_size(importer, items):
+        return _by_branches(importer, items, place, 0)
     return element(importer, at_run_time(importer, List(items)), place)
+
+
+def _differ_in_size(importer: ScriptImporter, items: Sequence[Tensor]) -> bool:
+    shapes = {tuple(map(str, B.shape_of(importer.tensors.read(item)))) for item in items}
+    return len(shapes) > 1
+
+
+def _by_branches(importer: ScriptImporter, items: Sequence[Tensor], place: Value, first: int) -> Any:
+    """Return the tensor of items[first:] at a position that a call tells; their sizes may differ."""
+    if first == len(items) - 1:
+        return items[first]
+    b = importer.builder
+    here = b.one("int_eq", place, value_of(b, first, "int"))
+    ways = [lambda: [items[first]], lambda: [_by_branches(importer, items, place, first + 1)]]
+    return branch(importer, here, ways)[0]
 
 
 def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:

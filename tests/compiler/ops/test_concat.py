@@ -69,6 +69,7 @@ CASES: list[Case] = [
     ("pad by sizes", lambda x: F.pad(x, (0, x.shape[0])), X),
     ("roll", lambda x: (x.roll(2, 0), x.roll((1, -1), (1, 0)), x.roll(4), x.roll(-7, 1)), X),
     ("slice_scatter", lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3), X),
+    ("slice_scatter end", lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 0, 4, 3), (((3, 7), f32),)),
     ("slice_scatter steps", lambda x: torch.slice_scatter(x, x[:, :3] * 2, 1, 1, step=2), (((3, 7), f32),)),
     ("select_scatter", lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -1), X),
 ]

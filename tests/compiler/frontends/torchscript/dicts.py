@@ -161,3 +161,14 @@ def tuples_as_values(a: Tensor, n: int) -> Tensor:
         states[i * n] = (a[i], i + n)
     h, k = states[0]
     return h * k
+
+
+@program(
+    ({"a": x(2), "b": x(3)}, "a"),
+    ({"a": x(2), "b": x(3)}, "b"),
+    ({"a": x(5), "b": x(1)}, "b"),
+    ({"a": x(5), "b": x(1)}, "c"),
+)
+def values_of_several_sizes(parts: dict[str, Tensor], key: str) -> Tensor:
+    found = parts[key] * 2
+    return found.sum() + found.size(0)

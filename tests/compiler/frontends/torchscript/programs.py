@@ -68,6 +68,16 @@ def writes_a_part_of_a_part(a: Tensor) -> Tensor:
 
 
 @matrices
+def writes_every_other(a: Tensor) -> Tensor:
+    b = a.clone()
+    rows = b[::2]
+    rows += 1
+    b[:, 1::3] = 7.0
+    rows.copy_(rows * 3)
+    return b
+
+
+@matrices
 def fills(a: Tensor) -> Tensor:
     b = torch.empty_like(a)
     b.fill_(2.0)
