@@ -30,6 +30,7 @@ SECTIONS = {
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "quantised": "int8 against f32 and other runtimes (one core, all in one run)",
     "doors": "TorchScript, recurrent layers and nested inputs (one core, all in one run)",
+    "quantised_models": "Models whose activations are bytes (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",
     "matmuls": "Products with a constant weight (one core, all in one run)",
     "accuracy": "Errors against f64, as shares of the greatest result, n up to 1,000,000 (5 seeds)",

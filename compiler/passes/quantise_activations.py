@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -32,12 +32,13 @@ from ..ops.integer_conv import Image, integer_conv
 from ..ops.integer_product import STEP, integer_product, is_short_enough
 from .cse import cse
 from .dce import dce
+from .fold_affine import fold_affine, with_vector
 from .move_scales import of_bytes_in_groups
 from .quantise_weights import FORMATS, error_of, n_bytes
 
 STEPS = 255  # of an activation
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
-SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_range`
+SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_widened`
 FEW_STEPS = 16  # of a product that is not worth rounding
 
 
@@ -52,9 +53,8 @@ class Static:
     @staticmethod
     def of(found: Activation, factors: np.ndarray) -> Static:
         """Return the parameters for the values of samples, and 0."""
-        lows, highs = _range(found)
-        low = min(0.0, float((lows / factors).min(initial=0)))
-        high = max(0.0, float((highs / factors).max(initial=0)))
+        low = min(0.0, float((found.low / factors).min(initial=0)))
+        high = max(0.0, float((found.high / factors).max(initial=0)))
         scale = (high - low) / STEPS or 1.0
         return Static(scale, int(np.rint(-low / scale)), factors)
 
@@ -75,9 +75,12 @@ def quantise_activations(graph: Graph) -> None:
     dce(graph)  # whatever is left is used
     groups = products(graph)
     assert not found or len(found) == len(groups)
+    made: dict[Value, Value] = {}  # by what they stand for, which may be the activation of others
     for (activation, readers), values in zip(groups.items(), found, strict=False):
-        _Quantised(graph, activation, readers, values).emit()
+        made |= _Quantised(graph, made.get(activation, activation), readers, values).emit()
     dce(graph)  # the products of f32
+    fold_affine(graph, list(made.values()))
+    dce(graph)  # what was folded
 
 
 def products(graph: Graph) -> dict[Value, list[Node]]:
@@ -114,12 +117,12 @@ def _moments(b: Builder, x: Value) -> list[Value]:
     return [low, high, B.pointwise(b, "div", squares, B.full(b, product(shape[:-1]), "f32"))]
 
 
-def _range(found: Activation) -> tuple[np.ndarray, np.ndarray]:
-    """Return the range of each channel: that of the samples, up to WIDER times as wide where these were so
-    few that SPREAD standard deviations lie outside."""
+def _widened(found: Activation) -> Activation:
+    """Return what samples had with ranges that are up to WIDER times as wide, where the samples were so few
+    that SPREAD standard deviations lie outside."""
     spread = SPREAD * np.sqrt(found.squares)
     low = np.minimum(found.low, np.maximum(-spread, WIDER * found.low))
-    return low, np.maximum(found.high, np.minimum(spread, WIDER * found.high))
+    return replace(found, low=low, high=np.maximum(found.high, np.minimum(spread, WIDER * found.high)))
 
 
 def _is_product(node: Node) -> bool:
@@ -158,25 +161,30 @@ class _Quantised:
     """An activation `x` that becomes bytes, and the products that read it."""
 
     def __init__(self, graph: Graph, x: Value, readers: Sequence[Node], found: Activation) -> None:
-        self.graph, self.x, self.found = graph, x, found
-        self.rounding = graph.rounding
+        self.graph, self.x, self.rounding = graph, x, graph.rounding
         has_conv = any(node.op == "conv" for node in graph.body.nodes)
         self.is_image = has_conv and (len(shape_of(x)) > 3 or any(node.op == "conv" for node in readers))
+        self.found = found if self.is_image else _widened(found)  # an image has many pixels
         self.static = self._smoothed(readers)
         self.readers = [node for node in readers if self._is_worth(node)]
+        self.is_partial = len(self.readers) < len(readers)
 
-    def emit(self) -> None:
-        """Put products of bytes in place of those of f32."""
+    def emit(self) -> dict[Value, Value]:
+        """Put products of bytes in place of those of f32; return them by these."""
         if not self.readers:
-            return
+            return {}
         block, node = self.graph.body, self.x.node
         others = [user for user in dict.fromkeys(self.x.users) if user not in self._reshapes()]
         b = Builder(self.graph, block, 0 if node is None else block.nodes.index(node) + 1)
-        q = self._bytes(b)
-        self._dequantise_for_others(b, q, others)
+        q = self._bytes(b, self._unclamped(others))
+        if self._is_dequantised_for(others):
+            self._dequantise(b, q, others)
+        made: dict[Value, Value] = {}
         for reader in self.readers:
             b.position, b.source = block.nodes.index(reader), reader.source
-            self.graph.replace(reader.result, self._product(b, reader, q))
+            made[reader.result] = self._product(b, reader, q)
+            self.graph.replace(reader.result, made[reader.result])
+        return made
 
     def _reshapes(self) -> set[Node]:
         """Return the readers and what lies between the activation and them."""
@@ -188,21 +196,48 @@ class _Quantised:
                 x = x.definition.arg(0)
         return found
 
-    def _bytes(self, b: Builder) -> Value:
-        """Return the activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up."""
+    def _unclamped(self, others: Sequence[Node]) -> Value:
+        """Return what the activation is before it is clamped as bytes are anyway: a relu goes."""
+        x, static = self.x, self.static
+        is_alone = not others or self._is_dequantised_for(others)
+        if self._is_result() or not is_alone or self.is_partial or (static.factors != 1).any():
+            return x
+        while x.node is not None and x.node.op in ("maximum", "minimum"):
+            inner, limit = with_vector(x.node)
+            if inner is None or limit is None or not self._is_clamped_by_bytes(x.node.op, limit):
+                break
+            x, is_shared = inner, inner.users != [x.node]
+            if is_shared:
+                break
+        return x
+
+    def _is_clamped_by_bytes(self, op: str, limit: np.ndarray) -> bool:
+        """Whether rounding to bytes has the effect of a maximum or minimum."""
+        if op == "maximum":
+            return not limit.any() and self.static.zero == 0
+        return bool((limit / self.static.scale + self.static.zero + 0.5 >= STEPS).all())
+
+    def _bytes(self, b: Builder, x: Value) -> Value:
+        """Return an activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up."""
         static = self.static
         inverse = (1 / (static.scale * static.factors)).astype(np.float32)
         by = float(inverse[0]) if np.all(inverse == inverse[0]) else b.constant(inverse, "f32", "smoothing")
-        scaled = B.pointwise(b, "add", B.pointwise(b, "mul", self.x, by), static.zero + 0.5)
+        scaled = B.pointwise(b, "add", B.pointwise(b, "mul", x, by), static.zero + 0.5)
         within = B.pointwise(b, "minimum", B.pointwise(b, "maximum", scaled, 0.0), float(STEPS))
         return B.cast_to(b, within, "u8")
 
-    def _dequantise_for_others(self, b: Builder, q: Value, others: Sequence[Node]) -> None:
-        """Let other operators read an image dequantised, so that it is not held in f32 as well."""
-        is_result = self.x.node is None or any(self.x in block.results for block in self.graph.blocks())
-        if not self.is_image or is_result or not others:
-            return
-        if any(user.op not in OPS or OPS[user.op].kind != "pointwise" for user in others):
+    def _is_result(self) -> bool:
+        return self.x.node is None or any(self.x in block.results for block in self.graph.blocks())
+
+    def _is_dequantised_for(self, others: Sequence[Node]) -> bool:
+        """Whether other operators read an image dequantised, so that it is not held in f32 as well."""
+        if not self.is_image or self._is_result():
+            return False
+        return all(user.op in OPS and OPS[user.op].kind == "pointwise" for user in others)
+
+    def _dequantise(self, b: Builder, q: Value, others: Sequence[Node]) -> None:
+        """Let other operators read the activation dequantised."""
+        if not others:
             return
         wide = B.pointwise(b, "sub", B.cast_to(b, q, "f32"), float(self.static.zero))
         again = B.pointwise(b, "mul", wide, self.static.scale)
@@ -218,7 +253,7 @@ class _Quantised:
         if self.is_image or any(node.op != "matmul" for node in readers):
             return plain
         weights = [node.arg(1).definition.attrs["array"] for node in readers]
-        reach = np.max(np.abs(_range(self.found)), axis=0)
+        reach = np.maximum(np.abs(self.found.low), np.abs(self.found.high))
         rows = np.max([np.abs(weight).max(1, initial=0) for weight in weights], axis=0)
         is_used = (reach > 0) & (rows > 0)
         if not is_used.any() or not np.isfinite(reach).all():

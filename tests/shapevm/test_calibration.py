@@ -109,6 +109,45 @@ def test_convolutions_multiply_bytes_and_images_are_held_in_them(tmp_path: Path)
     assert "u8 x int8" in inspect_text(tmp_path / "model.svm")
 
 
+def test_products_that_follow_each_other_directly() -> None:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(64, 64, bias=False) for _ in range(3)]
+    model, x = torch.nn.Sequential(*layers), torch.randn(64, 64)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    assert [product.b_layout for product in products(exe)] == ["quads"] * 3
+    assert share(exe(x), model(x)) < 0.03
+    convs = [torch.nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(3)]
+    model, x = torch.nn.Sequential(*convs), torch.randn(2, 16, 9, 9)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    assert [product.b_layout for product in products(exe)] == ["quads"] * 3
+    assert share(exe(x), model(x)) < 0.03
+
+
+def test_what_is_done_by_channel_behind_a_product_is_one_product_and_one_sum() -> None:
+    class Scaled(torch.nn.Module):
+        """A convolution, a batch norm, relu6, and another convolution."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.norm = torch.nn.Conv2d(16, 32, 1), torch.nn.BatchNorm2d(32)
+            self.second = torch.nn.Conv2d(32, 16, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Convolve."""
+            return self.second(torch.nn.functional.relu6(4 * self.norm(self.first(x))))
+
+    model, x = Scaled().eval(), torch.randn(2, 16, 9, 9)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    first = products(exe)[0]
+    ops = [instr.op for instr in first.epilogue if instr.dtype == "f32" and instr.op not in ("load", "const")]
+    assert ops == ["cast", "mul", "add", "maximum", "minimum"]  # neither the norm nor relu6 is left
+    assert share(exe(x), model(x)) < 0.02
+
+
 def test_smoothing_leaves_steps_for_small_channels() -> None:
     """Without it the channel of large values would take most of them."""
     model, x = Perceptron(), torch.randn(64, 64)
