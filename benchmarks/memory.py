@@ -25,7 +25,7 @@ import shapevm
 CALLS = 5
 BATCH, LENGTH, SIDE = 1, 128, 224
 OURS = """
-exe = shapevm.load(sys.argv[1], strategy="bucket")
+exe = shapevm.load(sys.argv[1], strategy=sys.argv[3])
 run = lambda: exe.run(inputs)
 """
 ONNX = """
@@ -47,12 +47,13 @@ before = status("VmRSS")
 {load}
 for _ in range({calls}):
     run()
-print(json.dumps([status("VmHWM") - before, {arena}]))
+print(json.dumps([status("VmHWM") - before, {arena}, status("VmHWM")]))
 """
 
 
 def child(runtime: str, load: str, *arguments: str) -> list[int]:
-    """Return (peak bytes, bytes of activations where they are known) of a process."""
+    """Return (peak bytes beyond the imports, bytes of activations where they are known, peak bytes) of a
+    process."""
     ours = runtime == "shapevm"
     code = CHILD.format(
         runtime=runtime,
@@ -84,14 +85,14 @@ def compared(
         )
         exe.save(folder / "model.svm")
         inputs = str(folder / "inputs.npz")
-        peak, arena = child("shapevm", OURS, str(folder / "model.svm"), inputs)
+        peak, arena, _ = child("shapevm", OURS, str(folder / "model.svm"), inputs, "bucket")
         weights = sum(p.nbytes for p in model.parameters()) + sum(b.nbytes for b in model.buffers())
         least = weights + arena
         text = f"{peak / 2**20:.0f} MiB, {peak / least:.2f}x of weights {weights / 2**20:.0f} "
         text += f"and activations {arena / 2**20:.0f}"
         if is_installed("onnxruntime"):
             export_onnx(model, example, shapes, folder / "model.onnx")
-            theirs, _ = child("onnxruntime", ONNX, str(folder / "model.onnx"), inputs)
+            theirs, *_ = child("onnxruntime", ONNX, str(folder / "model.onnx"), inputs)
             text += f"; ONNX Runtime {theirs / 2**20:.0f} MiB, {theirs / least:.2f}x"
     return Figure(
         f"{what}: peak resident memory of loading and calling", text, "at most 1.15x; less than ORT"
@@ -125,7 +126,32 @@ def resnet() -> Figure:
     return compared("ResNet-50 at 1 x 224", Features().eval(), example, shapes, item, sizes)
 
 
+class AddOne(torch.nn.Module):
+    """A program of one operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: f32[rows, 8]; returns the same shape."""
+        return x + 1
+
+
+def one_operator() -> Figure:
+    """The whole process, imports and all, of a program of one operator."""
+    example, shapes = {"x": torch.ones(4, 8)}, {"x": {0: torch.export.Dim("rows", min=1, max=64)}}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs = str(folder / "inputs.npz")
+        np.savez(inputs, x=example["x"].numpy())
+        shapevm.compile(AddOne(), kwargs=example, dynamic_shapes=shapes).save(folder / "model.svm")
+        *_, peak = child("shapevm", OURS, str(folder / "model.svm"), inputs, "auto")
+        text = f"{peak / 2**20:.0f} MiB"
+        if is_installed("onnxruntime"):
+            export_onnx(AddOne(), example, shapes, folder / "model.onnx")
+            *_, theirs = child("onnxruntime", ONNX, str(folder / "model.onnx"), inputs)
+            text += f"; ONNX Runtime {theirs / 2**20:.0f} MiB"
+    return Figure("one operator: peak resident memory of the whole process", text, "less than ORT")
+
+
 def figures() -> list[Figure]:
     """Return all figures."""
     with torch.inference_mode():
-        return [encoder(), resnet()]
+        return [encoder(), resnet(), one_operator()]
