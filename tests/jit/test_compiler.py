@@ -2,6 +2,8 @@
 
 import gc
 import threading
+from dataclasses import astuple
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from shapevm.jit.llvm.target import TARGETS, find_target, host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
 
 from .families.attention.test_attention import attention
-from .nests import M, N, bias_add, layer_norm
+from .nests import M, N, bias_add, gelu, layer_norm
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -62,6 +64,15 @@ def test_ir_is_kept_on_request_and_assembly_is_text():
     assert "zmm" in assembly(bias_add(), (64, 64), "x86-64-v4") and "zmm" not in assembly(
         bias_add(), None, "x86-64-v3"
     )
+
+
+def test_the_times_of_a_compilation_are_parts_of_it():
+    begin = perf_counter()
+    timings = compile_kernel(gelu(), (61, 67)).timings  # sizes that no other test compiles
+    elapsed = perf_counter() - begin
+    assert timings is not None
+    parts = astuple(timings)
+    assert all(part >= 0 for part in parts) and min(parts[:3]) > 0 and sum(parts) <= elapsed
 
 
 def test_threads_compile_at_once():
