@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.evaluation import bf16_to_f32, convert, f32_to_bf16, from_memory, to_memory
+from shapevm.jit.evaluation import REDUCTIONS, bf16_to_f32, convert, f32_to_bf16, from_memory, to_memory
 from shapevm.jit.families.attention.spec import Attention
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.dtypes import DTYPES
@@ -86,6 +86,14 @@ def test_reductions_of_an_empty_row_give_the_neutral_element():
     outs = [np.empty(3, np.float32) for _ in range(4)]
     evaluate(b.nest(N, M), (3, 0), [np.empty((3, 0), np.float32), *outs])
     assert [list(o) for o in outs] == [[0] * 3, [1] * 3, [-np.inf] * 3, [np.inf] * 3]
+
+
+def test_sums_of_integers_wrap_and_those_of_floats_are_rounded_once():
+    whole = np.array([[2**62, 1, 2**62, 2**62 + 5]])
+    assert REDUCTIONS["reduce.sum"](whole, "i64").item() == 3 * 2**62 + 6 - 2**64
+    assert REDUCTIONS["reduce.prod"](np.array([[2**31 + 1, 3]]), "i64").item() == 3 * 2**31 + 3
+    parts = np.array([[1e8, 1.0, 1.0, 1.0, 1.0, -1e8]], np.float32)
+    assert REDUCTIONS["reduce.sum"](parts, "f32").item() == 4
 
 
 def test_gather_names_the_index_and_the_size():

@@ -3,7 +3,7 @@
 import llvmlite.binding as llvm
 import pytest
 from shapevm.jit.llvm.abi import PARAMS
-from shapevm.jit.llvm.function import Function, Value, f32_bits, f64_bits
+from shapevm.jit.llvm.function import Bounded, Function, Value, f32_bits, f64_bits
 from shapevm.jit.llvm.target import host_target, target_machine
 
 
@@ -25,6 +25,16 @@ def test_integer_arithmetic_folds_ints():
     assert f.add(2, 3) == 5 and f.sub(2, 3) == -1 and f.mul(4, 5) == 20
     assert f.udiv(7, 2) == 3 and f.urem(7, 2) == 1 and f.ceildiv(7, 2) == 4 and f.minimum(3, 2) == 2
     assert f.lines == []
+
+
+def test_what_is_known_of_a_quotient():
+    f = function()
+    size = Bounded("i64", "%n", least=8, most=100, multiple=8)
+    quotient = f.udiv(size, 4)
+    assert (quotient.least, quotient.most, quotient.multiple) == (2, 25, 2)
+    assert f.udiv(size, 3).multiple == 1 and f.urem(size, 4) == 0
+    product = f.mul(size, 3)
+    assert (product.least, product.most, product.multiple) == (24, 300, 24)
 
 
 def test_neutral_operands_emit_nothing():
