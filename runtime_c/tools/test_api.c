@@ -124,6 +124,17 @@ static void check_misuse(svm_program *p) {
          svm_set_function_strategy(p, 0, 9, &error) == SVM_ERROR_ARGUMENT &&
          svm_set_function_strategy(p, 7, -1, &error) == SVM_ERROR_ARGUMENT &&
          svm_set_function_strategy(p, 0, -1, NULL) == SVM_OK);
+  EXPECT(svm_generic_code(p, 1, NULL, 0) > 0 && !svm_generic_code(p, 2, NULL, 0) &&
+         !svm_generic_code(p, -1, NULL, 0) && !svm_installed_code(p, 2, 0, NULL, 0));
+}
+
+/* A profile that is still recorded when the program is closed. */
+static void check_profile(svm_program *p) {
+  char *text;
+  EXPECT(!svm_record(p, 1, &error));
+  check_strides(p);
+  EXPECT(!svm_profile(p, &text, &error) && strstr(text, "6"));
+  svm_text_free(text);
 }
 
 /* What the program says of its outputs. */
@@ -228,6 +239,7 @@ int main(int argc, char **argv) {
   check_outputs(lookup);
   check_allocator(lookup);
   check_misuse(lookup);
+  check_profile(lookup);
   check_externs(data);
   check_interpreted(data, 5, 3);
   for (int i = 0; i < N_THREADS; i++) pthread_create(&threads[i], NULL, interpret_often, data);

@@ -342,3 +342,88 @@ def test_results_that_share_children_are_refused(run: Run, folder: Path, tmp_pat
     done = run("shared.svm", "--output", tmp_path / "y.npz")
     assert done.returncode == RUN and "over 4096 values" in done.stderr
     assert run("shared.svm").returncode == 0
+
+
+def test_the_data_of_an_npy_is_aligned(run: Run, two, tmp_path: Path) -> None:
+    for n in (1, 99, 100, 12345):
+        assert run("chain.svm", *two(ramp(n), ramp(n)), "--output", tmp_path / "y.npy").returncode == 0
+        written = (tmp_path / "y.npy").read_bytes()
+        assert (len(written) - 4 * n) % 64 == 0 and np.array_equal(np.load(tmp_path / "y.npy"), 3 * ramp(n))
+
+
+def test_a_name_that_is_all_dot_npy_has_no_suffix(
+    build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path
+) -> None:
+    command = [str(build("main", "address")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
+    assert subprocess.run([*command, "--output", ".npy"], cwd=tmp_path).returncode == 0
+    with np.load(tmp_path / ".npy") as out:
+        assert list(out) == ["y"]
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool"])
+def test_arrays_without_axes_are_numbers_of_their_own_kind(
+    run: Run, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    from shapevm.vm.assembler import assemble
+    from shapevm.vm.writer import write
+
+    text = f'input "x": {kind}\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
+    write(assemble(text), folder / "number.svm")
+    for dtype, taken in (("<i8", "int"), ("<f8", "float"), ("?", "bool"), ("<f4", ""), ("<i4", "")):
+        np.save(tmp_path / "x.npy", np.array(1, dtype))
+        done = run("number.svm", "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "y.npy")
+        assert done.returncode == (0 if taken == kind else CONTRACT), (dtype, done.stderr)
+        if taken == kind:
+            assert np.load(tmp_path / "y.npy") == 1
+        else:
+            assert f'input "x" is a tensor; the program takes a {kind}' in done.stderr.replace(
+                "an int", "a int"
+            )
+
+
+def with_zip64(whole: bytes, fields: int) -> bytes:
+    """Return an .npz of one member whose sizes (fields 2) and offset (3) are in ZIP64's extra field."""
+    end = whole.rindex(b"PK\x05\x06")
+    at = int.from_bytes(whole[end + 16 : end + 20], "little")
+    record, last = bytearray(whole[at:end]), bytearray(whole[end:])
+    places = ((24, 28), (20, 24), (42, 46))[:fields]  # size, packed, offset
+    extra = b"".join(int.from_bytes(record[a:b], "little").to_bytes(8, "little") for a, b in places)
+    for a, b in places:
+        record[a:b] = b"\xff" * 4
+    extra = b"\x99\x99\x02\x00ab" + b"\x01\x00" + len(extra).to_bytes(2, "little") + extra
+    name = 46 + int.from_bytes(record[28:30], "little")
+    record[30:32] = len(extra).to_bytes(2, "little")
+    record[name:] = extra
+    last[12:16] = len(record).to_bytes(4, "little")
+    return whole[:at] + bytes(record) + bytes(last)
+
+
+@pytest.mark.parametrize("fields", [2, 3])
+def test_zip64(run: Run, folder: Path, tmp_path: Path, fields: int) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, x=ramp(100))
+    (tmp_path / "x.npz").write_bytes(with_zip64(buffer.getvalue(), fields))
+    done = run("weighted.svm", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "y.npz") as out:
+        assert np.array_equal(out["y"], ramp(100) + np.arange(100) + 1)
+
+
+def test_no_memory_for_a_context(
+    build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path
+) -> None:
+    library = tmp_path / "failures.so"
+    source = Path(__file__).with_name("failures.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", library, "-ldl"], check=True)
+    command = [str(build("main", "plain")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
+    report = tmp_path / "count"
+
+    def failing(at: int) -> subprocess.CompletedProcess[str]:
+        fail = {"FAIL_CALL": "calloc", "FAIL_AT": str(at), "FAIL_REPORT": str(report)}
+        environment = {**os.environ, **fail, "LD_PRELOAD": str(library)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert failing(0).returncode == 0
+    found = [failing(at) for at in range(1, int(report.read_text()) + 1)]
+    codes = {done.returncode for done in found if "there is none for a context for the call" in done.stderr}
+    assert codes == {RUN}

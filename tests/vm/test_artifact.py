@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shapevm.vm import artifact
+from shapevm.vm.assembler import assemble
 from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
-from shapevm.vm.layout import BY_NAME, CHUNKED, PAGE, SECTIONS
+from shapevm.vm.layout import BY_NAME, CHUNKED, FORMAT_VERSIONS, PAGE, SECTIONS
+from shapevm.vm.machine import Machine
 from shapevm.vm.program import Axis, Buffer, Constant, Input, Output, Program, Symbol
 
 from .programs import sample
@@ -191,3 +193,24 @@ def test_objects_must_be_the_kernels() -> None:
     twice = replace(kernel, objects=(kernel.objects[0], kernel.objects[0]))
     with pytest.raises(ArtifactError, match="twice"):
         artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(twice, p.kernels[1]))))
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSIONS[0] - 1, FORMAT_VERSIONS[-1] + 1, 0, 2**32 - 1])
+def test_other_format_versions_are_refused_by_name(version: int) -> None:
+    data = bytearray(artifact.to_bytes(sample()))
+    assert int.from_bytes(data[8:12], "little") in FORMAT_VERSIONS
+    data[8:12] = version.to_bytes(4, "little")
+    with pytest.raises(ArtifactError, match=rf"format version {version}, this runtime reads 4 to 5"):
+        Machine.from_bytes(rehash(bytes(data)))
+
+
+def test_damage_is_said_to_be_in_the_tensor_where_it_is() -> None:
+    """A tensor that ends where the damaged MiB begins has no part in it."""
+    sizes = {"first": 1 << 20, "second": 256}
+    constants = tuple(Constant.tensor(np.ones(n // 4, "<f4"), "f32", name) for name, n in sizes.items())
+    text = 'output "y"\nfunction "main" (0 params, 1 results)\n  int r0 1\n  return (r0)\n'
+    data = bytearray(artifact.to_bytes(replace(assemble(text), constants=constants)))
+    row = BY_NAME["section"].unpack(data, HEADER + list(SECTIONS).index("WEIGHTS") * ROW)
+    data[row["offset"] + (1 << 20)] ^= 1
+    with pytest.raises(ArtifactError, match='MiB 1 of the weights .*: constant "second" was changed'):
+        Machine.from_bytes(bytes(data))

@@ -181,3 +181,28 @@ out:
             m.call([1])
         thread.join()
         assert [type(e) for e in errors] == [DeadlineExceeded]
+
+
+@pytest.mark.parametrize("change", ["set r2 r2 r4 r0", "append r7 r3 r0"])
+def test_copies_of_a_list_are_given_back(change: str) -> None:
+    """A list that is shared is copied when it is changed; the copy that nothing holds any more is freed."""
+    text = f"""
+    output "y"
+    function "main" (0 params, 1 results)
+      int r0 0
+      int r1 3000
+      int r4 0
+      int r5 1
+      list r2 ({", ".join(["r0"] * 64)})
+    again:
+      move r3 r2
+      {change}
+      add r0 r0 r5
+      lt r6 r0 r1
+      branch r6 otherwise=done
+      jump again
+    done:
+      return (r0)
+    """
+    with load(text, memory_max=1 << 20) as m:
+        assert m.call([]) == [3000]

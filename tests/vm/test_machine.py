@@ -18,7 +18,8 @@ import pytest
 import torch
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm import artifact, machine, values
-from shapevm.vm.arrays import NUMPY
+from shapevm.vm._runtime import ffi, lib
+from shapevm.vm.arrays import NUMPY, library_of
 from shapevm.vm.assembler import assemble
 from shapevm.vm.contract import Contract
 from shapevm.vm.errors import (
@@ -815,6 +816,56 @@ def test_generic_code_is_what_the_artifact_carries(add: Machine) -> None:
     assert add.generic_code(0) == artifact.serialise_object(code(ADD)) and add.generic_code(1) == b""
 
 
+def test_requests_that_were_not_made_cannot_be_declined() -> None:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
+        m.attach_compiler()
+        run(m, 7, 1)
+        m.decline(0, (7,))
+        assert m.site(0).entries[0].state == "idle"
+        m.decline(0, (8,))  # a size that no call had
+
+
+def call_without_signals(m: Machine, n: int) -> int:
+    """Call main as a C host does that gives nothing to look at while the call waits; return the code."""
+    inputs, error = m._fill(pair(n), m.inputs, keep := []), ffi.new("svm_error *")
+    outputs, options = ffi.new("svm_value[1]"), ffi.new("svm_call_options *", (-1,))
+    found = lib.svm_call_with(m._program, options, 0, inputs, 2, ffi.NULL, outputs, 1, error)
+    lib.svm_value_release(outputs)
+    keep.clear()
+    return int(found)
+
+
+def test_a_call_that_waits_for_a_declined_request_asks_again() -> None:
+    with load(add_program(), LoadOptions(strategy="jit")) as m:
+        m.attach_compiler()
+        caller = threading.Thread(target=call_without_signals, args=(m, 7))
+        caller.start()
+        try:
+            assert m.wait_request(60) is not None
+            m.decline(0, (7,))
+            again = m.wait_request(10)
+            assert again is not None and again.dims == (7,)
+            m.install(0, code(ADD, (7,)))
+        finally:
+            m.attach_compiler(False)
+            caller.join(60)
+
+
+def test_calls_count_before_a_compiler_is_attached() -> None:
+    with load(add_program(), LoadOptions(strategy="auto", hot_calls=10)) as m:
+        run(m, 7, 20)
+        m.attach_compiler()
+        run(m, 7, 1)
+        assert asked(m) == [((7,), 20)]
+
+
+def test_waiting_for_a_request_takes_the_time_that_was_given() -> None:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
+        m.attach_compiler()
+        begin = time.monotonic()
+        assert m.wait_request(0.2) is None and time.monotonic() - begin >= 0.19
+
+
 def test_a_call_that_waits_for_a_request_in_work_is_told_of() -> None:
     with load(add_program(), LoadOptions(strategy="auto")) as m:
         m.attach_compiler()
@@ -1108,3 +1159,41 @@ def test_call_dps_takes_a_register_once(wrong: list[int]) -> None:
         verify(program)
     with pytest.raises(VerifyError, match="is a result twice|is an output and an argument"):
         load(program)
+
+
+# Scalars and lists ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_scalars_are_rounded_to_the_nearest(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    drawn = [float(x) for e in range(-28, 18) for x in rng.uniform(1, 2, 4) * 2.0**e]
+    ties = [1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 2.0**-25, 3 * 2.0**-25, 65519.9, 65520.0]
+    text = f'input "x": float\noutput "y"\nfunction "main" (1 params, 1 results)\n  scalar r1 {dtype} r0\n'
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    with load(assemble(text + "  return (r1)\n")) as m:
+        m.default_library = library_of(torch.zeros(1))
+        for x in [0.0, 1.0, *drawn, *ties, float("inf")]:
+            for signed in (x, -x):
+                (got,) = m.call([signed])
+                wanted = torch.tensor(signed, dtype=torch.float64).to(kind)
+                assert got.dtype == kind and torch.equal(got, wanted), (signed, got, wanted)
+
+
+def test_append() -> None:
+    text = """
+    output "y"
+    function "main" (0 params, 1 results)
+      int r0 10
+      int r1 11
+      int r2 12
+      list r3 (r0)
+      append r3 r3 r2
+      append r3 r3 r1
+      append r4 r3 r0
+      int r5 0
+      list r6 (r3, r4)
+      return (r6)
+    """
+    with load(assemble(text)) as m:
+        assert m.call([]) == [[[10, 12, 11], [10, 12, 11, 10]]]
