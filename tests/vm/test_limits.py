@@ -183,9 +183,10 @@ out:
         assert [type(e) for e in errors] == [DeadlineExceeded]
 
 
-@pytest.mark.parametrize("change", ["set r2 r2 r4 r0", "append r7 r3 r0"])
+@pytest.mark.parametrize("change", ["set r2 r2 r4 r0", "append r7 r3 r0", "append r8 r8 r0"])
 def test_copies_of_a_list_are_given_back(change: str) -> None:
-    """A list that is shared is copied when it is changed; the copy that nothing holds any more is freed."""
+    """A list that is shared is copied when it is changed, one that is full when it grows; the one that
+    nothing holds any more is freed."""
     text = f"""
     output "y"
     function "main" (0 params, 1 results)
@@ -196,6 +197,7 @@ def test_copies_of_a_list_are_given_back(change: str) -> None:
       list r2 ({", ".join(["r0"] * 64)})
     again:
       move r3 r2
+      list r8 ({", ".join(["r0"] * 64)})
       {change}
       add r0 r0 r5
       lt r6 r0 r1
