@@ -208,3 +208,11 @@ def test_copies_of_a_list_are_given_back(change: str) -> None:
     """
     with load(text, memory_max=1 << 20) as m:
         assert m.call([]) == [3000]
+
+
+def test_a_plan_that_is_too_long_is_tried_once() -> None:
+    x = np.ones(8, np.float32)
+    with Machine.from_bytes(artifact.to_bytes(add_program()), LoadOptions("generic", plan_bytes_max=16)) as m:
+        for _ in range(4):
+            assert np.array_equal(m.call([x, x])[0], 3 * x)
+        assert m.stats()["interpreted"] == 3 and m.stats()["traces"] == 0
