@@ -137,6 +137,15 @@ static void check_profile(svm_program *p) {
   svm_text_free(text);
 }
 
+/* A rank that no tensor has is refused before the sizes are read. */
+static void check_ranks(void) {
+  int64_t sizes[SVM_MAX_RANK + 1] = {0};
+  svm_value made;
+  EXPECT(svm_value_tensor(SVM_DTYPE_F32, SVM_MAX_RANK + 1, sizes, &made, &error) &&
+         strstr(error.message, "rank"));
+  EXPECT(svm_value_tensor(SVM_DTYPE_F32, -1, sizes, &made, &error) && strstr(error.message, "rank"));
+}
+
 /* What the program says of its outputs. */
 static void check_outputs(svm_program *p) {
   int64_t symbols[2] = {7, 2};
@@ -240,6 +249,7 @@ int main(int argc, char **argv) {
   check_allocator(lookup);
   check_misuse(lookup);
   check_profile(lookup);
+  check_ranks();
   check_externs(data);
   check_interpreted(data, 5, 3);
   for (int i = 0; i < N_THREADS; i++) pthread_create(&threads[i], NULL, interpret_often, data);

@@ -61,11 +61,12 @@ def candidates() -> list[Mutant]:
 
 class How(NamedTuple):
     """How mutants are tried: with the tests of `files`, or with `seconds` of those that run their lines.
-    `is_again`: those too that survived before."""
+    `is_again`: those too that survived before. `under`: those alone whose files' paths begin so."""
 
     files: tuple[str, ...]
     seconds: float
     is_again: bool
+    under: str
 
 
 class Trial:
@@ -122,13 +123,14 @@ def run(count: int, seed: int, log: Path, how: How) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(CoverageMap.read(), Path(folder), how)
         for i, mutant in enumerate(drawn):
-            if done.get(mutant.key) not in (SETTLED if how.is_again else done.values()):
+            is_settled = done.get(mutant.key) in (SETTLED if how.is_again else done.values())
+            if not is_settled and str(mutant.path).startswith(how.under):
                 begin = time.monotonic()
                 done[mutant.key] = found = trial.verdict(mutant)
                 with open(log, "a") as file:
                     file.write(json.dumps([mutant.key, found]) + "\n")
                 print(f"{i + 1}/{count} {found} in {time.monotonic() - begin:.1f} s: {mutant}", flush=True)
-    return Counter(done[mutant.key] for mutant in drawn)
+    return Counter(done.get(mutant.key, "not tried") for mutant in drawn)
 
 
 def collect(extra: Sequence[str]) -> int:
@@ -169,12 +171,14 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=FOLDER / "verdicts.jsonl")
     parser.add_argument("--retry", nargs="+", default=[], metavar="FILE", help="survivors, with these tests")
     parser.add_argument("--budget", type=float, help="survivors, with tests of so many seconds for each")
+    parser.add_argument("--under", default="", metavar="PATH", help="only mutants of these files")
     options, extra = parser.parse_known_args()
     if options.collect:
         sys.exit(collect(extra))
     if options.collect_c:
         sys.exit(collect_c())
-    how = How(tuple(options.retry), options.budget or BUDGET, bool(options.retry or options.budget))
+    is_again = bool(options.retry or options.budget)
+    how = How(tuple(options.retry), options.budget or BUDGET, is_again, options.under)
     found = run(options.count, options.seed, options.log, how)
     counted = sum(found.values()) - found["refused"]
     print(f"{found['killed']} of {counted} killed ({found['killed'] / max(counted, 1):.1%}); {dict(found)}")

@@ -381,6 +381,24 @@ def test_arrays_without_axes_are_numbers_of_their_own_kind(
             )
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "value"), [("int", "-3", -3), ("float", "-2.5", -2.5), ("bool", "true", True)]
+)
+def test_numbers_as_text(
+    run: Run, folder: Path, tmp_path: Path, kind: str, given: str, value: object
+) -> None:
+    from shapevm.vm.assembler import assemble
+    from shapevm.vm.writer import write
+
+    text = f'input "x": {kind}\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
+    write(assemble(text), folder / "value.svm")
+    done = run("value.svm", "--input", f"x={given}", "--output", tmp_path / "y.npy")
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "y.npy")
+    assert found == value and found.dtype == np.array(value).dtype
+    assert run("value.svm", "--input", "x=text").returncode == USAGE
+
+
 def with_zip64(whole: bytes, fields: int) -> bytes:
     """Return an .npz of one member whose sizes (fields 2) and offset (3) are in ZIP64's extra field."""
     end = whole.rindex(b"PK\x05\x06")

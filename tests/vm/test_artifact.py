@@ -204,6 +204,26 @@ def test_other_format_versions_are_refused_by_name(version: int) -> None:
         Machine.from_bytes(rehash(bytes(data)))
 
 
+@pytest.mark.parametrize(
+    ("section", "at", "value", "message"),
+    [
+        ("STRINGS", 4, -16, "do not ascend"),
+        ("STRINGS", 8, 0, "do not ascend"),
+        ("STRINGS", 0, 1, "do not begin at 0"),
+        ("INPUTS", 16, -2, "its symbol"),
+        ("INPUTS", 16, 99, "its symbol"),
+    ],
+)
+def test_hostile_rows_with_right_hashes(section: str, at: int, value: int, message: str) -> None:
+    data = bytearray(artifact.to_bytes(sample()))
+    row = BY_NAME["section"].unpack(data, HEADER + list(SECTIONS).index(section) * ROW)
+    begin = row["offset"] + at
+    assert row["size"] > at
+    data[begin : begin + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    with pytest.raises(ArtifactError, match=rf"{section} record .*{message}"):
+        Machine.from_bytes(rehash(bytes(data)))
+
+
 def test_damage_is_said_to_be_in_the_tensor_where_it_is() -> None:
     """A tensor that ends where the damaged MiB begins has no part in it."""
     sizes = {"first": 1 << 20, "second": 256}
