@@ -416,7 +416,9 @@ def test_every_command_takes_quiet_and_json():
         ("sdk", {"include", "lib", "pkgconfig", "cmake"}),
         ("settings", {"strategy", "cache_dir"}),
         ("show {model}:make --stage import", {"stages"}),
-        ("stress {artifact} --seconds 0.3", {"calls", "problems"}),
+        pytest.param(
+            "stress {artifact} --seconds 0.3", {"calls", "problems"}, marks=pytest.mark.failing_kernels
+        ),
         ("strip {artifact} --target {target} -o {new}", {"files"}),
         ("tune {artifact} --profile {profile} --seconds 0 -o {new}", {"kernels", "changed", "files"}),
         ("verify {artifact}", {"file", "digest"}),
