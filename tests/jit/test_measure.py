@@ -1,7 +1,9 @@
 """Run times on made-up data: what the data are, and that their memory is bounded and given back."""
 
+import itertools
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from shapevm.jit.measure import Scratch, buffer_bytes, compared_ns, made_up
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm.objects import parse_object, serialise_object
 from shapevm.vm.work import work_of
+
+from .nests import bias_add
 
 AT = (Index(0),)
 GATHER = Nest(
@@ -92,3 +96,16 @@ def test_a_job_compiles_and_measures():
 def test_work_grows_with_the_sizes():
     work = work_of(compile_kernel(GATHER, None))
     assert work((0,)) == 0 and 0 < work((1000,)) < work((100_000,))
+
+
+def test_a_measurement_lasts_as_long_as_it_may(monkeypatch):
+    """A clock that goes on by 10 ms whenever it is looked at."""
+    ticks = itertools.count()
+    looks = {"perf_counter": lambda: next(ticks) / 100, "perf_counter_ns": lambda: next(ticks) * 10**7}
+    monkeypatch.setattr("shapevm.jit.execute.time", SimpleNamespace(**looks))
+    kernel = Kernel(compile_kernel(bias_add(), (2, 3)))
+    buffers = [np.zeros(shape, np.float32) for shape in ((2, 3), (3,), (2, 3))]
+    assert kernel.least_ns(buffers, (2, 3), 0.0) == 10**7
+    begin = next(ticks)
+    assert kernel.least_ns(buffers, (2, 3), 3.0) == 10**7
+    assert 300 <= next(ticks) - begin <= 310

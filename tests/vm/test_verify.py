@@ -5,9 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import Error, VerifyError
 from shapevm.vm.isa import OPCODES
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 from shapevm.vm.program import Program
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import static_flow, verify
@@ -77,6 +80,19 @@ def test_static_flow_follows_calls() -> None:
     )
     assert static_flow(p) == (False, False, False, True)
     assert static_flow(sample()) == (True, True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_runtime_and_its_definition_follow_calls_alike(seed: int) -> None:
+    rng = random.Random(seed)
+    text = ""
+    for i in range(7):
+        calls = "".join(f'  call "f{rng.randrange(7)}" () ()\n' for _ in range(rng.randrange(3)))
+        data = "  item r0 r0\n" if rng.random() < 0.15 else ""
+        text += f'function "{f"f{i}" if i else "main"}" (0 params, 0 results)\n{calls}{data}  return ()\n'
+    p = assemble(text.replace('"f0"', '"main"'))
+    with Machine.from_bytes(artifact.to_bytes(p), LoadOptions(strategy="generic")) as machine:
+        assert tuple(f.is_static_flow for f in machine.functions) == static_flow(p)
 
 
 def test_verified_mutants_run_safely() -> None:
