@@ -10,6 +10,7 @@ from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies, spec_hash, to_json
+from shapevm.jit.spec_check import check_common
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.errors import ArtifactError
 
@@ -153,6 +154,20 @@ BROKEN = [
     ("family", ["nest"]),
     ("version", {}),
 ]
+
+
+@pytest.mark.parametrize("size", [Dim(7), Dim(-1), -1, 2**62 + 1])
+def test_every_size_is_checked(size):
+    wanted = "a size from n0" if isinstance(size, Dim) else "from 0 to 2"
+    spec = nest()
+    load = dataclasses.replace(spec.body[0], index=(Index(offset=size), *spec.body[0].index[1:]))
+    for broken in (
+        {"domain": (size,)},
+        {"buffers": (Buffer("f32", (size,)),)},
+        *([{"body": (load,)}] if isinstance(size, Dim) else []),
+    ):
+        with pytest.raises(SpecError, match=wanted):
+            check_common(dataclasses.replace(spec, **broken))
 
 
 @pytest.mark.parametrize("change", BROKEN, ids=str)

@@ -70,6 +70,7 @@ def test_the_loop_along_which_a_buffer_lies_that_the_last_loop_strides_through()
     assert found((0, 1)) is None
     assert found((1, 0)) == 0
     assert found((1, 1)) is None
+    assert found((0, 0)) is None
     assert found((1, None)) is None
     assert found((1, None), (1, 0)) == 0
     assert found((0, 1), (1, 1), (1, 0)) == 0
