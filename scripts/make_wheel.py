@@ -20,12 +20,12 @@ GLIBC = (2, 28)
 CPUS = {"x86_64": "x86_64", "aarch64": "generic"}
 
 
-def run(*command: object, **environment: str) -> str:
-    """Run a command and return what it prints; exit with its errors where it fails."""
+def run(*command: object, folder: Path = ROOT, **environment: str) -> str:
+    """Run a command in a folder and return what it prints; exit with its errors where it fails."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **environment},
         text=True,
         stdout=subprocess.PIPE,

@@ -7,13 +7,13 @@ come. apt works on lists of its own: the system's are not changed.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from make_wheel import ROOT, run
+
 EMULATOR, COMPILER = "qemu-aarch64-static", "aarch64-linux-gnu-gcc"
 #: Debian's packages: Python and the libraries that it and numpy link.
 PACKAGES = [
@@ -22,22 +22,6 @@ PACKAGES = [
 ]
 NEEDED = ["numpy", "cffi", "click", "rich", "platformdirs"]
 TAGS = [f"manylinux_2_{minor}_aarch64" for minor in (17, 28)]
-
-
-def run(*command: object, folder: Path = ROOT, **environment: str) -> str:
-    """Run a command and return what it prints; exit with its errors where it fails."""
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words,
-        cwd=folder,
-        env={**os.environ, **environment},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    if done.returncode:
-        sys.exit(f"{' '.join(words)}\n{done.stdout}")
-    return done.stdout
 
 
 def get_system(folder: Path) -> Path:

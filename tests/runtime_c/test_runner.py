@@ -360,15 +360,20 @@ def test_a_name_that_is_all_dot_npy_has_no_suffix(
         assert list(out) == ["y"]
 
 
-@pytest.mark.parametrize("kind", ["int", "float", "bool"])
-def test_arrays_without_axes_are_numbers_of_their_own_kind(
-    run: Run, folder: Path, tmp_path: Path, kind: str
-) -> None:
+def write_identity(kind: str, path: Path) -> None:
+    """Write a program that returns its input."""
     from shapevm.vm.assembler import assemble
     from shapevm.vm.writer import write
 
     text = f'input "x": {kind}\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
-    write(assemble(text), folder / "number.svm")
+    write(assemble(text), path)
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool"])
+def test_arrays_without_axes_are_numbers_of_their_own_kind(
+    run: Run, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    write_identity(kind, folder / "number.svm")
     for dtype, taken in (("<i8", "int"), ("<f8", "float"), ("?", "bool"), ("<f4", ""), ("<i4", "")):
         np.save(tmp_path / "x.npy", np.array(1, dtype))
         done = run("number.svm", "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "y.npy")
@@ -387,11 +392,7 @@ def test_arrays_without_axes_are_numbers_of_their_own_kind(
 def test_numbers_as_text(
     run: Run, folder: Path, tmp_path: Path, kind: str, given: str, value: object
 ) -> None:
-    from shapevm.vm.assembler import assemble
-    from shapevm.vm.writer import write
-
-    text = f'input "x": {kind}\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
-    write(assemble(text), folder / "value.svm")
+    write_identity(kind, folder / "value.svm")
     done = run("value.svm", "--input", f"x={given}", "--output", tmp_path / "y.npy")
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "y.npy")
