@@ -273,9 +273,7 @@ static timeline_row *begin_row(const call *c, const svm_call_options *options, i
   rt->observer = options->observe ? options : NULL;
   rt->is_noted = rt->timeline || rt->observer;
   timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_CALL, function) : NULL;
-  if (!row || !c->contract) return row;
-  row->n_dims = c->program->n_symbols < SVM_LIMIT_DIMS ? c->program->n_symbols : SVM_LIMIT_DIMS;
-  memcpy(row->dims, c->context->symbols, (size_t)row->n_dims * sizeof *row->dims);
+  if (row && c->contract) timeline_set_dims(rt->timeline, row, c->context->symbols, c->program->n_symbols);
   return row;
 }
 

@@ -1,6 +1,7 @@
 /* fork: only the forking thread lives on in the child, and what others held or waited for stays so there. All
  * locks are taken before, so that nothing is half done, and made anew in the child. Whoever compiled is gone:
  * what it was at is queued again, for the host to answer from a thread of the child. */
+#include "base/timeline.h"
 #include "run/run.h"
 
 static struct {
@@ -23,6 +24,7 @@ static void after_in_parent(void) {
 
 static void after_in_child(void) {
   mapping_unlock();
+  timeline_forget_thread();
   for (svm_program *p = open_programs.first; p; p = p->next_open) {
     program_init_lock(p);
     contexts_forget(p);

@@ -71,8 +71,7 @@ static __attribute__((noinline)) int32_t run_noted(const entry *e, const instanc
   if (!row) return failed;
   row->tier = code->tier;
   row->n_tiles = code->n_tiles;
-  row->n_dims = e->n_dims;
-  memcpy(row->dims, e->dims, (size_t)e->n_dims * sizeof *row->dims);
+  timeline_set_dims(rt->timeline, row, e->dims, e->n_dims);
   memcpy(row->schedule, code->object->record->schedule, sizeof row->schedule);
   timeline_end(row);
   return failed;

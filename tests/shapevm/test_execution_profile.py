@@ -11,6 +11,8 @@ from click.testing import CliRunner
 import shapevm
 from shapevm.__main__ import main
 
+from .test_executable import run_python
+
 
 def rows(n):
     return np.random.default_rng(n).random((n, 8), "f")
@@ -168,3 +170,22 @@ def test_command(artifact, tmp_path):
 def test_command_without_sizes_says_what_to_give(artifact):
     failed = run("profile", artifact, code=2)
     assert "--sizes n=1" in failed.stderr
+
+
+def test_a_child_of_fork_is_another_thread(artifact):
+    done = run_python(
+        """
+        import os, sys, threading, numpy, shapevm
+        exe = shapevm.load(sys.argv[1])
+        def own_thread():
+            profile = exe.profile((numpy.ones((5, 8), "f"),), calls=2)
+            return {event["tid"] for event in profile.timeline["traceEvents"] if event.get("cat") == "call"}
+        assert own_thread() == {threading.get_native_id()}
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if own_thread() == {os.getpid()} else 3)
+        assert os.waitpid(pid, 0)[1] == 0 and own_thread() == {os.getpid()}
+        """,
+        artifact,
+    )
+    assert done.returncode == 0, done.stderr

@@ -142,21 +142,46 @@ def run_serve() -> None:
     serve.shutdown()
 
 
+#: Beam's runners on one machine: this process is the worker; worker processes; a job service with such ones.
+BEAM_RUNNERS = {
+    "beam": ("FnApiRunner", []),
+    "beam_processes": ("FnApiRunner", ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]),
+    "beam_portable": (
+        "PortableRunner",
+        [
+            "--job_endpoint=embed",
+            "--environment_type=beam:env:harness_subprocess_python:v1",
+            f"--environment_config={sys.executable} -m apache_beam.runners.worker.sdk_worker_main",
+        ],
+    ),
+}
+
+
 def run_beam() -> None:
     import apache_beam as beam
     from apache_beam.ml.inference.base import RunInference
+    from apache_beam.options.pipeline_options import PipelineOptions
 
     from shapevm.integrations.beam import BeamModel
 
     make_workers_mortal()
-    exec((FOLDER / "sitecustomize.py").read_text())  # in_memory: this process is the worker
-    with beam.Pipeline("FnApiRunner", beam.options.pipeline_options.PipelineOptions([])) as pipeline:
-        results = pipeline | beam.Create([row(i) for i in range(N)]) | RunInference(BeamModel(MODEL))
-        lines = results | beam.Map(lambda r: f"{r.example['id']} {float(r.inference['sum'])}")
+    if ENGINE == "beam":
+        exec((FOLDER / "sitecustomize.py").read_text())
+    runner, options = BEAM_RUNNERS[ENGINE]
+    with beam.Pipeline(runner, PipelineOptions(options)) as pipeline:
+        rows = pipeline | beam.Create([row(i) for i in range(N)]) | beam.Reshuffle()
+        lines = rows | RunInference(BeamModel(MODEL)) | beam.Map(line_of)
         lines | beam.io.WriteToText(str(FOLDER / "out"))
     for path in FOLDER.glob("out*"):
         for line in path.read_text().splitlines():
-            show(*line.split())
+            index, total, pid = line.split()
+            show(index, total, is_elsewhere=int(pid) != os.getpid())
+
+
+def line_of(result: Any) -> str:
+    import os
+
+    return f"{result.example['id']} {float(result.inference['sum'])} {os.getpid()}"
 
 
 def run_spark() -> None:
@@ -176,5 +201,5 @@ def run_spark() -> None:
 
 
 if __name__ == "__main__":
-    engines = {"ray": run_ray, "ray_caches": run_ray_caches, "serve": run_serve, "beam": run_beam}
-    {**engines, "spark": run_spark}[ENGINE]()
+    engines = {"ray": run_ray, "ray_caches": run_ray_caches, "serve": run_serve, "spark": run_spark}
+    {**engines, **dict.fromkeys(BEAM_RUNNERS, run_beam)}[ENGINE]()

@@ -22,7 +22,9 @@ import shapevm
 
 N = 60
 PYTHON = os.environ.get("ENGINES_PYTHON", "")
-MODULES = {"ray": "ray", "ray_caches": "ray", "serve": "ray", "beam": "apache_beam", "spark": "pyspark"}
+MODULES = {"ray": "ray", "ray_caches": "ray", "serve": "ray", "spark": "pyspark"}
+BEAM = {"beam": -9, "beam_processes": 1, "beam_portable": 1}  # exit statuses where a worker is killed
+MODULES.update(dict.fromkeys(BEAM, "apache_beam"))
 
 
 class Sums(torch.nn.Module):
@@ -87,15 +89,18 @@ def test_rows_that_a_killed_replica_had_are_asked_again(path: Path, tmp_path: Pa
     assert "row 0 lacks input 'x'; it has id, y" in lines[-1]["error"]
 
 
+@pytest.mark.parametrize("engine", BEAM)
 def test_a_killed_pipeline_of_beam_publishes_nothing_and_its_repetition_all(
-    path: Path, tmp_path: Path
+    engine: str, path: Path, tmp_path: Path
 ) -> None:
-    status, lines, _ = start("beam", path, tmp_path)  # its local runner repeats nothing itself
-    assert (status, lines) == (-9, [])
+    """Beam's local runners repeat nothing themselves: where a worker dies, the pipeline fails."""
+    status, lines, log = start(engine, path, tmp_path)
+    assert (status, lines) == (BEAM[engine], []), log
     assert not list(tmp_path.glob("out*")) and (tmp_path / "killed").exists()
-    status, lines, log = start("beam", path, tmp_path)
+    status, lines, log = start(engine, path, tmp_path)
     assert status == 0, log
     assert sums(lines) == EXPECTED
+    assert {line["is_elsewhere"] for line in lines} == {engine != "beam"}
 
 
 def test_a_new_machine_compiles_nothing_and_its_workers_map_one_file(path: Path, tmp_path: Path) -> None:
