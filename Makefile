@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick integrations java browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick integrations java rust browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -77,6 +77,10 @@ java:
 browser:
 	@which chromium >/dev/null || { $(AS_ROOT) apt-get -qq update && \
 	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends chromium; }
+
+rust:
+	@which rustc >/dev/null || { $(AS_ROOT) apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends rustc; }
 
 integrations: $(BUILT) java ## Ray, Beam and Spark themselves, with workers killed in the middle; installs them and a Java runtime
 	rm -rf $(ENGINES)/wheel
@@ -171,6 +175,10 @@ wheel: $(BUILT) $(if $(filter aarch64,$(ARGS)),aarch64-tools) $(WHEEL_TOOLS)/rea
 	PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH $(WHEEL_TOOLS)/bin/python scripts/make_wheel.py build/wheels $(ARGS)
 	$(if $(filter $(or $(ARGS),x86_64),x86_64),$(call smoke,build/wheels/shapevm-*_x86_64.whl))
 	$(if $(filter aarch64,$(ARGS)),$(try_aarch64))
+
+.PHONY: release
+release: $(DEPS) ## "Unreleased" becomes the version's heading; commit and tag (ARGS=--check: only compare version, headings, tags)
+	$(PY) scripts/release.py $(ARGS)
 
 # The site's pages lie as they do in the repository, so that their links are right in both.
 PAGES = README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs

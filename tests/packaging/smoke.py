@@ -91,22 +91,35 @@ def check_sdk() -> None:
         assert path.is_file(), f"{path} is missing"
 
 
-def check_program_in_c(folder: Path) -> None:
-    """The example of the page on embedding builds with the wheel's SDK alone and embeds a sentence."""
+#: By source: how the page on embedding builds it.
+EXAMPLES = {
+    "embed.c": "cc {source} -o embed $(pkg-config --cflags --libs svm)",
+    "embed.cpp": "c++ {source} -o embed $(pkg-config --cflags svm) -L{lib} -l:libsvm.a -lm -pthread",
+    "embed.rs": "rustc {source} -L {lib} -o embed",
+}
+
+
+def check_examples(folder: Path) -> None:
+    """The examples of the page on embedding build with the wheel's SDK alone and embed a sentence."""
     import numpy as np
 
     import shapevm
 
-    for name in ("cc", "pkg-config"):
-        assert shutil.which(name), f"{name} is missing: a program in C cannot be tried"
-    source, program = Path(__file__).resolve().parents[2] / "examples" / "sdk" / "embed.c", folder / "embed"
-    script = f"cc '{source}' -o '{program}' $(pkg-config --cflags --libs svm)"
-    environment = {**os.environ, "PKG_CONFIG_PATH": str(shapevm.sdk().pkgconfig)}
-    subprocess.run(["sh", "-euc", script], check=True, timeout=120, env=environment)
-    ids = np.load(folder / "ids.npy")
-    command = [program, folder / "encoder.svm", *map(str, ids)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert np.array_equal(np.float32(done.stdout.split()), np.load(folder / "embedding.npy")[0])
+    sdk, sources = shapevm.sdk(), Path(__file__).resolve().parents[2] / "examples" / "sdk"
+    folder = folder.resolve()
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(sdk.pkgconfig), "LD_LIBRARY_PATH": str(sdk.lib)}
+    for name, build in EXAMPLES.items():
+        missing = [tool for tool in (build.split()[0], "pkg-config") if shutil.which(tool) is None]
+        if missing == ["rustc"] and "RUST_REQUIRED" not in os.environ:
+            print(f"{name} is not tried: rustc is missing")
+            continue
+        assert not missing, f"{missing[0]} is missing: {name} cannot be tried"
+        script = build.format(source=f"'{sources / name}'", lib=f"'{sdk.lib}'")
+        subprocess.run(["sh", "-euc", script], check=True, timeout=120, env=environment, cwd=folder)
+        command = [folder / "embed", folder / "encoder.svm", *map(str, np.load(folder / "ids.npy"))]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == 0, f"{name}: exit status {done.returncode}: {done.stderr}"
+        assert np.array_equal(np.float32(done.stdout.split()), np.load(folder / "embedding.npy")[0]), name
 
 
 def main(folder: Path, is_emulated: bool) -> None:
@@ -122,7 +135,7 @@ def main(folder: Path, is_emulated: bool) -> None:
         checks += [
             check_programs,
             lambda: check_artifact_in_runner(folder),
-            lambda: check_program_in_c(folder),
+            lambda: check_examples(folder),
         ]
     for check in checks:
         check()
