@@ -43,6 +43,7 @@ from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
 from .importer import find_converter
 from .layout import example
 from .nodes import node_argument
+from .packed import packing_is_traced
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
@@ -171,7 +172,7 @@ def _found_sizes_may_be_small() -> Iterator[None]:
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    with layers_are_scans(), _found_sizes_may_be_small(), warnings.catch_warnings():
+    with layers_are_scans(), packing_is_traced(), _found_sizes_may_be_small(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The tensor attributes .*_flat_weights", UserWarning
         )  # recurrent layers'

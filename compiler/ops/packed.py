@@ -121,6 +121,49 @@ def _layers(
     return B.of_size(b, name, found, 0, B.shape_of(rows)[0]), *last
 
 
+def _padded_to(
+    b: Builder,
+    rows: Value,
+    batch_sizes: Value,
+    batch: DimExpr,
+    batch_first: bool,
+    value: float,
+    total_length: DimExpr,
+) -> tuple[Value, Value]:
+    """shapevm::pad_packed: `pad` for a known number of sequences and of times."""
+    made, lengths = pad(b, rows, batch_sizes, batch_first, value, total_length)
+    axis, name = 0 if batch_first else 1, "pad_packed_sequence"
+    return B.of_size(b, name, made, axis, batch), B.of_size(b, name, lengths, 0, batch)
+
+
+def _layers_of_kind(
+    b: Builder,
+    kind: str,
+    rows: Value,
+    batch_sizes: Value,
+    states: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+) -> tuple[Value, ...]:
+    """shapevm::packed_layers."""
+    hx = states if kind == "lstm" else states[0]
+    return _layers(
+        f"aten.{kind}.input",
+        b,
+        rows,
+        batch_sizes,
+        hx,
+        params,
+        has_biases,
+        n_layers,
+        0.0,
+        False,
+        bidirectional,
+    )
+
+
 def _of(name: str) -> Callable[..., Any]:
     return partial(_layers, f"aten.{name}.input")
 
@@ -129,5 +172,8 @@ OPS: tuple[Op, ...] = ()
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten._pack_padded_sequence.default",), pack),
     Composite(("aten._pad_packed_sequence.default",), pad),
+    Composite(("shapevm.pack_padded.default",), pack),
+    Composite(("shapevm.pad_packed.default",), _padded_to),
+    Composite(("shapevm.packed_layers.default",), _layers_of_kind),
     *(Composite((f"aten.{name}.data",), _of(name)) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
 )

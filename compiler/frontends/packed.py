@@ -1,0 +1,149 @@
+"""Packed sequences: while a model is exported, packing, recurrent layers over what is packed, and padding are
+operators of our own.
+
+torch.export cannot trace torch's: they read how many sequences there are at each time from a tensor. Ours have
+the sizes that only data give as symbols, and the importer has converters of them (`ops.packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+KINDS = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
+_VF = torch._VF
+_PACK, _PAD = _VF._pack_padded_sequence, _VF._pad_packed_sequence
+
+
+@torch.library.custom_op("shapevm::pack_padded", mutates_args=())
+def pack_padded(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """The rows of padded sequences time by time, and how many there are at each time."""
+    return _PACK(x, lengths, batch_first)
+
+
+@pack_padded.register_fake
+def _(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    context = torch.library.get_ctx()
+    n_rows, steps = context.new_dynamic_size(), context.new_dynamic_size()
+    torch._check(steps <= x.shape[1 if batch_first else 0])
+    return x.new_empty(n_rows, *x.shape[2:]), lengths.new_empty(steps, dtype=torch.int64)
+
+
+@torch.library.custom_op("shapevm::pad_packed", mutates_args=())
+def pad_packed(
+    rows: Tensor, batch_sizes: Tensor, batch: int, batch_first: bool, value: float, total_length: int
+) -> tuple[Tensor, Tensor]:
+    """Packed sequences as padded ones, `batch` of them, and their lengths."""
+    return _PAD(rows, batch_sizes, batch_first, value, total_length)
+
+
+@pad_packed.register_fake
+def _(
+    rows: Tensor, batch_sizes: Tensor, batch: int, batch_first: bool, value: float, total_length: int
+) -> tuple[Tensor, Tensor]:
+    axes = (batch, total_length) if batch_first else (total_length, batch)
+    return rows.new_empty(*axes, *rows.shape[1:]), batch_sizes.new_empty(batch, dtype=torch.int64)
+
+
+@torch.library.custom_op("shapevm::packed_layers", mutates_args=())
+def packed_layers(
+    kind: str,
+    rows: Tensor,
+    batch_sizes: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+) -> list[Tensor]:
+    """Recurrent layers over packed sequences: their results, row by row, and the last states."""
+    given: Any = list(states) if kind == "lstm" else states[0]
+    settings = (has_biases, n_layers, 0.0, False, bidirectional)
+    return list(getattr(_VF, kind)(rows, batch_sizes, given, list(params), *settings))
+
+
+@packed_layers.register_fake
+def _(
+    kind: str,
+    rows: Tensor,
+    batch_sizes: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+) -> list[Tensor]:
+    width = states[0].shape[2] * (2 if bidirectional else 1)
+    return [rows.new_empty(rows.shape[0], width), *(state.new_empty(state.shape) for state in states)]
+
+
+class _Packing:
+    """What a trace has packed: how many sequences a tensor of batch sizes is for, by the tensor."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Tensor, Any]] = []
+
+    def pack(self, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+        """torch._VF._pack_padded_sequence."""
+        rows, batch_sizes = pack_padded(x, lengths, batch_first)
+        self._made.append((batch_sizes, x.shape[0 if batch_first else 1]))
+        return rows, batch_sizes
+
+    def pad(
+        self, rows: Tensor, batch_sizes: Tensor, batch_first: bool, value: float, total_length: Any
+    ) -> tuple[Tensor, Tensor]:
+        """torch._VF._pad_packed_sequence."""
+        batch = self.batch(batch_sizes)
+        return pad_packed(rows, batch_sizes, batch, batch_first, float(value), total_length)
+
+    def batch(self, batch_sizes: Tensor) -> Any:
+        """Return how many sequences there are."""
+        known = [batch for made, batch in self._made if made is batch_sizes]
+        return known[0] if known else batch_sizes[0].item()
+
+    def layers(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what stands in for the `forward` of a class of recurrent layers."""
+
+        def run(layer: Any, x: Any, hx: Any = None) -> Any:
+            if not isinstance(x, PackedSequence) or (layer.training and layer.dropout):
+                return forward(layer, x, hx)
+            given = self._states(layer, x, hx)
+            kind = f"rnn_{layer.nonlinearity}" if isinstance(layer, nn.RNN) else KINDS[type(layer)]
+            settings = (layer.bias, layer.num_layers, layer.bidirectional)
+            result, *last = packed_layers(kind, x.data, x.batch_sizes, given, layer._flat_weights, *settings)
+            if x.unsorted_indices is not None:
+                last = [state.index_select(1, x.unsorted_indices) for state in last]
+            return x._replace(data=result), tuple(last) if kind == "lstm" else last[0]
+
+        return run
+
+    def _states(self, layer: Any, x: PackedSequence, hx: Any) -> list[Tensor]:
+        """Return the first states of a layer, in the order of the packed sequences."""
+        if hx is not None:
+            given = list(hx) if isinstance(hx, tuple | list) else [hx]
+            order = x.sorted_indices
+            return given if order is None else [state.index_select(1, order) for state in given]
+        n, batch = layer.num_layers * (2 if layer.bidirectional else 1), self.batch(x.batch_sizes)
+        widths = [layer.proj_size or layer.hidden_size] + [layer.hidden_size] * isinstance(layer, nn.LSTM)
+        return [x.data.new_zeros(n, batch, width) for width in widths]
+
+
+@contextmanager
+def packing_is_traced() -> Iterator[None]:
+    """Make packed sequences operators that torch.export can trace."""
+    packing = _Packing()
+    forwards = {kind: kind.forward for kind in KINDS}
+    try:
+        _VF._pack_padded_sequence, _VF._pad_packed_sequence = packing.pack, packing.pad
+        for kind, forward in forwards.items():
+            kind.forward = packing.layers(forward)  # type: ignore[method-assign]
+        yield
+    finally:
+        _VF._pack_padded_sequence, _VF._pad_packed_sequence = _PACK, _PAD
+        for kind, forward in forwards.items():
+            kind.forward = forward  # type: ignore[method-assign]
