@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .vm.arrays import is_array, is_torch, library_of, shares_memory
+from .vm.contract import tag_of
 from .vm.errors import ArgumentError, ArtifactError
 from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from .vm.machine import Machine
     from .vm.program import EntryPoint, Input
 
@@ -54,14 +53,14 @@ class State:
         self._machine = machine
         self.names = list(names)
         self._lock = ForkLock()
-        self._values: list[np.ndarray[Any, Any]] = []
+        self._values: list[Any] = []
         self.reset()
 
     def reset(self) -> None:
         """Go back to the artifact's state."""
         with self._lock:
             first = self._machine.call_function(INITIAL, []) if self.names else []
-            self._values = [library_of(value).numpy(value) for value in first]  # memory of their own
+            self._values = list(map(_own, first))
 
     def seed(self, seed: int) -> None:
         """Begin the random numbers anew."""
@@ -71,25 +70,23 @@ class State:
             whole = np.array([seed % 2**64, 0], np.uint64).view(np.int64)
             self._values[self.names.index(RANDOM)] = whole
 
-    def values(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return copies of the buffers (bf16 as uint16)."""
+    def values(self) -> dict[str, Any]:
+        """Return copies of the buffers (bf16 as uint16), strings and lists as they are."""
         with self._lock:
-            return {name: value.copy() for name, value in zip(self.names, self._values, strict=True)}
+            return {name: _copied(value) for name, value in zip(self.names, self._values, strict=True)}
 
-    def take(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def take(self, values: Mapping[str, Any]) -> None:
         """Take over copies of the buffers' values, as `values` returned them. Raises ArgumentError for a
-        buffer that is missing or unknown, or has another dtype or shape."""
-        known = self.values()
-        for name in (*values, *known):
-            if name not in values or name not in known:
-                raise ArgumentError(f"state {name!r}: the program's buffers are {', '.join(known) or 'none'}")
-            new, old = values[name], known[name]
-            if (new.dtype, new.shape) != (old.dtype, old.shape):
-                raise ArgumentError(
-                    f"state {name!r} is {new.dtype}{list(new.shape)}, not {old.dtype}{list(old.shape)}"
-                )
+        buffer that is missing or unknown, or is not what the program takes."""
+        for name in (*values, *self.names):
+            if name not in values or name not in self.names:
+                known = ", ".join(self.names)
+                raise ArgumentError(f"state {name!r}: the program's buffers are {known or 'none'}")
+        rows = self._machine.inputs[len(self._machine.inputs) - len(self.names) :]
+        for name, row, old in zip(self.names, rows, self._values, strict=True):
+            _check_fits(f"state {name!r}", values[name], row, old)
         with self._lock:
-            self._values = [values[name].copy() for name in self.names]
+            self._values = [_copied(values[name]) for name in self.names]
 
     def inputs(self, user: Sequence[Any]) -> list[Any]:
         """Return all inputs of a call."""
@@ -104,10 +101,44 @@ class State:
             results = run(self.inputs(user))
             n_user = len(results) - len(changes.positions) - len(changes.kept)
             for name, value in zip(changes.kept, results[n_user + len(changes.positions) :], strict=True):
-                self._values[self.names.index(name)] = library_of(value).numpy(value)
+                self._values[self.names.index(name)] = _own(value)
         for position, new in zip(changes.positions, results[n_user:], strict=False):
             _write(user[position], new)
         return results[:n_user]
+
+
+def _own(value: Any) -> Any:
+    """Return a result whose arrays are numpy's, with memory of their own."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_own, value))
+    return library_of(value).numpy(value) if is_array(value) else value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copied, value))
+    return value.copy() if is_array(value) else value
+
+
+def _check_fits(what: str, new: Any, row: Input, old: Any) -> None:
+    """Raise ArgumentError where a value is not what an input takes: another kind or dtype, another size of an
+    axis whose size is fixed, or a list with another kind of elements than it has now."""
+    if tag_of(new) != row.kind:
+        raise ArgumentError(f"{what} is a {tag_of(new)}; the program takes a {row.kind}")
+    if row.kind == "tensor":
+        sizes = [None if axis.symbol is not None else axis.offset for axis in row.axes]
+        fits = len(sizes) == new.ndim and all(n in (None, m) for n, m in zip(sizes, new.shape, strict=True))
+        if not fits or new.dtype != old.dtype:
+            shown = ", ".join("any" if n is None else str(n) for n in sizes)
+            raise ArgumentError(f"{what} is {new.dtype}{list(new.shape)}, not {old.dtype}[{shown}]")
+    if row.kind == "list" and len(forms := {_form(item) for item in (*new, *old)}) > 1:
+        raise ArgumentError(f"{what} has elements of {' and '.join(sorted(forms))}; they must be alike")
+
+
+def _form(value: Any) -> str:
+    if is_array(value):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"({', '.join(map(_form, value))})" if isinstance(value, tuple) else str(tag_of(value))
 
 
 def _check_apart(rows: Sequence[Input], user: Sequence[Any], changed: int) -> None:

@@ -56,6 +56,7 @@ def key_function(inputs: Sequence[Input]) -> Callable[..., Any]:
         "bool": "x{i}.__class__, x{i}",
         "float": "x{i}.__class__",
         "str": "x{i}.__class__, x{i}",
+        "list": "x{i}.__class__",
     }
     names = ", ".join(f"x{i}" for i in range(len(inputs)))
     fields = "".join(parts[row.kind].format(i=i) + ", " for i, row in enumerate(inputs))

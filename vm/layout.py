@@ -165,7 +165,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "input", "A parameter of an entry point. Followed by `rank` axes.",
         "u32 name: string",
-        "u32 kind: tag of a tensor, int, float, bool or str",
+        "u32 kind: tag of a tensor, int, float, bool, str or list",
         "u32 dtype: of a tensor, else 0",
         "u32 rank: of a tensor, else 0",
         "i32 symbol: that an int binds (its value is the symbol's), else -1",

@@ -51,7 +51,7 @@ from .program import (
 from .writer import aligned
 
 TAG_NAMES = {code: name for name, code in TAGS.items()}
-INPUT_KINDS = ("tensor", "int", "float", "bool", "str")
+INPUT_KINDS = ("tensor", "int", "float", "bool", "str", "list")
 CONSTANT_TAGS = ("none", "bool", "int", "float", "str", "tensor")
 COPY_BYTES = 1 << 28  # `read` copies files up to this size
 T = TypeVar("T")

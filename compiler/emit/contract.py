@@ -126,6 +126,8 @@ class _ContractBuilder:
         if isinstance(type, TensorType):
             axes = tuple(self._axis(name, i, size) for i, size in enumerate(type.shape))
             return Input(name, "tensor", type.dtype, axes, is_written=name in self.in_place)
+        if isinstance(type, ListType):
+            return Input(name, "list")
         if not isinstance(type, ScalarType):
             raise UnsupportedOp(f"input {name!r} is a {type}: pass its elements as inputs of their own")
         row = Input(name, type.kind)

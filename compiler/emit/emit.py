@@ -15,11 +15,12 @@ import sympy
 
 from ...jit.spec import KernelSpec, to_json
 from ...vm.builder import FunctionBuilder, Label, ProgramBuilder
+from ...vm.isa import DTYPES
 from ...vm.program import Constant, EntryPoint, Kernel, KernelObject, Program
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp, VerifyError
 from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
-from ..ir.types import ScalarType, TensorType
+from ..ir.types import INT, ListType, ScalarType, TensorType, TupleType, Type, parse_type
 from ..lower.launches import launches_of
 from .contract import Contract, contract_of, outputs_of, share_symbols
 from .registers import Code
@@ -75,8 +76,27 @@ def state_graph(graph: Graph) -> Graph:
     """Return the function that gives the first values of what a program keeps between calls."""
     made = Graph(INITIAL_STATE, outputs=list(graph.state))
     builder = Builder(made)
-    made.body.results = [builder.constant(*value, name) for name, value in graph.state.items()]
+    made.body.results = [_first(builder, *value, name) for name, value in graph.state.items()]
     return made
+
+
+def _first(b: Builder, value: Any, type: str, name: str) -> Value:
+    """Return the first value of a state: a constant of a dtype, else a string or list of that type."""
+    return b.constant(value, type, name) if type in DTYPES else _plain(b, value, parse_type(type), name)
+
+
+def _plain(b: Builder, value: Any, type: Type, name: str) -> Value:
+    if isinstance(type, TensorType):
+        return b.constant(value, type.dtype, name)
+    if isinstance(type, TupleType):
+        items = zip(value, type.elements, strict=True)
+        return b.one("tuple", *(_plain(b, item, inner, name) for item, inner in items))
+    if isinstance(type, ListType):
+        made = b.one("list", element=type.element)
+        for item in value:
+            made = b.one("append", made, _plain(b, item, type.element, name))
+        return made
+    return b.size(value) if type == INT else b.one("literal", value=value)
 
 
 class _Tables:

@@ -1,8 +1,8 @@
 """Packed sequences: while a model is exported, packing, recurrent layers over what is packed, and padding are
 operators of our own.
 
-torch.export cannot trace torch's: they read how many sequences there are at each time from a tensor. Ours have
-the sizes that only data give as symbols, and the importer has converters of them (`ops.packed`).
+torch.export cannot trace torch's: they read how many sequences there are at each time from a tensor. In ours,
+sizes that only data give are symbols, and the importer has converters of them (`ops.packed`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-KINDS = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
-_VF = torch._VF
+KINDS: dict[Any, str] = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
+_VF: Any = torch._VF
 _PACK, _PAD = _VF._pack_padded_sequence, _VF._pad_packed_sequence
 
 
@@ -141,9 +141,9 @@ def packing_is_traced() -> Iterator[None]:
     try:
         _VF._pack_padded_sequence, _VF._pad_packed_sequence = packing.pack, packing.pad
         for kind, forward in forwards.items():
-            kind.forward = packing.layers(forward)  # type: ignore[method-assign]
+            kind.forward = packing.layers(forward)
         yield
     finally:
         _VF._pack_padded_sequence, _VF._pad_packed_sequence = _PACK, _PAD
         for kind, forward in forwards.items():
-            kind.forward = forward  # type: ignore[method-assign]
+            kind.forward = forward

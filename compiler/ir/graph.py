@@ -142,8 +142,9 @@ class Graph:
     """A function: `inputs` and `outputs` name the body's parameters and results.
 
     `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
-    ones (JSON data), opaque to the compiler. `state`: first values and dtypes, by name, of the last inputs,
-    which the program keeps between calls. `rounding`: of the weights of matrix products. `accurate`:
+    ones (JSON data), opaque to the compiler. `state`: by name, of the last inputs, which the program keeps
+    between calls, their first values: arrays with their dtype, or strings, and tuples for lists, with their
+    type. `rounding`: of the weights of matrix products. `accurate`:
     products are added up in short chains, and no algorithm is used whose sums are less exact than fused
     multiply-adds one after the other (Winograd's are).
     """
@@ -154,7 +155,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     symbols: dict[str, SymbolInfo] = field(default_factory=dict)
     structure: dict[str, Any] = field(default_factory=dict)
-    state: dict[str, tuple[np.ndarray, str]] = field(default_factory=dict)
+    state: dict[str, tuple[Any, str]] = field(default_factory=dict)
     rounding: Rounding = field(default_factory=Rounding)
     accurate: bool = False
     _n_values: int = 0

@@ -41,13 +41,14 @@ import sympy
 
 from ...jit.spec import KernelSpec, spec_hash
 from ...jit.text import NUMBERED, SizeText, format_spec, parse_spec
+from ...vm.isa import DTYPES
 from ...vm.literals import MAX_INLINE, array_hash
 from ...vm.program import NUMPY_DTYPES
 from .dims import format_dim, parse_dim
 from .errors import TextError
 from .graph import Block, Graph, Node, SymbolInfo, Value
 from .sizes import expressions
-from .types import Type, parse_type, split_commas
+from .types import ListType, ScalarType, TensorType, TupleType, Type, parse_type, split_commas
 
 MAX_SHOWN = 200  # characters of a line that an error shows
 MAX_DIGITS = 20  # of an integer of 64 bits, its sign included
@@ -72,8 +73,8 @@ def format_graph(graph: Graph) -> str:
     lines += [f"  {_format_symbol(info)}" for info in graph.symbols.values()]
     if graph.structure:
         lines.append(f"  structure {_format_structure(graph)}")
-    for name, (array, dtype) in graph.state.items():
-        lines.append(f"  state {json.dumps(name)} {dtype} {_format_array(array)}")
+    for name, (first, type) in graph.state.items():
+        lines.append(f"  state {json.dumps(name)} {type} {_format_attr(first)}")
     for name, value in zip(graph.inputs, graph.body.params, strict=True):
         lines.append(f"  input {_typed(value)}{'' if name == value.name else f' as {json.dumps(name)}'}")
     lines += _format_nodes(graph.body, "  ")
@@ -143,7 +144,7 @@ def _attributes(graph: Graph) -> Iterator[Any]:
             if isinstance(item, tuple):
                 yield from flatten(item)
 
-    yield from (array for array, _ in graph.state.values())
+    yield from flatten(first for first, _ in graph.state.values())
     for node in graph.nodes():
         yield from flatten(node.attrs.values())
 
@@ -272,13 +273,15 @@ class _Parser:
         return structure
 
     def _state(self, text: str) -> None:
-        match = re.fullmatch(r'("(?:[^"\\]|\\.)*") (\w+) (.*)', text)
-        array = self._attr(match[3]) if match is not None else None
-        if match is None or not isinstance(array, np.ndarray):
+        match = re.match(r'("(?:[^"\\]|\\.)*") (\w+)', text)
+        end = match.end() if match is not None else 0
+        if match is not None and text[end : end + 1] == "<":
+            end = _end_of_type(text, end)
+        if match is None or text[end : end + 1] != " ":
             raise ValueError("a state such as 'state \"steps\" i64 int64[1](0)' expected")
-        if array.dtype != NUMPY_DTYPES.get(match[2]):
-            raise ValueError(f"the array is {array.dtype}, which does not hold {match[2]}")
-        self.result.state[json.loads(match[1])] = array, match[2]
+        type, first = text[match.start(2) : end], self._attr(text[end + 1 :])
+        _check_first(first, type)
+        self.result.state[json.loads(match[1])] = first, type
 
     def _peek(self, *words: str) -> bool:
         if self.position >= len(self.lines):
@@ -387,6 +390,39 @@ class _Parser:
         if name not in self.values:
             raise ValueError(f"%{name} is not defined before its use")
         return self.values[name]
+
+
+def _end_of_type(text: str, start: int) -> int:
+    """Return where the brackets that open at `start` are closed."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] == "<") - (text[i] == ">")
+        if not depth:
+            return i + 1
+    raise ValueError("a type's '<' has no '>'")
+
+
+def _check_first(first: Any, type: str) -> None:
+    """Raise ValueError where a state's first value is not of its type."""
+    if type not in DTYPES:
+        if not _is_of(first, parse_type(type)):
+            raise ValueError(f"the first value is no {type}")
+    elif not isinstance(first, np.ndarray) or first.dtype != NUMPY_DTYPES[type]:
+        what = first.dtype if isinstance(first, np.ndarray) else "none"
+        raise ValueError(f"the array is {what}, which does not hold {type}")
+
+
+def _is_of(value: Any, type: Type) -> bool:
+    if isinstance(type, ListType):
+        return isinstance(value, tuple) and all(_is_of(item, type.element) for item in value)
+    if isinstance(type, TupleType):
+        pairs = zip(value, type.elements, strict=False) if isinstance(value, tuple) else ()
+        return len(value) == len(type.elements) and all(_is_of(*pair) for pair in pairs)
+    if isinstance(type, TensorType):
+        is_array = isinstance(value, np.ndarray) and value.dtype == NUMPY_DTYPES[type.dtype]
+        return is_array and value.shape == type.shape
+    kinds = {"int": int, "float": float, "bool": bool, "str": str}
+    return isinstance(type, ScalarType) and value.__class__ is kinds.get(type.kind)
 
 
 def _parse_name(text: str) -> str:

@@ -201,6 +201,7 @@ def diagonal_scatter(
     add_guard(b, sympy.Ge(sympy.sympify(after), 0), "diagonal_scatter: src is longer than the diagonal")
     after = after if isinstance(after, int) else simplify(sympy.Max(0, after))
     line = B.pad(b, src, [*[(0, 0)] * (rank - 2), (below, after)])  # an element for each row
+    line = B.of_size(b, "diagonal_scatter", line, rank - 2, shape[rows])
     others = [i for i in range(rank) if i not in (rows, columns)]
     placed = B.reshape(b, line, [*(shape[i] for i in others), shape[rows], 1])
     order = [*others, rows, columns]

@@ -174,7 +174,7 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
   const svm_file_input *row = take(c, i, 1, sizeof *row);
   if (!row) return c->error->code;
   int is_tensor = row->kind == SVM_TAG_TENSOR;
-  if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_TENSOR) return broken(c, i, "its kind is unknown");
+  if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_LIST) return broken(c, i, "its kind is unknown");
   if (row->is_written > is_tensor || (i && row->function < p->input_functions[i - 1]))
     return broken(c, i, "its function, or it is written and no tensor");
   p->input_functions[i] = row->function;
@@ -370,7 +370,7 @@ static int32_t load_contract(svm_program *p, int32_t index, int32_t input, int32
   for (int32_t i = input; i < p->n_inputs && p->input_functions[i] == index; i++) {
     out->n_inputs++;
     out->n_key += p->inputs[i].kind != SVM_TAG_TENSOR;
-    out->is_planned &= p->inputs[i].kind != SVM_TAG_STR;
+    out->is_planned &= p->inputs[i].kind != SVM_TAG_STR && p->inputs[i].kind != SVM_TAG_LIST;
     out->writes |= p->is_written[i];
   }
   p->n_key = out->n_key > p->n_key ? out->n_key : p->n_key;

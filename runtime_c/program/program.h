@@ -25,7 +25,7 @@ struct timeline;
 typedef struct contract {
   int32_t function, n_inputs, n_outputs;
   int32_t n_key; /* values of a plan's key: the function, symbols, then inputs that are bool, int or float */
-  int32_t is_planned; /* static-flow, and takes no str */
+  int32_t is_planned; /* static-flow, and takes no str or list */
   int32_t writes;     /* to some input */
   const svm_input_info *inputs;
   const svm_output_info *outputs;

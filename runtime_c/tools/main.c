@@ -341,6 +341,7 @@ static int set_scalar(const svm_program *p, int32_t index, const char *text, svm
   value->tag = kind;
   if (kind == SVM_TAG_INT)
     return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
+  if (kind == SVM_TAG_LIST) return usage("a list cannot be given here, only in Python or C", text);
   if (kind == SVM_TAG_STR) return value->text = text, value->length = (int64_t)strlen(text), 0;
   if (kind == SVM_TAG_BOOL) {
     value->integer = !strcmp(text, "true");

@@ -38,6 +38,7 @@ from .values import (
     Fails,
     List,
     Maybe,
+    Member,
     Object,
     Tensor,
     has_same_items,
@@ -166,12 +167,81 @@ def _create(importer: ScriptImporter, node: Any) -> list[Any]:
 
 
 def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
-    wanted = {str(t) for t in node.tys("types")}
     found = importer.get(node.inputsAt(0))
-    name = "Tensor" if isinstance(found, Tensor) else {"none": "NoneType"}.get(kind_of(found), kind_of(found))
-    if not name or isinstance(found, Maybe):
-        raise UnsupportedOp("isinstance of this value cannot be compiled")
-    return [name in wanted]
+    if isinstance(found, Maybe):
+        raise UnsupportedOp("isinstance of an optional that only a call tells cannot be compiled")
+    return [any(_is_of(importer, found, type) for type in node.tys("types"))]
+
+
+def _is_of(importer: ScriptImporter, x: Any, type: Any) -> bool:
+    """Return True for a value of a type of TorchScript's. A list or dict without elements is of any."""
+    test = _TYPE_TESTS.get(type.kind())
+    if test is None:
+        raise UnsupportedOp(f"isinstance of {type.annotation_str} cannot be compiled")
+    return test(importer, x, type)
+
+
+def _is_list(importer: ScriptImporter, x: Any, type: Any) -> bool:
+    if not isinstance(x, List):
+        return False
+    items = [element(importer, x, 0)] if is_run_time_list(x.content) else x.content
+    return all(_is_of(importer, item, type.getElementType()) for item in items)
+
+
+def _is_tuple(importer: ScriptImporter, x: Any, type: Any) -> bool:
+    inner = type.elements()
+    if not isinstance(x, tuple) or len(x) != len(inner):
+        return False
+    return all(_is_of(importer, item, each) for item, each in zip(x, inner, strict=True))
+
+
+def _is_dict(importer: ScriptImporter, x: Any, type: Any) -> bool:
+    if not isinstance(x, Dict) or is_run_time_list(x.content):
+        return isinstance(x, Dict)
+    pairs = [(type.getKeyType(), key) for key in x.content]
+    pairs += [(type.getValueType(), item) for item in x.content.values()]
+    return all(_is_of(importer, item, each) for each, item in pairs)
+
+
+def _is_object(importer: ScriptImporter, x: Any, type: Any) -> bool:
+    if isinstance(x, Object) and x.script is None:
+        raise UnsupportedOp("isinstance of an object that the program makes cannot be compiled")
+    return isinstance(x, Object) and str(x.script._type()) == str(type)
+
+
+def _of_kind(kind: str) -> Callable[..., bool]:
+    return lambda importer, x, type: kind_of(x) == kind
+
+
+_TYPE_TESTS: dict[str, Callable[..., bool]] = {
+    "TensorType": lambda importer, x, type: isinstance(x, Tensor),
+    "NoneType": _of_kind("none"),
+    "IntType": _of_kind("int"),
+    "FloatType": _of_kind("float"),
+    "BoolType": _of_kind("bool"),
+    "StringType": _of_kind("str"),
+    "NumberType": lambda importer, x, type: kind_of(x) in ("int", "float"),
+    "AnyListType": lambda importer, x, type: isinstance(x, List),
+    "AnyTupleType": lambda importer, x, type: isinstance(x, tuple),
+    "ListType": _is_list,
+    "TupleType": _is_tuple,
+    "DictType": _is_dict,
+    "ClassType": _is_object,
+    "EnumType": lambda importer, x, type: isinstance(x, Member),
+    "OptionalType": lambda importer, x, type: x is None or _is_of(importer, x, type.getElementType()),
+    "UnionType": lambda importer, x, type: any(_is_of(importer, x, t) for t in type.containedTypes()),
+}
+
+
+def _of_member(tell: Callable[[Any], Any]) -> Handler:
+    """Return the handler of what is known of each member of an enumeration."""
+
+    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
+        member = importer.get(node.inputsAt(0))
+        every = List([importer.abstract(tell(each), "") for each in member.kind])
+        return [_get_item(importer, every, member.index)]
+
+    return handler
 
 
 def _plain(name: str) -> Handler:
@@ -247,6 +317,8 @@ HANDLERS: dict[str, Handler] = {
     "prim::shape": _shape,
     "prim::CreateObject": _create,
     "prim::isinstance": _isinstance,
+    "prim::EnumName": _of_member(lambda member: member.name),
+    "prim::EnumValue": _of_member(lambda member: member.value),
     "prim::Print": _always(None),
     "prim::min": _plain("min"),
     "prim::max": _plain("max"),

@@ -7,10 +7,12 @@ to be equal, or one to be a number: then that becomes part of the contract, and 
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import sympy
@@ -26,8 +28,9 @@ from . import containers, control, operators, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import Script, attribute_of, source_of
+from .state import State
 from .tensors import Tensors
-from .values import Dict, List, Object, Tensor, Variant, is_run_time, is_same, kind_of, snapshot
+from .values import Dict, List, Member, Object, Tensor, Variant, is_run_time, kind_of
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -113,12 +116,12 @@ class ScriptImporter(Importer):
         super().__init__("main")
         self.script, self.assumptions = script, assumptions
         self.regions = control.Regions(self)
-        self.tensors = Tensors(self.builder, self.call, self.regions.is_open, self._note)
+        self.tensors = Tensors(self.builder, partial(operators.run, self), self.regions.is_open, self._note)
         self.inputs = Inputs(self, dynamic_shapes, least)
+        self.state = State(self)
         self.constant_nodes: set[Node] = set()
         self._constants: dict[Any, Tensor] = {}
         self._values: dict[Any, Any] = {}
-        self._held: list[tuple[containers.Attribute, Any, Any]] = []  # lists, dicts, what is in them at first
         self._line = ""  # of the model, while code that is not its own is imported
         self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
@@ -133,9 +136,7 @@ class ScriptImporter(Importer):
         for value, found in zip(names, self.inputs.add(), strict=True):
             self._values[value.unique()] = found
         results = self.run_block(graph)
-        for cell, held, first in self._held:
-            if not is_same(snapshot(cell.content), first) or not is_same(snapshot(held), first):
-                self.keep_state(cell.path)
+        self.state.find_changes()
         outputs_of(self, results[0] if len(results) == 1 else tuple(results))
         return self.graph
 
@@ -315,31 +316,39 @@ class ScriptImporter(Importer):
             cell = containers.Attribute(found, 0, path)
             owner.attributes[name] = cell
             if isinstance(found, List | Dict):
-                self._held.append((cell, found, snapshot(found)))
+                self.state.watch(cell, path, found)
         return owner.attributes[name]
 
     def _state_or_constant(self, found: Any, path: str) -> Any:
         if path in self.assumptions.state:
-            return self.inputs.add_state(path, found)
+            return self.state.add(path, found)
         return self.abstract(found, path)
 
     def initial(self, path: str) -> Any:
         """Return the value that an attribute of the model has before the first call."""
         found = self.script.module
-        for name in path.split("."):
-            found = attribute_of(found, name)
+        while path:
+            if isinstance(found, list | tuple | dict):
+                keys = found if isinstance(found, dict) else range(len(found))
+                key = next(k for k in keys if path == str(k) or path.startswith(f"{k}."))
+                found, path = found[key], path[len(str(key)) + 1 :]
+            else:
+                name, _, path = path.partition(".")
+                found = attribute_of(found, name)
         return found
 
     def abstract(self, found: Any, path: str) -> Any:
         """Return what a value of the model's is here."""
         if isinstance(found, torch.Tensor):
             return self.tensor_constant(found, path)
+        if isinstance(found, enum.Enum):
+            return Member(type(found), list(type(found)).index(found))
         if isinstance(found, tuple):
-            return tuple(self.abstract(x, f"{path}.{i}") for i, x in enumerate(found))
+            return tuple(self._state_or_constant(x, f"{path}.{i}") for i, x in enumerate(found))
         if isinstance(found, list):
-            return List([self.abstract(x, f"{path}.{i}") for i, x in enumerate(found)], 0)
+            return List([self._state_or_constant(x, f"{path}.{i}") for i, x in enumerate(found)], 0)
         if isinstance(found, dict):
-            return Dict({key: self.abstract(x, f"{path}.{key}") for key, x in found.items()}, 0)
+            return Dict({key: self._state_or_constant(x, f"{path}.{key}") for key, x in found.items()}, 0)
         if found is None or isinstance(found, bool | int | float | str | torch.dtype | torch.device):
             return str(found) if isinstance(found, torch.device) else found
         if hasattr(found, "getattr") or isinstance(found, torch._C.ScriptObject | torch._C.ScriptModule):

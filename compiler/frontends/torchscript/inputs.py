@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from ....pytree import LEAF, Structure, distinct, paths, to_json
@@ -13,11 +12,8 @@ from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
 from ...ir.types import ScalarType, TensorType
-from ...ops import build as B
-from ..dtypes import TORCH_DTYPES, dtype_name
+from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
-from ..fx_nodes import array_of
-from .merging import Forms, Merger, TensorPlan
 from .scalars import value_of
 from .values import Dict, List, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
@@ -25,9 +21,6 @@ if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 _PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
-
-_NOT_SET = (np.array(False), "bool")
-_STATE_DTYPES = {"bool": "bool", "int": "i64", "float": "f64"}
 
 
 class Inputs:
@@ -38,7 +31,6 @@ class Inputs:
         self.examples: dict[str, int] = {}
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
-        self._state: dict[str, Any] = {}  # path -> its cell's first content
 
     # What is known of sizes
 
@@ -152,138 +144,6 @@ class Inputs:
         why = f"dynamic_shapes: {name}" if is_of_user else ""
         self.importer.graph.symbols[name] = SymbolInfo(name, low, high, 1, why)
 
-    # State
-
-    def add_state(self, path: str, found: Any) -> Any:
-        """Add an attribute that calls change as an input; return what it is at the start of a call."""
-        graph = self.importer.graph
-        form = self.importer.assumptions.state[path]
-        if form is not None:
-            return self._state_of_forms(path, found, form)
-        kind = kind_of(found)
-        if isinstance(found, torch.Tensor):
-            array = array_of(found)
-            type = TensorType(array[1], tuple(found.shape))
-        elif kind in _STATE_DTYPES:
-            dtype = _STATE_DTYPES[kind]
-            array = np.array(found, {"bool": np.bool_, "i64": np.int64, "f64": np.float64}[dtype]), dtype
-            type = TensorType(dtype, ())
-        elif found is None:
-            raise UnsupportedOp(
-                f"attribute {path} is None until a call sets it: call the model once before compiling it"
-            )
-        else:
-            raise UnsupportedOp(
-                f"attribute {path}, which calls change, is {'a ' + found.__class__.__name__}; "
-                "only tensors and numbers can be the program's state"
-            )
-        name = f"state.{path}"
-        graph.state[name] = array
-        graph.structure.setdefault("state", []).append(path)
-        value = graph.input(name, type)
-        if isinstance(found, torch.Tensor):
-            made: Any = self.importer.tensors.fresh(value)
-        else:
-            made = self._number(value)
-        self._state[path] = type
-        return made
-
-    def _state_of_forms(self, path: str, found: torch.Tensor, form: TensorPlan) -> Any:
-        """Add a tensor of the state whose sizes, or whose rank, are others after a call than at first."""
-        is_alike = dtype_name(found.dtype) == form.dtype and found.ndim == len(form.dims)
-        first = list(found.shape) if is_alike else [1 if dim is None else int(dim) for dim in form.dims]
-        dims = tuple(self._state_size(0 if is_alike else 1) if dim is None else dim for dim in form.dims)
-        array = array_of(found if is_alike else torch.zeros(first, dtype=TORCH_DTYPES[form.dtype]))
-        self._state[path] = form
-        flag = None if is_alike else self._number(self._add(f"{path}.is_set", *_NOT_SET, ()))
-        made = self.importer.tensors.fresh(self._add(path, *array, dims))
-        if flag is None:
-            return made
-        return Variant(flag, self.importer.tensors.fresh(self._empty(found)), made)
-
-    def _empty(self, found: torch.Tensor) -> Value:
-        b = self.importer.builder
-        outer, b.block = b.block, self.importer.graph.body
-        made = self.importer.constant(*array_of(found), "")
-        b.block = outer
-        return made
-
-    def _state_size(self, low: int) -> DimExpr:
-        graph = self.importer.graph
-        name = graph.new_name("kept")
-        graph.symbols[name] = SymbolInfo(name, low)
-        return symbol(name)
-
-    def _add(self, path: str, array: np.ndarray, dtype: str, dims: tuple[DimExpr, ...]) -> Value:
-        graph, name = self.importer.graph, f"state.{path}"
-        graph.state[name] = array, dtype
-        graph.structure.setdefault("state", []).append(path)
-        return graph.input(name, TensorType(dtype, dims))
-
-    def _number(self, value: Value) -> Value:
-        """Read a number of the state at the start of the program."""
-        b = self.importer.builder
-        outer, b.block, b.position = b.block, self.importer.graph.body, 0
-        made = b.one("item", value)
-        b.block, b.position = outer, None
-        return made
-
-    def state_results(self) -> Iterator[tuple[str, Value]]:
-        """Yield the new values of the state, in its order."""
-        b, script = self.importer.builder, self.importer.root
-        for path, type in self._state.items():
-            *owners, name = path.split(".")
-            owner = script
-            for each in owners:
-                owner = self.importer.attribute(owner, each)
-            found = self.importer.attribute(owner, name)
-            if isinstance(type, TensorPlan):
-                yield from self._form_results(path, found, type)
-                continue
-            if isinstance(found, Variant):
-                self.importer.keep_form(path, self._form(found.other))
-            made = self.importer.tensors.read(found) if isinstance(found, Tensor) else None
-            if isinstance(found, Tensor) and made is not None and made.type != type:
-                self.importer.keep_form(path, self._form(found))
-            if made is None:
-                made = b.one("scalar", value_of(b, found), dtype=type.dtype)
-            if made.type != type:
-                raise UnsupportedOp(
-                    f"attribute {path}, which calls change, is {type} before a call and {made.type} after "
-                    "it; its dtype and sizes must stay the same"
-                )
-            yield f"state.{path}", made
-
-    def _form(self, x: Tensor) -> TensorPlan:
-        """Return what stays the same of a tensor from call to call: constant sizes."""
-        type = B.type_of(self.importer.tensors.read(x))
-        return TensorPlan(type.dtype, tuple(dim if isinstance(dim, int) else None for dim in type.shape))
-
-    def _form_results(self, path: str, found: Any, form: TensorPlan) -> Iterator[tuple[str, Value]]:
-        """Yield the new value of a tensor of two forms, and which it has."""
-        importer = self.importer
-        forms = [
-            self._form(x) for x in ((found.one, found.other) if isinstance(found, Variant) else (found,))
-        ]
-        first = self._form(importer.tensor_constant(importer.initial(path), path))
-        is_alike = len(first.dims) == len(form.dims) and first.dtype == form.dtype
-        for each in forms:
-            same = len(each.dims) == len(form.dims) and each.dtype == form.dtype
-            if same and any(a is not None and a != c for a, c in zip(form.dims, each.dims, strict=True)):
-                dims = zip(form.dims, each.dims, strict=True)
-                importer.keep_form(
-                    path, TensorPlan(form.dtype, tuple(a if a == c else None for a, c in dims))
-                )
-            if not same and is_alike:
-                importer.keep_form(path, each)
-        merger = Merger(importer.builder, importer.tensors, lambda dim: True, lambda x: True)
-        if is_alike:
-            yield f"state.{path}", importer.tensors.read(found)
-            return
-        leaves = list(merger.leaves(Forms(first, form), found, importer.tensors.read))
-        yield f"state.{path}.is_set", importer.builder.one("scalar", leaves[0], dtype="bool")
-        yield f"state.{path}", leaves[-1]
-
     def changed(self) -> Iterator[tuple[str, Value]]:
         """Yield the inputs that the program changes in place with their new values."""
         for name, memory in self._memories.items():
@@ -319,7 +179,7 @@ def outputs_of(importer: ScriptImporter, result: Any) -> None:
     changed = list(importer.inputs.changed())
     if changed:
         graph.structure["changed"] = [name for name, _ in changed]
-    behind = [(f"changed.{name}", value) for name, value in changed] + list(importer.inputs.state_results())
+    behind = [(f"changed.{name}", value) for name, value in changed] + list(importer.state.results())
     names = [name for name, _ in behind]
     graph.outputs = [*distinct(graph.outputs, names), *names]
     graph.body.results = [*values, *(value for _, value in behind)]

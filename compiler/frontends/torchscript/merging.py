@@ -24,6 +24,7 @@ from .values import (
     Dict,
     List,
     Maybe,
+    Member,
     Tensor,
     Variant,
     is_run_time_list,
@@ -60,7 +61,8 @@ class TensorPlan:
 @dataclass(frozen=True)
 class Parts:
     """A tuple (`kind` "tuple"), a list object ("list"), or the content of one ("items"); a dict object
-    ("dict") with `keys`, or the content of one ("pairs")."""
+    ("dict") with `keys`, or the content of one ("pairs"); a member of an enumeration ("enum") that `keys`
+    holds."""
 
     kind: str
     parts: tuple[Any, ...]
@@ -129,6 +131,8 @@ class Merger:
             return self._tensor_plan(x, True)
         if kind_of(x) not in ("", "none"):
             return Scalar(kind_of(x), kind_of(x) == "int" and self._is_size(x))
+        if isinstance(x, Member):
+            return Parts("enum", (self.widen(Same(x.index), x.index, values),), (x.kind,))
         if isinstance(x, tuple):
             return Parts("tuple", tuple(self.widen(Same(part), part, values) for part in x))
         if isinstance(x, list):
@@ -200,7 +204,7 @@ class Merger:
                 parts = zip(plan.parts, items, strict=True)
                 widened = tuple(self.widen(p, item, values) for p, item in parts)
                 return Parts(plan.kind, widened, plan.keys)
-        if all(isinstance(p, RunTimeList | Parts) and p.kind != "tuple" for p in (plan, other)):
+        if all(isinstance(p, RunTimeList | Parts) and p.kind not in ("tuple", "enum") for p in (plan, other)):
             return self._both_lists(plan, other)
         if isinstance(plan, Scalar) and isinstance(other, Scalar) and plan.kind == other.kind:
             return plan if other.is_size else other
@@ -250,8 +254,8 @@ class Merger:
         return RunTimeList(types.pop(), "items" if kind == "pairs" else kind)
 
     def _is_known_outside(self, x: Any) -> bool:
-        if isinstance(x, tuple):
-            return all(map(self._is_known_outside, x))
+        if isinstance(x, tuple | Member):
+            return all(map(self._is_known_outside, _items(x)))
         if isinstance(x, Value):
             return self._is_outer(x)
         if isinstance(x, Tensor):
@@ -363,6 +367,8 @@ class Merger:
             return value if plan.is_raw else self.tensors.fresh(value)
         if isinstance(plan, Parts):
             items = [self.made(part, values) for part in plan.parts]
+            if plan.kind == "enum":
+                return Member(plan.keys[0], items[0])
             if plan.kind in ("dict", "pairs"):
                 pairs = dict(zip(plan.keys, items, strict=True))
                 return pairs if plan.kind == "pairs" else Dict(pairs)

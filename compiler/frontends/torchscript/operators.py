@@ -24,7 +24,19 @@ from .decomposed import can_decompose, decomposed
 from .scalars import PYTHON, decided, scalar_op, unknown_int
 from .tensors import VIEWS
 from .texts import text_op
-from .values import Dict, List, Maybe, Tensor, Variant, View, is_run_time, is_run_time_list, is_size, kind_of
+from .values import (
+    Dict,
+    List,
+    Maybe,
+    Member,
+    Tensor,
+    Variant,
+    View,
+    is_run_time,
+    is_run_time_list,
+    is_size,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -56,6 +68,8 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(importer, *args)
+    if name in ("eq", "ne") and all(isinstance(x, Member) for x in args):
+        return (_is if name == "eq" else _is_not)(importer, *args)
     if name in library.OF_INTS and any(is_run_time(x) or is_size(x) for x in args):
         return library.run(importer, name, args)
     if name in PYTHON and args and all(map(kind_of, args)):
@@ -118,7 +132,13 @@ def _as_kind(kind: str) -> Callable[..., Any]:
 def _is(importer: ScriptImporter, x: Any, y: Any) -> Any:
     if isinstance(x, Maybe) and y is None:
         return importer.builder.one("bool_not", x.is_there)
+    if isinstance(x, Member) and isinstance(y, Member):
+        return _members_equal(importer, x, y)
     return x is y or (not isinstance(x, Tensor | List | Dict) and x is None and y is None)
+
+
+def _members_equal(importer: ScriptImporter, x: Member, y: Member) -> Any:
+    return scalar_op(importer.builder, "eq", (x.index, y.index)) if x.kind is y.kind else False
 
 
 def _is_not(importer: ScriptImporter, x: Any, y: Any) -> Any:
@@ -456,12 +476,17 @@ def _views(
     )
 
 
+_CHANGES_OF_AXES = ("squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_")
+
+
 def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
     """Write what the operator of a name without the last _ gives into the first argument."""
     x = args[0]
     space, name, suffix = overload.split(".")
     positional, keywords = _converted(importer, schema, args)
     functional = f"{space}.{name.removesuffix('_')}.{suffix}"
+    if name in _CHANGES_OF_AXES:
+        raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
     own = composites.IN_PLACE.get(overload)
     b, old = importer.builder, importer.tensors.read(x)
     made = (
@@ -469,13 +494,6 @@ def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequen
         if own is not None
         else run(importer, functional, positional, keywords)
     )
-    if len(B.shape_of(made)) != len(B.shape_of(old)) and name in (
-        "squeeze_",
-        "unsqueeze_",
-        "transpose_",
-        "t_",
-    ):
-        raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
     importer.tensors.write(x, composites.fitted(b, name, made, old))
     return x
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
+
+from ...ir.dims import simplify
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Builder, Value
 from ...ops import build as B
@@ -23,7 +26,10 @@ _RESHAPED = (
     "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
     "aten.detach.default", "aten.contiguous.default", "aten.unflatten.int", "aten.view_as.default",
 )  # fmt: skip
-_PERMUTED = ("aten.permute.default", "aten.transpose.int", "aten.t.default")
+_PERMUTED = (
+    "aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.swapaxes.default",
+    "aten.swapdims.default", "aten.numpy_T.default", "aten.mT.default",
+)  # fmt: skip
 #: Views in some layouts of memory, copies in others.
 MAYBE_VIEWS = (
     "aten.reshape.default",
@@ -110,6 +116,17 @@ class Tensors:
             return copy
         return Tensor(parent.memory, parent, view, (parent.memory.version, self.builder.block, value))
 
+    def _with_part(self, x: Tensor, new: Value, parent: Value) -> Value:
+        """Return the parent of one of several parts along an axis with `new` for that part."""
+        assert x.view is not None and x.view.index is not None
+        view, index, axis = x.view, x.view.index, _axis(x.view)
+        if view.overload.split(".")[1] == "unbind":
+            return self._convert(_PARTS["aten.select.int"], [parent, new, axis, index], {})
+        parts = self._convert(view.overload, [parent, *view.args], view.kwargs)
+        sizes = [B.shape_of(part)[axis] for part in parts[: index + 1]]
+        start, end = (simplify(sympy.sympify(sum(each))) for each in (sizes[:-1], sizes))
+        return self._convert(_PARTS["aten.slice.Tensor"], [parent, new, axis, start, end, 1], {})
+
     def _whole(self, x: Tensor, new: Value) -> Value:
         """Return the parent of a view with `new` for the view."""
         assert x.parent is not None and x.view is not None
@@ -118,6 +135,13 @@ class Tensors:
             return self._convert(_PARTS[view.overload], [parent, new, *view.args], view.kwargs)
         if view.overload in _RESHAPED:
             return B.reshape(b, new, B.shape_of(parent))
+        if view.index is not None:
+            return self._with_part(x, new, parent)
+        if view.overload == "aten.narrow.default":
+            dim, start, length = view.args
+            return self._convert(
+                _PARTS["aten.slice.Tensor"], [parent, new, dim, start, start + length, 1], {}
+            )
         if view.overload == "aten.permute.default":
             rank = len(B.shape_of(parent))
             return B.permute(b, new, restored([axis % rank for axis in view.args[0]]))
@@ -127,6 +151,12 @@ class Tensors:
             f"an in-place change of what {view.overload} gives cannot be compiled; change a copy of it "
             "instead"
         )
+
+
+def _axis(view: View) -> int:
+    """Return the axis that a list of parts is taken along."""
+    name = view.overload.split(".")[1]
+    return (view.args[0] if view.args else 0) if name == "unbind" else (*view.args, 0)[1]
 
 
 def _reachable(memory: Memory) -> set[Memory]:

@@ -7,6 +7,7 @@ graph values of a scalar type. Everything that a program can change is a `Cell`.
 
 from __future__ import annotations
 
+import enum
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +114,19 @@ class Object:
     attributes: dict[str, Cell] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Member:
+    """A member of an enumeration; `index`: which, in the order of the class."""
+
+    kind: type[enum.Enum]
+    index: Any
+
+    @property
+    def content(self) -> list[Any]:
+        """What branches hand on of it."""
+        return [self.index]
+
+
 class Fails(ShapeError):
     """What is imported raises an error of Python's own whenever a call comes there."""
 
@@ -190,5 +204,7 @@ def is_same(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(is_same, a, b))
+    if isinstance(a, Member) and isinstance(b, Member):
+        return a.kind is b.kind and is_same(a.index, b.index)
     plain = (bool, int, float, str, type(None), sympy.Expr)
     return isinstance(a, plain) and type(a) is type(b) and bool(a == b)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, List, NamedTuple, Optional, Union  # noqa: UP035 (as torch.jit.isinstance reads it)
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ def roundings(f: float) -> tuple[int, int, float, int]:
 def walks_two_lists(a: list[int], b: list[float]) -> tuple[float, list[float]]:
     total = 0.0
     made: list[float] = []
-    for i, (n, f) in enumerate(zip(a, b)):
+    for i, (n, f) in enumerate(zip(a, b)):  # noqa: B905 (TorchScript knows no strict)
         total += n * f + i
         made.append(total)
     return total, made
@@ -111,7 +111,7 @@ def an_enumeration(a: Tensor, n: int) -> Tensor:
         colour = Colour.BLUE
     if colour == Colour.RED:
         return a
-    return a * 2 if colour is Colour.GREEN else a * 3
+    return a * 2 if colour == Colour.GREEN else a * 3
 
 
 @program((x(3),), (x(1),), (x(4),))
@@ -238,7 +238,7 @@ def builds_text(name: str, n: int) -> tuple[str, str, bool, str]:
     for i in range(n):
         parts.append(f"{name}{i}")
     joined = ",".join(parts)
-    return joined, name + "/" + str(n), joined == "a0,a1", "{} has {}".format(name, n)
+    return joined, name + "/" + str(n), joined == "a0,a1", f"{name} has {n}"
 
 
 @program((x(2, 3), None), (x(3, 2), None), (x(1, 1), None))
@@ -248,7 +248,9 @@ def optional_none_given(a: Tensor, b: Optional[Tensor]) -> Tensor:  # noqa: UP04
 
 @program((x(3), [1, 2], None), (x(3), [0, -1], None), (x(4), [3, 3], None))
 def several_optionals(
-    a: Tensor, sizes: Optional[list[int]], scale: Optional[float]  # noqa: UP045
+    a: Tensor,
+    sizes: list[int] | None,
+    scale: Optional[float],  # noqa: UP045
 ) -> Tensor:
     if sizes is not None:
         for n in sizes:
@@ -276,7 +278,7 @@ def _described(value: Any) -> str:
         return "float"
     if isinstance(value, str):
         return "str " + value
-    if torch.jit.isinstance(value, List[int]):
+    if torch.jit.isinstance(value, list[int]):
         return f"list of {len(value)}"
     if isinstance(value, Tensor):
         return "tensor"
@@ -285,7 +287,14 @@ def _described(value: Any) -> str:
 
 @program((x(2), 3), (x(2), -3), (x(1), 0))
 def values_of_any_type(a: Tensor, n: int) -> list[str]:
-    return [_described(a), _described(n), _described("x"), _described([n, n]), _described(1.5), _described(None)]
+    return [
+        _described(a),
+        _described(n),
+        _described("x"),
+        _described([n, n]),
+        _described(1.5),
+        _described(None),
+    ]
 
 
 def _of_union(value: Union[int, float, Tensor]) -> float:  # noqa: UP007

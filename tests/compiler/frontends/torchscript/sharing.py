@@ -66,13 +66,16 @@ def writes_where_an_index_is(a: Tensor, index: Tensor) -> Tensor:
     return b
 
 
-@matrices
-def axes_change_in_place(a: Tensor) -> Tensor:
+@program((x(5, 4),), (x(5, 2),), (x(5, 3),))
+def parts_and_rows(a: Tensor) -> Tensor:
     b = a.clone()
-    b.t_()
-    b.unsqueeze_(0)
-    b.transpose_(0, 2)
-    return b.squeeze(2)
+    b.narrow(0, 1, 3).mul_(2.0)
+    b.swapaxes(0, 1)[0].add_(1.0)
+    first, second = b.tensor_split(2)
+    second.neg_()
+    b.unbind(0)[2].fill_(9.0)
+    b.T[1].mul_(0.5)
+    return b
 
 
 @program((x(3), 2), (x(3), 0), (x(1), -4))
@@ -101,12 +104,11 @@ def _note(into: list[float], value: float) -> None:
 
 @program((1, 2), (0, 0), (5, -5))
 def lists_in_lists(n: int, m: int) -> list[list[int]]:
-    rows = [[n - n, 0], [0, m, 0]]
-    rows[0][1] = n
-    rows[1].append(m)
+    rows = [[n - n, n], [0, m, 0]]
     inner = rows[1]
-    inner[0] = n + m
-    return rows
+    inner.append(m)
+    rows[0] = inner
+    return rows + [[len(row) for row in rows]]
 
 
 @program((x(3), 1), (x(2), 5), (x(4), -1))
@@ -226,5 +228,5 @@ def keeps_what_is_positive(a: Tensor) -> tuple[Tensor, int]:
 def pads_and_joins(a: Tensor, n: int) -> Tensor:
     parts: list[Tensor] = []
     for i in range(n):
-        parts.append(torch.nn.functional.pad(a[i : i + 2], [0, i]).sum(1))
+        parts.append(torch.nn.functional.pad(a[i], [0, i]).sum().reshape(1) * i)
     return torch.cat(parts)

@@ -236,13 +236,10 @@ class Cached(nn.Module):
 def test_objects_and_lists_among_the_attributes() -> None:
     x, program = torch.randn(3), scripted(Cached("same"))
     assert_close(shapevm.compile(program, args=(x,))(x), program(x))
-    with pytest.raises(shapevm.UnsupportedOp, match="table, which calls change, is a list"):
-        shapevm.compile(scripted(Cached("longer")), args=(x,))
-    program = scripted(Cached("set"))
-    with pytest.raises(shapevm.UnsupportedOp, match="scales is None until a call sets it: call"):
-        shapevm.compile(program, args=(x,))
-    program(x)
-    assert_close(shapevm.compile(program, args=(x,))(x), program(x))
+    for how in ("longer", "set"):
+        program, exe = scripted(Cached(how)), shapevm.compile(scripted(Cached(how)), args=(x,))
+        for _ in range(3):
+            assert_close(exe(x), program(x))
 
 
 def test_a_missing_argument_is_named() -> None:
@@ -309,37 +306,3 @@ def test_silero_vad(rate: int, n_samples: int) -> None:
             assert_close(exe(x, rate), program(x, rate), rtol=1e-4, atol=1e-5)
         with pytest.raises(shapevm.ShapeError, match=f"it must be {n_samples}"):
             exe(torch.zeros(1, n_samples + 1), rate)
-
-
-class Seen(torch.nn.Module):
-    """Counts what it sees in a dict."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = {0: 0}
-
-    def forward(self, x: torch.Tensor) -> int:
-        """Count the first element."""
-        key = int(x[0])
-        self.seen[key] = self.seen.get(key, 0) + 1
-        return self.seen[key]
-
-
-class Lists(torch.nn.Module):
-    """Changes a list that a dict holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lists = {"a": [1]}
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Append to it."""
-        self.lists["a"].append(2)
-        return x + len(self.lists["a"])
-
-
-@pytest.mark.parametrize(("module", "name"), [(Seen, "seen"), (Lists, "lists")])
-def test_a_dict_that_calls_change_is_refused(module: type[nn.Module], name: str) -> None:
-    message = f"attribute {name}.*, which calls change, is a (dict|list)"
-    with pytest.raises(shapevm.UnsupportedOp, match=message):
-        shapevm.compile(torch.jit.script(module()), args=(torch.ones(2),))
