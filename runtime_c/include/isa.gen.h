@@ -203,7 +203,7 @@ SVM_STATIC_ASSERT(sizeof(svm_file_symbol) == 32, "layout of symbol");
 /* A parameter of an entry point. Followed by `rank` axes. */
 typedef struct svm_file_input {
   uint32_t name; /* string */
-  uint32_t kind; /* tag of a tensor, int, float, bool or str */
+  uint32_t kind; /* tag of a tensor, int, float, bool, str or list */
   uint32_t dtype; /* of a tensor, else 0 */
   uint32_t rank; /* of a tensor, else 0 */
   int32_t symbol; /* that an int binds (its value is the symbol's), else -1 */

@@ -103,7 +103,7 @@ HEAD = 'function "f" (0 params, 0 results)\n'
             f'input "x": f32[{"1, " * 16}1]',
             "line 1, column 64: more than 16 axes of a tensor are not allowed",
         ),
-        ('input "x": list', "the kind 'list' is unknown; known are int, float, bool, str"),
+        ('input "x": dict', "the kind 'dict' is unknown; known are int, float, bool, str, list"),
         ('output "x": f32[""]', 'the size "" says nothing'),
         ("constant c1 int = 3", "line 1, column 10: c1 is not the next one; write c0"),
         ("constant c0 f32[2] = [1.0]", "the elements are not f32[2] (cannot reshape"),

@@ -1,19 +1,33 @@
-"""Attributes of operators that only a call tells: an axis, for which each axis is a branch, and numbers such
-as an eps or a scale, for which the operator is imported as arithmetic on them."""
+"""Attributes of operators that only a call tells: an axis, a mode or a flag, with a branch for each value;
+numbers such as an eps or a scale, for which the operator is imported as arithmetic on them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ...ops import build as B
 from .control import branch
-from .scalars import value_of
-from .values import List, Tensor, is_run_time
+from .scalars import scalar_op, value_of
+from .values import List, Tensor, is_run_time, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
+#: The values of arguments that are one of a few; "reduce" apart, operators that share a name share them.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "approximate": ("none", "tanh"),
+    "indexing": ("ij", "xy"),
+    "interpolation_mode": (0, 1, 2),  # bilinear, nearest, bicubic
+    "mode": ("constant", "reflect", "replicate", "circular"),  # of padding
+    "padding_mode": (0, 1, 2),  # zeros, border, reflection
+    "reduce": ("sum", "prod", "mean", "amax", "amin"),
+    "reduction": (0, 1, 2),  # none, mean, sum
+    "rounding_mode": ("trunc", "floor"),
+    "side": ("left", "right"),
+}
 AXES = ("dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination")
 
 _NORM = """
@@ -120,6 +134,14 @@ def sub(x: Tensor, other: Tensor, alpha: float) -> Tensor:
 def addmm(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
     return x * beta + torch.mm(one, two) * alpha
 """,
+    **{
+        name: f"""
+def {name}(x: Tensor, diagonal: int) -> Tensor:
+    distance = torch.arange(x.size(-1)) - torch.arange(x.size(-2)).unsqueeze(1)
+    return torch.where(distance {relation} diagonal, x, torch.zeros_like(x))
+"""
+        for name, relation in (("triu", ">="), ("tril", "<="))
+    },
     "lerp": """
 def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
     return x + (other - x) * weight
@@ -130,7 +152,8 @@ def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
 def is_arithmetic(name: str, args: Sequence[Any]) -> bool:
     """Return True for an operator with a number that only a call tells, and that SOURCES has."""
     rest = args[2:] if name in ("add", "sub") else args[1:]
-    return name in SOURCES and isinstance(args[0], Tensor) and any(map(is_run_time, rest))
+    is_told = any(is_run_time(x) or (is_size(x) and name in ("triu", "tril")) for x in rest)
+    return name in SOURCES and isinstance(args[0], Tensor) and is_told
 
 
 def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
@@ -143,6 +166,62 @@ def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
 
 def _is_plain_list(x: Any) -> bool:
     return isinstance(x, List) and isinstance(x.content, list)
+
+
+Choice = tuple[int, str, tuple[Any, ...]]  # an argument's position and name, and the values it may have
+
+
+def choice_at(arguments: Sequence[Any], args: Sequence[Any]) -> Choice | None:
+    """Return an argument that has one of a few values, of which only a call tells which."""
+    for i, (argument, x) in enumerate(zip(arguments, args, strict=False)):
+        if not is_run_time(x) and not is_size(x):
+            continue
+        values = (False, True) if str(argument.type) == "bool" else CHOICES.get(argument.name, ())
+        if values and kind_of(x) == kind_of(values[0]):
+            return i, argument.name, values
+    return None
+
+
+def of_each_choice(
+    importer: ScriptImporter,
+    name: str,
+    args: Sequence[Any],
+    choice: Choice,
+    run: Callable[[list[Any]], list[Any]],
+) -> list[Any]:
+    """Import an operator once for each value that an argument may have; a call chooses. A value for which it
+    cannot be imported is refused when a call gives it; where that is so for all, raises the last one's
+    error."""
+    at, argument, values = choice
+    b, given = importer.builder, args[at]
+    ways: list[tuple[Any, Callable[[], list[Any]]]] = []
+    refused: Exception | None = None
+    for value in values:
+        way = partial(run, [*args[:at], value, *args[at + 1 :]])
+        try:
+            with importer.trial():
+                way()
+            ways.append((value, way))
+        except (UnsupportedOp, ShapeError, DtypeError) as error:
+            refused = error
+    if not ways:
+        raise refused or UnsupportedOp(f"{name}: no {argument} can be compiled")
+    given = value_of(b, given, kind_of(given))
+    if len(ways) == 2 and kind_of(given) == "bool":
+        return branch(importer, given, [ways[1][1], ways[0][1]], tells_form=True)
+    flags = [scalar_op(b, "eq", (given, value)) for value, _ in ways]
+    known = flags[0]
+    for flag in flags[1:]:
+        known = b.one("bool_or", known, flag)
+    shown = ", ".join(repr(value) for value, _ in ways)
+    b.apply("guard", known, message=f"{name}: {argument} must be one of {shown}")
+
+    def of_one_from(k: int) -> list[Any]:
+        if k == len(ways) - 1:
+            return ways[k][1]()
+        return branch(importer, flags[k], [ways[k][1], lambda: of_one_from(k + 1)])
+
+    return of_one_from(0)
 
 
 def of_each_axis(

@@ -33,11 +33,29 @@ def pad(
     """torch.nn.functional.pad."""
     if mode == "constant":
         return _convert(b, "aten.constant_pad_nd.default", x, pad, 0 if value is None else value)
+    if mode == "circular":
+        return _circular(b, x, pad)
     kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
     overload = f"aten.{kind}_pad{len(pad) // 2}d.default"
     if overload not in SHARED:
         raise UnsupportedOp(f"pad: mode {mode!r} of {len(pad) // 2} axes cannot be compiled")
     return _convert(b, overload, x, pad)
+
+
+def _circular(b: Builder, x: Value, pad: Sequence[Any]) -> Value:
+    """x continued beyond the ends of its last axes by what lies at the other end."""
+    for i in range(len(pad) // 2):
+        axis, low, high = len(B.shape_of(x)) - 1 - i, pad[2 * i], pad[2 * i + 1]
+        size = B.shape_of(x)[axis]
+        for n in (low, high):
+            inside = sympy.And(sympy.Ge(sympy.sympify(n), 0), sympy.Ge(sympy.sympify(size), n))
+            message = (
+                f"pad: {format_dim(n)} positions are added in circles to an axis of size {format_dim(size)}"
+            )
+            add_guard(b, inside, message)
+        before = B.take(b, x, axis, simplify(size - low), low)
+        x = B.concat(b, [before, x, B.take(b, x, axis, 0, high)], axis)
+    return x
 
 
 def lstm_cell(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...ir.dims import DimExpr, symbol, symbols_of
@@ -188,7 +187,15 @@ def import_if(importer: ScriptImporter, node: Any) -> list[Any]:
     if any(failing) and not all(failing):
         which = 0 if failing[0] else 1
         return _import_check(importer, condition, blocks, which, node)
-    return branch(importer, condition, [partial(importer.run_block, block) for block in blocks])
+    flag, truths = condition, (True, False)
+    while flag.node is not None and flag.node.op == "bool_not":
+        (flag,), truths = flag.node.present, truths[::-1]
+
+    def way(block: Any, is_so: bool) -> Callable[[], list[Any]]:
+        return lambda: importer.knowing(flag, is_so, lambda: importer.run_block(block))
+
+    pairs = sorted(zip(truths, blocks, strict=True), key=lambda pair: not pair[0])
+    return branch(importer, flag, [way(block, is_so) for is_so, block in pairs], tells_form=True)
 
 
 def _import_choice(importer: ScriptImporter, condition: Variant, blocks: Sequence[Any]) -> list[Any]:

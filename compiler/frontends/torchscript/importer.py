@@ -160,11 +160,12 @@ class ScriptImporter(Importer):
 
     def knowing(self, flag: Any, is_other: bool, run: Callable[[], list[Any]]) -> list[Any]:
         """Import while it is known which form values have."""
-        self._forms[flag] = is_other
+        outer = self._forms
+        self._forms = {**outer, flag: is_other}
         try:
             return [self.resolved(found) for found in run()]
         finally:
-            del self._forms[flag]
+            self._forms = outer
 
     def run_block(self, block: Any, params: Sequence[Any] = ()) -> list[Any]:
         """Import the nodes of a block; return its results."""

@@ -395,6 +395,11 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         return attributes.of_each_axis(
             importer, name, args, at, lambda changed: _tensor_operator(importer, node, changed)
         )
+    choice = attributes.choice_at(schema.arguments, args)
+    if choice is not None:
+        return attributes.of_each_choice(
+            importer, name, args, choice, lambda changed: _tensor_operator(importer, node, changed)
+        )
     if attributes.is_arithmetic(name, args):
         return [library.run(importer, name, args)]
     suffix = schema.overload_name or "default"
