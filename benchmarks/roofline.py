@@ -100,15 +100,15 @@ def artifact_of(model: str | None, folder: Path) -> Path:
     """Return the artifact of a model's file, of the sentence encoder if there is none; a `.svm` is one."""
     if model is None:
         return encoder(folder)
-    if model.suffix == ".svm":
-        return model
+    if model.endswith(".svm"):
+        return Path(model)
     path = folder / "model.svm"
     command = [
         sys.executable,
         "-m",
         "shapevm",
         "compile",
-        str(model),
+        model,
         "-o",
         str(path),
         "--strategy",

@@ -1,5 +1,8 @@
 """What launches have to do, counted by hand, and what the machine can do."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from shapevm.jit.families.table import FAMILIES
 from shapevm.jit.roofline import MachineLimits, machine_limits, operations, traffic
@@ -53,3 +56,10 @@ def test_limits():
     assert limits.seconds(1, 50) == 5.0 and limits.bound(1, 50) == "memory"
     found = machine_limits(1)
     assert found.threads == 1 and 1e9 < found.flops < 1e13 and 1e8 < found.bytes < 1e13
+
+
+def test_the_benchmark_takes_an_artifact(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
+    from roofline import artifact_of
+
+    assert artifact_of("folder/model.svm", tmp_path) == Path("folder/model.svm")
