@@ -32,6 +32,7 @@ SECTIONS = {
     "doors": "TorchScript, recurrent layers and nested inputs (one core, all in one run)",
     "quantised_models": "Models whose activations are bytes (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",
+    "layouts": "Layout changes of images beside a copy (one core)",
     "matmuls": "Products with a constant weight (one core, all in one run)",
     "accuracy": "Errors against f64, as shares of the greatest result, n up to 1,000,000 (5 seeds)",
     "small": "Small work (one core, all in one run)",

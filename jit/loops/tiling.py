@@ -18,7 +18,7 @@ from .bodies import LANES
 from .loops import Loops
 
 TILE_BYTES = 32 * 1024
-CROSS_TILE = (256, 64)  # iterations of the transposed loop and of the last loop in a tile (64 KB of f32 read)
+CROSS_TILE = (64, 64)  # iterations of the transposed loop and of the last loop in a tile (16 KB of f32 read)
 ROW_GUESS = 512  # iterations of a row whose length is known only at run time
 WHOLE = 0  # a divisor: all iterations are in each tile
 

@@ -1,25 +1,29 @@
 """Pointwise nests that read one operand along the last loop and another across it, as a transposition does.
 
 Such a nest is done in blocks of 16 values of the transposed loop by 16 of the last one: what lies along the
-transposed loop is loaded along it, transposed in registers and put into scratch, from where the body reads it
-along the last loop. At the edges of a tile the block is filled element by element.
+transposed loop is loaded along it, transposed in registers and stored: by copies where it belongs, else in
+scratch, from where the body reads it along the last loop. What is left at the edges of a tile is a block that
+overlaps others, in copies of known sizes; elsewhere the block is filled element by element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.access import memory_element
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...llvm.transpose import transpose
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...loops.loops import Loops
 from ...loops.nontemporal import can_bypass_caches
 from ...loops.strip_mining import each, rounded_down
 from ...loops.tiling import Range
+from ...spec import Instr, Terms
 
 BLOCK = LANES * LANES
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
@@ -39,18 +43,48 @@ def transposed_loads(loops: Loops, transposed: int | None) -> list[int]:
     return found
 
 
-def _define(element: str) -> Callable[[Function], None]:
-    """Return what defines the part (source, stride, target): 16 rows of 16 elements, `stride` elements apart,
-    become the rows of 16 elements at `target`."""
+def _lies_along(store: Instr, loop: int) -> bool:
+    """Return whether a store takes elements side by side along `loop`."""
+    *outer, inner = store.index
+    is_direct = all(place.value is None for place in store.index)
+    return is_direct and (inner.loop, inner.scale) == (loop, 1) and all(x.loop != loop for x in outer)
 
-    def define(part: Function) -> None:
-        source, stride, target = part.params
-        starts = [part.at(source, element, part.mul(stride, row)) for row in range(LANES)]
-        rows = [part.load(vector(element, LANES), start) for start in starts]
-        for column, value in enumerate(transpose(part, rows)):
-            part.store(value, part.at(target, element, column * LANES))
 
-    return define
+@dataclass(frozen=True)
+class Transposition:
+    """A part (source, stride, target, [pitch]): the columns of 16 rows of 16 elements, `stride` elements
+    apart, become rows `pitch` elements apart at `target`.
+
+    `n_bytes`: of an element. `reads_ahead`, `writes_ahead`: it asks for the lines that the next blocks read
+    or write; each lies in a row of its own, which the processor does not foresee. `streams`: it stores whole
+    lines past the caches.
+    """
+
+    element: str
+    n_bytes: int
+    reads_ahead: bool = False
+    writes_ahead: bool = False
+    streams: bool = False
+
+    def call(self, f: Function, source: Value, stride: Int, target: Value, pitch: Int | None = None) -> None:
+        """Call it; without a pitch its rows are side by side, as in scratch."""
+        name = "transpose" if pitch is None else "stream" if self.streams else "copy"
+        places = [source, f.i64(stride), target, *([] if pitch is None else [f.i64(pitch)])]
+        f.call_part(f"{name}_{self.element}", self._define, *places)
+
+    def _define(self, part: Function) -> None:
+        source, stride, target, *rest = part.params
+        pitch = rest[0] if rest else LANES
+        sources, targets = (
+            [part.at(first, self.element, part.mul(step, row)) for row in range(LANES)]
+            for first, step in ((source, stride), (target, pitch))
+        )
+        n_ahead = max(LANES, LINE_BYTES // self.n_bytes)
+        for place in [*(sources if self.reads_ahead else []), *(targets if self.writes_ahead else [])]:
+            prefetch(part, unread(part, place, n_ahead, self.element), 3)
+        columns = transpose(part, [part.load(vector(self.element, LANES), place) for place in sources])
+        for value, place in zip(columns, targets, strict=True):
+            (part.stream if self.streams else part.store)(value, place)
 
 
 class Blocks:
@@ -66,14 +100,31 @@ class Blocks:
         self.transposed, self.last, self.loads = transposed, len(loops.domain) - 1, loads
         self.hoisted = bodies.hoistable(transposed)
         self.elements = {i: memory_element(bodies.body[i].dtype) for i in loads}
+        self.is_copy = [i.op for i in loops.body] == ["load", "store"] and _lies_along(
+            loops.body[1], self.last
+        )
+        self.overlaps = self._overlaps(loops)
         self.places: dict[int, Value] = {}
-        place = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
-        sizes = [BLOCK * DTYPES[bodies.body[i].dtype].bytes for i in loads]
-        for i, n_bytes in zip(loads, sizes, strict=True):
-            self.places[i] = place
-            place = f.at(place, "i8", n_bytes)
-        self.scratch = ((sum(sizes), ()),)
+        self.scratch: Terms = () if self.overlaps else self._take_scratch()
         self.bypasses = self._streams()
+
+    def _overlaps(self, loops: Loops) -> bool:
+        """Return whether what is left behind whole blocks is done by blocks that overlap these: in plain
+        copies, which may store an element twice, of sizes known to be large enough."""
+        sizes = [loops.domain[loop] for loop in (self.transposed, self.last)]
+        found = self.is_copy and all(isinstance(size, int) and size >= LANES for size in sizes)
+        if found:
+            self.f.takes("overlapping")
+        return found
+
+    def _take_scratch(self) -> Terms:
+        """Give each load that crosses a block of scratch; return the code object's scratch."""
+        place, total = self.f.load("ptr", self.f.at(self.f.params[2], "i8", RT_SCRATCH), align=8), 0
+        for i in self.loads:
+            n_bytes = BLOCK * DTYPES[self.bodies.body[i].dtype].bytes
+            self.places[i] = place
+            place, total = self.f.at(place, "i8", n_bytes), total + n_bytes
+        return ((total, ()),)
 
     def _streams(self) -> Value | bool:
         """Return whether stores go past the caches.
@@ -96,21 +147,32 @@ class Blocks:
         values = {self.transposed: transposed, self.last: last}
         return Position(tuple(values.get(i, value) for i, value in enumerate(outer)))
 
+    @contextmanager
+    def _steps(self, part: Range, after: Int) -> Iterator[Int]:
+        """Emit a loop over where the blocks of `part` begin: the whole ones, up to `after`, or, where blocks
+        overlap, all, the last of which ends where the part does."""
+        f, end = self.f, part.end(self.f)
+        with f.loop(part.begin, end if self.overlaps else after, LANES) as step:
+            is_whole = part.is_multiple(LANES) or not self.overlaps
+            yield step.index if is_whole else f.minimum(step.index, f.sub(end, LANES))
+
     def _tile(self, outer: tuple[Int, ...], transposed: Range, last: Range) -> None:
         """Emit the whole blocks, then what is left: the ends of their columns and the last rows."""
         f = self.f
         after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (transposed, last))
 
         def blocks() -> None:
-            with f.loop(transposed.begin, after, LANES) as i, f.loop(last.begin, ends, LANES) as j:
-                self._block(self._at(outer, i.index, j.index), False)
+            with self._steps(transposed, after) as i, self._steps(last, ends) as j:
+                self._block(self._at(outer, i, j), False)
 
         def nontemporal() -> None:
-            with f.loop(last.begin, ends, LANES) as j, f.loop(transposed.begin, after, LANES) as i:
-                self._block(self._at(outer, i.index, j.index), True)
+            with self._steps(last, ends) as j, self._steps(transposed, after) as i:
+                self._block(self._at(outer, i, j), True)
             f.fence()
 
         f.either(self.bypasses, nontemporal, blocks)
+        if self.overlaps:
+            return
         first, end = transposed.begin, last.end(f)
         if last.is_multiple(LANES):
             if transposed.is_multiple(LANES):
@@ -130,13 +192,24 @@ class Blocks:
 
     def _block(self, at: Position, bypasses: bool) -> None:
         f = self.f
-        following = replace(at, loops=(*at.loops[: self.last], f.add(at.loops[self.last], 1)))
         for i in self.loads:
-            first, element = self.bodies.offset(i, at), self.elements[i]
-            stride = f.i64(f.sub(self.bodies.offset(i, following), first))
-            source = f.at(self._source(i), element, first)
-            f.call_part(f"transpose_{element}", _define(element), source, stride, self.places[i])
-        self._body(replace(at, bypasses=bypasses), LANES)
+            source, stride = self._address(i, at), self._stride(i, at, self.last)
+            element, n_bytes = self.elements[i], DTYPES[self.bodies.body[i].dtype].bytes
+            if not self.is_copy:
+                Transposition(element, n_bytes).call(f, source, stride, self.places[i])
+                continue
+            store = self.bodies.ids[-1]
+            target, pitch = self._address(store, at), self._stride(store, at, self.transposed)
+            part = Transposition(element, n_bytes, True, not bypasses, bypasses)
+            part.call(f, source, stride, target, pitch)
+        if not self.is_copy:
+            self._body(replace(at, bypasses=bypasses), LANES)
+
+    def _stride(self, i: int, at: Position, loop: int) -> Int:
+        """Return by how many elements load or store i moves from `at` with one step of `loop`."""
+        f = self.f
+        loops = tuple(f.add(value, int(n == loop)) for n, value in enumerate(at.loops))
+        return f.sub(self.bodies.offset(i, replace(at, loops=loops)), self.bodies.offset(i, at))
 
     def _edge(self, at: Position, rows: Int, columns: Int) -> None:
         f = self.f
@@ -145,8 +218,8 @@ class Blocks:
             here = {self.transposed: f.add(first, row.index), self.last: f.add(last, column.index)}
             place = Position(tuple(here.get(i, value) for i, value in enumerate(at.loops)))
             for i in self.loads:
-                source = f.at(self._source(i), self.elements[i], self.bodies.offset(i, place))
-                element = f.load(self.elements[i], source, align=DTYPES[self.bodies.body[i].dtype].bytes)
+                n_bytes = DTYPES[self.bodies.body[i].dtype].bytes
+                element = f.load(self.elements[i], self._address(i, place), align=n_bytes)
                 f.store(element, self._place(i, f.add(f.mul(row.index, LANES), column.index)), align=1)
         self._body(replace(at, mask=tail_mask(f, columns)), rows)
 
@@ -154,19 +227,21 @@ class Blocks:
         """Emit the body for `rows` values of the transposed loop from `at`, what crosses being in scratch."""
         f = self.f
         given = self.bodies.emit(self.hoisted, at)
-        ids = [i for i in self.bodies.ids if i not in given]
-        first = at.loops[self.transposed]
+        first, ids = at.loops[self.transposed], [i for i in self.bodies.ids if i not in given]
         with f.loop(0, rows, nonempty=True) as row:
             values = dict(given)
             for i in self.loads:
-                kind = vector(self.elements[i], LANES)
-                raw = f.load(kind, self._place(i, f.mul(row.index, LANES)), align=1)
+                raw = f.load(vector(self.elements[i], LANES), self._place(i, f.mul(row.index, LANES)))
                 values[i] = self.bodies.registers(i, raw)
             here = f.add(first, row.index)
             loops = tuple(here if i == self.transposed else value for i, value in enumerate(at.loops))
             self.bodies.emit(ids, replace(at, loops=loops), values)
 
-    def _source(self, i: int) -> Value:
+    def _address(self, i: int, at: Position) -> Value:
+        element = memory_element(self.bodies.body[i].dtype)
+        return self.f.at(self._buffer(i), element, self.bodies.offset(i, at))
+
+    def _buffer(self, i: int) -> Value:
         return self.bodies.addresses[self.bodies.body[i].buffer or 0]
 
     def _place(self, i: int, element: Int) -> Value:

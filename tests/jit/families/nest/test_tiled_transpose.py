@@ -78,6 +78,20 @@ def test_a_piece_of_a_concatenation_is_transposed():
     np.testing.assert_array_equal(found, np.concatenate([x.T, y], 1))
 
 
+def test_pieces_of_both_kinds_are_transposed():
+    plain, halved = Body(), Body()
+    plain.store(plain.load("f32", (33, 40), at(1, 0)), (40, 82), at(0, 1))
+    halved.buffers = [*plain.buffers]
+    x = halved.load("f32", (49, 40), at(1, 0))
+    halved.op("store", halved.op("add", x, x), buffer=1, index=at(0, Index(loop=1, offset=33)))
+    buffers = tuple(halved.buffers)
+    pieces = Piece((40, 33), tuple(plain.instrs)), Piece((40, 49), tuple(halved.instrs))
+    x, y = random((33, 40), "f32", "x"), random((49, 40), "f32", "y")
+    for order in (pieces, pieces[::-1]):
+        found = run(Concat(0, buffers, order), (), [x, y])[0]
+        np.testing.assert_array_equal(found, np.concatenate([x.T, y.T + y.T], 1))
+
+
 @pytest.mark.parametrize("shift", [0, 4])
 @pytest.mark.parametrize(
     ("dtype", "dims"), [("f32", (1040, 1024)), ("f64", (520, 1032)), ("i32", (1056, 1001))]
@@ -100,6 +114,40 @@ def test_only_large_outputs_of_whole_lines_are_streamed():
 
     assert is_streamed("f32", (2048, 2048)) and is_streamed("f32", None)
     assert not is_streamed("f32", (64, 64)) and not is_streamed("u8", (4096, 4096))
+
+
+@pytest.mark.parametrize("sizes", [(16, 16), (17, 31), (196, 65), (64, 49), (129, 200)])
+def test_blocks_of_copies_overlap_at_the_edges(sizes):
+    n, m = sizes
+    x = random((m, n), "f32", "x")
+    out = np.full((n * m + 64,), 7, np.float32)
+    kernel = Kernel(compile_kernel(nests.transpose(), sizes))
+    assert {"tiled-transpose", "overlapping"} <= set(kernel.code.variants) and kernel.code.scratch == ()
+    for tile in reversed(range(kernel.n_tiles(sizes))):
+        kernel.run([x, out[32:-32].reshape(n, m)], sizes, [(tile, tile + 1)])
+    np.testing.assert_array_equal(out[32:-32].reshape(n, m), x.T)
+    assert (out[:32] == 7).all() and (out[-32:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    "place", [Index(loop=1, scale=2), Index(loop=1, scale=-1, offset=39), Index(loop=1, offset=3)]
+)
+def test_copies_into_strided_places(place):
+    b = Body()
+    x = b.load("f32", (40, 33), at(1, 0))
+    b.store(x, (33, 79), at(0, place))
+    x, out = random((40, 33), "f32", "x"), np.zeros((33, 79), np.float32)
+    kernel = Kernel(compile_kernel(b.nest(33, 40, n_dims=0), ()))
+    kernel.run([x, out], (), [(0, kernel.n_tiles(()))])
+    expected = np.zeros_like(out)
+    expected[:, [place.scale * i + place.offset for i in range(40)]] = x.T
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_only_copies_of_sizes_known_to_be_large_overlap():
+    plain = [(nests.transpose(), None), (nests.transpose(), (15, 64)), (nests.transpose(), (64, 15))]
+    for spec, dims in [*plain, (added("f32"), (64, 64))]:
+        assert "overlapping" not in compile_kernel(spec, dims).variants
 
 
 def test_blocks_are_in_scratch_and_short_columns_need_none():
