@@ -64,6 +64,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: importing the package stays quick."""
+    if name == "errors":
+        return import_module(".errors", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module 'shapevm' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name], __name__), name)

@@ -162,6 +162,7 @@ def _check_dynamic_shapes(bound: Mapping[str, Any], n_parameters: int, dynamic_s
             raise ArgumentError(f"dynamic_shapes names {name!r}, which is no input of forward; {hint}")
     for name, axes in dynamic_shapes.items():
         _check_axes(name, axes, getattr(bound[name], "ndim", None))
+        _check_sizes(name, axes, getattr(bound[name], "shape", ()))
 
 
 def _check_axes(name: str, axes: Any, rank: int | None) -> None:
@@ -170,6 +171,29 @@ def _check_axes(name: str, axes: Any, rank: int | None) -> None:
             continue
         has = f"has axes 0 to {rank - 1}" if rank else "is a number without axes"
         raise ArgumentError(f"dynamic_shapes names axis {axis!r} of {name}, which {has}")
+
+
+def _check_sizes(name: str, axes: Any, shape: Sequence[int]) -> None:
+    """Check what is said of the sizes of one tensor: Dims, which must admit the example's own."""
+    if not shape or isinstance(axes, str) or not isinstance(axes, Mapping | Sequence):
+        return
+    for axis, dim in axes.items() if isinstance(axes, Mapping) else enumerate(axes):
+        if isinstance(dim, str | float | Mapping | Sequence):
+            written = f'torch.export.Dim("{dim}", min=1, max=...)' if isinstance(dim, str) else "a Dim"
+            raise ArgumentError(f"dynamic_shapes says {dim!r} of axis {axis} of {name}; give {written}")
+        low, high = (getattr(dim, bound, None) for bound in ("min", "max"))
+        if (
+            hasattr(dim, "root")
+            or not isinstance(low, int)
+            or not isinstance(high, int)
+            or axis >= len(shape)
+        ):
+            continue
+        size = shape[axis]
+        if size > high or (size < low and size != 1):  # 1: its rows are repeated
+            fix = f"give a {'smaller' if size > high else 'larger'} example or a wider Dim"
+            bounds = f"{dim.__name__} is {low} to {high}"
+            raise ArgumentError(f"axis {axis} of {name} has size {size} in the example, but {bounds}; {fix}")
 
 
 def _by_name(signature: inspect.Signature, bound: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class KernelTime:
     """What a kernel took at one shape, on one tier.
 
     `flops`, `bytes`: of one launch, None where llvmlite is not installed; `bound` and `share`: which limit of
-    the machine is the nearer, and what share of it was reached. `threads`: by the system's number of the
-    thread, its milliseconds and tiles.
+    the machine is the nearer, and what share of it was reached ("cache": more than memory gives). `threads`:
+    by the system's number of the thread, its milliseconds and tiles.
     """
 
     kernel: int
@@ -134,11 +134,13 @@ class ExecutionProfile:
         spec = from_json(self._exe.machine.kernels[row.kernel].spec)
         row.flops, row.bytes = operations(spec, row.dims), traffic(spec, row.dims)
         seconds = max(row.total_ms / 1e3 / row.calls, 1e-9)
+        share = self._limits.seconds(row.flops, row.bytes) / seconds
+        bound = self._limits.bound(row.flops, row.bytes)
         row.rates = {
             "gflops": row.flops / seconds / 1e9,
             "gbytes": row.bytes / seconds / 1e9,
-            "bound": self._limits.bound(row.flops, row.bytes),
-            "share": self._limits.seconds(row.flops, row.bytes) / seconds,
+            "bound": "cache" if bound == "memory" and share > 1 else bound,
+            "share": share,
         }
 
     @property
@@ -265,7 +267,7 @@ def _cells(row: KernelTime, total_ms: float) -> tuple[str, ...]:
     rates = ("", "", "", "")
     if row.rates:
         rates = (f"{row.rates['gflops']:.1f}" if row.flops else "", f"{row.rates['gbytes']:.1f}",
-                 row.rates["bound"], f"{row.rates['share']:.0%}")  # fmt: skip
+                 row.rates["bound"], _of_limit(row.rates))  # fmt: skip
     text = "\n".join(line for line in lines if line)
     return (text, str(row.calls), f"{row.total_ms:.3f}", f"{row.total_ms / total_ms:.0%}", *rates)
 
@@ -286,7 +288,13 @@ def _html_cells(row: KernelTime, total_ms: float) -> list[Cell]:
         Cell(f"{n_bytes:.1f}", n_bytes),
         Cell(row.rates["bound"]),
     ]
-    return [*cells, *rates, Cell(f"{share:.0%}", share, share)]
+    of_limit = _of_limit(row.rates)
+    return [*cells, *rates, Cell(of_limit, share, share if of_limit else None)]
+
+
+def _of_limit(rates: Mapping[str, Any]) -> str:
+    """Return the share as text; nothing of kernels that read from caches, whose speed is not measured."""
+    return "" if rates["bound"] == "cache" else f"{rates['share']:.0%}"
 
 
 def _times_of(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from .launch_graph import Node, launch_graph, svg
@@ -64,8 +66,12 @@ class Explanation:
     def _body(self) -> str:
         sites = self.data["sites"]
         parts = [f'<p class="storm">{html.escape(_storm_text(storm))}</p>' for storm in self.data["storms"]]
-        titles = [title for title, _ in _COLUMNS]
-        parts.append(f'<div class="wide">{table(titles, [_html_row(site, sites) for site in sites])}</div>')
+        rows = [_html_row(site, sites) for site in sites]
+        filled = [any(row[i].text for row in rows) for i in range(len(_COLUMNS))]
+        titles = compress((title for title, _ in _COLUMNS), filled)
+        parts.append(
+            f'<div class="wide">{table([*titles], [[*compress(row, filled)] for row in rows])}</div>'
+        )
         for site in sites:
             items = "".join(f"<li>{html.escape(_entry_text(entry))}</li>\n" for entry in site["entries"])
             name = html.escape(f"k{site['kernel']} {site['label']}")
@@ -78,12 +84,16 @@ class Explanation:
 
 def _html_row(site: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> list[Cell]:
     """Return a call site's cells; the bar of a figure is its share of the greatest in its column."""
-    cells = [Cell(show(site)) for _, show in _TEXTS]
-    for _, show in _FIGURES:
+    cells = []
+    for _, show in _TEXTS:
         text = show(site)
-        most = max(float(show(other) or 0.0) for other in sites)
-        value = float(text or 0.0)
-        cells.append(Cell(text, value, value / most if most and text else None))
+        brief = _PLACES.sub("", text)
+        cells.append(Cell(brief, whole=text if brief != text else ""))
+    for _, show in _FIGURES:
+        text, values = show(site), [float(show(other) or 0.0) for other in sites]
+        value, most = float(text or 0.0), max(values)
+        has_bar = text and min(values) < most
+        cells.append(Cell(text, value, value / most if has_bar else None))
     return cells
 
 
@@ -100,6 +110,8 @@ def _ms(value: float | None) -> str:
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{what} {n}" for what, n in counts.items())
 
+
+_PLACES = re.compile(r" \(axis [^()]*\)")  # what inputs_of adds to a size
 
 Shown = Callable[[Mapping[str, Any]], str]
 #: What a call site's data says: title, and how it is shown.

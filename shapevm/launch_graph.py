@@ -10,7 +10,7 @@ from .vm.instruction import Instruction, decode_all
 from .vm.program import Program
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 190, 44, 24, 30  # of a box, between boxes, in pixels
-_SHOWN, _SHOWN_SOURCE = 24, 17  # characters of a label, of a line's place
+_SHOWN, _SHOWN_BELOW = 24, 26  # characters of a label; of a line's place and a note
 MAX_NODES = 2000
 
 
@@ -77,9 +77,11 @@ def _at(nodes: Sequence[Node]) -> tuple[list[tuple[float, float]], float, float]
     return places, width, 16 + len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y
 
 
-def _end(text: str) -> str:
-    """Return the end of a text that is too long."""
-    return text if len(text) <= _SHOWN_SOURCE else f"…{text[1 - _SHOWN_SOURCE :]}"
+def _below(source: str, note: str) -> str:
+    """Return the second line of a box: the end of a source that leaves no room for the note."""
+    room = _SHOWN_BELOW - len(note) - (2 if note else 0)
+    shown = source if len(source) <= room else f"…{source[1 - room :]}" if room > 1 else ""
+    return "  ".join(text for text in (shown, note) if text)
 
 
 def heat(share: float) -> str:
@@ -108,7 +110,7 @@ def svg(nodes: Sequence[Node], notes: Mapping[int, tuple[str, float]]) -> str:
         name = f"k{node.kernel} {node.label}" if node.kernel >= 0 else node.label
         short = name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
         title = "\n".join(line for line in (name, node.source, text) if line)
-        below = "  ".join(line for line in (_end(node.source.rsplit("/", 1)[-1]), text) if line)
+        below = _below(node.source.rsplit("/", 1)[-1], text)
         parts.append(
             f'<g><title>{escape(title)}</title><rect x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" '
             f'height="{_HEIGHT}" rx="{4 if is_launch else 20}" stroke="#555" '

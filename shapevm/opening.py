@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .argument_check import check_artifact
 from .executable import Executable, torch_operators
 from .limits import Limits, machine_options
 from .remote import is_url, open_artifact
@@ -19,7 +20,7 @@ from .settings import settings
 from .trust import Trust
 from .vm.arrays import torch_library
 from .vm.codes import COMPILING
-from .vm.errors import ArgumentError, ExternError
+from .vm.errors import ArgumentError, ArtifactError, ExternError
 from .vm.externs import attach_externs
 from .vm.files import HeldFile
 from .vm.load_options import LoadOptions
@@ -71,7 +72,11 @@ def open_executable(
 def _open_at(path: str | os.PathLike[str], options: LoadOptions, trust: Trust) -> Executable:
     """Load the artifact at a path or a URL."""
     if not is_url(path):
-        return open_held(HeldFile.open(path), trust.of(options, Path(path)))
+        try:
+            return open_held(HeldFile.open(path), trust.of(options, Path(path)))
+        except ArtifactError:
+            check_artifact(Path(path))  # says which file it is, and what it holds
+            raise
     if trust.trust is not None:
         raise ArgumentError("trust: a URL has no signature beside it; give the digest, or fetch both files")
     options = trust.of(options, Path())

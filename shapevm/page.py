@@ -12,11 +12,12 @@ SHORT = 24  # characters of a text that stays on one line
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table. `value`: what a figure is sorted by, None for a text; `share`: the length of its
-    bar, 0 to 1."""
+    bar, 0 to 1; `whole`: the whole text of a shortened one, shown where the mouse points."""
 
     text: str
     value: float | None = None
     share: float | None = None
+    whole: str = ""
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -29,7 +30,9 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 def _cell(cell: Cell) -> str:
     text = escape(cell.text).replace("\n", "<br>")
     if cell.value is None and cell.share is None:
-        return f'<td class="short">{text}</td>' if len(cell.text) <= SHORT else f"<td>{text}</td>"
+        title = f' title="{escape(cell.whole)}"' if cell.whole else ""
+        short = ' class="short"' if len(cell.text) <= SHORT else ""
+        return f"<td{short}{title}>{text}</td>"
     bar = ""
     if cell.share is not None:
         percent = 100 * min(max(cell.share, 0.0), 1.0)

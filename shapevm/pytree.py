@@ -89,7 +89,9 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
         if name in given:
             raise ArgumentError(f"argument {name} is given twice, by position and by name")
         if name not in parameters and value is not None:
-            raise ArgumentError(f"argument {name} is unknown; the program takes {', '.join(parameters)}")
+            hint = "; results go into arrays with exe.run({...}, out={...})" if name == "out" else ""
+            takes = ", ".join(parameters)
+            raise ArgumentError(f"argument {name} is unknown; the program takes {takes}{hint}")
         given[name] = value
     missing = [name for name, structure in parameters.items() if name not in given and n_leaves(structure)]
     if missing:

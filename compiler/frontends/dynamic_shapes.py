@@ -100,6 +100,25 @@ def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
             _pair(item, inner, result)
 
 
+def dims_by_source(
+    forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> dict[str, str]:
+    """Return, by the names of Dims, how torch's messages call the axis of a tensor that each is given for."""
+    try:
+        names = list(inspect.signature(forward).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {}
+    if isinstance(dynamic_shapes, list | tuple):
+        dynamic_shapes = dict(zip(names, dynamic_shapes, strict=False))
+    found: dict[str, str] = {}
+    for name, axes in dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ():
+        listed = enumerate(axes) if isinstance(axes, list | tuple) else ()
+        for axis, dim in axes.items() if isinstance(axes, Mapping) else listed:
+            if hasattr(dim, "__name__"):
+                found.setdefault(dim.__name__, f"L['{name}'].size()[{axis}]")
+    return found
+
+
 def without_ones(
     forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import gcd
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
 )
 
+from ...vm.errors import ArgumentError
 from ..ir.errors import ShapeError, UnsupportedOp
 
 _LOG = logging.getLogger("shapevm")
@@ -39,8 +41,14 @@ _NAMED = re.compile(rf"(\w+) = ({_SOURCE})")
 _FIXED = re.compile(r"You marked (.+?) as dynamic but your code specialized it to be a constant \((-?\d+)\)")
 _EQUAL = re.compile(rf"The values of (\S+) = ({_SOURCE}) and (\S+) = ({_SOURCE}) must always be equal")
 _UNMET = re.compile(
-    r"Not all values of (\S+) = (\S+) in the specified range satisfy the generated guard (.*)"
+    r"Not all values of (\S+) = (\S+) in the specified range.*? satisfy the generated guard (.*)"
 )
+_RELATED = re.compile(
+    rf"The values of (\S+) = {_SOURCE} must always be related to the values of .* by \1 = (.+?)\.?$"
+)
+_FIX = re.compile(r"^\s+(\w+) = (.+)$", re.M)
+_MULTIPLE = re.compile(r"(\d+)\*\w+")
+_REMAINDER = re.compile(r"\(?\(?(?:(\d+)\*)?\w+\)? % (\d+)\)? == 0")
 
 # What torch prints ----------------------------------------------------------------------------------
 
@@ -53,10 +61,16 @@ def _print(*values: Any, **options: Any) -> None:
         builtins.print(*values, **options)
 
 
+def _may_log(_record: logging.LogRecord) -> bool:
+    return not _is_quiet.get() or "TORCH_LOGS" in os.environ
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let torch.export print no graph in this thread."""
+    """Let torch.export print no graph in this thread, and no trace of what it raises anyway."""
     vars(torch.export._trace)["print"] = _print
+    for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"):
+        logging.getLogger(name).addFilter(_may_log)  # once: a filter that is there is not added again
     token = _is_quiet.set(True)
     try:
         yield
@@ -135,10 +149,10 @@ def _guards(trace_again: Callable[[], object]) -> Guards:
 # Sentences ------------------------------------------------------------------------------------------
 
 
-def refusal(error: Exception, trace_again: Callable[[], object], dynamic_shapes: Any) -> Exception:
+def refusal(error: Exception, trace_again: Callable[[], object], sources: Mapping[str, str]) -> Exception:
     """Return what to raise for torch.export's `error`: ShapeError for sizes, UnsupportedOp for what depends
     on data. The whole text goes to the log `shapevm` at level DEBUG. `trace_again()` runs the export once
-    more, to find the lines.
+    more, to find the lines. `sources`: of `dims_by_source`.
     """
     _LOG.debug("torch.export refuses the program: %s", error)
     text = str(error)
@@ -148,10 +162,23 @@ def refusal(error: Exception, trace_again: Callable[[], object], dynamic_shapes:
     if not violations:
         first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
         return ShapeError(f"torch.export refuses the program: {first.split('. For more')[0]}")
-    names = _Names(text, dynamic_shapes, _guards(trace_again))
-    sentences = list(dict.fromkeys(names.sentence(violation, text) for violation in violations))
+    names = _Names(text, sources, _guards(trace_again))
+    by_size: dict[str, str] = {}
+    for violation in violations:
+        sentence = names.sentence(violation)
+        by_size.setdefault(sentence.split()[0], sentence)
+    sentences = list(by_size.values())
     rest = f" (and {len(sentences) - 1} more of the sizes)" if len(sentences) > 1 else ""
     return ShapeError(f"dynamic_shapes: {sentences[0]}{rest}")
+
+
+def cannot_run(error: Exception) -> ArgumentError:
+    """Return what to raise for a model that raises `error` where it is called with the example inputs."""
+    line, code = _raised_at(error.__traceback__)
+    at = f" ({line}: {code[:80]})" if line else ""
+    said = " ".join(str(error).split()) or type(error).__name__
+    fix = "give inputs that model(*args) takes"
+    return ArgumentError(f"the model cannot be called with the example inputs{at}: {said[:200]}; {fix}")
 
 
 def _data_dependent(error: Exception, text: str) -> Exception:
@@ -168,16 +195,21 @@ def _data_dependent(error: Exception, text: str) -> Exception:
     )
 
 
+def _factor(fix: str, condition: str) -> int:
+    """Return what a size must be a multiple of, by torch's suggestion or the condition; 0 for others."""
+    if multiple := _MULTIPLE.fullmatch(fix):
+        return int(multiple[1])
+    remainder = _REMAINDER.fullmatch(condition)
+    return int(remainder[2]) // gcd(int(remainder[1] or 1), int(remainder[2])) if remainder else 0
+
+
 class _Names:
     """How the sizes that torch's message is about are called, and at which lines they are decided."""
 
-    def __init__(self, text: str, dynamic_shapes: Any, guards: Guards) -> None:
-        self.sources = {found[1]: found[2] for found in _NAMED.finditer(text)}
-        for parameter, axes in dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ():
-            for axis, dim in axes.items() if isinstance(axes, Mapping) else ():
-                if hasattr(dim, "__name__"):
-                    self.sources.setdefault(dim.__name__, f"L['{parameter}'].size()[{axis}]")
+    def __init__(self, text: str, sources: Mapping[str, str], guards: Guards) -> None:
+        self.sources = {**sources, **{found[1]: found[2] for found in _NAMED.finditer(text)}}
         self.guards = guards
+        self.fixes = dict(_FIX.findall(text.partition("Suggested fixes:")[2]))
 
     def shown(self, name: str) -> str:
         """Return "n (axis 0 of x)" from a Dim's name, "axis 0 of x" from a source."""
@@ -194,7 +226,20 @@ class _Names:
         found = exact or [line for sources, line in self.guards if sources & wanted]
         return f" ({found[0]})" if found else ""
 
-    def sentence(self, violation: str, text: str) -> str:
+    def unmet(self, name: str, source: str, guard: str) -> str:
+        """Return a condition that not all sizes of a range meet, with what to write."""
+        at, fix = self.line(name), self.fixes.get(name, "")
+        if fix.isdigit():
+            return f"{self.shown(name)} is always {fix} in this model{at}; leave that axis out"
+        condition = guard.replace(source, name).rstrip(".")
+        if factor := _factor(fix, condition):
+            dim = self.fixes.get(f"_{name}", f"Dim('_{name}', min=1)").replace(", max=oo", "")
+            write = f"write _{name} = {dim} and give {factor}*_{name} as its Dim"
+            return f"{self.shown(name)} must be a multiple of {factor} in this model{at}; {write}"
+        write = f"write {name} = {fix}" if fix else "give a Dim for which that always holds"
+        return f"{self.shown(name)} must satisfy {condition} in this model{at}; {write}"
+
+    def sentence(self, violation: str) -> str:
         """Return a violation with its line and what to write."""
         if fixed := _FIXED.match(violation):
             name, value = fixed.groups()
@@ -204,10 +249,10 @@ class _Names:
             one, other = equal[1], equal[6]
             both = f"{self.shown(one)} and {self.shown(other)}"
             return f"{both} are always equal in this model{self.line(one, other)}; give both the same Dim"
+        if related := _RELATED.match(violation):
+            name, relation = related[1], related[5]
+            always = f"{self.shown(name)} is always {relation} in this model{self.line(name)}"
+            return f"{always}; give {relation} as its Dim"
         if unmet := _UNMET.match(violation):
-            name, source, guard = unmet.groups()
-            fix = re.search(rf"^\s*{re.escape(name)} = (.+)$", text.partition("Suggested fixes:")[2], re.M)
-            write = f"write {name} = {fix[1]}" if fix else "give a Dim for which that always holds"
-            shown = guard.replace(source, name).rstrip(".")
-            return f"{self.shown(name)} must satisfy {shown} in this model{self.line(name)}; {write}"
+            return self.unmet(*unmet.groups())
         return violation

@@ -34,9 +34,9 @@ from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
-from .dynamic_shapes import int_symbols, named_sizes, without_ones
+from .dynamic_shapes import dims_by_source, int_symbols, named_sizes, without_ones
 from .early_refusal import EarlyRefusal, until_refused
-from .export_errors import REFUSALS, quiet, refusal
+from .export_errors import REFUSALS, cannot_run, quiet, refusal
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
@@ -74,10 +74,25 @@ def export_model(
         with suppress(*REFUSALS), quiet():
             if larger is not None:
                 return _export_in_evaluation(model, *larger, dynamic_shapes)
-        said = refusal(
-            error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), dynamic_shapes
-        )
+        sources = dims_by_source(model.forward, args, kwargs, dynamic_shapes)
+        said = refusal(error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), sources)
         raise said from None
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+        _call_once(model, args, kwargs)
+        raise
+
+
+def _call_once(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise ArgumentError where the model itself cannot be called with the example inputs."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except Exception as error:  # whatever a model raises
+        raise cannot_run(error) from error
+    finally:
+        model.train(training)
 
 
 def _export_in_evaluation(

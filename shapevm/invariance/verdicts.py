@@ -153,8 +153,10 @@ def exceptions(program: Program) -> list[str]:
         if any(o.target == AMX for o in kernel.objects):
             spec = from_json(kernel.spec)
             if family_of(spec).extension(spec) == "amx":
-                found.append(
-                    f"k{number} {kernel.label} on {AMX}: with {MIN_ROWS} rows and more its products are sums "
-                    "of bf16 products; compile for x86-64-v4 to have the same bits in any batch"
-                )
-    return found
+                found.append(f"k{number} {kernel.label}")
+    if not found:
+        return []
+    return [
+        f"{', '.join(found)} on {AMX}: with {MIN_ROWS} rows and more products are sums of bf16 products; "
+        "compile for x86-64-v4 to have the same bits in any batch"
+    ]

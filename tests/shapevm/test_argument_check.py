@@ -80,6 +80,22 @@ def test_in_place_of_a_model(model, sentence):
             {"args": (X,), "dynamic_shapes": {"x": {2: Dim("n")}}},
             "dynamic_shapes names axis 2 of x, which has axes 0 to 1",
         ),
+        (
+            {"args": (X,), "dynamic_shapes": {"x": {0: "batch"}}},
+            "dynamic_shapes says 'batch' of axis 0 of x; give torch.export.Dim(\"batch\", min=1, max=...)",
+        ),
+        (
+            {"args": (X,), "dynamic_shapes": ([(1, 9), None],)},
+            "dynamic_shapes says (1, 9) of axis 0 of x; give a",
+        ),
+        (
+            {"args": (X,), "dynamic_shapes": {"x": [Dim("n", max=4), None]}},
+            "axis 0 of x has size 5 in the example, but n is 0 to 4; give a smaller example or a wider Dim",
+        ),
+        (
+            {"args": (X,), "dynamic_shapes": {"x": {0: Dim("n", min=6, max=9)}}},
+            "axis 0 of x has size 5 in the example, but n is 6 to 9; give a larger example or a wider Dim",
+        ),
     ],
 )
 def test_in_place_of_arguments(options, sentence):

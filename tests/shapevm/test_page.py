@@ -61,6 +61,13 @@ def test_graph():
     assert heat(1.0) in drawn and "3 ms" in drawn and heat(0.0) == "rgb(255,255,255)"
 
 
+@pytest.mark.parametrize("note", ["", "3 ms", "2 misses of 16", "2,000 misses of 16,000", "n" * 40])
+def test_texts_stay_in_their_boxes(note):
+    drawn = svg([Node("x"), Node("a", "models/modeling_bert.py:350", 0, {0}, 1)], {1: (note, 0.5)})
+    (below,) = re.findall(r'fill="#555">([^<]*bert[^<]*|[^<]*n+[^<]*|[^<]*misses[^<]*)<', drawn)
+    assert note in below and len(below) <= max(26, len(note))
+
+
 def test_launches_read_what_others_wrote(artifact):
     nodes = launch_graph(read(artifact))
     assert [node.label for node in nodes if node.layer == 0] == ["x"]
@@ -79,6 +86,7 @@ def test_profile_and_explain(artifact, tmp_path):
         assert {"table", "svg", "script", "th"} <= set(found.names)
         assert all(word in found.texts for word in words)
         assert any("net_of_test.py" in shown for shown in found.texts)
+        assert ("n 1" in found.texts and 'title="n (axis 0 of x) 1"' in text) == (command == "explain")
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
