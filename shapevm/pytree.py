@@ -7,8 +7,10 @@ A *structure* is JSON data:
   {"dict": {key: ..}, "int_keys": true}   by key, in order ("int_keys" only where they are ints)
   {"namedtuple": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {name: ..}}
-The last two (a dataclass, or a class that takes its fields as keywords) are given back as their class where
-its module is loaded, else as a dict. A *signature* says how a call's arguments become leaves:
+  {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
+A dataclass, or a class that takes its fields as keywords, is given back where its module is loaded, else as a
+dict; one that is registered with torch's pytrees only in the process that compiled the program. A *signature*
+says how a call's arguments become leaves:
 {"positional": [name, ..], "parameters": {name: structure}}.
 """
 
@@ -18,7 +20,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -153,6 +155,16 @@ def class_name(cls: type) -> str:
     return name
 
 
+def registered_class(cls: type, build: Callable[[list[Any]], Any], digest: str) -> str:
+    """Return "module:Class" for a structure of a class that is registered with torch's pytrees. `build` makes
+    one of its parts; `digest` names it in this process alone: a file cannot bring another one."""
+    _BUILDERS[digest] = build
+    return class_name(cls)
+
+
+_BUILDERS: dict[str, Callable[[list[Any]], Any]] = {}
+
+
 #: Classes that have been named here: those made inside of functions are found nowhere else.
 _NAMED: WeakValueDictionary[str, type] = WeakValueDictionary()
 
@@ -198,6 +210,8 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
         if not isinstance(value, list | tuple) or len(value) != len(keys):
             raise ArgumentError(f"{path} is {_describe(value)}; it must be a {kind} of {len(keys)}")
         return list(value)
+    if "registered" in structure and not isinstance(value, Mapping):
+        return _registered_items(value, structure, path, len(keys))
     wanted = [int(key) for key in keys] if structure.get("int_keys") else keys
     if isinstance(value, Mapping):
         if set(value) != set(wanted):
@@ -208,6 +222,16 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
     if kind == "dict" or not all(hasattr(value, key) for key in keys):
         raise ArgumentError(f"{path} is {_describe(value)}; it must have {', '.join(keys)}")
     return [getattr(value, key) for key in keys]
+
+
+def _registered_items(value: Any, structure: Structure, path: str, n: int) -> list[Any]:
+    """Return the parts of an object whose class is registered with torch's pytrees."""
+    torch_pytree = sys.modules.get("torch.utils._pytree")
+    node = torch_pytree.SUPPORTED_NODES.get(type(value)) if torch_pytree is not None else None
+    items = list(node.flatten_fn(value)[0]) if node is not None else []
+    if class_name(type(value)) != structure["object"] or len(items) != n:
+        raise ArgumentError(f"{path} is {_describe(value)}; it must be a {structure['object']} of {n} parts")
+    return items
 
 
 _SCALARS = (type(None), bool, int, float, str)
@@ -234,6 +258,9 @@ def _build(leaves: Iterator[Any], structure: Structure) -> Any:
         return items if kind == "list" else tuple(items)
     if kind == "dict":
         return {int(key) if structure.get("int_keys") else key: item for key, item in built}
+    if isinstance(structure.get("registered"), str):
+        make = _BUILDERS.get(structure["registered"])
+        return dict(built) if make is None else make([item for _, item in built])
     cls = _loaded_class(structure[kind])
     try:
         if cls is not None and issubclass(cls, tuple) and not hasattr(cls, "_fields"):

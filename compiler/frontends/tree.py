@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import (
+    SUPPORTED_NODES,
+    TreeSpec,
+    tree_flatten_with_path,
+    tree_unflatten,
+    treespec_dumps,
+)
 
-from ...pytree import LEAF, Structure, class_name, distinct
+from ...pytree import LEAF, Structure, class_name, distinct, registered_class
 from ..ir.errors import UnsupportedOp
 
 Leaves = Iterator[tuple[bool, Any]]  # (it is a constant, its value) of every leaf
@@ -38,11 +46,21 @@ def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
         return {"namedtuple": class_name(kind), "fields": fields}
     names = _field_names(context, len(inner))
     if names is None:
-        raise UnsupportedOp(
-            f"a {kind.__name__} holds inputs or outputs; use tuples, lists, dicts, named tuples or "
-            "dataclasses"
-        )
+        return _registered(spec, inner)
     return {"object": class_name(kind), "fields": dict(zip(names, inner, strict=True))}
+
+
+def _registered(spec: TreeSpec, inner: list[Structure]) -> Structure:
+    """Return the structure of an object of a class that is registered with torch's pytrees."""
+    kind, context = spec.type, spec.context
+    try:
+        text = treespec_dumps(spec)
+    except (NotImplementedError, TypeError, ValueError):  # a class or context that is not written as text
+        text = f"{kind!r} {context!r} {inner!r}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    make = SUPPORTED_NODES[kind].unflatten_fn
+    name = registered_class(kind, lambda items: make(items, context), digest)
+    return {"object": name, "fields": {str(i): x for i, x in enumerate(inner)}, "registered": digest}
 
 
 def _dict(keys: list[Any], items: list[Structure]) -> Structure:
@@ -134,8 +152,16 @@ def _leaves(program: ExportedProgram) -> list[tuple[bool, Any]]:
 
 def _paths(spec: TreeSpec) -> list[tuple[str, ...]]:
     """Return the keys that lead to every leaf."""
-    marked = tree_unflatten(range(spec.num_leaves), spec)
-    return [tuple(map(_key, path)) for path, _ in tree_flatten_with_path(marked)[0]]
+    with suppress(Exception):  # a class of the user's, made of numbers in place of tensors
+        marked = tree_unflatten(range(spec.num_leaves), spec)
+        found = tree_flatten_with_path(marked)[0]
+        if [leaf for _, leaf in found] == list(range(spec.num_leaves)):
+            return [tuple(map(_key, path)) for path, _ in found]
+    if spec.is_leaf():
+        return [()]
+    keys = spec.context if spec.type in (dict, OrderedDict) else range(spec.num_children)
+    pairs = zip(keys, spec.children(), strict=True)
+    return [(str(key), *path) for key, child in pairs for path in _paths(child)]
 
 
 def _key(key: Any) -> str:

@@ -1,5 +1,7 @@
 """Importing exported programs: names, structure, sizes, contract, errors."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -572,3 +574,56 @@ def test_sparse_tensors_are_refused_by_name() -> None:
     model = module(lambda self, x, y: torch.sparse.mm(x, y))
     with pytest.raises(UnsupportedOp, match="^input x is torch.sparse_coo, which no program takes"):
         shapevm.compile(model, (torch.eye(4).to_sparse(), torch.ones(4, 2)))
+
+
+class Registered:
+    """A class of the user's that is registered with torch's pytrees."""
+
+    def __init__(self, one: torch.Tensor, other: torch.Tensor, name: str) -> None:
+        self.one, self.other, self.name = one, other, name
+
+
+torch.utils._pytree.register_pytree_node(
+    Registered,
+    lambda pair: ([pair.one, pair.other], pair.name),
+    lambda parts, name: Registered(*parts, name),
+    serialized_type_name="test_exported_program.Registered",
+    flatten_with_keys_fn=lambda pair: (
+        [(torch.utils._pytree.GetAttrKey(key), getattr(pair, key)) for key in ("one", "other")],
+        pair.name,
+    ),
+)
+
+
+class Exchanges(torch.nn.Module):
+    """Takes and gives such objects."""
+
+    def forward(self, pair: Registered, scale: torch.Tensor) -> dict[str, Registered]:
+        return {"made": Registered(pair.other * scale, pair.one, "made")}
+
+
+def test_objects_of_registered_classes(tmp_path):
+    """They come back as their class in this process, and as dicts of their parts by position in others; both
+    are taken."""
+    torch.manual_seed(0)
+    pair, scale = Registered(torch.randn(2, 3), torch.randn(4), "given"), torch.randn(4)
+    exe = shapevm.compile(Exchanges(), (pair, scale))
+    for given in (pair, {"0": pair.one, "1": pair.other}):
+        made = exe(given, scale)["made"]
+        assert isinstance(made, Registered) and made.name == "made" and torch.equal(made.other, pair.one)
+        torch.testing.assert_close(made.one, pair.other * scale)
+    with pytest.raises(
+        shapevm.ArgumentError, match="pair is a tuple of 2; it must be a .*:Registered of 2 parts"
+    ):
+        exe((pair.one, pair.other), scale)
+    exe.save(tmp_path / "model.svm")
+    code = """
+import sys
+import numpy as np
+import shapevm
+exe, one = shapevm.load(sys.argv[1]), np.ones((2, 3), "f4")
+print(exe({"0": one, "1": np.ones(4, "f4")}, np.full(4, 2, "f4"))["made"]["0"].tolist())
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "model.svm")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "[2.0, 2.0, 2.0, 2.0]", done.stderr
