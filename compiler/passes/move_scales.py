@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...jit.evaluation import from_memory
 from ...jit.families.matmul.grouped import SIZES
+from ..ir.dims import equal
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.packing import has_depthwise_kernel
 from ..lower.specs import window_of
@@ -23,6 +25,7 @@ from ..ops import build as B
 from ..ops.integer_conv import Image, integer_conv
 from ..ops.integer_product import as_u8, integer_product, is_short_enough
 from ..ops.quantize import repeated
+from .quantised_patterns import FLOATS, Quantised, quantised
 from .rewrite import Rule, rewrite
 
 
@@ -45,10 +48,22 @@ class Weight:
         wide: np.ndarray = (self.integers() * repeated(self.scale, self.q.shape)).astype(np.float32)
         return wide
 
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether its integers are those of products of bytes."""
-        return (self.zero is None or not self.zero.any()) and self.q.dtype == np.int8
+    def bytes(self) -> np.ndarray | None:
+        """Return q - zero in i8, None where that does not hold them."""
+        integers = self.integers()
+        if integers.size and (integers.min() < -128 or integers.max() > 127):
+            return None
+        return integers.astype(np.int8)
+
+    def reshaped(self, shape: Sequence[int]) -> Weight | None:
+        """Return a matrix of a tensor [rows, groups, steps] with a scale for each group, else None."""
+        parts = [x for x in (self.scale, self.zero) if x is not None]
+        rows, *_ = self.q.shape
+        is_split = self.q.ndim == 3 and len(shape) == 2 and rows == shape[0]
+        if not is_split or any(x.shape[2] != 1 or x.shape[1] != self.q.shape[1] for x in parts):
+            return None
+        zero = None if self.zero is None else self.zero[..., 0]
+        return Weight(self.q.reshape(shape), self.scale[..., 0], zero, self.name)
 
     def as_matrix(self, n: int) -> Weight | None:
         """Return it as a matrix of `n` columns, None where its scales and zero points belong to others."""
@@ -67,14 +82,16 @@ class Weight:
     def groups(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the integers of a matrix [K, N] in i8 and the scales [groups, N] in f32 of groups of rows as
         products read them; None where it has none."""
-        k, count = len(self.q), len(self.scale)
-        if not count or k % count or k // count not in SIZES or not np.isfinite(self.scale).all():
+        k, count, largest = len(self.q), len(self.scale), max(SIZES)
+        if not count or k % count or not np.isfinite(self.scale).all():
             return None
-        integers = self.integers()
-        if integers.size and (integers.min() < -128 or integers.max() > 127):
+        steps = k // count
+        times = steps // largest if steps % largest == 0 else 1  # larger groups are several of the largest
+        integers = self.bytes()
+        if integers is None or steps // times not in SIZES:
             return None
         scale = np.broadcast_to(self.scale.astype(np.float32), (count, self.q.shape[1]))
-        return integers.astype(np.int8), np.ascontiguousarray(scale)
+        return integers, np.repeat(scale, times, axis=0)
 
     def scales_of_columns(self) -> np.ndarray | None:
         """Return the scale of each column of a matrix in f32, None where a column has several."""
@@ -85,6 +102,7 @@ class Weight:
 
 
 MOVES = ("permute", "reshape")
+HALF = ("f16", "bf16")
 
 
 def move_scales(graph: Graph) -> None:
@@ -95,9 +113,7 @@ def move_scales(graph: Graph) -> None:
 def _linear(b: Builder, node: Node) -> Value | None:
     """x times the transposed weight [N, K], plus a bias."""
     weight = _quantised(node.arg(1))
-    bias = node.args[2] if len(node.args) > 2 else None
-    result = None if weight is None else _product(b, node, weight.permuted((1, 0)))
-    return result if result is None or bias is None else B.pointwise(b, "add", result, bias)
+    return None if weight is None or weight.q.ndim != 2 else _product(b, node, weight.permuted((1, 0)))
 
 
 def _matmul(b: Builder, node: Node) -> Value | None:
@@ -107,26 +123,41 @@ def _matmul(b: Builder, node: Node) -> Value | None:
 
 
 def _product(b: Builder, node: Node, weight: Weight) -> Value:
-    """The product of a `matmul` or `linear` with a weight [K, N], by its integers where each column has one
-    scale; without a bias."""
+    """The product of a `matmul` or `linear` with a weight [K, N], computed in f32 and rounded to the node's
+    dtype at last."""
+    dtype = B.dtype_of(node.result)
+    result = _sums(b, node, weight)
+    bias = node.args[2] if len(node.args) > 2 else None
+    if bias is not None:
+        result = B.pointwise(b, "add", result, B.cast_to(b, bias, "f32"))
+    return B.cast_to(b, result, dtype)
+
+
+def _sums(b: Builder, node: Node, weight: Weight) -> Value:
+    """The product in f32: by the weight's integers where each column, or each group of its rows, has one
+    scale."""
+    x = node.arg(0)
 
     def by(array: np.ndarray) -> Value:
+        wide = B.cast_to(b, x, "f32")
         if node.op == "linear":
-            return b.one("linear", node.arg(0), b.constant(array.T, "f32", weight.name), None)
-        return b.one("matmul", node.arg(0), b.constant(array, "f32", weight.name))
+            return b.one("linear", wide, b.constant(array.T, "f32", weight.name), None)
+        return b.one("matmul", wide, b.constant(array, "f32", weight.name))
 
     scales = weight.scales_of_columns()
     if scales is None:
         grouped = weight.groups()
         if grouped is None:
             return by(weight.values())
-        found = _bytes_of(node.arg(0))
+        found = _bytes_of(b, x)
         if found is None:
-            return by_groups(b, node.arg(0), weight.name, *grouped)
+            return by_groups(b, B.cast_to(b, x, "f32"), weight.name, *grouped)
         return of_bytes_in_groups(b, *found, weight.name, *grouped)
-    result = _of_bytes(b, node.arg(0), weight)
+    result = _of_bytes(b, x, weight)
     if result is None:
         result = by(weight.integers())
+    if (scales == 1).all():
+        return result
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
 
 
@@ -141,11 +172,11 @@ def by_groups(b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.
 def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
     """Return x @ the weight's integers in f32, where x is dequantised too, by an exact product of integers;
     None where it is not, or has several scales in a row."""
-    found = _bytes_of(x)
-    if found is None or not weight.is_symmetric or not is_short_enough(len(weight.q)):
+    found, integers = _bytes_of(b, x), weight.bytes()
+    if found is None or integers is None or not is_short_enough(len(integers)):
         return None
     q, scale, zero = found
-    product = B.cast_to(b, integer_product(b, q, weight.q, weight.name, zero), "f32")
+    product = B.cast_to(b, integer_product(b, q, integers, weight.name, zero), "f32")
     return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
@@ -169,25 +200,54 @@ def of_bytes_in_groups(
     return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
-def _bytes_of(x: Value) -> tuple[Value, Value, Value | None] | None:
+def _bytes_of(b: Builder, x: Value) -> tuple[Value, Value, Value | None] | None:
     """Return the bytes, the scale and the zero point of a dequantised tensor whose rows have one each; else
     None."""
-    source = x.node
-    if source is None or source.op != "dequantize" or x.tensor.dtype != "f32" or x.tensor.rank < 2:
+    if x.tensor.dtype not in FLOATS or x.tensor.rank < 2:
         return None
-    q, scale = source.arg(0), source.arg(1)
-    zero = source.args[2] if len(source.args) > 2 else None
-    has_one_each = all(B.is_one(B.shape_of(part)[-1]) for part in (scale, zero) if part is not None)
-    return (q, scale, zero) if has_one_each and q.tensor.dtype in ("u8", "i8") else None
+    if x.node is not None and x.node.op == "reshape":
+        return _of_rows(b, x, _bytes_of(b, x.node.arg(0)))
+    found = quantised(x)
+    if found is None or B.dtype_of(found.q) not in ("u8", "i8"):
+        return None
+    parts = [part for part in (found.scale, found.zero) if part is not None]
+    if not all(B.is_one(B.shape_of(part)[-1]) for part in parts):
+        return None
+    scale = B.full(b, 1.0, "f32", (1,) * x.tensor.rank) if found.scale is None else found.scale
+    return found.q, scale, found.zero
+
+
+def _of_rows(
+    b: Builder, x: Value, found: tuple[Value, Value, Value | None] | None
+) -> tuple[Value, Value, Value | None] | None:
+    """Return the parts of a tensor for `x`, which has its rows in other axes; None where it has others, or
+    where some of the axes have scales of their own."""
+    if found is None:
+        return None
+    q, shape = found[0], B.shape_of(x)
+    if not equal(B.shape_of(q)[-1], shape[-1]):
+        return None
+
+    def moved(part: Value) -> Value | None:
+        before = B.shape_of(part)[:-1]
+        if all(map(B.is_one, before)):
+            return B.reshape(b, part, (1,) * len(shape))
+        is_whole = all(map(equal, before, B.shape_of(q)[:-1]))
+        return B.reshape(b, part, (*shape[:-1], 1)) if is_whole else None
+
+    scale, zero = moved(found[1]), None if found[2] is None else moved(found[2])
+    if scale is None or (zero is None and found[2] is not None):
+        return None
+    return B.reshape(b, q, shape), scale, zero
 
 
 def _gather(b: Builder, node: Node) -> Value | None:
     """Rows of a table: of its integers, and of its scales where rows have their own; dequantised then."""
-    table, index = node.arg(0).node, node.arg(1)
-    if table is None or table.op != "dequantize" or node.attrs["axis"] != 0:
+    found, index = _table_of(b, node.arg(0)), node.arg(1)
+    if found is None or found.scale is None or node.attrs["axis"] != 0:
         return None
-    rows = B.shape_of(table.arg(0))[0]
-    if any(x is not None and B.shape_of(x)[0] not in (1, rows) for x in table.args):
+    parts, rows = (found.q, found.scale, found.zero), B.shape_of(found.q)[0]
+    if any(x is not None and B.shape_of(x)[0] not in (1, rows) for x in parts):
         return None
 
     def taken(x: Value | None) -> Value | None:
@@ -195,7 +255,27 @@ def _gather(b: Builder, node: Node) -> Value | None:
             return x and b.one("gather", x, index, axis=0)
         return B.reshape(b, x, (*(1 for _ in range(index.tensor.rank)), *B.shape_of(x)[1:]))
 
-    return b.one("dequantize", *map(taken, table.args), **table.attrs)
+    return b.one("dequantize", *map(taken, parts), dtype=B.dtype_of(node.result))
+
+
+def _table_of(b: Builder, value: Value) -> Quantised | None:
+    """Return the parts of a dequantised table [rows, columns], whose columns may be groups put together."""
+    node = value.node
+    if node is None or node.op != "reshape":
+        return quantised(value)
+    found, shape = quantised(node.arg(0)), B.shape_of(value)
+    if found is None or found.scale is None or found.q.tensor.rank != 3 or len(shape) != 2:
+        return None
+    parts = [part for part in (found.scale, found.zero) if part is not None]
+    before = B.shape_of(found.q)
+    if not equal(before[0], shape[0]) or not all(B.is_one(B.shape_of(part)[2]) for part in parts):
+        return None
+
+    def flat(part: Value) -> Value:
+        return B.reshape(b, part, B.shape_of(part)[:2])
+
+    zero = None if found.zero is None else flat(found.zero)
+    return Quantised(B.reshape(b, found.q, shape), flat(found.scale), zero)
 
 
 def _conv(b: Builder, node: Node) -> Value | None:
@@ -214,12 +294,13 @@ def _conv_of_bytes(b: Builder, node: Node) -> Value | None:
     """A convolution of two quantised tensors, by an exact one of integers."""
     weight, found = _matrix(node.arg(1)), _image_of(b, node.arg(0))
     scales = None if weight is None else weight.scales_of_columns()
-    if weight is None or scales is None or found is None or not weight.is_symmetric:
+    integers = None if weight is None else weight.bytes()
+    if weight is None or scales is None or found is None or integers is None:
         return None
     image, scale = found
     channels, columns = B.shape_of(node.arg(0))[-1], weight.q.shape[1]
     is_narrow = has_depthwise_kernel(window_of(node), node.attrs["planes"], channels, columns)
-    result = integer_conv(b, image, weight.q, weight.name, node.attrs, is_narrow)
+    result = integer_conv(b, image, integers, weight.name, node.attrs, is_narrow)
     if result is None:
         return None
     factor = B.pointwise(b, "mul", b.constant(scales, "f32", f"{weight.name}.scale"), scale)
@@ -236,10 +317,10 @@ def _image_of(b: Builder, x: Value) -> tuple[Image, Value] | None:
             return None
         image, scale = found
         return Image(B.permute(b, image.q, source.attrs["axes"]), image.zero), scale
-    if source is None or source.op != "dequantize" or x.tensor.dtype != "f32":
+    parts = quantised(x) if x.tensor.dtype == "f32" else None
+    if parts is None or parts.scale is None:
         return None
-    q, scale = source.arg(0), source.arg(1)
-    zero = source.args[2] if len(source.args) > 2 else None
+    q, scale, zero = parts.q, parts.scale, parts.zero
     known = np.zeros(1) if zero is None else _constant(zero)
     if known is None or known.size != 1 or not all(map(B.is_one, B.shape_of(scale))):
         return None
@@ -260,19 +341,26 @@ READERS: dict[str, Rule] = {"linear": _linear, "matmul": _matmul, "conv": _conv,
 
 
 def _quantised(value: Value) -> Weight | None:
-    """Return the constant quantised tensor in f32 that a value is, perhaps permuted, else None."""
+    """Return the constant quantised tensor that a value is, perhaps permuted, else None."""
     node = value.node
-    if node is None or value.tensor.dtype != "f32":
+    if node is None or value.tensor.dtype not in FLOATS:
         return None
     if node.op == "permute":
         weight = _quantised(node.arg(0))
         return None if weight is None else weight.permuted(node.attrs["axes"])
-    arrays = [_constant(arg) for arg in node.args if arg is not None] if node.op == "dequantize" else [None]
-    if any(array is None for array in arrays):
+    if node.op == "reshape":
+        weight = _quantised(node.arg(0))
+        shape = [int(size) for size in B.shape_of(value) if isinstance(size, int)]
+        return None if weight is None or len(shape) != 2 else weight.reshaped(shape)
+    parts = quantised(value)
+    if parts is None or (parts.scale is None and B.dtype_of(parts.q) != "i8"):
         return None
-    q, scale, *zeros = (array for array in arrays if array is not None)
-    is_float = scale.dtype in (np.float32, np.float64)  # not the bits of a bf16
-    return Weight(q, scale, zeros[0] if zeros else None, _name(node)) if is_float else None
+    q = _constant(parts.q)
+    scale = np.ones((1,) * value.tensor.rank) if parts.scale is None else _constant(parts.scale)
+    zero = None if parts.zero is None else _constant(parts.zero)
+    if q is None or scale is None or (zero is None and parts.zero is not None):
+        return None
+    return Weight(q, scale, zero, _name(parts.q)) if scale.dtype.kind == "f" else None
 
 
 def _values(value: Value) -> tuple[np.ndarray, str] | None:
@@ -287,24 +375,26 @@ def _values(value: Value) -> tuple[np.ndarray, str] | None:
 
 
 def _constant(value: Value) -> np.ndarray | None:
-    """Return the array of a constant: as it is, reshaped, converted to f32, or one number everywhere."""
+    """Return the array of a constant: as it is, moved, converted to f32, or one number everywhere."""
     node, type = value.node, value.tensor
     if node is None or not all(isinstance(size, int) for size in type.shape):
         return None
     if node.op == "constant":
         array: np.ndarray = node.attrs["array"]
-        return array
+        return from_memory(array, type.dtype) if type.dtype in HALF else array
     if node.op == "full":
         return np.full([int(size) for size in type.shape], node.attrs["value"])
-    inner = _constant(node.arg(0)) if node.op in ("reshape", "cast") else None
+    inner = _constant(node.arg(0)) if node.op in (*MOVES, "cast") else None
     if inner is None or (node.op == "cast" and type.dtype != "f32"):
         return None
+    if inner is not None and node.op == "permute":
+        return inner.transpose(node.attrs["axes"])
     return inner.reshape(type.shape) if node.op == "reshape" else inner.astype(np.float32)
 
 
-def _name(node: Node) -> str:
-    """Return the name of the constant whose elements a node dequantises."""
-    q = node.arg(0).node
-    while q is not None and q.op != "constant":
-        q = q.arg(0).node if q.args else None
-    return "" if q is None else str(q.attrs["name"])
+def _name(q: Value) -> str:
+    """Return the name of the constant whose elements are dequantised."""
+    node = q.node
+    while node is not None and node.op != "constant":
+        node = node.arg(0).node if node.args else None
+    return "" if node is None else str(node.attrs["name"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
 import shapevm
+from shapevm import dynamo
 
 NATIVE = shapevm.Options(fallback="error")
 ROWS = torch.export.Dim("rows", min=1, max=64)
@@ -139,14 +141,46 @@ def test_int_mm() -> None:
             assert found.dtype == torch.int32 and torch.equal(found, wanted)
 
 
-def test_torchao_under_torch_compile() -> None:
-    model = perceptron()
-    quantize_(model, Int8WeightOnlyConfig())
-    compiled = torch.compile(model, backend="shapevm", dynamic=True)
-    for rows in (3, 9):
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_torchao_under_torch_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes torchao's operators apart before the graph is ours."""
+    made, compiled_by = [], dynamo._executable
+
+    def noted(*args: Any) -> shapevm.Executable:
+        made.append(compiled_by(*args))
+        return made[-1]
+
+    monkeypatch.setattr(dynamo, "_executable", noted)
+    torch._dynamo.reset()
+    configuration, dtype = CONFIGURATIONS[name]
+    model = torch.nn.Sequential(torch.nn.Linear(96, 41)).eval()
+    quantize_(model, configuration)
+    compiled = torch.compile(model, backend="shapevm", dynamic=True, options={"fallback": "error"})
+    for rows in (3, 1, 7):
         x = torch.randn(rows, 96)
         with torch.no_grad():
-            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert made and all(weight_dtypes(exe) == {dtype} for exe in made)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_weights_of_bf16_models_stay_integers(name: str) -> None:
+    configuration, dtype = CONFIGURATIONS[name]
+    model, x = torch.nn.Sequential(torch.nn.Linear(96, 41)).eval().bfloat16(), torch.randn(5, 96).bfloat16()
+    quantize_(model, configuration)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert weight_dtypes(exe) == {dtype}
+    for rows in (1, 7, 33):
+        x = torch.randn(rows, 96).bfloat16()
+        torch.testing.assert_close(exe(x), model(x), rtol=0.02, atol=0.02)
+
+
+def test_groups_larger_than_those_of_kernels_are_several() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(512, 40)).eval(), torch.randn(5, 512)
+    quantize_(model, IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerGroup(256)))
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert weight_dtypes(exe) == {"i4, groups of 128"}
+    torch.testing.assert_close(exe(x), model(x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_quantised_embedding_is_dequantised_row_by_row() -> None:
