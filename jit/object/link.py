@@ -225,14 +225,14 @@ class Object:
             return range(first, first + section.entry)
         if self.machine != EM_X86_64 or section.name != VECTORS or n % VECTOR_BYTES:
             return range(n)
-        # The place is the constant's less 4, less the bytes of an immediate operand behind it: 0, 1 or 4.
+        # The place is the constant's less 4, less the bytes of an immediate operand behind it: 0, 1 or 4. The
+        # section may hold shorter constants too, so the constant may begin at any of these.
         place = symbol.value + addend + 4
-        first = -(-place // 4) * 4 // VECTOR_BYTES * VECTOR_BYTES
-        is_open = place % VECTOR_BYTES == VECTOR_BYTES - 4  # the last four bytes, or an immediate of four
-        return range(first, min(first + (2 if is_open else 1) * VECTOR_BYTES, n))
+        first, last = (max(at, 0) // VECTOR_BYTES * VECTOR_BYTES for at in (place, place + 4))
+        return range(first, min(last + VECTOR_BYTES, n))
 
 
-_POOL_KEY = SHN_UNDEF, 0  # the key of the constant pool among a blob's pieces
+_POOL_KEY = SHN_UNDEF, 0, 0  # the key of the constant pool among a blob's pieces
 
 
 class _Layout:
@@ -243,7 +243,7 @@ class _Layout:
         self.object, self.start, self.parts, self.n_pooled = object, start, parts, n_pooled
         self.bytes = bytearray()
         self.alignment = ALIGNMENT  # the greatest of those of all that the blob holds
-        self.places: dict[tuple[int, int], int] = {}  # of pieces: (section, first byte)
+        self.places: dict[tuple[int, int, int], int] = {}  # of pieces: (section, first byte, end)
         self.waiting: list[tuple[int, _Relocation]] = []  # the place of a relocation's piece in the blob
         self._place(start.section, range(len(object.sections[start.section].body)))
 
@@ -271,7 +271,7 @@ class _Layout:
 
     def _place(self, section: int, piece: range) -> int:
         """Append a piece of a section, if it is new; return its place."""
-        key = section, piece.start
+        key = section, piece.start, piece.stop
         if key not in self.places:
             of = self.object.sections[section]
             self._align(max(of.entry or of.align, 1))

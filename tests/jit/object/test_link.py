@@ -8,8 +8,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from shapevm.jit import execute
 from shapevm.jit.llvm.abi import PARAMS, CodeObject
-from shapevm.jit.llvm.function import Function
-from shapevm.jit.llvm.target import TARGETS, host_target, target_machine
+from shapevm.jit.llvm.function import Function, Value
+from shapevm.jit.llvm.target import TARGETS, host_target, runs_here, target_machine
 from shapevm.jit.object import link
 
 TABLE = (
@@ -79,6 +79,31 @@ def test_linked_code_runs():
     pointers = (execute.ctypes.c_void_p * 1)(execute.ctypes.addressof(out))
     kernel._call(execute.ctypes.addressof(pointers), None, None, 5, 60)
     assert list(out) == [0] * 5 + [i * i + 3 for i in range(5, 60)] + [0] * 4
+
+
+def shorts(numbers: range) -> str:
+    """For each number a function that writes it: constants of two bytes, all in one section."""
+    text = ""
+    for i in numbers:
+        f = Function(f"write{i}", PARAMS)
+        f.declarations[f"number{i}"] = f'@number{i} = private constant i16 {i}, section ".rodata", align 2'
+        f.store(f.load("i16", Value("ptr", f"@number{i}")), f.load("ptr", f.params[0]))
+        text += f.text()
+    return text
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 64])
+@pytest.mark.parametrize("target", [name for name in ("x86-64-v3", "x86-64-v4") if runs_here(name)])
+def test_constants_of_two_bytes(target, count):
+    """32 of them fill 64 bytes, but are no vector of that size."""
+    numbers = range(1000, 1000 + count)
+    whole = link.Object(compile_object(shorts(numbers), target))
+    for i in numbers:
+        kernel = execute.Kernel(code_object(whole.link(f"write{i}")))
+        out = (execute.ctypes.c_int16 * 1)(-1)
+        pointers = (execute.ctypes.c_void_p * 1)(execute.ctypes.addressof(out))
+        kernel._call(execute.ctypes.addressof(pointers), None, None, 0, 1)
+        assert list(out) == [i]
 
 
 def calls_part() -> str:
