@@ -64,7 +64,16 @@ NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 MAX_SHOWN = 60  # characters of a wrong value in a message
 STRATEGIES = tuple(CODES["strategy"])
 #: Those of `jit.llvm.target`, which needs a compiler's packages.
-TARGETS = ("x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3", "aarch64")
+TARGETS = (
+    "x86-64-v4-amx",
+    "x86-64-v4-vnni",
+    "x86-64-v4",
+    "x86-64-v3-vnni",
+    "x86-64-v3",
+    "aarch64-i8mm",
+    "aarch64-dotprod",
+    "aarch64",
+)
 
 
 def _default(name: str) -> int:

@@ -121,11 +121,12 @@ _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 
 class Machine(NamedTuple):
-    """What generators know of a target: the bytes of all its vector registers together, and its extension
-    (see `Target`)."""
+    """What generators know of a target: the bytes of all its vector registers together, its extension, and
+    the feature that multiplies bytes (see `Target`)."""
 
     register_bytes: int
     extension: str
+    dot: str
 
 
 class Function:
@@ -133,8 +134,8 @@ class Function:
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `extension`: of the target (see `Target`). `pool`: what the function loads from a
-    table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
+    registers together. `extension`, `dot`: of the target (see `Target`). `pool`: what the function loads from
+    a table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
     `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
@@ -144,9 +145,10 @@ class Function:
         params: Sequence[tuple[str, str]],
         register_bytes: int = 2048,
         extension: str = "",
+        dot: str = "",
     ) -> None:
         self.name = name
-        self.machine = Machine(register_bytes, extension)
+        self.machine = Machine(register_bytes, extension, dot)
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -169,9 +171,9 @@ class Function:
         return self.machine.extension == "amx"
 
     @property
-    def has_vnni(self) -> bool:
-        """Whether the target multiplies bytes by AVX-512 VNNI."""
-        return self.machine.extension in ("vnni", "amx")
+    def dot(self) -> str:
+        """The feature by which the target multiplies bytes, "" for none (see `Target`)."""
+        return self.machine.dot
 
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""

@@ -15,10 +15,13 @@ from functools import cache
 import llvmlite.binding as llvm
 
 X86_LINUX = "x86_64-unknown-linux-gnu"
+ARM_LINUX = "aarch64-unknown-linux-gnu"
 X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 X86_VNNI = (*X86_V4, "avx512vnni")
 X86_AMX = (*X86_VNNI, "amx-tile", "amx-bf16")
+ARM_DOT = ("neon", "dotprod")
+ARM_I8MM = (*ARM_DOT, "i8mm")
 VNNI_FEATURES = "-prefer-256-bit,+avx512vnni"
 AMX_FEATURES = f"{VNNI_FEATURES},+amx-tile,+amx-bf16"
 
@@ -29,7 +32,7 @@ class Target:
 
     `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
     `extension`: what it adds to its `base`, whose code is as good for kernels that make no use of that: "amx"
-    (tiles), "vnni" (products of bytes).
+    (tiles), "dot" (products of bytes). `dot`: the feature that multiplies bytes, a key of `byte_dots.DOTS`.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Target:
     n_vector_registers: int
     base: str = ""
     extension: str = ""
+    dot: str = ""
 
     @property
     def attributes(self) -> str:
@@ -62,14 +66,59 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target(
-            "x86-64-v4-amx", X86_LINUX, "x86-64-v4", AMX_FEATURES, X86_AMX, 64, 32, "x86-64-v4-vnni", "amx"
+            "x86-64-v4-amx",
+            X86_LINUX,
+            "x86-64-v4",
+            AMX_FEATURES,
+            X86_AMX,
+            64,
+            32,
+            "x86-64-v4-vnni",
+            "amx",
+            "avx512vnni",
         ),
         Target(
-            "x86-64-v4-vnni", X86_LINUX, "x86-64-v4", VNNI_FEATURES, X86_VNNI, 64, 32, "x86-64-v4", "vnni"
+            "x86-64-v4-vnni",
+            X86_LINUX,
+            "x86-64-v4",
+            VNNI_FEATURES,
+            X86_VNNI,
+            64,
+            32,
+            "x86-64-v4",
+            "dot",
+            "avx512vnni",
         ),
         Target("x86-64-v4", X86_LINUX, "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
+        Target(
+            "x86-64-v3-vnni",
+            X86_LINUX,
+            "x86-64-v3",
+            "+avxvnni",
+            (*X86_V3, "avxvnni"),
+            32,
+            16,
+            "x86-64-v3",
+            "dot",
+            "avxvnni",
+        ),
         Target("x86-64-v3", X86_LINUX, "x86-64-v3", "", X86_V3, 32, 16),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "", ("neon",), 16, 32),
+        Target(
+            "aarch64-i8mm",
+            ARM_LINUX,
+            "generic",
+            "+dotprod,+i8mm",
+            ARM_I8MM,
+            16,
+            32,
+            "aarch64-dotprod",
+            "dot",
+            "i8mm",
+        ),
+        Target(
+            "aarch64-dotprod", ARM_LINUX, "generic", "+dotprod", ARM_DOT, 16, 32, "aarch64", "dot", "dotprod"
+        ),
+        Target("aarch64", ARM_LINUX, "generic", "", ("neon",), 16, 32),
     )
 }
 

@@ -4,6 +4,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdatomic.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#if defined(__x86_64__)
 
 enum { KNOWN = 1 << 30 };
 
@@ -16,6 +21,12 @@ static uint32_t saved_state(void) {
 
 static int has(uint32_t bits, uint32_t wanted) { return (bits & wanted) == wanted; }
 
+/* Whether there is AVX-VNNI: leaf 7, page 1, which a CPU has whose page 0 says so. */
+static int has_avx_vnni(uint32_t last_page) {
+  uint32_t a, b, c, d;
+  return last_page && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1 << 4);
+}
+
 /* Bits of CPUID's leaves 1 (ecx), 7 (ebx, ecx, edx) and 0x80000001 (ecx), and of XCR0. */
 static uint32_t look(void) {
   enum { FMA = 1 << 12, SSE41 = 1 << 19, MOVBE = 1 << 22, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };
@@ -26,13 +37,14 @@ static uint32_t look(void) {
   if (!__get_cpuid(1, &a, &b, &c1, &d)) return 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c7, &d)) return 0;
   if (has(b, SHA) && has(c1, SSE41)) found |= CPU_SHA;
-  uint32_t b7 = b, d7 = d, state = has(c1, OSXSAVE) ? saved_state() : 0;
+  uint32_t a7 = a, b7 = b, d7 = d, state = has(c1, OSXSAVE) ? saved_state() : 0;
   if (!__get_cpuid(0x80000001, &a, &b, &ext, &d)) return found;
   if (has(state, YMM) && has(c1, FMA | MOVBE | AVX | F16C) && has(b7, BMI | AVX2 | BMI2) && has(ext, LZCNT))
     found |= CPU_V3;
   if (has(found, CPU_V3) && has(state, ZMM) && has(b7, avx512)) found |= CPU_V4;
   if (has(found, CPU_V4) && has(c7, VNNI)) found |= CPU_VNNI;
   if (has(found, CPU_VNNI) && has(d7, BF16 | TILE)) found |= CPU_AMX_BF16;
+  if (has(found, CPU_V3) && has_avx_vnni(a7)) found |= CPU_AVX_VNNI;
   return found;
 }
 
@@ -41,6 +53,13 @@ uint32_t cpu_features(void) {
   uint32_t known = atomic_load_explicit(&features, memory_order_relaxed);
   if (!known) atomic_store_explicit(&features, known = look() | KNOWN, memory_order_relaxed);
   return known & ~(uint32_t)KNOWN;
+}
+#elif defined(__aarch64__) && defined(__linux__)
+/* Bits that Linux gives a program with its start: ASIMDDP of HWCAP, I8MM of HWCAP2. */
+uint32_t cpu_features(void) {
+  enum { ASIMDDP = 1 << 20, I8MM = 1 << 13 };
+  if (!(getauxval(AT_HWCAP) & ASIMDDP)) return 0;
+  return CPU_DOTPROD | (getauxval(AT_HWCAP2) & I8MM ? CPU_I8MM : 0);
 }
 #else
 uint32_t cpu_features(void) { return 0; }

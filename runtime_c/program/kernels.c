@@ -151,9 +151,8 @@ static int32_t check_available(const svm_program *p, const kernel *k, svm_error 
   if (k->n_objects || p->options.has_compiler) return SVM_OK;
   int32_t n_in_file =
       ((const svm_file_kernel *)((const uint8_t *)k->signature.buffers - sizeof(svm_file_kernel)))->n_objects;
-  const char *host = *svm_host_target()
-                         ? svm_host_target()
-                         : "none of x86-64-v4-amx, x86-64-v4-vnni, x86-64-v4, x86-64-v3, aarch64";
+  const char *host =
+      *svm_host_target() ? svm_host_target() : "none of x86-64-v4, x86-64-v3, aarch64 and their extensions";
   if (!p->options.native_code) {
     return status_fail(error, SVM_ERROR_TARGET,
                        "kernel \"%.100s\": native code of artifacts is switched off, and there is no "

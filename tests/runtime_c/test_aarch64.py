@@ -12,16 +12,18 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from shapevm.vm.reader import read
 from shapevm.vm.writer import write
 from torch import nn
 
+import shapevm
 from shapevm.build import build_program, import_model, run_passes
 from shapevm.options import Options
 from shapevm.specialise import open_store
@@ -320,3 +322,38 @@ def check(found: Mapping[str, np.ndarray], expected: torch.Tensor | tuple[torch.
         shown = torch.from_numpy(value.view(np.int16) if value.dtype == np.uint16 else value)
         near = 2e-2 if wanted.dtype == torch.bfloat16 else 2e-4
         torch.testing.assert_close(shown.view(wanted.dtype), wanted, rtol=near, atol=near)
+
+
+class Layers(nn.Module):
+    """Two linear layers and a convolution, whose products are of bytes once they are quantised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(24, 40, 3, padding=1)
+        self.up, self.down = nn.Linear(40, 100), nn.Linear(100, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(self.conv(x.T[None])[0].T)))
+
+
+@pytest.mark.parametrize("target", ["aarch64", "aarch64-dotprod", "aarch64-i8mm"])
+def test_products_of_bytes(runners: dict[str, list[str]], target: str, tmp_path: Path) -> None:
+    """By 16-bit numbers, by sdot and by usdot: the bits of x86-64-v3."""
+    torch.manual_seed(0)
+    model, found = Layers().eval(), {}
+    x = torch.randn(29, 24)
+    np.savez(tmp_path / "inputs.npz", x=x.numpy())
+    options = Options(weights="int8", calibrate=[(x,)], fallback="error", sizes=[{"rows": 29}])
+    for name in ("x86-64-v3", target):
+        rows = torch.export.Dim("rows", min=1, max=64)
+        exe = shapevm.compile(model, (x,), dynamic_shapes=({0: rows},), options=replace(options, target=name))
+        exe.save(tmp_path / f"{name}.svm")
+        program = read(tmp_path / f"{name}.svm")
+        assert name in {o.target for kernel in program.kernels for o in kernel.objects}
+        for strategy in ("bucket", "generic"):
+            command = runners["aarch64" if name.startswith("aarch64") else name]
+            artifact, out = tmp_path / f"{name}.svm", tmp_path / "out.npz"
+            found[name, strategy], _ = results(command, artifact, tmp_path / "inputs.npz", out, strategy)
+    wanted = found["x86-64-v3", "generic"]
+    for key, values in found.items():
+        assert all(values[name].tobytes() == wanted[name].tobytes() for name in wanted), key

@@ -16,11 +16,9 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
+from .byte_dots import BYTES, INTEGERS, dot
 
 VECTOR = vector("float", LANES)
-INTEGERS = vector("i32", LANES)
-BYTES = vector("i8", 4 * LANES)
-SHORTS = vector("i16", 2 * LANES)
 QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
 
 
@@ -98,8 +96,7 @@ class Arithmetic:
 class Quads(Arithmetic):
     """u8 times i8, four products a lane and step, in i32 modulo 2^32: exact in any order.
 
-    B lies in panels of [K / 4, PANEL, 4]. VNNI has one instruction for it. Other targets multiply the even
-    and the odd bytes as 16-bit numbers and add neighbours, which cannot overflow (twice 255 * 128).
+    B lies in panels of [K / 4, PANEL, 4]; `byte_dots` has the instructions.
     """
 
     start = 0.0
@@ -130,12 +127,7 @@ class Quads(Arithmetic):
     def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
         """See Arithmetic."""
         total = _cast(g, sums, INTEGERS)
-        if g.has_vnni:
-            name = "llvm.x86.avx512.vpdpbusd.512"
-            found = g.call(INTEGERS, name, total, _cast(g, left, BYTES), _cast(g, right, BYTES))
-        else:
-            found = _dot(g, _cast(g, left, SHORTS), _cast(g, right, SHORTS), total)
-        return _cast(g, found, VECTOR)
+        return _cast(g, dot(g, total, _cast(g, left, BYTES), _cast(g, right, BYTES)), VECTOR)
 
     def add(self, g: Function, x: Value, y: Value) -> Value:
         """See Arithmetic."""
@@ -163,28 +155,3 @@ def arithmetic_of(dtype: str) -> Arithmetic:
 
 def _cast(g: Function, x: Value, type: str) -> Value:
     return x if x.type == type else g.op(type, f"bitcast {x.type} {x.name} to {type}")
-
-
-def _dot(g: Function, left: Value, right: Value, sums: Value) -> Value:
-    """Return sums plus the products of each lane's four bytes, by multiplications of 16-bit numbers."""
-    even = g.op(SHORTS, f"and {SHORTS} {left.name}, splat (i16 255)")
-    odd = g.op(SHORTS, f"lshr {SHORTS} {left.name}, splat (i16 8)")
-    shifted = g.op(SHORTS, f"shl {SHORTS} {right.name}, splat (i16 8)")
-    for x, y in ((even, shifted), (odd, right)):
-        signed = g.op(SHORTS, f"ashr {SHORTS} {y.name}, splat (i16 8)")
-        pair = _pairwise(g, x, signed)
-        sums = g.op(INTEGERS, f"add {INTEGERS} {sums.name}, {pair.name}")
-    return sums
-
-
-def _pairwise(g: Function, x: Value, y: Value) -> Value:
-    """Return the products of 16-bit numbers, neighbours added: a form that x86 has one instruction for."""
-    wide = vector("i32", 2 * LANES)
-    factors = [g.op(wide, f"sext {SHORTS} {value.name} to {wide}") for value in (x, y)]
-    product = g.op(wide, f"mul {wide} {factors[0].name}, {factors[1].name}")
-    halves = []
-    for first in (0, 1):
-        mask = ", ".join(f"i32 {i}" for i in range(first, 2 * LANES, 2))
-        text = f"shufflevector {wide} {product.name}, {wide} poison, <{LANES} x i32> <{mask}>"
-        halves.append(g.op(INTEGERS, text))
-    return g.op(INTEGERS, f"add {INTEGERS} {halves[0].name}, {halves[1].name}")

@@ -15,7 +15,8 @@ from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...spec import Instr
 from ..nest.plan import is_dear
-from .arithmetic import INTEGERS, VECTOR
+from .arithmetic import VECTOR
+from .byte_dots import INTEGERS
 from .microkernel import PANEL, Ending
 from .problem import QUADS_LAYOUT
 from .spec import Matmul

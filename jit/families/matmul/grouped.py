@@ -22,7 +22,8 @@ from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import AVX512_BYTES, Vec
 from ...loops.bodies import LANES
-from .arithmetic import BYTES, F32, QUADS, VECTOR, Arithmetic, Quads
+from .arithmetic import F32, QUADS, VECTOR, Arithmetic, Quads
+from .byte_dots import BYTES
 from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile
 from .sums import GROUP
 

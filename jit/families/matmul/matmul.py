@@ -87,7 +87,7 @@ def check_operands(spec: Matmul) -> None:
 
 def extension(spec: Matmul) -> str:
     """Return the extension for which code of `spec` differs: see `Target`."""
-    return "vnni" if spec.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
+    return "dot" if spec.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
 
 
 def fitting_schedules(spec: Matmul, has_tiles: bool) -> tuple[str, ...]:

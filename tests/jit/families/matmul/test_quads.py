@@ -16,7 +16,7 @@ from shapevm.jit.reference import evaluate
 
 M = s.Dim(0)
 ROW, COLUMN, STEP = (s.Index(loop=i) for i in range(3))
-TARGETS = [name for name in bases("x86-64-v4-amx") + ["x86-64-v3"] if runs_here(name)]
+TARGETS = [name for name in bases("x86-64-v4-amx") + bases("x86-64-v3-vnni") if runs_here(name)]
 
 
 def product(n: int, k: int, scaled: bool = False) -> Matmul:
@@ -103,6 +103,11 @@ def test_vnni_is_used_where_the_target_has_it() -> None:
     assert target_for(spec, "x86-64-v4-amx") == target_for(spec, "x86-64-v4-vnni") == "x86-64-v4-vnni"
     assert "vpdpbusd" in kernel_text(spec, None, "x86-64-v4-vnni")[0]
     assert "vpdpbusd" not in kernel_text(spec, None, "x86-64-v4")[0]
+    assert target_for(spec, "x86-64-v3-vnni") == "x86-64-v3-vnni"
+    assert "vpdpbusd.256" in kernel_text(spec, None, "x86-64-v3-vnni")[0]
+    assert "usdot" in kernel_text(spec, None, "aarch64-i8mm")[0]
+    assert ".sdot" in kernel_text(spec, None, "aarch64-dotprod")[0]
+    assert "neon" not in kernel_text(spec, None, "aarch64")[0]
     for rows in (1, 16):
         assert compile_kernel(spec, (rows,), "x86-64-v4-vnni").variants[-1:] == ("panels",)
     assert QUADS in kernel_text(spec, None, "x86-64-v4-vnni")[0]
