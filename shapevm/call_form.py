@@ -104,6 +104,7 @@ def forms_of(machine: Machine) -> tuple[dict[str, CallForm], list[str] | None]:
     forms = {name: CallForm(machine, name) for name in machine.entry_points}
     names = list(structure_of(machine.meta, None).get("state", []))
     machine.n_state = len(names)
+    machine.n_kept = {form.entry.function: len(form.changes.kept) for form in forms.values()}
     for name, form in forms.items():
         own = [row.name for row in form.entry.inputs[len(form.names) :]]
         if own != [f"state.{each}" for each in names]:

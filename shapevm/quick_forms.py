@@ -72,8 +72,7 @@ class _Text:
             leaves.append(place)
             return True
         if "constant" in structure:
-            self.lines.append(f"if {place} is not None: return None")
-            return structure["constant"] is None
+            return self._check(place, structure["constant"])
         items = _items(structure)
         if items is None:
             return False
@@ -88,6 +87,18 @@ class _Text:
                 self.lines.append(f"{', '.join(names)}, = {place}")
         pairs = zip(names, items.values(), strict=True)
         return all(self.take_apart(name, inner, leaves) for name, inner in pairs)
+
+    def _check(self, place: str, constant: Any) -> bool:
+        """Write that an argument is what the program was compiled for, unless that is no plain number or
+        text."""
+        if constant is None:
+            self.lines.append(f"if {place} is not None: return None")
+        elif type(constant) in (bool, int, str):
+            name = type(constant).__name__
+            self.lines.append(f"if type({place}) is not {name} or {place} != {constant!r}: return None")
+        else:
+            return False
+        return True
 
     def function(self, argument: str) -> Any:
         """Return the function, None where it nests too deep. A key that a dict lacks gives None."""

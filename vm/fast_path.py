@@ -65,14 +65,14 @@ def key_function(inputs: Sequence[Input]) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=256)
-def _code(kinds: tuple[str, ...], library: str, n_outputs: int) -> CodeType:
-    """Return the code of `run` for inputs of these kinds and outputs of one library."""
+def _code(kinds: tuple[str, ...], libraries: tuple[str, ...]) -> CodeType:
+    """Return the code of `run` for inputs of these kinds and outputs of these libraries."""
     names = ", ".join(f"x{i}" for i in range(len(kinds)))
     conditions = [_READ[kind][0].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][0]]
     reads = [f"a{i} = {_READ[kind][1].format(i=i)}" for i, kind in enumerate(kinds) if _READ[kind][1]]
     writes = [_READ[kind][2].format(i=i) for i, kind in enumerate(kinds) if _READ[kind][2]]
-    makes = [line.format(i=i) for i in range(n_outputs) for line in _MAKE[library]]
-    results = ", ".join(f"y{i}" for i in range(n_outputs))
+    makes = [line.format(i=i) for i, library in enumerate(libraries) for line in _MAKE[library]]
+    results = ", ".join(f"y{i}" for i in range(len(libraries)))
     text = f"""
 def run({names}):
     try:
@@ -157,12 +157,12 @@ def make(
     xs: Sequence[Any],
     inputs: Any,
     outputs: Sequence[Form],
-    is_torch: bool,
+    libraries: Sequence[str],
 ) -> Callable[..., list[Any] | None] | None:
     """Return the quick function for calls like this one; None where only the general call can do it.
 
     `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new
-    tensors, torch's or else numpy's.
+    tensors; `libraries`: "torch" or "numpy" for each.
     """
     kinds = [_kind(x, row) for x, row in zip(xs, rows, strict=True)]
     empty = any(0 in shape for shape, _ in outputs) or any(0 in getattr(x, "shape", ()) for x in xs)
@@ -176,10 +176,11 @@ def make(
     }
     names["new_frame"] = lambda: _frame(program, function, len(rows), inputs, outputs)
     for i, (shape, dtype) in enumerate(outputs):
+        is_torch = libraries[i] == "torch"
         names[f"like{i}"] = _torch_like(shape, dtype) if is_torch else (shape, NUMPY_DTYPES[dtype])
     names["empty"] = np.empty
-    names["empty_like"] = sys.modules["torch"].empty_like if is_torch else None
-    exec(_code(tuple(str(kind) for kind in kinds), "torch" if is_torch else "numpy", len(outputs)), names)
+    names["empty_like"] = sys.modules["torch"].empty_like if "torch" in libraries else None
+    exec(_code(tuple(str(kind) for kind in kinds), tuple(libraries)), names)
     run: Callable[..., list[Any] | None] = names["run"]
     return run
 
@@ -191,12 +192,14 @@ class QuickCalls:
         self.key = key_function(inputs)
         self.functions: dict[Any, Callable[..., list[Any] | None]] = {}
         self._met: dict[Any, None] = {}  # keys of one call so far
+        self._dropped: dict[Any, None] = {}  # keys whose results have other shapes from call to call
         self._lock = ForkLock()
 
     def clear(self) -> None:
         """Forget all."""
         self.functions.clear()
         self._met.clear()
+        self._dropped.clear()
 
     def add(self, xs: Sequence[Any], run: Callable[..., list[Any] | None]) -> None:
         """Call `run` from now on for inputs like these."""
@@ -204,6 +207,13 @@ class QuickCalls:
             if len(self.functions) >= MAX_KEYS:
                 del self.functions[next(iter(self.functions))]
             self.functions[self.key(*xs)] = run
+
+    def drop(self, xs: Sequence[Any]) -> None:
+        """Make no quick function for calls like this one any more."""
+        with self._lock:
+            key = self.key(*xs)
+            self.functions.pop(key, None)
+            _keep(self._dropped, key)
 
     def is_second(self, xs: Sequence[Any]) -> bool:
         """Return whether a call like this one was made before; shapes that come once cost no quick
@@ -213,10 +223,17 @@ class QuickCalls:
         except (AttributeError, TypeError):
             return False
         with self._lock:
+            if key in self._dropped:
+                return False
             if key in self._met:
                 del self._met[key]
                 return True
-            if len(self._met) >= MAX_KEYS:
-                del self._met[next(iter(self._met))]
-            self._met[key] = None
+            _keep(self._met, key)
         return False
+
+
+def _keep(keys: dict[Any, None], key: Any) -> None:
+    """Add a key to at most `MAX_KEYS`."""
+    if len(keys) >= MAX_KEYS:
+        del keys[next(iter(keys))]
+    keys[key] = None

@@ -116,6 +116,8 @@ class Machine:
         self.entry_points = dict(map(self._entry_point, self._points()))
         self._rows = {entry.function: entry for entry in self.entry_points.values()}
         self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
+        #: By function: of its last outputs, how many the caller keeps, as numpy arrays.
+        self.n_kept: dict[int, int] = {}
         self._quick = {index: QuickCalls(entry.inputs) for index, entry in self._rows.items()}
 
     @classmethod
@@ -266,6 +268,7 @@ class Machine:
                 results = run(*self._plain(inputs, function))
             if results is not None:
                 return results
+            quick.drop(inputs)  # results of other shapes than before: what the program computes decides
         return self._call(inputs, function)
 
     def call_as(self, strategy: str | None, inputs: Sequence[Any], timeout_ms: int = 0) -> list[Any]:
@@ -382,7 +385,8 @@ class Machine:
             is_plain = (
                 entry is not None and strategy == -1 and not timeout_ms and observe is None and not room
             )
-            if is_plain and is_new and not allocation.leaves and info.is_static_flow:
+            is_plain = is_plain and is_new and not allocation.leaves
+            if is_plain and lib.svm_is_repeatable(self._program, function):
                 self._remember(function, xs, values, outputs, info.n_results)
             return results
         finally:
@@ -401,8 +405,11 @@ class Machine:
         forms = [
             (shape_of(outputs[i].tensor), DTYPE_NAMES[outputs[i].tensor.dtype]) for i in range(n_outputs)
         ]
-        is_torch = self._library(xs, True) is not NUMPY
-        run = fast_path.make(self._program, function, self._rows[function].inputs, xs, copy, forms, is_torch)
+        library = "numpy" if self._library(xs, True) is NUMPY else "torch"
+        n_kept = self.n_kept.get(function, 0)
+        libraries = [library] * (n_outputs - n_kept) + ["numpy"] * n_kept
+        rows = self._rows[function].inputs
+        run = fast_path.make(self._program, function, rows, xs, copy, forms, libraries)
         if run is not None:
             quick.add(xs, run)
 

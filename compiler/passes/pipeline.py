@@ -17,6 +17,7 @@ from .cse import cse
 from .dce import dce
 from .decompose import decompose
 from .fold_constants import fold_constants
+from .hoist_products import hoist_products
 from .layout import choose_layout
 from .move_scales import move_scales
 from .place_memory import place_memory
@@ -34,6 +35,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
     (read_planes, "core"),  # no convolution is left that is something simpler
     (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
+    (hoist_products, "core"),  # a weight's transposition is folded: it is a constant of the loop
     (quantise_activations, "core"),  # weights are constants as products read them
     (quantise_weights, "core"),  # weights are constants as products read them
     (cse, "core"),  # folded: equal constants are equal nodes

@@ -11,6 +11,7 @@ typedef struct arena_buffer {
   int64_t n_bytes, offset;
   int32_t first, last;
   int32_t is_read_first; /* before anything is written into it (of the trace) */
+  int64_t first_bytes;   /* what it holds then, behind them zeros (of the trace) */
 } arena_buffer;
 
 /* Set the offsets so that buffers alive at one step do not overlap. Returns the arena's bytes, -1 if memory

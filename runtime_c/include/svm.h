@@ -241,6 +241,9 @@ int32_t svm_find_function(const svm_program *program, const char *name);
  * functions above are about it. A function that is no entry point (svm_is_entry_point 0) has no inputs and
  * outputs here; svm_function says how many parameters it takes. Since version 1.2. */
 int32_t svm_is_entry_point(const svm_program *program, int32_t function);
+/* Whether a call that failed for want of memory for its results may be made again: it has called no host
+ * function and written to no input. Since version 1.3. */
+int32_t svm_is_repeatable(const svm_program *program, int32_t function);
 int32_t svm_function_n_inputs(const svm_program *program, int32_t function);
 int32_t svm_function_n_outputs(const svm_program *program, int32_t function);
 const svm_input_info *svm_function_input(const svm_program *program, int32_t function, int32_t index);

@@ -369,11 +369,9 @@ static int32_t load_contract(svm_program *p, int32_t index, int32_t input, int32
                     .is_written = p->is_written + input};
   for (int32_t i = input; i < p->n_inputs && p->input_functions[i] == index; i++) {
     out->n_inputs++;
-    out->n_key += p->inputs[i].kind != SVM_TAG_TENSOR;
     out->is_planned &= p->inputs[i].kind != SVM_TAG_STR && p->inputs[i].kind != SVM_TAG_LIST;
     out->writes |= p->is_written[i];
   }
-  p->n_key = out->n_key > p->n_key ? out->n_key : p->n_key;
   f->contract = out;
   if (f->info.n_params != out->n_inputs + p->n_symbols)
     return broken_entry(f->info.name, "its parameters are not the inputs and symbols", error);

@@ -20,18 +20,29 @@ struct context;
 struct retired;
 struct timeline;
 
+enum { N_MET = 64 };
+
 /* What the inputs of an entry point must be, and what it gives; its function takes the inputs, then all
  * symbols. */
 typedef struct contract {
   int32_t function, n_inputs, n_outputs;
-  int32_t n_key; /* values of a plan's key: the function, symbols, then inputs that are bool, int or float */
-  int32_t is_planned; /* static-flow, and takes no str or list */
+  int32_t n_key;      /* values of a plan's key: the function, symbols, then inputs (see is_in_key) */
+  int32_t is_planned; /* takes no str or list; and is static-flow, or writes to no input */
+  int32_t is_static;  /* static-flow */
   int32_t writes;     /* to some input */
   const svm_input_info *inputs;
   const svm_output_info *outputs;
-  const uint8_t *is_written; /* per input */
-  _Atomic int32_t is_too_long_to_plan;
+  const uint8_t *is_written;        /* per input */
+  _Atomic int32_t is_never_planned; /* the trace was too long, or flow depended on what a kernel computed */
+  _Atomic uint64_t met[N_MET];      /* hashes of keys that came once, where flow is not static */
 } contract;
+
+/* Whether a plan's key holds the value of an input: of bools, ints and floats; and where flow is not static,
+ * of tensors of one element that have no axes, whose items it may depend on. */
+static inline int is_in_key(const contract *k, int32_t input) {
+  const svm_input_info *row = &k->inputs[input];
+  return row->kind != SVM_TAG_TENSOR || (!k->is_static && row->rank == 0);
+}
 
 typedef struct function {
   svm_function_info info;

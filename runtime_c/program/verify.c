@@ -320,6 +320,14 @@ static int32_t check_names(const svm_program *p, svm_error *error) {
   return code;
 }
 
+/* What follows from the flow of a contract's function. */
+static void finish_contract(svm_program *p, contract *k) {
+  k->is_static = p->functions[k->function].info.is_static_flow;
+  k->is_planned &= k->is_static || !k->writes;
+  for (int32_t i = 0; i < k->n_inputs; i++) k->n_key += is_in_key(k, i);
+  p->n_key = k->n_key > p->n_key ? k->n_key : p->n_key;
+}
+
 int32_t verify_program(svm_program *p, svm_error *error) {
   size_t n_keys = 2 * (size_t)p->n_strings;
   p->extern_of_key = calloc(n_keys + 1, sizeof *p->extern_of_key);
@@ -332,8 +340,7 @@ int32_t verify_program(svm_program *p, svm_error *error) {
     if (code) return code;
   }
   if (spread_flow(p, error)) return error->code;
-  for (int32_t i = 0; i < p->n_contracts; i++)
-    p->contracts[i].is_planned &= p->functions[p->contracts[i].function].info.is_static_flow;
+  for (int32_t i = 0; i < p->n_contracts; i++) finish_contract(p, &p->contracts[i]);
   collect_externs(p);
   return SVM_OK;
 }

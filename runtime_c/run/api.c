@@ -174,6 +174,11 @@ int32_t svm_is_entry_point(const svm_program *p, int32_t function) {
   return contract_of(p, function) != NULL;
 }
 
+int32_t svm_is_repeatable(const svm_program *p, int32_t function) {
+  const contract *k = contract_of(p, function);
+  return k && (!k->writes || contract_is_planned(k)) && (!p->n_externs || k->is_static);
+}
+
 int32_t svm_function_n_inputs(const svm_program *p, int32_t function) {
   const contract *k = contract_of(p, function);
   return k ? k->n_inputs : 0;

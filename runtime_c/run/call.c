@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "run/profile.h"
 #include "run/run.h"
@@ -97,6 +98,7 @@ static int32_t check_weights(call *c, int32_t code) {
 static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
                                 int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
+  atomic_fetch_add_explicit(&c->program->n_interpreted, 1, memory_order_relaxed);
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code =
       results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
@@ -110,21 +112,25 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
 
 /* Planned calls -------------------------------------------------------------------------------- */
 
-/* The key: the function, the symbols, then the payload of every bool, int and float input. */
-static void make_key(const call *c, const svm_value *values, int64_t *key) {
+/* The key: the function, the symbols, then the values of inputs (see is_in_key). */
+static void make_key(const call *c, const svm_value *values, void *const *data, int64_t *key) {
   int32_t n_symbols = c->program->n_symbols;
   *key = c->contract->function;
   memcpy(key + 1, c->context->symbols, (size_t)n_symbols * sizeof *key);
   int64_t *next = key + 1 + n_symbols;
   for (int32_t i = 0; i < c->contract->n_inputs; i++) {
-    if (values[i].tag == SVM_TAG_TENSOR) continue;
-    if (values[i].tag == SVM_TAG_FLOAT) memcpy(next, &values[i].number, sizeof *next);
-    else *next = values[i].tag == SVM_TAG_BOOL ? values[i].integer != 0 : values[i].integer;
+    if (!is_in_key(c->contract, i)) continue;
+    *next = 0;
+    if (values[i].tag == SVM_TAG_TENSOR && data[i])
+      memcpy(next, data[i], (size_t)DTYPE_BYTES[values[i].tensor.dtype]);
+    else if (values[i].tag == SVM_TAG_FLOAT) memcpy(next, &values[i].number, sizeof *next);
+    else if (values[i].tag != SVM_TAG_TENSOR)
+      *next = values[i].tag == SVM_TAG_BOOL ? values[i].integer != 0 : values[i].integer;
     next++;
   }
 }
 
-/* A plan for the key, traced and with its code ready; *out NULL without an error: too long. */
+/* A plan for the key, traced and with its code ready; *out NULL without an error: the trace was given up. */
 static int32_t make_plan(call *c, const svm_value *values, void *const *data, plan **out) {
   svm_program *p = c->program;
   value *args = NULL;
@@ -174,10 +180,18 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   return code;
 }
 
+/* Whether a plan for the key pays: where flow is not static, once the key has come before, as the values of
+ * inputs may be others in every call. */
+static int is_met(contract *k, const int64_t *key) {
+  if (k->is_static) return 1;
+  uint64_t hash = hash_row(key, k->n_key);
+  return atomic_exchange_explicit(&k->met[hash % N_MET], hash, memory_order_relaxed) == hash;
+}
+
 static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_binding *b,
                             svm_value *outputs) {
   svm_program *p = c->program;
-  make_key(c, values, c->context->key);
+  make_key(c, values, b->input_data, c->context->key);
   plan *made = plan_find(p, c->context->key, c->contract->n_key);
   if (made) {
     atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
@@ -186,10 +200,13 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_
     if (plan_settle(c, made, 0)) return c->error->code;
     return replay(c, made, b, outputs);
   }
-  if (make_plan(c, values, b->input_data, &made)) return c->error->code;
-  if (made) return replay(c, made, b, outputs);
-  atomic_store(&c->contract->is_too_long_to_plan, 1);
-  c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  if (is_met(c->contract, c->context->key)) {
+    if (make_plan(c, values, b->input_data, &made)) return c->error->code;
+    if (made) return replay(c, made, b, outputs);
+    atomic_store(&c->contract->is_never_planned, 1);
+    status_clear(c->error);
+    c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+  }
   return call_interpreted(c, c->contract->function, values, n, p->n_symbols, b, outputs);
 }
 
@@ -237,11 +254,9 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
                       .input_data = in.data,
                       .error = c->error};
   contract *k = c->contract;
-  int is_planned = k && k->is_planned && !atomic_load_explicit(&k->is_too_long_to_plan, memory_order_relaxed);
-  if (!code && is_planned) {
+  if (!code && k && contract_is_planned(k)) {
     code = call_planned(c, values, n, &b, outputs);
   } else if (!code) {
-    atomic_fetch_add_explicit(&p->n_interpreted, 1, memory_order_relaxed);
     code = call_interpreted(c, function, values, n, k ? p->n_symbols : 0, &b, outputs);
   }
   output_binding_free(&b);
@@ -307,7 +322,7 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
             .contract = contract_of(p, function),
             .context = x,
             .watch = x->rt.watch,
-            .budget = {0, p->options.memory_max},
+            .budget = {0, p->options.memory_max, &x->pool},
             .strategy = strategy,
             .error = error};
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;

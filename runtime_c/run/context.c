@@ -30,6 +30,7 @@ static void context_free(context *c) {
   free(c->bases);
   free(c->symbols);
   free(c->key);
+  storage_pool_free(&c->pool);
   free(c);
 }
 

@@ -50,6 +50,7 @@ static int32_t look(const call *c) {
 
 /* The arguments are lent, the results taken over. */
 int32_t extern_packed(call *c, value *r, const uint32_t *pc) {
+  if (c->recorder) return record_give_up(c);
   const extern_slot *slot = slot_of(c->program, pc[1], SVM_EXTERN_PACKED);
   const uint32_t *to = pc + SVM_AT_CALL_PACKED_RESULTS(pc), *from = pc + SVM_AT_CALL_PACKED_ARGS(pc);
   int32_t n_results = (int32_t)*to++, n_args = (int32_t)*from++;
@@ -83,6 +84,7 @@ static int32_t check_output(const extern_slot *slot, const tensor *t, int32_t i,
 
 /* Arguments and outputs are lent. */
 int32_t extern_dps(call *c, const value *r, const uint32_t *pc) {
+  if (c->recorder) return record_give_up(c);
   const extern_slot *slot = slot_of(c->program, pc[1], SVM_EXTERN_DPS);
   const uint32_t *to = pc + SVM_AT_CALL_DPS_OUTPUTS(pc), *from = pc + SVM_AT_CALL_DPS_ARGS(pc);
   int32_t n_outputs = (int32_t)*to++, n_args = (int32_t)*from++;

@@ -1,6 +1,6 @@
-/* The interpreter. It runs main when flow depends on data, and traces it when not: then `kernel` records,
- * `alloc` only numbers. The verifier has bounded every register, constant, jump and arity; tags are checked
- * here. */
+/* The interpreter. It runs an entry point when flow depends on what kernels compute, and traces it when not:
+ * then `kernel` records, `alloc` only numbers. The verifier has bounded every register, constant, jump and
+ * arity; tags are checked here. */
 #include "run/interpreter.h"
 
 #include <inttypes.h>
@@ -437,7 +437,7 @@ op_ITEM:
   {
     CHECK(ITEM);
     value made;
-    TRY(tensor_item(R(2).tensor, &made, c->error));
+    TRY(tensor_item(c, R(2).tensor, &made));
     SET(1, made);
     NEXT_OF(ITEM);
   }

@@ -178,7 +178,10 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases) {
   const step *end = made->steps + made->n_steps;
   for (int32_t i = 0; i < made->n_fills; i++) {
     const fill *f = &made->fills[i];
-    memset((void *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset), 0, (size_t)f->n_bytes);
+    char *at = (char *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset);
+    size_t n_first = f->n_bytes < 8 ? (size_t)f->n_bytes : 8;
+    memcpy(at, &f->first_bytes, n_first);
+    memset(at + n_first, 0, (size_t)f->n_bytes - n_first);
   }
   for (const step *s = made->steps; s < end; s++) {
     void *buffers[SVM_LIMIT_BUFFERS];

@@ -143,6 +143,7 @@ typedef struct context {
   int64_t n_bases;
   int64_t *symbols; /* of the contract */
   int64_t *key;
+  storage_pool pool;
   struct context *next;
 } context;
 
@@ -223,10 +224,10 @@ typedef struct plan_output {
   int32_t leaf;
 } plan_output;
 
-/* New memory that is read, or returned, before anything was written into it: zeros. */
+/* New memory that is read, or returned, before anything was written into it: its first bytes, then zeros. */
 typedef struct fill {
   buffer_ref at;
-  int64_t n_bytes;
+  int64_t n_bytes, first_bytes;
 } fill;
 
 /* One straight line of launches for one key. Immutable but for its counters. */
@@ -258,8 +259,17 @@ int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t 
 /* *out: the number of a new traced storage. */
 int32_t record_storage(call *c, int64_t n_bytes, int32_t *out);
 
-/* Trace the call's function for the key: *out is NULL without an error when the trace is too long to be kept.
- */
+/* New storage that holds one element, the first of `bytes`. */
+storage *record_scalar(call *c, int64_t n_bytes, int64_t bytes);
+
+/* An instruction looks at an element: an error where the trace does not know it, or another call of the same
+ * key may find another one. */
+int32_t record_look(call *c, const storage *s);
+
+/* End the trace: calls of the function are to be interpreted. */
+int32_t record_give_up(call *c);
+
+/* Trace the call's function for the key: *out is NULL without an error when the trace was given up. */
 int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out);
 
 /* The cache. plan_publish gives back the plan that counts: another thread's if that was earlier. */
@@ -282,6 +292,11 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases);
 /* The contract of a function, NULL where the host's calls of it are not checked or there is none. */
 static inline contract *contract_of(const svm_program *p, int32_t function) {
   return function >= 0 && function < p->n_functions ? p->functions[function].contract : NULL;
+}
+
+/* Whether calls of an entry point have plans, or may get them. */
+static inline int contract_is_planned(const contract *k) {
+  return k->is_planned && !atomic_load_explicit(&k->is_never_planned, memory_order_relaxed);
 }
 
 /* Check the inputs of an entry point, bind the symbols; those that it does not bind become 0. */

@@ -151,9 +151,9 @@ int32_t scalar_to_int(value a, value *out, svm_error *error) {
   return SVM_OK;
 }
 
-int32_t tensor_item(const tensor *a, value *out, svm_error *error) {
+int32_t tensor_item(call *c, const tensor *a, value *out) {
   if (a->n_elements != 1)
-    return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
+    return status_fail(c->error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
                        a->n_elements);
   union {
     uint8_t u8;
@@ -165,6 +165,7 @@ int32_t tensor_item(const tensor *a, value *out, svm_error *error) {
     float f32;
     double f64;
   } e;
+  if (c->recorder && record_look(c, a->memory)) return c->error->code;
   storage_clear(a->memory);
   memcpy(&e, a->memory->data, (size_t)DTYPE_BYTES[a->dtype]);
   switch (a->dtype) {
@@ -204,11 +205,16 @@ int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
   int32_t code = SVM_OK;
   if (is_float_dtype || (is_bool && a.tag == SVM_TAG_FLOAT)) converted = scalar_to_float(a);
   else code = scalar_to_int(a, &converted, c->error);
-  storage *memory = code ? NULL : storage_make(&c->budget, DTYPE_BYTES[dtype], c->error);
+  int64_t bytes = 0;
+  if (code) return code;
+  if (is_float_dtype) store_float(dtype, converted.number, &bytes);
+  else if (converted.tag == SVM_TAG_FLOAT) bytes = converted.number != 0;
+  else store_int(dtype, converted.integer, &bytes);
+  int32_t n_bytes = DTYPE_BYTES[dtype];
+  storage *memory =
+      c->recorder ? record_scalar(c, n_bytes, bytes) : storage_make(&c->budget, n_bytes, c->error);
   if (!memory) return c->error->code;
-  if (is_float_dtype) store_float(dtype, converted.number, memory->data);
-  else if (converted.tag == SVM_TAG_FLOAT) *(uint8_t *)memory->data = converted.number != 0;
-  else store_int(dtype, converted.integer, memory->data);
+  if (!c->recorder) memcpy(memory->data, &bytes, (size_t)n_bytes);
   return tensor_make(&c->budget, dtype, 0, NULL, memory, out, c->error);
 }
 

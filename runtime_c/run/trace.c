@@ -31,7 +31,7 @@ static int32_t stop_if_too_long(call *c) {
   int64_t bytes = r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
                   r->n_storages * (int64_t)sizeof(arena_buffer);
   if (!r->max_bytes || bytes <= r->max_bytes) return SVM_OK;
-  r->is_too_long = 1;
+  r->is_given_up = 1;
   return status_fail(c->error, SVM_ERROR_LIMIT, "plan_bytes_max: the plan of a call takes over %lld bytes",
                      (long long)r->max_bytes);
 }
@@ -41,9 +41,30 @@ int32_t record_storage(call *c, int64_t n_bytes, int32_t *out) {
   if (r->n_storages == INT32_MAX ||
       make_room((void **)&r->storages, &r->storage_capacity, r->n_storages, sizeof *r->storages))
     return fail_memory(c);
-  r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP, 0};
+  r->storages[r->n_storages] = (arena_buffer){n_bytes, 0, INT32_MAX, NO_STEP, 0, 0};
   *out = (int32_t)r->n_storages++;
   return stop_if_too_long(c);
+}
+
+storage *record_scalar(call *c, int64_t n_bytes, int64_t bytes) {
+  int32_t number;
+  if (record_storage(c, n_bytes, &number)) return NULL;
+  arena_buffer *b = &c->recorder->storages[number];
+  b->first = 0;
+  b->is_read_first = 1;
+  b->first_bytes = bytes;
+  return storage_over(&c->budget, NULL, n_bytes, SVM_ORIGIN_NEW, number, c->error);
+}
+
+int32_t record_look(call *c, const storage *s) {
+  int is_key = s->origin == SVM_ORIGIN_INPUT && !s->is_written && is_in_key(c->contract, s->origin_index);
+  if (is_key || s->origin == SVM_ORIGIN_CONSTANT) return SVM_OK;
+  return record_give_up(c);
+}
+
+int32_t record_give_up(call *c) {
+  c->recorder->is_given_up = 1;
+  return status_fail(c->error, SVM_ERROR_LIMIT, "trace: the call depends on what only its launches give");
 }
 
 /* Traced storage keeps its number until the arena is planned: base BASE_ARENA, offset = number. */
@@ -124,8 +145,8 @@ static int32_t find_all_outputs(call *c, plan *made) {
   return SVM_OK;
 }
 
-/* Storages to be filled with zeros: outputs that nothing is written into, and what is read first. Programs
- * without native code cannot be trusted to write all of an output. */
+/* Storages to be filled, most with zeros: outputs that nothing is written into, and what is read first.
+ * Programs without native code cannot be trusted to write all of an output. */
 static int32_t find_fills(call *c, plan *made) {
   recorder *r = c->recorder;
   int64_t n = 0;
@@ -133,7 +154,7 @@ static int32_t find_fills(call *c, plan *made) {
     arena_buffer *b = &r->storages[i];
     int is_output = r->output_of[i] >= 0;
     b->is_read_first |= is_output && (b->first == INT32_MAX || !c->program->options.native_code);
-    b->is_read_first &= b->n_bytes > 0;
+    b->is_read_first &= b->n_bytes > 0 && (is_output || b->last != NO_STEP);
     n += b->is_read_first;
     if (is_output) b->first = INT32_MAX, b->last = NO_STEP; /* not in the arena */
   }
@@ -141,7 +162,8 @@ static int32_t find_fills(call *c, plan *made) {
   if (n && !made->fills) return fail_memory(c);
   for (int64_t i = 0; i < r->n_storages; i++) {
     if (r->storages[i].is_read_first)
-      made->fills[made->n_fills++] = (fill){{i, BASE_ARENA, 0}, r->storages[i].n_bytes};
+      made->fills[made->n_fills++] =
+          (fill){{i, BASE_ARENA, 0}, r->storages[i].n_bytes, r->storages[i].first_bytes};
   }
   return SVM_OK;
 }
@@ -219,5 +241,5 @@ int32_t plan_make(call *c, const value *args, const int64_t *key, plan **out) {
     return SVM_OK;
   }
   plan_free(made);
-  return r.is_too_long ? SVM_OK : code;
+  return r.is_given_up ? SVM_OK : code;
 }

@@ -13,9 +13,9 @@ typedef struct recorder {
   int32_t *output_of; /* per storage: its number among the plan's outputs, or -1 */
   int64_t n_steps, n_refs, n_storages;
   int64_t step_capacity, ref_capacity, storage_capacity;
-  int64_t max_bytes; /* 0: no limit */
-  int32_t is_too_long;
-  pointer_map seen; /* containers among the results */
+  int64_t max_bytes;   /* 0: no limit */
+  int32_t is_given_up; /* calls of the function are interpreted */
+  pointer_map seen;    /* containers among the results */
 } recorder;
 
 #endif

@@ -140,10 +140,41 @@ void memory_advise(void *data, int64_t n_bytes) {
   madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
 }
 
+static size_t storage_bytes(int64_t n_bytes) { return (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64; }
+
+/* A storage's memory from the pool, NULL: it has none of that size. */
+static storage *pool_take(storage_pool *pool, size_t size) {
+  storage **first = pool && size / 64 < POOL_CLASSES ? &pool->free[size / 64] : NULL, *found = NULL;
+  if (first && (found = *first)) {
+    *first = found->data;
+    pool->n_bytes -= (int64_t)size;
+  }
+  return found;
+}
+
+/* Whether the pool took it. */
+static int pool_put(storage_pool *pool, storage *memory, size_t size) {
+  if (!pool || size / 64 >= POOL_CLASSES || pool->n_bytes + (int64_t)size > POOL_BYTES) return 0;
+  memory->data = pool->free[size / 64];
+  pool->free[size / 64] = memory;
+  pool->n_bytes += (int64_t)size;
+  return 1;
+}
+
+void storage_pool_free(storage_pool *pool) {
+  for (int32_t i = 0; i < POOL_CLASSES; i++) {
+    for (storage *next; pool->free[i]; pool->free[i] = next) {
+      next = pool->free[i]->data;
+      free(pool->free[i]);
+    }
+  }
+}
+
 storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error) {
-  size_t size = (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64;
+  size_t size = storage_bytes(n_bytes);
   if (budget_take(budget, (int64_t)size, error)) return NULL;
-  storage *made = aligned_alloc(64, size);
+  storage *made = pool_take(budget ? budget->pool : NULL, size);
+  if (!made) made = aligned_alloc(64, size);
   if (!made) {
     budget_give_back(budget, (int64_t)size);
     status_fail(error, SVM_ERROR_MEMORY,
@@ -178,9 +209,10 @@ void storage_clear(storage *memory) {
 void storage_release(memory_budget *budget, storage *memory) {
   if (memory->refs < 0 || --memory->refs > 0) return;
   if (memory->release) memory->release(memory->context);
-  size_t size =
-      memory->is_caller_memory ? sizeof *memory : (STORAGE_HEADER + (size_t)memory->n_bytes + 63) / 64 * 64;
-  give_back(budget, memory, size);
+  size_t size = memory->is_caller_memory ? sizeof *memory : storage_bytes(memory->n_bytes);
+  int is_pooled = budget && !memory->is_caller_memory && pool_put(budget->pool, memory, size);
+  if (is_pooled) budget_give_back(budget, (int64_t)size);
+  else give_back(budget, memory, size);
 }
 
 int32_t tensor_make(memory_budget *budget, int32_t dtype, int32_t rank, const int64_t *sizes, storage *memory,

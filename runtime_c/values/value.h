@@ -11,9 +11,22 @@
 
 enum { IMMORTAL = -1, MAX_DEPTH = 64 };
 
-/* Bytes that one call holds, and how many it may hold (0: no limit). NULL where nobody counts. */
+enum { POOL_CLASSES = 128, POOL_BYTES = 1 << 18 };
+
+/* Small storages that calls of one context gave back, for the next ones: `free[n]` of n times 64 bytes, each
+ * with a pointer to the next. At most POOL_BYTES in all. */
+typedef struct storage_pool {
+  struct storage *free[POOL_CLASSES];
+  int64_t n_bytes;
+} storage_pool;
+
+void storage_pool_free(storage_pool *pool);
+
+/* Bytes that one call holds, and how many it may hold (0: no limit). NULL where nobody counts. `pool`: where
+ * its storages come from and go to, NULL: malloc. */
 typedef struct memory_budget {
   int64_t used, max;
+  storage_pool *pool;
 } memory_budget;
 
 struct svm_object {

@@ -51,6 +51,19 @@ def test_leaves_the_rest_to_pytree(args):
     assert flattener(SIGNATURE)(args) is None
 
 
+@pytest.mark.parametrize("constant", [16000, -1, True, "it's"])
+def test_constants_are_compared(constant):
+    signature = {"positional": ["x", "rate"], "parameters": {"x": LEAF, "rate": {"constant": constant}}}
+    run = flattener(signature)
+    assert run((7, constant)) == flatten_call((7, constant), {}, signature) == [7]
+    for other in (None, 2, 1.0, 16000.0, 1, "its"):
+        assert run((7, other)) is None
+
+
+def test_constants_of_other_kinds_are_left_to_pytree():
+    assert flattener({"positional": ["x"], "parameters": {"x": {"constant": float("nan")}}}) is None
+
+
 def test_builds():
     built = builder(NESTED)([1, 2, 3])
     assert built == unflatten([1, 2, 3], NESTED) == value()

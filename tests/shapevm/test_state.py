@@ -48,6 +48,42 @@ class Change(torch.nn.Module):
         return x * 2
 
 
+class Steps(torch.nn.Module):
+    """Keeps a number that decides what the next call does, as attributes of TorchScript do."""
+
+    n: int
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+        self.last = torch.zeros(1, 3)
+
+    def forward(self, x: torch.Tensor, scale: int) -> torch.Tensor:
+        y = x * scale + self.last if self.n > 0 else x * scale
+        self.n = (self.n + 1) % 3
+        self.last = y[-1:]
+        return y
+
+
+@pytest.mark.parametrize("library", [torch.Tensor.clone, torch.Tensor.numpy])
+def test_state_that_decides_has_plans(library):
+    """Results are the caller's library's, the state's are numpy's, also where calls are quick."""
+    script = torch.jit.script(Steps())
+    exe = shapevm.compile(script, args=(torch.randn(2, 3), 3), strategy="generic")
+    for _ in range(20):
+        x = torch.randn(2, 3)
+        y = exe(library(x), 3)
+        assert type(y) is type(library(x))
+        torch.testing.assert_close(torch.as_tensor(y), script(x, 3), rtol=0, atol=0)
+        assert all(isinstance(value, np.ndarray) for value in exe.state().values())
+    stats = exe.machine.stats()
+    assert stats["replays"] > 10 and stats["interpreted"] < 10
+    before = exe.state()
+    exe(library(x), 3)
+    exe.set_state(before)
+    assert all(np.array_equal(value, before[name]) for name, value in exe.state().items())
+
+
 def test_each_call_sees_the_one_before(build):
     model = Count()
     exe = build(model, torch.randn(5, 3), dynamic_shapes=SIZES)

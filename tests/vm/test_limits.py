@@ -215,4 +215,4 @@ def test_a_plan_that_is_too_long_is_tried_once() -> None:
     with Machine.from_bytes(artifact.to_bytes(add_program()), LoadOptions("generic", plan_bytes_max=16)) as m:
         for _ in range(4):
             assert np.array_equal(m.call([x, x])[0], 3 * x)
-        assert m.stats()["interpreted"] == 3 and m.stats()["traces"] == 0
+        assert m.stats()["interpreted"] == 4 and m.stats()["traces"] == 0

@@ -1,0 +1,133 @@
+"""Products of `x[i]` by a constant, in each turn of a loop, become one product of `x` before the loop, of
+which each turn takes its part: the weights are read once, not in every turn. A row's bits are its own, so
+nothing changes. A constant row that is added to the product goes along.
+
+This is so for a loop that takes all of `x` in turn, `for i in range(x.size(0))` without `break`: else rows
+would be multiplied that nobody asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from ..ir.dims import DimExpr
+from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
+
+
+def hoist_products(graph: Graph) -> None:
+    """Move such products before their loops."""
+    _visit(graph, graph.body)
+
+
+def _visit(graph: Graph, block: Block) -> None:
+    for node in list(block.nodes):
+        for region in node.regions:
+            _visit(graph, region)
+        if node.op == "while":
+            _hoist(graph, block, node)
+
+
+def _hoist(graph: Graph, block: Block, loop: Node) -> None:
+    counts = _counts(loop)
+    body = loop.regions[1]
+    for node in list(body.nodes):
+        part = _part(node, body) if node.op == "matmul" and counts else None
+        if part is None or counts.get(part.index) != part.whole.tensor.shape[0]:
+            continue
+        before = Builder(graph, block, block.nodes.index(loop))
+        before.source = node.source
+        weight = node.arg(1).definition
+        product = before.one("matmul", part.whole, before.one("constant", **weight.attrs))
+        end, bias = _biased(graph, body, node)
+        if bias is not None:
+            row = before.one("constant", **bias.attrs)
+            product = before.one("add", product, before.one("expand", row, shape=product.tensor.shape))
+        inside = Builder(graph, body, body.nodes.index(end))
+        inside.source = node.source
+        own = inside.one("slice", product, axis=0, start=part.index, length=1, step=1)
+        graph.replace(end.result, inside.one("reshape", own, shape=end.result.tensor.shape))
+        for gone in dict.fromkeys((end, node)):  # users first
+            gone.set_args([])
+            body.nodes.remove(gone)
+
+
+def _biased(graph: Graph, body: Block, product: Node) -> tuple[Node, Node | None]:
+    """Return the node that adds a constant row to a product, the only thing that uses it, and that constant;
+    else the product itself and None."""
+    users = product.result.users
+    is_alone = len(users) == 1 and all(product.result not in block.results for block in graph.blocks())
+    is_added = is_alone and users[0].op == "add" and users[0] in body.nodes
+    if not is_added or users[0].arg(0) is not product.result:
+        return product, None
+    row = users[0].arg(1).node
+    constant = row.arg(0).node if row is not None and row.op == "expand" else None
+    is_row = constant is not None and constant.op == "constant"
+    is_row = is_row and constant.result.tensor.shape == product.result.tensor.shape[-1:]
+    return (users[0], constant) if is_row else (product, None)
+
+
+def _counts(loop: Node) -> dict[DimExpr, DimExpr]:
+    """Return the symbols that run through all of 0 .. n - 1 in a loop's turns, each with its n."""
+    condition, body = loop.regions
+    found = {}
+    for i, (start, param) in enumerate(zip(loop.present, body.params, strict=True)):
+        if is_named(param) and _int(start) == 0:
+            index = param.type.expr  # type: ignore[union-attr]
+            end = _end(loop, condition.params[i])
+            if end is not None and _int(body.results[i]) == index + 1:
+                found[index] = end
+    return found
+
+
+def _end(loop: Node, counter: Value) -> DimExpr | None:
+    """Return n where the loop goes on exactly while `counter` < n."""
+    condition, body = loop.regions
+    (value,) = condition.results
+    if value.node is not None and value.node.op == "bool_and":
+        first, value = value.node.present
+        if first not in condition.params:
+            return None
+        place = condition.params.index(first)
+        if not (_is_true(loop.arg(place)) and _is_true(body.results[place])):
+            return None
+    is_less = value.node is not None and value.node.op == "int_lt" and value.node.arg(0) is counter
+    return _int(value.definition.arg(1)) if is_less else None
+
+
+def _is_true(value: Value) -> bool:
+    return value.node is not None and value.node.op == "literal" and value.node.attrs["value"] is True
+
+
+def _int(value: Value) -> DimExpr | None:
+    """Return the int that a value is, as far as its type tells."""
+    found = getattr(value.type, "expr", None)
+    return None if found is None else sympy.sympify(found)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """`whole[index]`, where `whole` [n, .., k] is from outside of the loop."""
+
+    whole: Value
+    index: DimExpr
+
+
+def _part(product: Node, body: Block) -> _Part | None:
+    """Return what a product multiplies by a constant."""
+    value, weight = product.arg(0), product.arg(1)
+    is_plain = weight.node is not None and weight.node.op == "constant" and weight.tensor.rank == 2
+    if not is_plain or len(product.present) != 2:
+        return None
+    k = value.tensor.shape[-1]
+    while value.node is not None and value.node.op == "reshape" and value.node in body.nodes:
+        value = value.node.arg(0)
+    node = value.node
+    if node is None or node.op != "slice" or node not in body.nodes:
+        return None
+    whole, attrs = node.arg(0), node.attrs
+    is_outside = whole.node not in body.nodes if whole.node is not None else whole not in body.params
+    is_one = attrs["axis"] == 0 and attrs["length"] == 1 and whole.tensor.rank > 1
+    fits = is_outside and is_one and whole.tensor.shape[-1] == k
+    return _Part(whole, sympy.sympify(attrs["start"])) if fits else None
