@@ -63,8 +63,9 @@ def _biased(graph: Graph, body: Block, product: Node) -> tuple[Node, Node | None
         return product, None
     row = users[0].arg(1).node
     constant = row.arg(0).node if row is not None and row.op == "expand" else None
-    is_row = constant is not None and constant.op == "constant"
-    is_row = is_row and constant.result.tensor.shape == product.result.tensor.shape[-1:]
+    if constant is None or constant.op != "constant":
+        return product, None
+    is_row = constant.result.tensor.shape == product.result.tensor.shape[-1:]
     return (users[0], constant) if is_row else (product, None)
 
 
@@ -76,7 +77,7 @@ def _counts(loop: Node) -> dict[DimExpr, DimExpr]:
         if is_named(param) and _int(start) == 0:
             index = param.type.expr  # type: ignore[union-attr]
             end = _end(loop, condition.params[i])
-            if end is not None and _int(body.results[i]) == index + 1:
+            if end is not None and _int(body.results[i]) == sympy.sympify(index) + 1:
                 found[index] = end
     return found
 
