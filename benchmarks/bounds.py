@@ -94,7 +94,7 @@ def loops() -> Iterator[str]:
 
 def pieces(kernel: Kernel, buffers: list[np.ndarray], m: int, n_pieces: int) -> list[Run]:
     """Return calls of all tiles of a kernel in at most `n_pieces` runs."""
-    memory = aligned(np.zeros(product_terms(kernel.code.scratch, (m,)) + 64, np.uint8))
+    memory = aligned(np.zeros(product_terms(kernel.code.work.scratch, (m,)) + 64, np.uint8))
     rt, dims = _Rt(memory.ctypes.data, 0, 0, 0), (ctypes.c_int64 * 1)(m)
     pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
     places = ctypes.addressof(pointers), ctypes.addressof(dims), ctypes.addressof(rt)

@@ -26,7 +26,7 @@ from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.roofline import fma_peak
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
@@ -87,14 +87,16 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         s.Buffer("f32", (f,)),
     )
     if is_matmul:
-        return Matmul(0, buffers, (), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body)
+        return Matmul(0, buffers, MatrixProduct((), m, f, k, 0, (i, s.Index(loop=2)), 1, (), "panels", body))
     two = (1, 1)
     window = Window((out, out), (kernel, kernel), (stride, stride), two, two, (pad, pad), groups)
     if reads_planes(c, kernel, stride, groups):
         buffers = (s.Buffer("f32", (batch, c, side, side)), *buffers[1:])
-        return Conv(0, buffers, (), m, f, k, 0, (), 1, (), "panels", body, window=window, planes=True)
+        return Conv(
+            0, buffers, MatrixProduct((), m, f, k, 0, (), 1, (), "panels", body), window=window, planes=True
+        )
     b_index = (s.Index(loop=2), j) if layout == "rows" else ()
-    return Conv(0, buffers, (), m, f, k, 0, (), 1, b_index, layout, body, window=window)
+    return Conv(0, buffers, MatrixProduct((), m, f, k, 0, (), 1, b_index, layout, body), window=window)
 
 
 def reads_planes(c: int, kernel: int, stride: int, groups: int) -> bool:
@@ -129,7 +131,7 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     y = aligned(np.zeros([int(size) for size in spec.buffers[2].shape], np.float32))  # type: ignore[arg-type]
     image = x.transpose(0, 3, 1, 2) if isinstance(spec, Conv) and spec.planes else x
     flat = aligned(image.reshape([int(size) for size in spec.buffers[0].shape]))  # type: ignore[arg-type]
-    panels = aligned(packed(columns, spec.b_layout, groups))  # as in an artifact
+    panels = aligned(packed(columns, spec.product.b_layout, groups))  # as in an artifact
     ours = prepare(Kernel(code), [flat, panels, y, bias], ())
     tx = torch.from_numpy(x).permute(0, 3, 1, 2)
     tw, tb = torch.from_numpy(weight).contiguous(memory_format=torch.channels_last), torch.from_numpy(bias)
@@ -141,7 +143,7 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     wanted = F.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_().permute(0, 2, 3, 1).reshape(-1, f)
     np.testing.assert_allclose(y, wanted.numpy(), rtol=1e-3, atol=1e-3)
     assert code.timings is not None
-    return [ours, theirs], 2.0 * spec.m * f * spec.k, code.timings.total * 1e3  # type: ignore[operator]
+    return [ours, theirs], 2.0 * spec.product.m * f * spec.product.k, code.timings.total * 1e3  # type: ignore[operator]
 
 
 def own_flops(batch: int, layer: tuple[int, ...]) -> float:

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel, _Rt, product_terms
-from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.roofline import fma_peak
 
 SECONDS = 0.004  # of one measurement
@@ -50,7 +50,7 @@ def random(*shape: int) -> np.ndarray:
 def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> Run:
     """Return a call of all tiles, as the C runtime makes it: addresses only, nothing allocated."""
     kernel._check(buffers, dims)
-    memory = aligned(np.zeros(product_terms(kernel.code.scratch, dims) + 64, np.uint8))
+    memory = aligned(np.zeros(product_terms(kernel.code.work.scratch, dims) + 64, np.uint8))
     rt = _Rt(memory.ctypes.data, 0, 0, 0)
     pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
     sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
@@ -111,7 +111,7 @@ def linear_spec(k: int, n: int, epilogue: str) -> Matmul:
         body += [s.Instr("load", "f32", buffer=4, index=(i, j)), s.Instr("add", "f32", (2, 3))]
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=(i, j)))
     buffers = tuple(s.Buffer("f32", shape, is_output=b == 2) for b, shape in enumerate(shapes))
-    return Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", tuple(body))
+    return Matmul(1, buffers, MatrixProduct((), m, n, k, 0, (i, kk), 1, (), "panels", tuple(body)))
 
 
 def matmul_rows(epilogue: str, n_weights: int) -> Iterable[tuple[str, float, list[Run], float]]:
@@ -156,9 +156,8 @@ def attention_spec(heads: int, d: int) -> Attention:
         s.Instr("add", "f32", (0, 1)),
     )
     rows, keys = (i, h, feature), (j, h, feature)
-    return Attention(
-        1, buffers, (heads,), length, length, d, d, 0, 1, 2, 3, rows, keys, keys, rows, d**-0.5, True, body
-    )
+    extents, layout = Extents((heads,), length, length, d, d), Layout(0, 1, 2, 3, rows, keys, keys, rows)
+    return Attention(1, buffers, extents, layout, Softmax(d**-0.5, True, body))
 
 
 def attention_rows(n_weights: int) -> Iterable[tuple[str, float, list[Run], float]]:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import llvmlite.binding as llvm
 
-from ..vm.program import KernelKey, SizeRange
+from ..vm.program import KernelKey, MachineCode, SizeRange, Work
 from .families.table import family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
@@ -169,13 +169,9 @@ def compile_kernel(
         target=target,
         n_dims=spec.n_dims,
         buffers=spec.buffers,
-        tiles=tuple((_plain(size), int(divisor)) for size, divisor in generated.tiles),
-        scratch=_plain_terms(generated.scratch),
-        cost=_plain_terms(generated.cost),
+        work=_plain_work(generated.work),
         bounds=limits,
-        code=blob.with_pool([value for _, value in f.pool or ()]),
-        entry=blob.entry,
-        alignment=blob.alignment,
+        code=MachineCode(blob.with_pool([value for _, value in f.pool or ()]), blob.entry, blob.alignment),
         exact_dims=_exact(dims),
         ranges=_ranges(dims),
         schedule=" ".join((generated.schedule, *f.variants)),
@@ -186,6 +182,11 @@ def compile_kernel(
 
 def _plain(size: Size) -> Size:
     return int(size) if isinstance(size, int) else size
+
+
+def _plain_work(work: Work) -> Work:
+    tiles = tuple((_plain(size), int(divisor)) for size, divisor in work.tiles)
+    return Work(tiles, _plain_terms(work.scratch), _plain_terms(work.cost))
 
 
 def _plain_terms(terms: Terms) -> Terms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import types
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..vm.errors import ArtifactError
@@ -13,6 +13,11 @@ from ..vm.errors import ArtifactError
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_ITEMS = 1 << 16  # of one list
 _FIELD_TYPES: dict[type, dict[str, Any]] = {}  # those that were asked for
+
+
+class Part:
+    """A base of dataclasses that are a group of another one's fields. In JSON and in text the fields stand
+    among those of the other."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,39 @@ def _without_arguments(annotation: Any) -> Any:
     return origin if is_dataclass(origin) else annotation
 
 
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Part)
+
+
+def flat_fields(kind: type) -> dict[str, tuple[Field[Any], Any]]:
+    """Return (field, type) of a dataclass's fields by name, those of its parts in place of the parts."""
+    found: dict[str, tuple[Field[Any], Any]] = {}
+    for row in fields(kind):
+        of = field_types(kind)[row.name]
+        found |= flat_fields(of) if _is_part(of) else {row.name: (row, of)}
+    return found
+
+
+def flat_values(value: Any) -> dict[str, Any]:
+    """Return the values of a dataclass's fields by name, those of its parts in place of the parts."""
+    found: dict[str, Any] = {}
+    for name in (row.name for row in fields(value)):
+        item = getattr(value, name)
+        found |= flat_values(item) if isinstance(item, Part) else {name: item}
+    return found
+
+
+def from_flat(kind: Any, values: dict[str, Any]) -> Any:
+    """Return a `kind` of what `flat_values` gives of it; fields that have a default may be left out."""
+    parts = {name: from_flat(of, values) for name, of in field_types(kind).items() if _is_part(of)}
+    own = {name: values[name] for name in field_types(kind) if name in values}
+    return kind(**own, **parts)
+
+
 def _dataclass(kind: Any, data: Any, where: str, symbol: Numbered) -> Any:
     if not isinstance(data, dict):
         raise refuse(where, data, "an object")
-    rows = {f.name: f for f in fields(kind)}
+    rows = flat_fields(kind)
     if kind is symbol.kind:
         if list(data) != [symbol.name]:
             raise refuse(where, data, f'an object {{"{symbol.name}": index}}')
@@ -113,8 +147,7 @@ def _dataclass(kind: Any, data: Any, where: str, symbol: Numbered) -> Any:
     for name in data:
         if name not in rows:
             raise refuse(where, name, f"one of {', '.join(rows)}")
-    for name, row in rows.items():
+    for name, (row, _) in rows.items():
         if name not in data and row.default is MISSING and row.default_factory is MISSING:
             raise SpecError(f"kernel spec: {where}.{name} is missing; export the artifact again")
-    hints = field_types(kind)
-    return kind(**{n: decode(hints[n], x, f"{where}.{n}", symbol) for n, x in data.items()})
+    return from_flat(kind, {n: decode(rows[n][1], x, f"{where}.{n}", symbol) for n, x in data.items()})

@@ -56,13 +56,13 @@ class Kernel:
         if not runs_here(code.target):
             raise ValueError(f"kernel: it was compiled for {code.target}, which this machine does not run")
         self.code = code
-        self._memory, address = _map(code.code)
-        self._call = _SIGNATURE(address + code.entry)
+        self._memory, address = _map(code.code.data)
+        self._call = _SIGNATURE(address + code.code.entry)
 
     def n_tiles(self, dims: Sequence[int]) -> int:
         """Return the number of tiles at the sizes `dims`."""
         count = 1
-        for size, divisor in self.code.tiles:
+        for size, divisor in self.code.work.tiles:
             value = resolve(size, dims)
             assert isinstance(value, int)
             count *= -(-value // divisor)
@@ -106,7 +106,7 @@ class Kernel:
         """Return what runs a range of tiles, and the state that tells of its errors."""
         self._check(buffers, dims)
         rt = _Rt(0, 0, 0, 0)
-        scratch = np.empty(product_terms(self.code.scratch, dims) + SCRATCH_ALIGN, np.uint8)
+        scratch = np.empty(product_terms(self.code.work.scratch, dims) + SCRATCH_ALIGN, np.uint8)
         rt.scratch = scratch.ctypes.data + -scratch.ctypes.data % SCRATCH_ALIGN
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[array.ctypes.data for array in buffers])
         sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)

@@ -52,7 +52,7 @@ def _pages(n_bytes: int) -> mmap.mmap:
 def buffer_bytes(kernel: Kernel, dims: Sizes) -> int:
     """Return the bytes of a launch's buffers and scratch memory."""
     sizes = [product_terms([(DTYPES[b.dtype].bytes, b.shape)], dims) for b in kernel.code.buffers]
-    return sum(-(-size // ALIGN) * ALIGN for size in sizes) + product_terms(kernel.code.scratch, dims)
+    return sum(-(-size // ALIGN) * ALIGN for size in sizes) + product_terms(kernel.code.work.scratch, dims)
 
 
 def made_up(kernel: Kernel, dims: Sizes, scratch: Scratch | None = None) -> list[np.ndarray]:

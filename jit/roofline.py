@@ -20,8 +20,7 @@ import numpy as np
 
 from .execute import _map
 from .families.attention.spec import Attention
-from .families.conv.spec import Conv
-from .families.matmul.spec import Matmul
+from .families.matmul.spec import ProductSpec
 from .llvm.abi import resolve
 from .llvm.dtypes import DTYPES
 from .llvm.function import Function
@@ -55,13 +54,15 @@ def _arithmetic(body: Body) -> int:
 def operations(spec: KernelSpec, dims: Dims) -> int:
     """Return the arithmetic of a launch at its sizes; a multiply-add is two. 0 for the families that only
     move data. A convolution counts as the sums that define it, whatever algorithm computes them."""
-    if isinstance(spec, Matmul | Conv):
-        m, n, k = (_number(size, dims) for size in (spec.m, spec.n, spec.k))
-        rows = _product(spec.batch, dims) * m
-        return rows * n * (2 * k + _arithmetic(spec.epilogue)) + rows * k * _arithmetic(spec.prologue)
+    if isinstance(spec, ProductSpec):
+        given = spec.product
+        m, n, k = (_number(size, dims) for size in (given.m, given.n, given.k))
+        rows = _product(given.batch, dims) * m
+        return rows * n * (2 * k + _arithmetic(given.epilogue)) + rows * k * _arithmetic(given.prologue)
     if isinstance(spec, Attention):
-        scores = _product((*spec.batch, spec.q_len, spec.k_len), dims)
-        return scores * (2 * _number(spec.head_dim, dims) + 2 * _number(spec.v_dim, dims))
+        extents = spec.extents
+        scores = _product((*extents.batch, extents.q_len, extents.k_len), dims)
+        return scores * (2 * _number(extents.head_dim, dims) + 2 * _number(extents.v_dim, dims))
     if isinstance(spec, Nest):
         return _product(spec.domain, dims) * _arithmetic(spec.body)
     return 0

@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic
 
 from ..vm.program import Buffer, Dim, Size, Term, Terms, Unknown
+from .decode import Part
 
 SPEC_VERSION = 1
 
@@ -115,11 +116,15 @@ def _encode(value: Any) -> Any:
         return [_encode(item) for item in value]
     if is_dataclass(value):
         pairs = [(f, getattr(value, f.name)) for f in fields(value)]
-        return {
+        found = {
             f.name: _encode(v)
             for f, v in pairs
-            if f.default != v or isinstance(v, bool) != isinstance(f.default, bool)
+            if not isinstance(v, Part)
+            and (f.default != v or isinstance(v, bool) != isinstance(f.default, bool))
         }
+        for part in (v for _, v in pairs if isinstance(v, Part)):
+            found |= _encode(part)
+        return found
     return value
 
 
@@ -142,7 +147,7 @@ def to_json(spec: KernelSpec | SpecText) -> str:
 def bodies(part: Any) -> Iterator[Body]:
     """Yield every body of a spec, or of a part of one."""
     for value in (getattr(part, f.name) for f in fields(part)):
-        items = value if isinstance(value, tuple) else ()
+        items = value if isinstance(value, tuple) else (value,) if isinstance(value, Part) else ()
         if items and isinstance(items[0], Instr):
             yield items
         else:
@@ -175,6 +180,6 @@ def spec_hash(spec: KernelSpec | SpecText) -> str:
 
 
 __all__ = [
-    "Body", "Buffer", "Dim", "Index", "Instr", "KernelSpec", "Nest", "Size", "SpecText", "Term", "Terms",
-    "Unknown", "bodies", "family_name", "spec_hash", "to_json",
+    "Body", "Buffer", "Dim", "Index", "Instr", "KernelSpec", "Nest", "Part", "Size", "SpecText", "Term",
+    "Terms", "Unknown", "bodies", "family_name", "spec_hash", "to_json",
 ]  # fmt: skip

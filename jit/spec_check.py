@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ..vm.errors import ArtifactError
-from .decode import SpecError, field_types, refuse
+from .decode import SpecError, field_types, flat_values, refuse
 from .llvm.dtypes import DTYPES
 from .math.table import INTS, OPS, find, result_dtype
-from .spec import Body, Dim, Index, Instr, KernelSpec, Size
+from .spec import Body, Dim, Index, Instr, KernelSpec, Part, Size
 
 MAX_DIMS, MAX_BUFFERS, MAX_RANK = 32, 64, 16
 MAX_SIZE = 1 << 62
@@ -49,7 +49,8 @@ def _sizes(value: Any, where: str) -> Iterator[tuple[str, Size]]:
             yield from _sizes(item, f"{where}[{i}]")
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
-            found, name = getattr(value, field.name), f"{where}.{field.name}"
+            found = getattr(value, field.name)
+            name = where if isinstance(found, Part) else f"{where}.{field.name}"
             yield from _sizes(found, name)
             if field_types(type(value))[field.name] in SIZES and not isinstance(value, Index):
                 found = found if isinstance(found, tuple) else (found,)
@@ -162,7 +163,7 @@ def _check_constant(instr: Instr, where: str) -> None:
 
 def check_buffer(spec: KernelSpec, name: str) -> int:
     """Check the field `name`, a position in `buffers`; return the rank of that buffer."""
-    position = getattr(spec, name)
+    position = flat_values(spec)[name]
     if not 0 <= position < len(spec.buffers):
         raise refuse(name, position, f"a buffer below {len(spec.buffers)}")
     return len(spec.buffers[position].shape)

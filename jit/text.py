@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from .decode import field_types
+from .decode import flat_fields, flat_values, from_flat
 from .families.concat.spec import Concat, Piece
 from .families.conv.spec import Window
 from .families.table import FAMILIES
@@ -51,21 +51,25 @@ NUMBERED = SizeText(str, _parse_size)
 
 def format_spec(spec: KernelSpec[Any], sizes: SizeText = NUMBERED) -> str:
     """Return the text of `spec`, several lines without a trailing newline."""
-    kinds = field_types(type(spec))
-    simple = [f.name for f in fields(spec) if kinds[f.name] in _FIELDS and not _is_left_out(spec, f)]
-    head = " ".join(f"{name}={_FIELDS[kinds[name]][0](getattr(spec, name), sizes)}" for name in simple)
+    values = flat_values(spec)
+    simple = [
+        f"{name}={_FIELDS[kind][0](values[name], sizes)}"
+        for name, (row, kind) in flat_fields(type(spec)).items()
+        if kind in _FIELDS and not (_may_be_left_out(row) and values[name] == row.default)
+    ]
+    head = " ".join(simple)
     lines = [f"{spec.family} {head}"]
     lines += [f"  b{i} {_format_buffer(buffer, sizes)}" for i, buffer in enumerate(spec.buffers)]
     for piece in spec.pieces if isinstance(spec, Concat) else ():
         lines += [f"  piece {_format_sizes(piece.domain, sizes)}", *_format_body(piece.body, "v", sizes)]
     for letter, name in _bodies(type(spec)):
-        lines += _format_body(getattr(spec, name), letter, sizes)
+        lines += _format_body(values[name], letter, sizes)
     return "\n".join(lines)
 
 
-def _is_left_out(spec: KernelSpec[Any], row: Field[Any]) -> bool:
-    """Whether a field is a flag or a number that has its default."""
-    return row.default in (False, 0) and getattr(spec, row.name) == row.default
+def _may_be_left_out(row: Field[Any]) -> bool:
+    """Whether a field is a flag or a number that is off or 0 by default."""
+    return row.default in (False, 0)
 
 
 def _format_body(body: Body, letter: str, sizes: SizeText) -> list[str]:
@@ -86,18 +90,18 @@ def parse_spec(text: str, sizes: SizeText = NUMBERED) -> KernelSpec[Any]:
         values[name] = tuple(
             _parse_instr(line, letter, sizes) for line in lines[1:] if line.startswith(letter)
         )
-    for f in fields(kind):
-        if f.name == "buffers":
-            values[f.name] = buffers
-        elif f.name == "pieces":
-            values[f.name] = _parse_pieces(lines[1:], sizes)
-        elif f.name in values or (f.name not in given and f.default in (False, 0)):
+    for name, (row, of) in flat_fields(kind).items():
+        if name == "buffers":
+            values[name] = buffers
+        elif name == "pieces":
+            values[name] = _parse_pieces(lines[1:], sizes)
+        elif name in values or (name not in given and _may_be_left_out(row)):
             continue
-        elif f.name not in given:
-            raise ValueError(f"kernel spec: {lines[0]!r} lacks {f.name}=...")
+        elif name not in given:
+            raise ValueError(f"kernel spec: {lines[0]!r} lacks {name}=...")
         else:
-            values[f.name] = _FIELDS[field_types(kind)[f.name]][1](given[f.name], sizes)
-    spec: KernelSpec[Any] = kind(**values)
+            values[name] = _FIELDS[of][1](given[name], sizes)
+    spec: KernelSpec[Any] = from_flat(kind, values)
     return spec
 
 
@@ -114,7 +118,7 @@ def _parse_pieces(lines: list[str], sizes: SizeText) -> tuple[Piece, ...]:
 
 def _bodies(family: type) -> list[tuple[str, str]]:
     """Return (the letter of its values, its field) of every body, in the order of execution."""
-    names = [name for name, kind in field_types(family).items() if kind == tuple[Instr, ...]]
+    names = [name for name, (_, kind) in flat_fields(family).items() if kind == tuple[Instr, ...]]
     return sorted(("p" if name == "prologue" else "v", name) for name in names)
 
 

@@ -76,7 +76,7 @@ class Executable:
         from .opening import open_held
 
         self._file.check()
-        options = replace(self._machine.options, sha256=None)  # it was that of the file as it was loaded
+        options = self._machine.options.without_digest()  # it was that of the file as it was loaded
         made = open_held(self._file, options, self._store)
         made.set_state(self.state())
         return made

@@ -38,7 +38,7 @@ def inspection(path: Path) -> dict[str, Any]:
         "file_bytes": os.path.getsize(path),
         "weight_bytes": weights,
         "rounded_weights": weight_rows(program.meta),
-        "code_bytes": sum(len(item.code) for item in objects),
+        "code_bytes": sum(len(item.code.data) for item in objects),
         "targets": sorted({item.target for item in objects}),
         "symbols": [{name: getattr(s, name) for name in _SYMBOL_FIELDS} for s in program.symbols],
         "inputs": [row._asdict() for row in infos(program.inputs, program.symbols)],

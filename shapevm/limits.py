@@ -9,7 +9,7 @@ from typing import Any
 from .settings import STRATEGIES, settings
 from .vm.codes import LIMITS
 from .vm.errors import ArgumentError
-from .vm.load_options import LoadOptions
+from .vm.load_options import CacheLimits, CallLimits, LoadOptions
 
 MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
 
@@ -31,7 +31,7 @@ class Limits:
         fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
         memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
         timeout = settings.timeout_ms if self.timeout is None else milliseconds(self.timeout or None)
-        return replace(options, fuel=fuel, memory_max=memory, timeout_ms=timeout)
+        return replace(options, limits=CallLimits(fuel, memory, timeout))
 
 
 def _count(name: str, value: Any) -> int:
@@ -60,8 +60,7 @@ def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | N
         hot_calls=settings.hot_calls,
         has_compiler=has_compiler,
         perf_map=settings.perf_map,
-        code_bytes_max=settings.code_mib << 20,
-        plans_max=settings.plans,
+        caches=CacheLimits(settings.code_mib << 20, settings.plans),
     )
     return (limits or Limits()).of(options)
 

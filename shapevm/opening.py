@@ -80,9 +80,9 @@ def _open_at(path: str | os.PathLike[str], options: LoadOptions, trust: Trust) -
     if trust.trust is not None:
         raise ArgumentError("trust: a URL has no signature beside it; give the digest, or fetch both files")
     options = trust.of(options, Path())
-    file = open_artifact(path, options.sha256)
+    file = open_artifact(path, options.reading.sha256)
     # Its digest is checked, and nobody else can write to it: it is mapped, not copied for its digest's sake.
-    return open_held(file, replace(options, sha256=None) if file.url else options)
+    return open_held(file, options.without_digest() if file.url else options)
 
 
 def open_held(

@@ -49,10 +49,11 @@ class Pickled:
         from .specialise import has_compiler
 
         file = self._file()
-        copy = self.options.copy
+        copy = self.options.reading.copy
         if copy is None:  # a digest alone would make copies of all files
             copy = file.size <= MAX_COPIED
-        options = replace(self.options, has_compiler=has_compiler(), copy=copy, sha256=self.sha256)
+        reading = replace(self.options.reading, copy=copy, sha256=self.sha256)
+        options = replace(self.options, has_compiler=has_compiler(), reading=reading)
         made = open_held(file, options)
         made.set_state(self.state)
         return made

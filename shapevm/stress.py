@@ -24,6 +24,7 @@ from . import opening
 from .samples import sample_inputs
 from .settings import settings
 from .vm.errors import Error
+from .vm.load_options import LoadOptions
 from .vm.program import Symbol
 
 UNBOUNDED = 256  # the greatest size that is tried where the contract has no bound
@@ -151,11 +152,15 @@ def failing_compilations(share: float, seed: int = 0) -> Iterator[None]:
         KernelStore.record = record  # type: ignore[method-assign]
 
 
+def _with_cap(options: LoadOptions, n_bytes: int) -> LoadOptions:
+    return replace(options, caches=replace(options.caches, code_bytes_max=n_bytes))
+
+
 @contextmanager
 def code_cap(n_bytes: int) -> Iterator[None]:
     """Load programs with this cap on exact code within the block."""
     options = opening.machine_options
-    opening.machine_options = lambda *a: replace(options(*a), code_bytes_max=n_bytes)
+    opening.machine_options = lambda *a: _with_cap(options(*a), n_bytes)
     try:
         yield
     finally:

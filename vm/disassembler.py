@@ -135,7 +135,7 @@ def _kernel(index: int, k: Kernel, full: bool, specs: bool) -> Iterator[str]:
             yield f"object k{index} {_base64(serialise_object(o))}"
         else:
             dims = "generic" if o.key is None else f"dims [{format_key(o.key).replace(',', ', ')}]"
-            yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code)} bytes"
+            yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code.data)} bytes"
 
 
 # Code -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ._runtime import ffi, lib
@@ -12,30 +12,56 @@ from .errors import ArgumentError
 from .values import text_of
 
 STRATEGIES, VERIFY = codes("strategy"), codes("verify")
+NUMBERS = ("hot_calls", "native_code", "has_compiler", "perf_map")  # those of the fields that C has by name
 COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 
 
 @dataclass(frozen=True)
+class CacheLimits:
+    """What a program may keep between calls; 0: no limit, None: the runtime's default."""
+
+    code_bytes_max: int | None = None
+    plans_max: int | None = None
+    plan_bytes_max: int | None = None
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """What one call may use; 0: no limit, None: the runtime's default."""
+
+    fuel: int | None = None
+    memory_max: int | None = None
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the file is read: whether its weights are checked, whether it is copied (None: where it is small),
+    and the digest that it must have."""
+
+    verify: str = "auto"
+    copy: bool | None = None
+    sha256: bytes | None = None
+
+
+@dataclass(frozen=True)
 class LoadOptions:
-    """How to load a program; see `svm_options`. Limits of 0: none. None: the runtime's default. `sha256`: the
-    digest that the file must have. `plugins`: paths of shared libraries for it (`Machine.load_plugin`).
-    """
+    """How to load a program; see `svm_options`. `plugins`: paths of shared libraries for it
+    (`Machine.load_plugin`)."""
 
     strategy: str = "auto"
     hot_calls: int | None = None
     native_code: bool = True
     has_compiler: bool = False
     perf_map: bool = False
-    code_bytes_max: int | None = None
-    plans_max: int | None = None
-    plan_bytes_max: int | None = None
-    fuel: int | None = None
-    memory_max: int | None = None
-    timeout_ms: int | None = None
-    verify: str = "auto"
-    copy: bool | None = None
-    sha256: bytes | None = None
+    caches: CacheLimits = CacheLimits()
+    limits: CallLimits = CallLimits()
+    reading: Reading = Reading()
     plugins: tuple[str, ...] = ()
+
+    def without_digest(self) -> LoadOptions:
+        """Return the options for a file of any digest."""
+        return replace(self, reading=replace(self.reading, sha256=None))
 
     def c(self, keep: list[Any]) -> Any:
         """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
@@ -43,16 +69,12 @@ class LoadOptions:
         """
         made = ffi.new("svm_options *")
         lib.svm_options_init(made)
-        coded = {"strategy": strategy_code(self.strategy), "verify": verify_code(self.verify)}
-        coded["copy"] = COPY[self.copy]
-        for field in fields(self):
-            value = coded.get(field.name, getattr(self, field.name))
-            if field.name == "plugins":  # loaded into the program, once it is open
-                continue
-            if field.name == "sha256":
-                made.sha256 = _digest(value, keep)
-            elif value is not None:
-                setattr(made, field.name, int(value))
+        own = {name: getattr(self, name) for name in NUMBERS}
+        for name, value in (own | vars(self.caches) | vars(self.limits)).items():
+            if value is not None:
+                setattr(made, name, int(value))
+        made.strategy, made.verify = strategy_code(self.strategy), verify_code(self.reading.verify)
+        made.copy, made.sha256 = COPY[self.reading.copy], _digest(self.reading.sha256, keep)
         made.damaged = lib.svm_py_damaged
         return made
 

@@ -13,7 +13,7 @@ from .codes import codes
 from .errors import ArtifactError
 from .isa import DTYPES
 from .layout import BY_NAME, LIMITS, NO_MAX, PAGE, SECTION_ALIGN
-from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, Size, SizeRange, Terms
+from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, MachineCode, Size, SizeRange, Terms, Work
 
 _GUARDS = codes("guard")
 GENERIC, EXACT, BUCKET = _GUARDS["generic"], _GUARDS["exact"], _GUARDS["bucket"]  # of the field guard
@@ -152,9 +152,9 @@ def _body(o: KernelObject) -> bytes:
         top = NO_MAX if r.max is None else r.max
         parts.append(BY_NAME["range"].pack(min=r.min, max=top, multiple_of=r.multiple_of))
     parts.append(pack_buffers(o.buffers))
-    for size, divisor in o.tiles:
+    for size, divisor in o.work.tiles:
         parts.append(BY_NAME["tile"].pack(**_size_fields(size), divisor=divisor))
-    parts += [_pack_terms(o.scratch), _pack_terms(o.cost)]
+    parts += [_pack_terms(o.work.scratch), _pack_terms(o.work.cost)]
     for loop, scale, offset, axis in o.bounds:
         parts.append(pack_size(loop) + _I64.pack(scale) + pack_size(offset) + pack_size(axis))
     return b"".join(parts)
@@ -178,19 +178,19 @@ def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
     structure = BY_NAME["object"].pack(
         code_offset=code_offset, record_size=BY_NAME["object"].size + len(body),
         spec_hash=bytes.fromhex(o.spec_hash), target=target, schedule=schedule,
-        code_size=len(o.code), entry=o.entry, guard=_guard(o),
-        n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.tiles), n_scratch=len(o.scratch),
-        n_cost=len(o.cost), n_bounds=len(o.bounds), alignment=o.alignment,
+        code_size=len(o.code.data), entry=o.code.entry, guard=_guard(o),
+        n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.work.tiles), n_scratch=len(o.work.scratch),
+        n_cost=len(o.work.cost), n_bounds=len(o.bounds), alignment=o.code.alignment,
     )  # fmt: skip
     digest = hashlib.sha256(structure[HASHED_FROM:])
     digest.update(body)
-    digest.update(o.code)
+    digest.update(o.code.data)
     return digest.digest() + structure[32:] + body
 
 
 def serialise_object(o: KernelObject) -> bytes:
     """Return a code object by itself: its record, then its code. The form that `svm_install_code` takes."""
-    return pack_object(o) + o.code
+    return pack_object(o) + o.code.data
 
 
 def _text(cursor: Cursor, data: bytes, field: str) -> str:
@@ -226,8 +226,8 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     schedule = _text(cursor, fields["schedule"], "schedule")
     cursor.check(len(schedule.encode()) < 64, "schedule is not zero-terminated")
     made = KernelObject(
-        fields["spec_hash"].hex(), target, n_dims, buffers, tiles, scratch, cost, bounds, code,
-        fields["entry"], exact, schedule, ranges, fields["alignment"],
+        fields["spec_hash"].hex(), target, n_dims, buffers, Work(tiles, scratch, cost), bounds,
+        MachineCode(code, fields["entry"], fields["alignment"]), exact, schedule, ranges,
     )  # fmt: skip
     return made, fields["code_offset"]
 
@@ -277,7 +277,8 @@ def parse_object(data: bytes) -> KernelObject:
     made, _ = read_object(cursor, code)
     cursor.end()
     cursor.check(
-        len(code) == len(made.code), f"{len(code)} bytes of code follow; the record says {len(made.code)}"
+        len(code) == len(made.code.data),
+        f"{len(code)} bytes of code follow; the record says {len(made.code.data)}",
     )
     return made
 

@@ -195,18 +195,38 @@ def format_key(key: KernelKey) -> str:
 
 
 @dataclass(frozen=True)
-class KernelObject:
-    """Position-independent machine code of one kernel, with all the runtime must know to call it safely.
+class Work:
+    """What a launch has to do, and the memory that it takes.
 
-    `spec_hash` in hex. `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch`
-    bytes per thread = sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes
-    per tile, same form, for sharing tiles among threads. `buffers` are the spec's: at a launch every buffer
-    must have that dtype and exactly product(shape) elements, else the launch is refused.
+    `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
+    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
+    for sharing tiles among threads.
+    """
+
+    tiles: tuple[tuple[Size, int], ...] = ()
+    scratch: Terms = ()
+    cost: Terms = ()
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """Position-independent machine code, .text and .rodata linked together, no relocations left. Its entry
+    point is at `entry`; it runs at any multiple of `alignment` bytes."""
+
+    data: bytes
+    entry: int = 0
+    alignment: int = SECTION_ALIGN
+
+
+@dataclass(frozen=True)
+class KernelObject:
+    """Machine code of one kernel, with all the runtime must know to call it safely.
+
+    `spec_hash` in hex. `buffers` are the spec's: at a launch every buffer must have that dtype and exactly
+    product(shape) elements, else the launch is refused.
     `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
     i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
     follow from the shapes alone; checked at a launch as well.
-    `code` has the entry point at `entry`; it holds .text and .rodata linked together, no relocations left,
-    and runs at any multiple of `alignment` bytes.
     `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim; both None: generic,
     any sizes >= 0. `schedule`: its name, then those of the variants that the code has ("14x32 gemv panels").
     """
@@ -215,16 +235,12 @@ class KernelObject:
     target: str  # a name of `target.TARGETS`
     n_dims: int
     buffers: tuple[Buffer, ...]
-    tiles: tuple[tuple[Size, int], ...]
-    scratch: Terms
-    cost: Terms
+    work: Work
     bounds: tuple[tuple[Size, int, Size, Size], ...]
-    code: bytes
-    entry: int = 0
+    code: MachineCode
     exact_dims: tuple[int, ...] | None = None
     schedule: str = ""
     ranges: tuple[SizeRange, ...] | None = None
-    alignment: int = SECTION_ALIGN
 
     @property
     def schedule_name(self) -> str:

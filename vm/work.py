@@ -24,8 +24,8 @@ def work_of(o: KernelObject) -> Callable[[Sequence[int]], int]:
 
     def work(dims: Sequence[int]) -> int:
         n_tiles = 1
-        for size, divisor in o.tiles:
+        for size, divisor in o.work.tiles:
             n_tiles *= -(-product_terms([(1, (size,))], dims) // divisor)
-        return product_terms(o.cost, dims) * n_tiles
+        return product_terms(o.work.cost, dims) * n_tiles
 
     return work

@@ -199,7 +199,7 @@ def _objects(kernels: tuple[Kernel, ...]) -> tuple[bytes, bytes]:
         for o in kernel.objects:
             blobs += bytes(-len(blobs) % SECTION_ALIGN)
             records.append(pack_object(o, len(blobs)))
-            blobs += o.code
+            blobs += o.code.data
     return b"".join(records), bytes(blobs) + bytes(-len(blobs) % CHUNKED_ALIGN)
 
 

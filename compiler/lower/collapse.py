@@ -14,8 +14,7 @@ from typing import Any
 
 import sympy
 
-from ...jit.families.conv.spec import Conv
-from ...jit.families.matmul.spec import Matmul
+from ...jit.families.matmul.spec import Matmul, ProductSpec
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest
 from ..ir.dims import equal, product
 from ..ir.graph import Graph, SymbolInfo
@@ -26,7 +25,7 @@ from .launches import unbound_kernels
 Spec = KernelSpec[sympy.Expr]
 Instrs = Body[sympy.Expr]
 Product = Matmul[sympy.Expr]
-Looped = Nest[sympy.Expr] | Product
+Looped = Nest[sympy.Expr] | ProductSpec[sympy.Expr]
 Place = Index[sympy.Expr]
 
 
@@ -38,15 +37,15 @@ def collapse(graph: Graph) -> None:
         node.attrs["spec"] = chosen
         if other is not None:
             assert isinstance(chosen, Matmul)
-            node.attrs["exchanged"] = (other, (), chosen.m, other.m)
+            node.attrs["exchanged"] = (other, (), chosen.product.m, other.product.m)
 
 
 def collapsed(spec: Spec) -> Spec:
     """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
-    if not isinstance(spec, Nest | Matmul):
+    if not isinstance(spec, Nest | ProductSpec):
         return spec
     merged = _merged(spec)
-    if isinstance(merged, Conv) or not isinstance(merged, Matmul) or not merged.batch:
+    if not isinstance(merged, Matmul) or not merged.product.batch:
         return merged
     return _most_rows(_without_unit_axes(_without_single_trips(merged)))
 
@@ -59,8 +58,8 @@ def _most_rows(spec: Product) -> Product:
     best, rows = _merged_product(spec), _row_loops(spec)
     for order in permutations(rows):
         found = _merged_product(_reordered(spec, rows, order))
-        if len(found.batch) < len(best.batch) or (
-            len(found.batch) == len(best.batch) and _has_more_rows(found, best)
+        if len(found.product.batch) < len(best.product.batch) or (
+            len(found.product.batch) == len(best.product.batch) and _has_more_rows(found, best)
         ):
             best = found
     return best
@@ -72,14 +71,14 @@ def exchange(spec: Spec, symbols: Mapping[str, SymbolInfo]) -> tuple[Spec, Produ
 
     `symbols`: the ranges of sizes. A tile of a kernel has rows of one loop only.
     """
-    if not isinstance(spec, Matmul) or isinstance(spec, Conv):
+    if not isinstance(spec, Matmul):
         return spec, None
     for loop in _row_loops(spec)[:-1]:
-        size = spec.batch[loop]
-        if always_at_most(size, spec.m, symbols):
+        size = spec.product.batch[loop]
+        if always_at_most(size, spec.product.m, symbols):
             continue
         other = _exchanged(spec, loop)
-        if always_at_most(spec.m, size, symbols):
+        if always_at_most(spec.product.m, size, symbols):
             return exchange(other, symbols)
         return spec, other
     return spec, None
@@ -87,18 +86,22 @@ def exchange(spec: Spec, symbols: Mapping[str, SymbolInfo]) -> tuple[Spec, Produ
 
 def _exchanged(spec: Product, loop: int) -> Product:
     """Return `spec` with one of its batch loops over rows in the place of m."""
-    m = len(spec.batch)
+    m = len(spec.product.batch)
     return _reordered(spec, (loop, m), (m, loop))
 
 
 def _has_more_rows(one: Product, other: Product) -> bool:
-    return isinstance(one.m, int) and isinstance(other.m, int) and one.m > other.m
+    return (
+        isinstance(one.product.m, int)
+        and isinstance(other.product.m, int)
+        and one.product.m > other.product.m
+    )
 
 
 def _row_loops(spec: Product) -> list[int]:
     """Return the loops of batch and m that B does not depend on."""
-    used = {item.loop for item in spec.b_index}
-    return [loop for loop in range(len(spec.batch) + 1) if loop not in used]
+    used = {item.loop for item in spec.product.b_index}
+    return [loop for loop in range(len(spec.product.batch) + 1) if loop not in used]
 
 
 def _renumbered(loop: int | None, after: Mapping[int, int]) -> int | None:
@@ -108,7 +111,7 @@ def _renumbered(loop: int | None, after: Mapping[int, int]) -> int | None:
 
 def _reordered(spec: Product, loops: Sequence[int], order: Sequence[int]) -> Product:
     """Return `spec` with loop `order[i]` where `loops[i]` is now."""
-    before = list(range(len(spec.batch) + 1))
+    before = list(range(len(spec.product.batch) + 1))
     for place, loop in zip(loops, order, strict=True):
         before[place] = loop
     after = {loop: place for place, loop in enumerate(before)}
@@ -155,10 +158,11 @@ def _without_unit_axes(spec: Product) -> Product:
     def body(instrs: Instrs) -> Instrs:
         return tuple(replace(instr, index=kept(instr.buffer, instr.index)) for instr in instrs)
 
-    return replace(
-        spec, a_index=kept(spec.a, spec.a_index), b_index=kept(spec.b, spec.b_index),
-        buffers=tuple(replace(b, shape=kept(i, b.shape)) for i, b in enumerate(spec.buffers)),
-        prologue=body(spec.prologue), epilogue=body(spec.epilogue),
+    given = spec.product
+    buffers = tuple(replace(b, shape=kept(i, b.shape)) for i, b in enumerate(spec.buffers))
+    return replace(spec, buffers=buffers).with_product(
+        a_index=kept(given.a, given.a_index), b_index=kept(given.b, given.b_index),
+        prologue=body(given.prologue), epilogue=body(given.epilogue),
     )  # fmt: skip
 
 
@@ -168,9 +172,10 @@ def _with_loops(spec: Product, sizes: Shape, fix: Callable[[Place], Place]) -> P
     def index(items: Access) -> Access:
         return tuple(map(fix, items))
 
-    return replace(
-        spec, batch=sizes[:-1], m=sizes[-1], a_index=index(spec.a_index), b_index=index(spec.b_index),
-        prologue=fix_body(spec.prologue, index), epilogue=fix_body(spec.epilogue, index),
+    given = spec.product
+    return spec.with_product(
+        batch=sizes[:-1], m=sizes[-1], a_index=index(given.a_index), b_index=index(given.b_index),
+        prologue=fix_body(given.prologue, index), epilogue=fix_body(given.epilogue, index),
     )  # fmt: skip
 
 
@@ -193,30 +198,30 @@ def _merged_product(spec: Product) -> Product:
 
 def n_mergeable(spec: Looped) -> int:
     """Return how many of the first loops may merge: not a nest's row loop, not a matmul's n."""
-    if isinstance(spec, Matmul):
-        return len(spec.batch) + 1
+    if isinstance(spec, ProductSpec):
+        return len(spec.product.batch) + 1
     has_row = any(instr.op.startswith("reduce.") for instr in spec.body)
     return len(spec.domain) - has_row
 
 
 def loop_sizes(spec: Looped) -> Shape:
     """Return the sizes of the loops that may merge."""
-    return spec.domain if isinstance(spec, Nest) else (*spec.batch, spec.m)
+    return spec.domain if isinstance(spec, Nest) else (*spec.product.batch, spec.product.m)
 
 
 def instructions(spec: Looped) -> Instrs:
     """Return the instructions of every body."""
-    return spec.body if isinstance(spec, Nest) else (*spec.prologue, *spec.epilogue)
+    return spec.body if isinstance(spec, Nest) else (*spec.product.prologue, *spec.product.epilogue)
 
 
 def accesses(spec: Looped) -> list[tuple[int, Access]]:
     """Return (buffer, index) of every load, store and operand."""
     found = [(instr.buffer, instr.index) for instr in instructions(spec) if instr.buffer is not None]
-    if isinstance(spec, Matmul):
-        if not spec.prologue:
-            found.append((spec.a, spec.a_index))
-        if spec.b_layout == "rows":
-            found.append((spec.b, spec.b_index))
+    if isinstance(spec, ProductSpec):
+        if not spec.product.prologue:
+            found.append((spec.product.a, spec.product.a_index))
+        if spec.product.b_layout == "rows":
+            found.append((spec.product.b, spec.product.b_index))
     return found
 
 
@@ -263,9 +268,10 @@ def merge(spec: Looped, i: int) -> Looped:
     fix = renumber(i)
     if isinstance(spec, Nest):
         return replace(spec, buffers=tuple(buffers), domain=merged, body=fix_body(spec.body, fix))
-    return replace(
-        spec, buffers=tuple(buffers), batch=merged[:-1], m=merged[-1], epilogue=fix_body(spec.epilogue, fix),
-        a_index=fix(spec.a_index), b_index=fix(spec.b_index), prologue=fix_body(spec.prologue, fix),
+    given = spec.product
+    return replace(spec, buffers=tuple(buffers)).with_product(
+        batch=merged[:-1], m=merged[-1], a_index=fix(given.a_index), b_index=fix(given.b_index),
+        epilogue=fix_body(given.epilogue, fix), prologue=fix_body(given.prologue, fix),
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
 from ...jit.families.matmul.problem import GROUPED_LAYOUTS
-from ...jit.families.matmul.spec import Matmul
+from ...jit.families.matmul.spec import ProductSpec
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer
 from ..ir.dims import DimExpr
@@ -27,7 +27,7 @@ from .launches import unbound_kernels
 from .specs import SCALED
 from .weights import held
 
-Product = Matmul[sympy.Expr]
+Product = ProductSpec[sympy.Expr]
 
 
 def pack(graph: Graph) -> None:
@@ -35,9 +35,9 @@ def pack(graph: Graph) -> None:
     packing = _Packing(graph)
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.b_layout == "rows":
+        if isinstance(spec, ProductSpec) and spec.product.b_layout == "rows":
             packing.pack(node, spec)
-        elif isinstance(spec, Matmul) and spec.b_layout == SCALED:
+        elif isinstance(spec, ProductSpec) and spec.product.b_layout == SCALED:
             packing.pack_scaled(node, spec)
     packing.insert()
 
@@ -52,7 +52,7 @@ class _Packing:
 
     def pack(self, node: Node, spec: Product) -> None:
         """Let a kernel read its right operand packed, where that is a constant that can be."""
-        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.b])
+        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.product.b])
         weight = node.arg(place)
         layout = b_layout(spec, weight, self._graph.accurate)
         if layout == "rows":
@@ -60,19 +60,16 @@ class _Packing:
         panels = self._packed(weight, spec, layout)
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
         b = Buffer(panels.tensor.dtype, shape_of(panels))
-        node.attrs["spec"] = replace(
-            spec,
-            buffers=(*spec.buffers[: spec.b], b, *spec.buffers[spec.b + 1 :]),
-            b_layout=layout,
-            b_index=(),
-            chain=0 if layout == "quads" else spec.chain,  # sums of integers are exact
-        )
+        buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 :]
+        chain = 0 if layout == "quads" else spec.product.chain  # sums of integers are exact
+        packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=chain)
+        node.attrs["spec"] = packed
 
     def pack_scaled(self, node: Node, spec: Product) -> None:
         """Let a kernel read integers and the scales of their groups, its last buffer, as one constant."""
-        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.b])
+        place = sum(not buffer.is_output for buffer in spec.buffers[: spec.product.b])
         weight, scales = node.arg(place), node.args[-1]
-        is_of_bytes = not spec.prologue and spec.buffers[spec.a].dtype == "u8"
+        is_of_bytes = not spec.product.prologue and spec.buffers[spec.product.a].dtype == "u8"
         layout = "grouped_quads" if is_of_bytes else "grouped"
         assert scales is not None
         if (weight, layout, scales) not in self._made:
@@ -83,8 +80,9 @@ class _Packing:
         panels = self._made[weight, layout, scales]
         node.set_args([*node.args[:place], panels, *node.args[place + 1 : -1]])
         b = Buffer("u8", shape_of(panels))
-        buffers = *spec.buffers[: spec.b], b, *spec.buffers[spec.b + 1 : -1]
-        node.attrs["spec"] = replace(spec, buffers=buffers, b_layout=layout, b_index=(), chain=0)
+        buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 : -1]
+        packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=0)
+        node.attrs["spec"] = packed
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
         """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is
@@ -117,13 +115,13 @@ def b_layout(spec: Product, weight: Value, accurate: bool) -> str:
         return "rows"
     if not isinstance(spec, Conv):
         return "panels"
-    if has_depthwise_kernel(spec.window, spec.planes, _channels(spec), spec.n):
+    if has_depthwise_kernel(spec.window, spec.planes, _channels(spec), spec.product.n):
         return "rows"
     return "panels" if accurate else _conv_layout(spec, weight)
 
 
 def _channels(spec: Conv[sympy.Expr]) -> DimExpr:
-    return spec.buffers[spec.a].shape[-1]
+    return spec.buffers[spec.product.a].shape[-1]
 
 
 def _conv_layout(spec: Conv[sympy.Expr], weight: Value) -> str:

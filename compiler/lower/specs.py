@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ...jit.families.attention.spec import Attention
+from ...jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from ...jit.families.concat.spec import Concat, Piece
 from ...jit.families.conv.spec import Conv, Window
-from ...jit.families.matmul.spec import Matmul
+from ...jit.families.matmul.spec import Matmul, MatrixProduct
 from ...jit.families.matmul.sums import ACCURATE_CHAIN, CHAIN
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest
 from ..ir.dims import DimExpr, simplify
@@ -93,27 +93,28 @@ class _SpecBuilder:
         k = shape_of(node.arg(0))[-1]
         a, a_index, prologue = self._left(node)
         chain = ACCURATE_CHAIN if self.accurate else CHAIN
-        return Matmul(**self._product(node, k), a=a, a_index=a_index, prologue=prologue, chain=chain)
+        product = self._product(node, k, a=a, a_index=a_index, prologue=prologue, chain=chain)
+        return Matmul(0, tuple(self.buffers), product)
 
     def _conv(self, node: Node) -> Conv[sympy.Expr]:
         image, weight = node.present
         a = self._buffer(base_of(image), shape_of(image))
-        shared = self._product(node, shape_of(weight)[0])
-        return Conv(**shared, a=a, a_index=(), window=window_of(node), planes=node.attrs["planes"])
+        product = self._product(node, shape_of(weight)[0], a=a, a_index=())
+        return Conv(0, tuple(self.buffers), product, window_of(node), node.attrs["planes"])
 
-    def _product(self, node: Node, k: DimExpr) -> dict[str, Any]:
-        """Return the fields that a matmul and a conv share, a's left out."""
+    def _product(self, node: Node, k: DimExpr, **lhs: Any) -> MatrixProduct[sympy.Expr]:
+        """Return the product of a matmul or conv; `lhs`: its fields that say what A is."""
         *batch, m, n = shape_of(node.result)
         b, b_index = self._rhs(node)
         self._store(self.value(self.group.root, self.group.access))
-        sizes = {"batch": tuple(batch), "m": m, "n": n, "k": k}
+        sizes: dict[str, Any] = {"batch": tuple(batch), "m": m, "n": n, "k": k}
         scales = node.args[2] if node.op == "matmul" and len(node.args) > 2 else None
         if scales is not None:
             self._new_buffer(scales, shape_of(scales))  # the last one: `pack` takes it away
-        operand = {"b": b, "b_index": b_index, "b_layout": "rows" if scales is None else SCALED}
-        return {
-            "n_dims": 0, "buffers": tuple(self.buffers), **sizes, **operand, "epilogue": tuple(self.instrs),
-        }  # fmt: skip
+        layout = "rows" if scales is None else SCALED
+        return MatrixProduct(
+            **sizes, b=b, b_index=b_index, b_layout=layout, epilogue=tuple(self.instrs), **lhs
+        )
 
     def _rhs(self, node: Node) -> tuple[int, Access]:
         """Return (b, b_index); a constant has a buffer of its own, as `pack` may change how it lies there."""
@@ -138,26 +139,10 @@ class _SpecBuilder:
         (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
         self._mask(node)
         out = self._output()
-        return Attention(
-            n_dims=0,
-            buffers=tuple(self.buffers),
-            batch=tuple(batch),
-            q_len=q_len,
-            k_len=k_len,
-            head_dim=head_dim,
-            v_dim=v_dim,
-            q=q,
-            k=k,
-            v=v,
-            out=out,
-            q_index=q_index,
-            k_index=k_index,
-            v_index=v_index,
-            out_index=self.group.access,
-            scale=node.attrs["scale"],
-            safe_softmax=True,
-            body=tuple(self.instrs),
-        )
+        layout = Layout(q, k, v, out, q_index, k_index, v_index, self.group.access)
+        extents = Extents(tuple(batch), q_len, k_len, head_dim, v_dim)
+        softmax = Softmax(node.attrs["scale"], safe_softmax=True, body=tuple(self.instrs))
+        return Attention(0, tuple(self.buffers), extents, layout, softmax)
 
     def _mask(self, node: Node) -> None:
         """Emit the body that masks a score, when there is a mask."""

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...vm.program import KernelObject
-from ..spec import Dim, Size, Terms
+from ...vm.program import KernelObject, Work
+from ..spec import Dim, Size
 from .function import Function, Int
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
@@ -53,11 +53,9 @@ class CodeObject(KernelObject):
 
 @dataclass(frozen=True)
 class Generated:
-    """A generator's answer; `tiles`, `scratch` and `cost` are the CodeObject's fields of these names."""
+    """A generator's answer: the work of a launch, and the name of the schedule that was used."""
 
-    tiles: tuple[tuple[Size, int], ...]
-    scratch: Terms = ()
-    cost: Terms = ()
+    work: Work
     schedule: str = ""  # the name of the schedule that was used
 
 

@@ -69,7 +69,7 @@ class Walk:
 
 def exchanged(spec: KernelSpec) -> KernelSpec | None:
     """Return a product with its one batch loop and its row loop exchanged; None for other kernels."""
-    if type(spec) is not Matmul or len(spec.batch) != 1:
+    if not isinstance(spec, Matmul) or len(spec.product.batch) != 1:
         return None
     order = {0: 1, 1: 0}
 
@@ -82,9 +82,10 @@ def exchanged(spec: KernelSpec) -> KernelSpec | None:
             for i in instrs
         )
 
-    return replace(
-        spec, batch=(spec.m,), m=spec.batch[0], a_index=index(spec.a_index), b_index=index(spec.b_index),
-        epilogue=body(spec.epilogue), prologue=body(spec.prologue),
+    given = spec.product
+    return spec.with_product(
+        batch=(given.m,), m=given.batch[0], a_index=index(given.a_index), b_index=index(given.b_index),
+        epilogue=body(given.epilogue), prologue=body(given.prologue),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def test_compiles_for_every_target(target, dims):
     code = compile_kernel(bias_add(), dims, target)
     assert code.target == target_for(bias_add(), target) and code.exact_dims == dims
     assert code.n_dims == 2 and code.llvm_ir == ""
-    assert len(code.code) > 32 and code.timings is not None
+    assert len(code.code.data) > 32 and code.timings is not None
     assert 0 <= code.timings.emit < code.timings.total
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from shapevm.jit.evaluation import REDUCTIONS, bf16_to_f32, convert, f32_to_bf16, from_memory, to_memory
-from shapevm.jit.families.attention.spec import Attention
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Buffer, Dim, Index, Instr
@@ -120,16 +120,15 @@ def test_matmul_with_an_epilogue(layout):
         Instr("add", "f32", (0, 1)),
         Instr("store", "f32", (2,), buffer=3, index=at(0, 1, 2)),
     )
-    spec = Matmul(
-        2,
-        (
-            Buffer("f32", (Dim(0), Dim(1), k)),
-            Buffer("f32", (k, n) if layout == "rows" else panels.shape),
-            Buffer("f32", (n,)),
-            Buffer("f32", (Dim(0), Dim(1), n), True),
-        ),
-        (Dim(0),), Dim(1), n, k, 0, at(0, 1, 3), 1, at(3, 2) if layout == "rows" else (), layout, epilogue,
-    )  # fmt: skip
+    buffers = (
+        Buffer("f32", (Dim(0), Dim(1), k)),
+        Buffer("f32", (k, n) if layout == "rows" else panels.shape),
+        Buffer("f32", (n,)),
+        Buffer("f32", (Dim(0), Dim(1), n), True),
+    )
+    b_index = at(3, 2) if layout == "rows" else ()
+    product = MatrixProduct((Dim(0),), Dim(1), n, k, 0, at(0, 1, 3), 1, b_index, layout, epilogue)
+    spec = Matmul(2, buffers, product)
     out = np.empty((2, 5, n), np.float32)
     evaluate(spec, (2, 5), [a, b if layout == "rows" else panels, bias, out])
     np.testing.assert_allclose(out, a @ b + bias, rtol=1e-5, atol=1e-5)
@@ -154,10 +153,10 @@ def test_attention_with_a_mask(safe):
     buffers = (*(Buffer("f32", s) for s in shapes), Buffer("f32", (batch, length, heads, v_dim), True))
     place = at(0, 2, 1, 4)
     other = at(0, 3, 1, 4)
-    spec = Attention(
-        0, (*buffers, Buffer("bool", (batch, keys))), (batch, heads), length, keys, d, v_dim, 0, 1, 2, 3,
-        place, other, other, place, 0.5, safe, body,
-    )  # fmt: skip
+    extents = Extents((batch, heads), length, keys, d, v_dim)
+    layout = Layout(0, 1, 2, 3, place, other, other, place)
+    mask = Buffer("bool", (batch, keys))
+    spec = Attention(0, (*buffers, mask), extents, layout, Softmax(0.5, safe, body))
     out = np.empty((batch, length, heads, v_dim), np.float32)
     evaluate(spec, (), [q, k, v, out, keep])
     tq, tk, tv = (torch.from_numpy(x).transpose(1, 2) for x in (q, k, v))

@@ -5,10 +5,10 @@ import json
 
 import pytest
 from shapevm.jit.decode import SpecError
-from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.families.conv.spec import Conv, Window
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies, spec_hash, to_json
 from shapevm.jit.spec_check import check_common
 from shapevm.jit.spec_reader import from_json
@@ -37,7 +37,7 @@ def matmul() -> Matmul:
         Instr("store", "f32", args=(0,), buffer=2, index=(Index(loop=0), Index(loop=1))),
     )
     buffers = (Buffer("f32", (N, 8)), Buffer("f32", (1, 8, 32)), Buffer("f32", (N, 32), True))
-    return Matmul(1, buffers, (), N, 32, 8, 0, rows, 1, (), "panels", epilogue)
+    return Matmul(1, buffers, MatrixProduct((), N, 32, 8, 0, rows, 1, (), "panels", epilogue))
 
 
 def prologue() -> Matmul:
@@ -48,21 +48,21 @@ def prologue() -> Matmul:
         Instr("cast", "f32", args=(1,)),
     )
     buffers = (Buffer("bf16", (9, 8)), *matmul().buffers[1:], Buffer("i64", (N,)))
-    return dataclasses.replace(matmul(), buffers=buffers, a=-1, a_index=(), prologue=steps)
+    spec = dataclasses.replace(matmul(), buffers=buffers)
+    return spec.with_product(a=-1, a_index=(), prologue=steps)
 
 
 def attention() -> Attention:
     place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
     buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
-    fields = {"q": 0, "k": 1, "v": 2, "out": 3, "scale": 0.1, "safe_softmax": True, "body": ()}
-    indices = dict.fromkeys(("q_index", "k_index", "v_index", "out_index"), place)
-    return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
+    layout = Layout(0, 1, 2, 3, place, place, place, place)
+    return Attention(2, buffers, Extents((N,), N, N, 32, 32), layout, Softmax(0.1, True, ()))
 
 
 def test_bodies_are_found_in_every_part_of_a_spec():
     pieces = (Piece((N,), nest().body), Piece((4,), nest().body[1:2]))
     assert list(bodies(Concat(1, nest().buffers, pieces))) == [nest().body, nest().body[1:2]]
-    assert sorted(bodies(prologue()), key=len) == [prologue().epilogue, prologue().prologue]
+    assert sorted(bodies(prologue()), key=len) == [prologue().product.epilogue, prologue().product.prologue]
     assert not list(bodies(attention()))
 
 
@@ -71,9 +71,8 @@ def test_json_round_trip(spec):
     text = to_json(spec)
     again = from_json(text)
     assert again == spec and to_json(again) == text and spec_hash(again) == spec_hash(spec)
-    assert [type(i.value) for i in getattr(again, "body", ())] == [
-        type(i.value) for i in getattr(spec, "body", ())
-    ]
+    kinds = [[type(i.value) for body in bodies(s) for i in body] for s in (again, spec)]
+    assert kinds[0] == kinds[1]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_hash_changes_with_every_field(change):
 
 
 def test_a_prologue_is_part_of_the_identity():
-    shorter = dataclasses.replace(prologue(), prologue=prologue().prologue[:2])
+    shorter = prologue().with_product(prologue=prologue().product.prologue[:2])
     assert spec_hash(shorter) != spec_hash(prologue())
     assert "prologue" not in to_json(matmul())
 
@@ -112,11 +111,9 @@ def test_unknown_family_or_version_is_refused(key, value):
 
 
 def conv() -> Conv:
-    rows = matmul()
     buffers = (Buffer("f32", (N, 9, 9, 8)), Buffer("f32", (1, 72, 32)), Buffer("f32", (N, 32), True))
     window = Window(out=(7, 7), kernel=(3, 3), stride=(1, 1), dilation=(1, 1), expansion=(1, 1), low=(0, 0))
-    fields = {f.name: getattr(rows, f.name) for f in dataclasses.fields(rows)}
-    return Conv(**{**fields, "buffers": buffers, "a_index": (), "k": 72}, window=window)
+    return Conv(1, buffers, dataclasses.replace(matmul().product, a_index=(), k=72), window)
 
 
 BROKEN = [

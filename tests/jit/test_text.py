@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from shapevm.jit.families.attention.spec import Attention
-from shapevm.jit.families.matmul.spec import Matmul
-from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest
+from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
+from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies
 from shapevm.jit.text import format_spec, parse_spec
 
 N = Dim(0)
@@ -39,7 +39,7 @@ def matmul() -> Matmul:
     rows, places = (Index(loop=0), Index(loop=2)), (Index(loop=0), Index(loop=1))
     epilogue = (Instr("acc", "f32"), Instr("store", "f32", args=(0,), buffer=2, index=places))
     buffers = (Buffer("f32", (N, 8)), Buffer("f32", (1, 8, 32)), Buffer("f32", (N, 32), True))
-    return Matmul(1, buffers, (), N, 32, 8, 0, rows, 1, (), "panels", epilogue)
+    return Matmul(1, buffers, MatrixProduct((), N, 32, 8, 0, rows, 1, (), "panels", epilogue))
 
 
 def prologue() -> Matmul:
@@ -50,15 +50,15 @@ def prologue() -> Matmul:
         Instr("cast", "f32", args=(1,)),
     )
     buffers = (Buffer("bf16", (9, 8)), *matmul().buffers[1:], Buffer("i64", (N,)))
-    return dataclasses.replace(matmul(), buffers=buffers, a=-1, a_index=(), prologue=steps)
+    spec = dataclasses.replace(matmul(), buffers=buffers)
+    return spec.with_product(a=-1, a_index=(), prologue=steps)
 
 
 def attention() -> Attention:
     place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
     buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
-    fields = {"q": 0, "k": 1, "v": 2, "out": 3, "scale": 0.1, "safe_softmax": True, "body": ()}
-    indices = dict.fromkeys(("q_index", "k_index", "v_index", "out_index"), place)
-    return Attention(2, buffers, (N,), q_len=N, k_len=N, head_dim=32, v_dim=32, **fields, **indices)
+    layout = Layout(0, 1, 2, 3, place, place, place, place)
+    return Attention(2, buffers, Extents((N,), N, N, 32, 32), layout, Softmax(0.1, True, ()))
 
 
 @pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), attention()])
@@ -66,8 +66,7 @@ def test_round_trip(spec):
     text = format_spec(spec)
     again = parse_spec(text)
     assert again == spec and format_spec(again) == text
-    body = "epilogue" if spec.family == "matmul" else "body"
-    values = [[instr.value for instr in getattr(s, body)] for s in (spec, again)]
+    values = [[instr.value for body in bodies(s) for instr in body] for s in (spec, again)]
     assert list(map(repr, values[0])) == list(map(repr, values[1]))
 
 

@@ -24,9 +24,9 @@ def conv_arrays(spec: Conv, dims: Dims) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, Dim) else x for x in b.shape] for b in spec.buffers]
     buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    if spec.b_layout == "panels":
-        assert isinstance(spec.k, int) and isinstance(spec.n, int)
-        columns = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
+    if spec.product.b_layout == "panels":
+        assert isinstance(spec.product.k, int) and isinstance(spec.product.n, int)
+        columns = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)
         buffers[1] = pack_groups(columns, spec.window.groups)
     buffers[3][...] = np.nan
     return buffers

@@ -71,7 +71,7 @@ def layouts(exe: shapevm.Executable, path: Path) -> set[str]:
     """Return how the weights of an executable's convolutions lie."""
     exe.save(path)
     specs = [from_json(kernel.spec) for kernel in read(path).kernels]
-    return {spec.b_layout for spec in specs if isinstance(spec, Conv)}
+    return {spec.product.b_layout for spec in specs if isinstance(spec, Conv)}
 
 
 def test_accurate_turns_winograd_off(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from shapevm.jit.families.conv.spec import Conv
 from shapevm.jit.families.matmul.problem import QUAD_LAYOUTS
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import ProductSpec
 from shapevm.jit.spec_reader import from_json
 
 import shapevm
@@ -61,10 +61,10 @@ def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found - wanted).detach().norm() / wanted.detach().norm())
 
 
-def products(exe: shapevm.Executable) -> list[Matmul]:
+def products(exe: shapevm.Executable) -> list[ProductSpec]:
     """Return the specs of the products and convolutions."""
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    return [spec for spec in specs if isinstance(spec, Matmul)]
+    return [spec for spec in specs if isinstance(spec, ProductSpec)]
 
 
 @pytest.mark.parametrize(("weights", "limit"), [("int8", 0.05), ("int4", 0.15)])
@@ -72,7 +72,7 @@ def test_linear_layers_multiply_bytes(weights: str, limit: float, tmp_path: Path
     model, samples = Perceptron(), [(torch.randn(64, 64),) for _ in range(4)]
     options = shapevm.Options(weights=weights, calibrate=samples)
     exe = shapevm.compile(model, (torch.randn(5, 64),), dynamic_shapes=DYNAMIC, options=options)
-    assert [product.b_layout in QUAD_LAYOUTS for product in products(exe)] == [True, True]
+    assert [spec.product.b_layout in QUAD_LAYOUTS for spec in products(exe)] == [True, True]
     exe.save(tmp_path / "model.svm")
     with shapevm.load(tmp_path / "model.svm") as loaded:
         for rows in (1, 2, 17, 64):
@@ -90,9 +90,13 @@ def test_convolutions_multiply_bytes_and_images_are_held_in_them(tmp_path: Path)
     shapes = ({0: ROWS, 2: torch.export.Dim("height", min=4, max=40)},)
     exe = shapevm.compile(model, (torch.randn(2, 3, 12, 12),), dynamic_shapes=shapes, options=options)
     stem, depthwise, wide, grouped, last = products(exe)
-    assert stem.b_layout == "panels" and isinstance(depthwise, Conv) and depthwise.b_layout == "rows"
-    assert depthwise.buffers[depthwise.a].dtype == "u8"
-    assert {spec.b_layout for spec in (wide, grouped, last)} == {"quads"}
+    assert (
+        stem.product.b_layout == "panels"
+        and isinstance(depthwise, Conv)
+        and depthwise.product.b_layout == "rows"
+    )
+    assert depthwise.buffers[depthwise.product.a].dtype == "u8"
+    assert {spec.product.b_layout for spec in (wide, grouped, last)} == {"quads"}
     assert [buffer.dtype for buffer in grouped.buffers].count("u8") == 2  # the image and what is added
     for spec in (stem, depthwise, wide):
         assert [buffer.dtype for buffer in spec.buffers if buffer.is_output] == ["u8"]
@@ -115,13 +119,13 @@ def test_products_that_follow_each_other_directly() -> None:
     model, x = torch.nn.Sequential(*layers), torch.randn(64, 64)
     options = shapevm.Options(weights="int8", calibrate=[(x,)])
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
-    assert [product.b_layout for product in products(exe)] == ["quads"] * 3
+    assert [spec.product.b_layout for spec in products(exe)] == ["quads"] * 3
     assert share(exe(x), model(x)) < 0.03
     convs = [torch.nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(3)]
     model, x = torch.nn.Sequential(*convs), torch.randn(2, 16, 9, 9)
     options = shapevm.Options(weights="int8", calibrate=[(x,)])
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
-    assert [product.b_layout for product in products(exe)] == ["quads"] * 3
+    assert [spec.product.b_layout for spec in products(exe)] == ["quads"] * 3
     assert share(exe(x), model(x)) < 0.03
 
 
@@ -143,7 +147,11 @@ def test_what_is_done_by_channel_behind_a_product_is_one_product_and_one_sum() -
     options = shapevm.Options(weights="int8", calibrate=[(x,)])
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
     first = products(exe)[0]
-    ops = [instr.op for instr in first.epilogue if instr.dtype == "f32" and instr.op not in ("load", "const")]
+    ops = [
+        instr.op
+        for instr in first.product.epilogue
+        if instr.dtype == "f32" and instr.op not in ("load", "const")
+    ]
     assert ops == ["cast", "mul", "add", "maximum", "minimum"]  # neither the norm nor relu6 is left
     assert share(exe(x), model(x)) < 0.02
 
@@ -202,7 +210,7 @@ def test_a_branch_and_state_stay_as_they_are() -> None:
     options = shapevm.Options(weights="int8", calibrate=[(x, torch.zeros(1)), (x, torch.zeros(1))])
     exe = shapevm.compile(model, (x, torch.zeros(1)), options=options)
     (product,) = products(exe)
-    assert product.b_layout == "quads"
+    assert product.product.b_layout == "quads"
     seen = torch.zeros(1)
     found = exe(x, seen)
     assert found["calls"].item() == 1 and seen.item() == pytest.approx(x.sum().item(), rel=1e-5)

@@ -129,7 +129,7 @@ def test_padding_that_nothing_masks_is_found(padded) -> None:
 
 def test_an_algorithm_chosen_by_the_number_of_rows_is_found(saved, monkeypatch) -> None:
     def by_all_images(f, spec, sizes):
-        images = winograd.resolve(spec.buffers[spec.a].shape[0], sizes)
+        images = winograd.resolve(spec.buffers[spec.product.a].shape[0], sizes)
         return images < 2 if isinstance(images, int) else f.less(images, 2)
 
     class Net(torch.nn.Module):

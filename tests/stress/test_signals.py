@@ -13,7 +13,7 @@ import torch
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.fork_lock import ForkLock
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.load_options import CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
 
 import shapevm
@@ -61,7 +61,9 @@ def test_children_of_a_busy_process_run() -> None:
 
 def test_a_long_call_is_interrupted() -> None:
     program = artifact.to_bytes(assemble(FOREVER))
-    with Machine.from_bytes(program, LoadOptions(strategy="generic", timeout_ms=60_000)) as m:
+    with Machine.from_bytes(
+        program, LoadOptions(strategy="generic", limits=CallLimits(timeout_ms=60_000))
+    ) as m:
         start = time.monotonic()
         timer = after(0.2, interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -119,7 +121,8 @@ def test_a_handler_that_raises_nothing_does_not_stop_a_call() -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
     try:
         with Machine.from_bytes(
-            artifact.to_bytes(assemble(FOREVER)), LoadOptions(strategy="generic", timeout_ms=600)
+            artifact.to_bytes(assemble(FOREVER)),
+            LoadOptions(strategy="generic", limits=CallLimits(timeout_ms=600)),
         ) as m:
             timer = after(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
             with pytest.raises(shapevm.DeadlineExceeded):

@@ -18,9 +18,11 @@ from shapevm.vm.program import (
     EntryPoint,
     Kernel,
     KernelObject,
+    MachineCode,
     Output,
     Program,
     SizeRange,
+    Work,
 )
 
 SAMPLE = """
@@ -76,12 +78,13 @@ def sample(objects: bool = True) -> Program:
     kernel = program.kernels[0]
     dim, number = Dim(0), 3
     generic = KernelObject(
-        kernel.spec_hash, "x86-64-v3", 1, kernel.buffers, ((dim, 4), (number, 1)), ((4, (dim, number)),),
-        ((2, ()),), ((dim, -1, -1, number),), bytes(range(1, 201)), 3, None, "plain",
+        kernel.spec_hash, "x86-64-v3", 1, kernel.buffers,
+        Work(((dim, 4), (number, 1)), ((4, (dim, number)),), ((2, ()),)),
+        ((dim, -1, -1, number),), MachineCode(bytes(range(1, 201)), 3), None, "plain",
     )  # fmt: skip
-    exact = replace(generic, exact_dims=(7,), code=b"\xc3", entry=0, schedule="")
+    exact = replace(generic, exact_dims=(7,), code=MachineCode(b"\xc3"), schedule="")
     ranges = (SizeRange(16, None, 8),)
-    bucket = replace(generic, ranges=ranges, code=b"\x90\xc3", entry=1, schedule="for a range")
+    bucket = replace(generic, ranges=ranges, code=MachineCode(b"\x90\xc3", 1), schedule="for a range")
     return replace(program, kernels=(replace(kernel, objects=(generic, exact, bucket)), program.kernels[1]))
 
 

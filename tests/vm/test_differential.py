@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArtifactError, Error, TargetError, VerifyError
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.load_options import CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
-from shapevm.vm.program import Program
+from shapevm.vm.program import MachineCode, Program, Work
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import static_flow, verify
 
@@ -28,7 +28,7 @@ from .test_artifact import HEADER, covered, rehash
 MUTANTS = 600  # per seed
 #: Other seeds at every run; hypothesis says which one fails.
 seeds = lambda test: settings(max_examples=5, deadline=None)(given(seed=st.integers(0, 1 << 32))(test))  # noqa: E731
-OPTIONS = LoadOptions(strategy="generic", fuel=100_000)
+OPTIONS = LoadOptions(strategy="generic", limits=CallLimits(fuel=100_000))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -241,10 +241,9 @@ def loadable() -> Program:
     """Return the sample program with machine code for this CPU, which C demands of all kernels."""
     program, add = sample(objects=False), add_program().kernels[0]
     nothing = program.kernels[1]
-    ret = replace(
-        add.objects[0], spec_hash=nothing.spec_hash, n_dims=0, buffers=(), tiles=(), code=b"\xc3", entry=0
-    )
-    ret = replace(ret, scratch=(), cost=(), bounds=())
+    code = MachineCode(b"\xc3")
+    ret = replace(add.objects[0], spec_hash=nothing.spec_hash, n_dims=0, buffers=(), work=Work(), code=code)
+    ret = replace(ret, bounds=())
     copy = program.kernels[0]
     return replace(
         program,

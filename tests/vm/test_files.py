@@ -21,13 +21,20 @@ from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArgumentError, ArtifactError, FileError
 from shapevm.vm.layout import CHUNK, PAGE
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.load_options import LoadOptions, Reading
 from shapevm.vm.machine import Machine
 from shapevm.vm.program import Constant, Program
 
 from .kernels import ADD_ROW, with_code
 
-MAPPED = LoadOptions(strategy="generic", copy=False)
+MAPPED = LoadOptions(strategy="generic", reading=Reading(copy=False))
+
+
+def reading(options: LoadOptions, verify: str) -> LoadOptions:
+    """Return options with another way to verify weights."""
+    return replace(options, reading=replace(options.reading, verify=verify))
+
+
 CHANGED = "the file was changed while its program was loaded"
 
 
@@ -96,8 +103,8 @@ def test_a_flipped_bit_of_a_weight_is_refused(big: Program, path: Path, options:
     with pytest.raises(ArtifactError, match='MiB 0 of the weights .* constant "encoder.weight" was changed'):
         Machine.open(path, options)
     with pytest.raises(ArtifactError, match="model.svm: .*copy the file again"):
-        Machine.open(path, replace(options, verify="full"))
-    Machine.open(path, replace(options, verify="none")).close()
+        Machine.open(path, reading(options, "full"))
+    Machine.open(path, reading(options, "none")).close()
     with pytest.raises(ArtifactError, match="section WEIGHTS: hash . of CHUNKS differs"):
         artifact.read(path)
 
@@ -111,7 +118,7 @@ def test_a_chunk_of_several_constants_names_their_number(path: Path, big: Progra
 def test_lazy_verification_fails_every_call_from_then_on(
     big: Program, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lazy = replace(MAPPED, verify="lazy")
+    lazy = reading(MAPPED, "lazy")
     with Machine.open(path, lazy) as machine:
         machine.check_weights()
         assert_right(machine, big)
@@ -133,9 +140,10 @@ def test_lazy_verification_goes_on_in_a_forked_child(big: Program, path: Path) -
     flip(path, place_of(path, big.constants[0].value))
     code = f"""
     import os, time
-    from shapevm.vm.load_options import LoadOptions
+    from shapevm.vm.load_options import LoadOptions, Reading
     from shapevm.vm.machine import Machine
-    machine = Machine.open({str(path)!r}, LoadOptions(strategy="generic", copy=False, verify="lazy"))
+    reading = Reading(copy=False, verify="lazy")
+    machine = Machine.open({str(path)!r}, LoadOptions(strategy="generic", reading=reading))
     if os.fork():
         raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
     try:
@@ -149,7 +157,7 @@ def test_lazy_verification_goes_on_in_a_forked_child(big: Program, path: Path) -
 
 def test_unknown_ways_to_verify_are_refused(path: Path) -> None:
     with pytest.raises(ArgumentError, match="verify 'often' is unknown; known are auto, full, lazy, none"):
-        Machine.open(path, LoadOptions(verify="often"))
+        Machine.open(path, LoadOptions(reading=Reading(verify="often")))
 
 
 # Files that change ----------------------------------------------------------------------------------
@@ -222,9 +230,9 @@ def test_calls_while_the_file_is_cut_short(big: Program, path: Path) -> None:
 def test_a_bus_error_of_others_still_ends_the_process(path: Path, tmp_path: Path) -> None:
     code = f"""
     import mmap, os
-    from shapevm.vm.load_options import LoadOptions
+    from shapevm.vm.load_options import LoadOptions, Reading
     from shapevm.vm.machine import Machine
-    machine = Machine.open({str(path)!r}, LoadOptions(copy=False))
+    machine = Machine.open({str(path)!r}, LoadOptions(reading=Reading(copy=False)))
     file = open({str(tmp_path / "own")!r}, "w+b")
     file.truncate(8192)
     own = mmap.mmap(file.fileno(), 8192)
@@ -253,7 +261,7 @@ def test_a_program_that_was_read_outlives_its_file(big: Program, path: Path) -> 
 @pytest.mark.parametrize("copy", [None, True, False])
 def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: bool | None) -> None:
     digest = hashlib.sha256(path.read_bytes()).digest()
-    options = LoadOptions(strategy="generic", copy=copy, sha256=digest)
+    options = LoadOptions(strategy="generic", reading=Reading(copy=copy, sha256=digest))
     with Machine.open(path, options) as machine:
         assert_right(machine, big)
     Machine.from_bytes(path.read_bytes(), options).close()
@@ -263,7 +271,7 @@ def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: boo
     with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):
         Machine.from_bytes(path.read_bytes(), options)
     with pytest.raises(ArgumentError, match="has 32 bytes, the digest given has 5"):
-        Machine.open(path, LoadOptions(sha256=b"short"))
+        Machine.open(path, LoadOptions(reading=Reading(sha256=b"short")))
 
 
 def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:

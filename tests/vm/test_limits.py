@@ -13,7 +13,7 @@ from shapevm.jit.spec import to_json
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import DeadlineExceeded, Error, LimitExceeded
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.load_options import CacheLimits, CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
@@ -30,7 +30,9 @@ NUMBERS = MAIN + "  int r0 {n}\n  alloc r1 f32 (r0)\n  return (r1)\n"
 
 
 def load(text: str, **limits: int) -> Machine:
-    return Machine.from_bytes(artifact.to_bytes(assemble(text)), LoadOptions(strategy="generic", **limits))
+    return Machine.from_bytes(
+        artifact.to_bytes(assemble(text)), LoadOptions(strategy="generic", limits=CallLimits(**limits))
+    )
 
 
 def dict_of(n: int) -> str:
@@ -98,7 +100,7 @@ def test_results_count_as_memory(planned: bool) -> None:
 
 
 def test_copies_of_inputs_count_as_memory() -> None:
-    options = LoadOptions(strategy="generic", memory_max=50_000)
+    options = LoadOptions(strategy="generic", limits=CallLimits(memory_max=50_000))
     with Machine.from_bytes(artifact.to_bytes(add_program()), options) as m:
         x = np.ones(1000, "f4")
         np.testing.assert_array_equal(m.call([x, x])[0], 3 * x)
@@ -212,7 +214,9 @@ def test_copies_of_a_list_are_given_back(change: str) -> None:
 
 def test_a_plan_that_is_too_long_is_tried_once() -> None:
     x = np.ones(8, np.float32)
-    with Machine.from_bytes(artifact.to_bytes(add_program()), LoadOptions("generic", plan_bytes_max=16)) as m:
+    with Machine.from_bytes(
+        artifact.to_bytes(add_program()), LoadOptions("generic", caches=CacheLimits(plan_bytes_max=16))
+    ) as m:
         for _ in range(4):
             assert np.array_equal(m.call([x, x])[0], 3 * x)
         assert m.stats()["interpreted"] == 4 and m.stats()["traces"] == 0

@@ -42,7 +42,7 @@ from shapevm.vm.isa import OPCODES
 from shapevm.vm.layout import BY_NAME
 from shapevm.vm.load_options import LoadOptions
 from shapevm.vm.machine import Machine, Price, Request
-from shapevm.vm.program import KernelKey, KernelObject, Program, SizeRange
+from shapevm.vm.program import KernelKey, KernelObject, MachineCode, Program, SizeRange, Work
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import verify
 from shapevm.vm.work import work_of
@@ -653,8 +653,8 @@ def located(spec: str, alignment: int, guard: KernelKey = None) -> KernelObject:
     buffers = (Buffer("i64", (1,), True),)
     hash_of_spec = hashlib.sha256(spec.encode()).hexdigest()
     return KernelObject(
-        hash_of_spec, machine.host_target(), 1, buffers, (), (), (), (), machine_code,
-        exact_dims=guard, alignment=alignment,
+        hash_of_spec, machine.host_target(), 1, buffers, Work(), (),
+        MachineCode(machine_code, alignment=alignment), guard,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value, most
 from ...llvm.prefetch import unread
@@ -43,19 +44,20 @@ from .weights import Weights
 
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or choose_schedule(f, resolve(spec.v_dim, sizes))
+    extents, layout = spec.extents, spec.layout
+    name = schedule or choose_schedule(f, resolve(extents.v_dim, sizes))
     check_schedule("attention", name, list(TILES))
-    for role, buffer in (("q", spec.q), ("k", spec.k), ("v", spec.v), ("out", spec.out)):
+    for role, buffer in (("q", layout.q), ("k", layout.k), ("v", layout.v), ("out", layout.out)):
         if spec.buffers[buffer].dtype != "f32":
             raise ValueError(
                 f"attention kernel: {role} is {spec.buffers[buffer].dtype}; it must be f32 (cast it first)"
             )
     problem = problem_of(spec, sizes, TILES[name])
     _emit_tiles(Emission.open(f, problem))
-    tiles: list[tuple[Size, int]] = [*((size, 1) for size in spec.batch), (spec.q_len, problem.block)]
-    products = tuple((2 * problem.block, (spec.k_len, size)) for size in (spec.head_dim, spec.v_dim))
-    cost = (*products, (20 * problem.block, (spec.k_len,)))
-    return Generated(tuple(tiles), scratch_terms(problem), cost, name)
+    tiles: list[tuple[Size, int]] = [*((size, 1) for size in extents.batch), (extents.q_len, problem.block)]
+    products = tuple((2 * problem.block, (extents.k_len, size)) for size in (extents.head_dim, extents.v_dim))
+    cost = (*products, (20 * problem.block, (extents.k_len,)))
+    return Generated(Work(tuple(tiles), scratch_terms(problem), cost), name)
 
 
 # Tiles and blocks of keys ---------------------------------------------------------------------------------

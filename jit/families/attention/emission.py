@@ -144,8 +144,9 @@ class ScratchLayout:
 def scratch_terms(problem: Problem) -> Terms:
     """Return bytes that hold what a ScratchLayout has, with every length rounded up."""
     rows, panel, key_panel = problem.tile.rows, problem.panel, problem.key_panel
-    d, v = problem.spec.head_dim, problem.spec.v_dim
-    k_len = min(problem.k_len, KEY_BLOCK) if isinstance(problem.k_len, int) else problem.spec.k_len
+    extents = problem.spec.extents
+    d, v = extents.head_dim, extents.v_dim
+    k_len = min(problem.k_len, KEY_BLOCK) if isinstance(problem.k_len, int) else extents.k_len
     panels = rows * (panel + key_panel) + key_panel * (LANES + 1)
     fixed = panels + GROUP_SCORES + (_max_tiles(problem) + 2 * rows + 2) * LANES + n_running(problem)
     terms: list[Term] = [
@@ -175,12 +176,13 @@ class Emission:
     def open(f: Function, problem: Problem) -> Emission:
         """Emit the addresses, strides and scratch of a kernel; call in the entry block."""
         spec = problem.spec
-        bodies = BodyEmitter(f, spec.body, spec.buffers, problem.sizes, vector_loop=problem.key_loop)
-        indices = (spec.q_index, spec.k_index, spec.v_index, spec.out_index)
+        bodies = BodyEmitter(f, spec.softmax.body, spec.buffers, problem.sizes, vector_loop=problem.key_loop)
+        layout = spec.layout
+        indices = (layout.q_index, layout.k_index, layout.v_index, layout.out_index)
         operands = Operands(
             *(
                 Operand(f, bodies.addresses[buffer], affine(f, spec.buffers[buffer], index, problem.sizes))
-                for buffer, index in zip((spec.q, spec.k, spec.v, spec.out), indices, strict=True)
+                for buffer, index in zip((layout.q, layout.k, layout.v, layout.out), indices, strict=True)
             )
         )
         for role, operand in operands._asdict().items():

@@ -16,27 +16,29 @@ from .spec import Attention
 
 
 def _accesses(spec: Attention) -> Iterable[BufferAccess]:
-    outer = (*spec.batch, spec.q_len, spec.k_len)
-    yield spec.q, spec.q_index, (*outer, spec.head_dim)
-    yield spec.k, spec.k_index, (*outer, spec.head_dim)
-    yield spec.v, spec.v_index, (*outer, spec.v_dim)
-    yield spec.out, spec.out_index, (*outer, spec.v_dim)
-    yield from body_accesses(spec.body, outer)
+    extents, layout = spec.extents, spec.layout
+    outer = (*extents.batch, extents.q_len, extents.k_len)
+    yield layout.q, layout.q_index, (*outer, extents.head_dim)
+    yield layout.k, layout.k_index, (*outer, extents.head_dim)
+    yield layout.v, layout.v_index, (*outer, extents.v_dim)
+    yield layout.out, layout.out_index, (*outer, extents.v_dim)
+    yield from body_accesses(spec.softmax.body, outer)
 
 
 def _evaluate(run: Evaluation, spec: Attention) -> None:
-    outer = (*spec.batch, spec.q_len, spec.k_len)
-    loops = run.loops((*outer, spec.head_dim))
-    q = run.load(spec.q, spec.q_index, loops, {}).astype(np.float64)  # [batch.., i, 1, d]
-    k = run.load(spec.k, spec.k_index, loops, {}).astype(np.float64)  # [batch.., 1, j, d]
-    score = (np.squeeze(q, -2) @ np.swapaxes(np.squeeze(k, -3), -1, -2) * spec.scale).astype(np.float32)
-    if spec.body:
-        score = run.body(spec.body, run.loops(outer), score)[len(spec.body) - 1]
-    weights = _softmax(np.broadcast_to(score, [run.size(s) for s in outer]), spec.safe_softmax)
-    v_loops = run.loops((*outer, spec.v_dim))
-    v = np.squeeze(run.load(spec.v, spec.v_index, v_loops, {}), -3).astype(np.float64)  # [batch.., j, d]
+    extents, layout, softmax = spec.extents, spec.layout, spec.softmax
+    outer = (*extents.batch, extents.q_len, extents.k_len)
+    loops = run.loops((*outer, extents.head_dim))
+    q = run.load(layout.q, layout.q_index, loops, {}).astype(np.float64)  # [batch.., i, 1, d]
+    k = run.load(layout.k, layout.k_index, loops, {}).astype(np.float64)  # [batch.., 1, j, d]
+    score = (np.squeeze(q, -2) @ np.swapaxes(np.squeeze(k, -3), -1, -2) * softmax.scale).astype(np.float32)
+    if softmax.body:
+        score = run.body(softmax.body, run.loops(outer), score)[len(softmax.body) - 1]
+    weights = _softmax(np.broadcast_to(score, [run.size(s) for s in outer]), softmax.safe_softmax)
+    v_loops = run.loops((*outer, extents.v_dim))
+    v = np.squeeze(run.load(layout.v, layout.v_index, v_loops, {}), -3).astype(np.float64)  # [batch.., j, d]
     out = np.expand_dims(weights @ v, -2)  # [batch.., i, 1, d]
-    run.store(spec.out, spec.out_index, v_loops, {}, convert(out, "f64", spec.buffers[spec.out].dtype))
+    run.store(layout.out, layout.out_index, v_loops, {}, convert(out, "f64", spec.buffers[layout.out].dtype))
 
 
 def _softmax(score: Array, safe: bool) -> Array:
@@ -51,23 +53,24 @@ def _softmax(score: Array, safe: bool) -> Array:
 
 
 def _check(spec: Attention) -> None:
-    n_loops = len(spec.batch) + 3
+    n_loops = len(spec.extents.batch) + 3
     for name in ("q", "k", "v", "out"):
-        rank = check_buffer(spec, name)
-        BodyCheck(spec, name, n_loops).check_index(getattr(spec, f"{name}_index"), rank, f"{name}_index")
-    BodyCheck(spec, "body", n_loops - 1).check(spec.body, has_acc=True, has_stores=False)
+        rank, index = check_buffer(spec, name), f"{name}_index"
+        BodyCheck(spec, name, n_loops).check_index(getattr(spec.layout, index), rank, index)
+    BodyCheck(spec, "body", n_loops - 1).check(spec.softmax.body, has_acc=True, has_stores=False)
 
 
 def _follow(launch: Launch, spec: Attention) -> None:
-    launch.loops = launch.numbers(*spec.batch, spec.q_len, spec.k_len, spec.head_dim)
-    i, j, d = range(len(spec.batch), len(spec.batch) + 3)
-    q, k = launch.read(spec.q, spec.q_index), launch.read(spec.k, spec.k_index)
+    extents, layout = spec.extents, spec.layout
+    launch.loops = launch.numbers(*extents.batch, extents.q_len, extents.k_len, extents.head_dim)
+    i, j, d = range(len(extents.batch), len(extents.batch) + 3)
+    q, k = launch.read(layout.q, layout.q_index), launch.read(layout.k, layout.k_index)
     score = launch.reduced("sum", joined([q, k]), d)
-    weight = (launch.run(spec.body, score) or [score])[-1]
-    launch.loops[d] = launch.numbers(spec.v_dim)[0]
-    value = launch.read(spec.v, spec.v_index)
+    weight = (launch.run(spec.softmax.body, score) or [score])[-1]
+    launch.loops[d] = launch.numbers(extents.v_dim)[0]
+    value = launch.read(layout.v, layout.v_index)
     out = launch.reduced("softmax", launch.reduced("sum", joined([weight, value]), j), j)
-    launch.write(spec.out, spec.out_index, out.along(i, d))
+    launch.write(layout.out, layout.out_index, out.along(i, d))
 
 
 def _schedules(spec: Attention, target: str) -> tuple[str, ...]:

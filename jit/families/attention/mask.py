@@ -33,12 +33,13 @@ class Mask:
     """Emits the body of `spec` in the kernel's function; `bodies`: its emitter."""
 
     def __init__(self, f: Function, spec: Attention, bodies: BodyEmitter) -> None:
+        softmax = spec.softmax
         self.f, self.spec, self.bodies = f, spec, bodies
-        self.row_loop = len(spec.batch)
-        self.bias = _find_bias(spec.body, bodies)
+        self.row_loop = len(spec.extents.batch)
+        self.bias = _find_bias(softmax.body, bodies)
         adds = self.bias is None or (self.bias.value is not None and not self.bias.is_mask)
         self.unit = LOG2E if adds else 1.0  # of scores, as powers of two
-        self.scale = spec.scale if adds else spec.scale * LOG2E
+        self.scale = softmax.scale if adds else softmax.scale * LOG2E
 
     @property
     def is_bias(self) -> bool:
@@ -65,7 +66,7 @@ class Mask:
         if self.bias is not None:
             return self._whole(fma(sums, self.scale, self._biases(at, known)), at.mask)
         ids = self.bodies.ids
-        score = self.bodies.emit(ids, at, known, (sums * self.spec.scale).value)[ids[-1]]
+        score = self.bodies.emit(ids, at, known, (sums * self.spec.softmax.scale).value)[ids[-1]]
         return self._whole(Vec(self.f, score), at.mask)
 
     def _biases(self, at: Position, known: dict[int, Value]) -> Vec:

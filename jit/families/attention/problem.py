@@ -58,7 +58,7 @@ class Problem:
     @property
     def row_loop(self) -> int:
         """The number of the loop over queries; those before it are the batch loops."""
-        return len(self.spec.batch)
+        return len(self.spec.extents.batch)
 
     @property
     def key_loop(self) -> int:
@@ -115,6 +115,9 @@ class Problem:
 
 def problem_of(spec: Attention, sizes: Sequence[Int], tile: Tile) -> Problem:
     """Return the problem of `spec`."""
-    batch = [resolve(size, sizes) for size in spec.batch]
-    lengths = (resolve(size, sizes) for size in (spec.q_len, spec.k_len, spec.head_dim, spec.v_dim))
+    extents = spec.extents
+    batch = [resolve(size, sizes) for size in extents.batch]
+    lengths = (
+        resolve(size, sizes) for size in (extents.q_len, extents.k_len, extents.head_dim, extents.v_dim)
+    )
     return Problem(spec, sizes, tile, batch, *lengths)

@@ -83,7 +83,7 @@ class Weights:
     def _finish(self, tile: RowTile, keys: Keys, unless_shifted: bool) -> Value:
         """Write a row tile's factors; return whether scores must be shifted first."""
         f, problem, scratch = self.emission.f, self.emission.problem, self.emission.scratch
-        is_safe, unit = problem.spec.safe_softmax, self.emission.mask.unit
+        is_safe, unit = problem.spec.softmax.safe_softmax, self.emission.mask.unit
         rows = (scratch.tops, scratch.totals, tile.factors)
         given = (*rows, f.i64(keys.count), problem.tile.rows, is_safe, unless_shifted, unit)
         name = "finish_unless_shifted" if unless_shifted else "finish"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int
@@ -43,7 +44,7 @@ def emit(f: Function, spec: Concat, sizes: Sequence[Int], schedule: str | None) 
     weight = max((piece.weight for piece in pieces), default=1)
     scratch = tuple(term for piece in pieces for term in piece.work.scratch)
     cost = tile_cost(whole.loops, whole.plans, weight)
-    return Generated(tiles_of(whole.loops, whole.plans), scratch, cost, "pieces")
+    return Generated(Work(tiles_of(whole.loops, whole.plans), scratch, cost), "pieces")
 
 
 def _fill(out: Buffer) -> Nest:

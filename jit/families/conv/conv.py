@@ -58,7 +58,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv as a product of its patches and the weights."""
-    name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
+    name = schedule or choose_schedule(f, spec, resolve(spec.product.m, sizes))
     check_schedule("conv", name, fitting_schedules(spec, f.has_tiles))
     check_operands(spec)
     return _emit_kernel(product_of(f, spec, patch_problem(f, spec, sizes, SCHEDULES[name])), name)
@@ -71,7 +71,7 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     is_small = winograd.is_small(f, spec, sizes)
     if is_small is False:
         return winograd.emit(f, spec, sizes, schedule)
-    rows = resolve(spec.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)
+    rows = resolve(spec.product.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)
     name = schedule or choose_schedule(f, spec, rows)
     check_schedule("conv", name, fitting_schedules(spec, f.has_tiles))
     by_taps = _by_taps(f, spec, sizes, SCHEDULES[name], is_alone=is_small is True)
@@ -81,43 +81,44 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     generated = at_points.generated(name)
     least = by_taps.emission.scratch.sums_bytes + sum(count for count, _ in by_taps.lhs.scratch())
     f.either(is_small, lambda: _emit_shares(by_taps, generated), at_points.emit_tiles)
-    assert generated.scratch[0] >= (least, ())  # they lie in the same place
+    assert generated.work.scratch[0] >= (least, ())  # they lie in the same place
     return generated
 
 
 #: The first one that fits is taken.
 VARIANTS: tuple[Variant[Conv, Generator], ...] = (
     Variant("planes", lambda spec: spec.planes, planes.emit),
-    Variant("winograd", lambda spec: spec.b_layout == LAYOUT, _emit_for_points),
+    Variant("winograd", lambda spec: spec.product.b_layout == LAYOUT, _emit_for_points),
     Variant("depthwise", is_depthwise, depthwise.emit),
     Variant("product", lambda spec: True, _emit_product),
 )
 
 
 def _check_window(spec: Conv) -> None:
+    given = spec.product
     window, groups = spec.window, spec.window.groups
     axes = (window.out, window.kernel, window.stride, window.dilation, window.expansion, window.low)
-    if {len(axis) for axis in axes} != {len(spec.buffers[spec.a].shape) - 2}:
+    if {len(axis) for axis in axes} != {len(spec.buffers[given.a].shape) - 2}:
         raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
-    channels = spec.buffers[spec.a].shape[-1]
-    is_quads = spec.b_layout == QUADS_LAYOUT
+    channels = spec.buffers[given.a].shape[-1]
+    is_quads = given.b_layout == QUADS_LAYOUT
     if is_quads and not (isinstance(channels, int) and channels % (STEP_BYTES * groups) == 0):
         raise ValueError(f"conv kernel: {channels} channels in {groups} groups of bytes; each takes fours")
-    if groups < 1 or (groups > 1 and not (isinstance(spec.n, int) and spec.n % groups == 0)):
-        raise ValueError(f"conv kernel: {spec.n} output channels do not divide into {groups} groups")
+    if groups < 1 or (groups > 1 and not (isinstance(given.n, int) and given.n % groups == 0)):
+        raise ValueError(f"conv kernel: {given.n} output channels do not divide into {groups} groups")
 
 
 def piece_of(spec: Conv) -> int:
     """Return the steps under each tap where the spec knows them, else 0: its sums are cut between taps."""
-    channels = spec.buffers[spec.a].shape[-1]
-    step = STEP_BYTES if spec.b_layout == QUADS_LAYOUT else 1
+    channels = spec.buffers[spec.product.a].shape[-1]
+    step = STEP_BYTES if spec.product.b_layout == QUADS_LAYOUT else 1
     return channels // spec.window.groups // step if isinstance(channels, int) else 0
 
 
 def product_of(f: Function, spec: Conv, problem: Problem) -> Product:
     """Return the product of a Conv's patches with its weights; call in the entry block."""
     emission = Emission.open(f, problem)
-    place, image = emission.scratch.behind_copy(f, problem), emission.bodies.addresses[spec.a]
+    place, image = emission.scratch.behind_copy(f, problem), emission.bodies.addresses[spec.product.a]
     geometry = geometry_of(f, spec, problem.sizes)
     if problem.pieces.taps:
         f.takes("indirection")
@@ -135,7 +136,7 @@ def patch_problem(
     Where rows are read in the image, all elements that they are spread over count for their block.
     """
     taps = prod(spec.window.kernel) if fits_indirection(f, spec) else 0
-    channels = spec.buffers[spec.a].shape[-1]
+    channels = spec.buffers[spec.product.a].shape[-1]
     row = channels * prod(spec.window.stride) if taps and isinstance(channels, int) else None
     pieces = Pieces(piece_of(spec), taps, together)
     problem = replace(problem_of(f, spec, sizes, schedule, row), groups=spec.window.groups, pieces=pieces)
@@ -180,7 +181,7 @@ def _emit_shares(product: Product, generated: Generated) -> None:
     assert isinstance(lhs, Indirection)
     f, m, width = emission.f, problem.m, problem.width
     lhs.clear()
-    counts = [f.ceildiv(resolve(size, problem.sizes), divisor) for size, divisor in generated.tiles[:-1]]
+    counts = [f.ceildiv(resolve(size, problem.sizes), divisor) for size, divisor in generated.work.tiles[:-1]]
     outer = [problem.groups, *problem.batch]
     n_blocks, total = (reduce(f.mul, factors) for factors in (counts, [*outer, m]))
     with f.loop(f.params[3], f.params[4]) as tile:

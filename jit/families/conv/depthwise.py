@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....vm.program import Work
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
 from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
@@ -51,10 +52,13 @@ def is_narrow(channels: object, columns: object, groups: int) -> bool:
 
 def is_depthwise(spec: Conv) -> bool:
     """Return True for a conv that this file computes."""
-    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    given = spec.product
+    window, channels = spec.window, spec.buffers[given.a].shape[-1]
     is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
-    has_element = spec.buffers[spec.a].dtype in IMAGE_DTYPES
-    return spec.b_layout == "rows" and is_plain and has_element and is_narrow(channels, spec.n, window.groups)
+    has_element = spec.buffers[given.a].dtype in IMAGE_DTYPES
+    return (
+        given.b_layout == "rows" and is_plain and has_element and is_narrow(channels, given.n, window.groups)
+    )
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -131,7 +135,7 @@ class _Depthwise:
     @property
     def image(self) -> ImageElement:
         """An element of the image."""
-        return ImageElement(self.spec.buffers[self.spec.a].dtype)
+        return ImageElement(self.spec.buffers[self.spec.product.a].dtype)
 
     @property
     def padded(self) -> int:
@@ -158,8 +162,9 @@ class _Depthwise:
         out = spec.window.out
         down = ((out[0], LINES),) if len(out) == AXES else ()
         taps = self.window.kernel[0] * self.window.kernel[1]
-        work = LINES * self.padded * (2 * taps * self.group + 8 * len(spec.epilogue))
-        return Generated(((spec.buffers[spec.a].shape[0], 1), *down), scratch, ((work, (out[-1],)),), name)
+        work = LINES * self.padded * (2 * taps * self.group + 8 * len(spec.product.epilogue))
+        tiles = (spec.buffers[spec.product.a].shape[0], 1), *down
+        return Generated(Work(tiles, scratch, ((work, (out[-1],)),)), name)
 
     def _lines(self, image: Int, first: Int, end: Int) -> None:
         """Emit lines `first` .. `end` - 1 of an image, a block of each in turn."""
@@ -238,9 +243,9 @@ class _Depthwise:
             f.add(f.mul(image, self.sides.height), f.add(top, f.mul(lowest, step))), self.sides.across
         )
         place = f.mul(first, self.channels)
-        start = f.at(self.emission.bodies.addresses[self.spec.a], self.image.memory, place)
+        start = f.at(self.emission.bodies.addresses[self.spec.product.a], self.image.memory, place)
         taps = f.mul(lowest, window.kernel[1] * self.group * self.channels)
-        weights = f.at(self.emission.bodies.addresses[self.spec.b], "float", taps)
+        weights = f.at(self.emission.bodies.addresses[self.spec.product.b], "float", taps)
         rows = f.i64(f.sub(highest, lowest))
         apart = f.i64(f.mul(f.mul(self.sides.across, self.channels), step))
         pixel = f.add(f.mul(f.add(f.mul(image, self.sides.down), line), self.sides.along), x)
@@ -259,7 +264,9 @@ class _Depthwise:
             return
 
         def define(g: Function) -> None:
-            bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, problem.sizes, problem.n_loop)
+            bodies = BodyEmitter(
+                g, self.spec.product.epilogue, self.spec.buffers, problem.sizes, problem.n_loop
+            )
             sums = g.load("ptr", g.at(g.params[2], "i8", RT_SCRATCH), align=8)
             _Outputs(g, self, bodies, block, sums).emit(g.params[3:])
 

@@ -25,15 +25,16 @@ def _accesses(spec: Conv) -> Iterable[BufferAccess]:
 
 
 def _evaluate(run: Evaluation, spec: Conv) -> None:
-    groups, n = spec.window.groups, run.size(spec.n)
-    image, weights = (from_memory(run.arrays[i], spec.buffers[i].dtype) for i in (spec.a, spec.b))
+    given = spec.product
+    groups, n = spec.window.groups, run.size(given.n)
+    image, weights = (from_memory(run.arrays[i], spec.buffers[i].dtype) for i in (given.a, given.b))
     image = np.moveaxis(image, 1, -1) if spec.planes else image
-    columns = group_columns(weights, spec.b_layout, groups, n // groups)
+    columns = group_columns(weights, given.b_layout, groups, n // groups)
     rows = patches(spec.window, [run.size(size) for size in spec.window.out], image)
     acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
-    acc = acc.reshape([*(run.size(size) for size in (*spec.batch, spec.m)), n])
-    dtype = "i32" if spec.b_layout == QUADS_LAYOUT else "f32"
-    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+    acc = acc.reshape([*(run.size(size) for size in (*given.batch, given.m)), n])
+    dtype = "i32" if given.b_layout == QUADS_LAYOUT else "f32"
+    run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "f64", dtype))
 
 
 def _check(spec: Conv) -> None:
@@ -49,16 +50,17 @@ def _check(spec: Conv) -> None:
 
 
 def _follow(launch: Launch, spec: Conv) -> None:
-    launch.loops = launch.numbers(*spec.batch, spec.m, spec.n, spec.k)
+    given = spec.product
+    launch.loops = launch.numbers(*given.batch, given.m, given.n, given.k)
     product.follow_product(launch, spec, _patches(launch, spec))
 
 
 def _patches(launch: Launch, spec: Conv) -> Scalar:
     """Return what an element of A depends on: its image."""
-    tensor, n_rows = launch.tensors[spec.a], len(spec.batch) + 1
+    tensor, n_rows = launch.tensors[spec.product.a], len(spec.product.batch) + 1
     layout = tensor.layout
     if not isinstance(layout, (Rows, Alike)):
-        return launch.constant(spec.a, "an image")
+        return launch.constant(spec.product.a, "an image")
     inner = layout.inner * (layout.count // launch.batch) if isinstance(layout, Alike) else layout.inner
     at = tensor.row_axis(inner, launch.batch)
     pixels = prod(launch.number(s).value for s in spec.window.out)

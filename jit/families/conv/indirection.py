@@ -29,7 +29,7 @@ _WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
 def fits_indirection(f: Function, spec: Conv) -> bool:
     """Whether a kernel's rows are read in the image: if it is not expanded. AMX tiles take whole rows."""
     has_tiles = f.has_tiles and uses_tiles(spec)
-    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    window, channels = spec.window, spec.buffers[spec.product.a].shape[-1]
     has_pieces = isinstance(channels, int) and channels >= window.groups
     is_plain = set(window.expansion) == {1} and prod(window.kernel) <= MAX_TAPS
     return has_pieces and is_plain and not has_tiles

@@ -45,7 +45,7 @@ class Patches:
     def scratch(self) -> Terms:
         """Return the scratch (see `CodeObject`) that the rows take."""
         row = 4 * self.problem.block
-        return (row, (self.problem.spec.k,)), (row * LANES + 4 * LANES, ())
+        return (row, (self.problem.spec.product.k,)), (row * LANES + 4 * LANES, ())
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`, the first of the block."""

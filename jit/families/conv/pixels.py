@@ -54,14 +54,15 @@ class Geometry:
 
 def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
     """Return the geometry of `spec`; call in the entry block."""
-    n_images, *extent = (resolve(size, sizes) for size in spec.buffers[spec.a].shape)
+    given = spec.product
+    n_images, *extent = (resolve(size, sizes) for size in spec.buffers[given.a].shape)
     channels = extent.pop(0 if spec.planes else -1)
-    if spec.b_layout == QUADS_LAYOUT:
+    if given.b_layout == QUADS_LAYOUT:
         channels = f.udiv(channels, STEP_BYTES)
     width = f.udiv(channels, spec.window.groups)
     out = [resolve(size, sizes) for size in spec.window.out]
-    batch = [resolve(size, sizes) for size in spec.batch]
-    return Geometry(spec.window, n_images, extent, channels, width, out, batch, resolve(spec.m, sizes))
+    batch = [resolve(size, sizes) for size in given.batch]
+    return Geometry(spec.window, n_images, extent, channels, width, out, batch, resolve(given.m, sizes))
 
 
 def _two(sides: Sequence[Int]) -> tuple[Int, Int]:

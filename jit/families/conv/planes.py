@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
@@ -49,7 +50,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     f.takes("planes")
     window = spec.window
     axes = {name: getattr(window, name) for name in ("kernel", "stride", "dilation", "expansion")}
-    if not is_fit(spec.buffers[spec.a].shape[1], axes, window.groups):
+    if not is_fit(spec.buffers[spec.product.a].shape[1], axes, window.groups):
         raise ValueError(
             f"conv kernel: planes are for at most {MAX_CHANNELS} channels in one group, on {AXES} axes, "
             f"strides of {STRIDES} along lines and at most {MAX_STEPS} taps of channels"
@@ -121,9 +122,9 @@ class _Planes:
         fixed = self.emission.scratch.sums_bytes + copy + 8 * self.steps + vectors * (phases.reach + LANES)
         scratch = ((fixed, ()), (vectors, (out[-1],)))
         down = ((out[0], LINES),) if len(out) == AXES else ()
-        tiles = ((spec.buffers[spec.a].shape[0], 1), *down, (spec.n, problem.width))
-        work = LINES * problem.width * (2 * self.steps + 8 * len(spec.epilogue))
-        return Generated(tiles, scratch, ((work, (out[-1],)),), name)
+        tiles = ((spec.buffers[spec.product.a].shape[0], 1), *down, (spec.product.n, problem.width))
+        work = LINES * problem.width * (2 * self.steps + 8 * len(spec.product.epilogue))
+        return Generated(Work(tiles, scratch, ((work, (out[-1],)),)), name)
 
     def _fill_table(self) -> None:
         """Emit the table of where in scratch each step of k lies."""
@@ -142,7 +143,7 @@ class _Planes:
         f, window, phases, sides = self.f, self.window, self.phases, self.sides
         top = f.sub(f.mul(y, window.stride[0]), window.low[0])
         seen = f.sub(phases.lines, f.mul(f.sub(LINES, lines), window.stride[0]))
-        base = self.emission.bodies.addresses[self.spec.a]
+        base = self.emission.bodies.addresses[self.spec.product.a]
         first = f.mul(image, self.channels)
         with f.loop(0, seen) as line, f.loop(0, self.channels) as c:
             place = f.add(top, line.index)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Generic
 
 from ...spec import Size, Unknown
-from ..matmul.spec import Matmul
+from ..matmul.spec import ProductSpec
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Window(Generic[Unknown]):
 
 
 @dataclass(frozen=True)
-class Conv(Matmul[Unknown]):
-    """A matmul whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
+class Conv(ProductSpec[Unknown]):
+    """A product whose A[.., i, k] is a patch of the image `buffers[a]`, as `window` says; `a_index` is ().
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
     taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
@@ -40,5 +40,5 @@ class Conv(Matmul[Unknown]):
     """
 
     family: ClassVar[str] = "conv"
-    window: Window[Unknown] = field(kw_only=True)
-    planes: bool = field(default=False, kw_only=True)
+    window: Window[Unknown]
+    planes: bool = False

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
@@ -74,7 +75,7 @@ def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
     How many images there are counts only where the spec fixes it. Else an image would have other bits in
     another batch, so the choice is the one for USUAL_IMAGES at any number of them.
     """
-    n_images = spec.buffers[spec.a].shape[0]
+    n_images = spec.buffers[spec.product.a].shape[0]
     images = n_images if isinstance(n_images, int) else USUAL_IMAGES
     out = [resolve(size, sizes) for size in spec.window.out]
     down = [f.ceildiv(size, TILE) for size in out]
@@ -87,15 +88,16 @@ def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
 
 def check(spec: Conv) -> None:
     """Refuse what has no such layout."""
-    window, channels = spec.window, spec.buffers[spec.a].shape[-1]
+    given = spec.product
+    window, channels = spec.window, spec.buffers[given.a].shape[-1]
     plain = {*window.stride, *window.dilation, *window.expansion, window.groups} == {1}
     if window.kernel != (TAPS, TAPS) or not plain:
-        raise ValueError(f"conv kernel: {spec.b_layout} is for 3 x 3 taps, side by side, in one group")
+        raise ValueError(f"conv kernel: {given.b_layout} is for 3 x 3 taps, side by side, in one group")
     if not isinstance(channels, int) or channels % LANES or not channels:
-        raise ValueError(f"conv kernel: {spec.b_layout} is for channels in multiples of {LANES}")
-    weight = spec.buffers[spec.b]
+        raise ValueError(f"conv kernel: {given.b_layout} is for channels in multiples of {LANES}")
+    weight = spec.buffers[given.b]
     if weight.dtype != "f32" or weight.shape[1:] != (TAPS * TAPS * channels, PANEL):
-        raise ValueError(f"conv kernel: {spec.b_layout} is for weights in f32, in panels of all taps")
+        raise ValueError(f"conv kernel: {given.b_layout} is for weights in f32, in panels of all taps")
 
 
 def block_of_channels(channels: int) -> int:
@@ -116,7 +118,7 @@ def _greatest_part(whole: int, most: int) -> int:
 
 def n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
     """Return the tiles of all images."""
-    count = resolve(spec.buffers[spec.a].shape[0], sizes)
+    count = resolve(spec.buffers[spec.product.a].shape[0], sizes)
     for size in spec.window.out:
         count = f.mul(count, f.ceildiv(resolve(size, sizes), TILE))
     return count
@@ -302,18 +304,23 @@ class AtPoints:
         """Return what the generator tells of the kernel."""
         spec, plan = self.spec, self.plan
         work = 2 * POINTS * plan.block * plan.width * plan.channels
-        epilogue = 8 * plan.block * TILE**2 * plan.width * len(spec.epilogue)
-        return Generated(self._blocks(), ((4 * plan.floats, ()),), ((work + epilogue, ()),), name)
+        epilogue = 8 * plan.block * TILE**2 * plan.width * len(spec.product.epilogue)
+        return Generated(Work(self._blocks(), ((4 * plan.floats, ()),), ((work + epilogue, ()),)), name)
 
     def _blocks(self) -> tuple[tuple[Size, int], ...]:
         """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK cover the
         images, which are no fewer than blocks of as many tiles, and each gets its even share."""
-        columns = (self.spec.n, self.plan.width)
+        columns = (self.spec.product.n, self.plan.width)
         if isinstance(self.tiles.total, int):
             return ((self.tiles.total, self.plan.block), columns)
         height, width = (tiles * TILE for tiles in TILES_OF_BLOCK)
         out = self.spec.window.out
-        return (self.spec.buffers[self.spec.a].shape[0], 1), (out[0], height), (out[1], width), columns
+        return (
+            (self.spec.buffers[self.spec.product.a].shape[0], 1),
+            (out[0], height),
+            (out[1], width),
+            columns,
+        )
 
     def _range(self, block: Int) -> tuple[Int, Int]:
         """Return (first tile, tiles) of a block."""
@@ -342,7 +349,7 @@ class AtPoints:
         image, y, x = self._place(tile)
         shape = (*self.geometry.extent, self.plan.channels)
         pixels = f.mul(shape[0], f.mul(*shape[1:]))
-        start = f.at(self.emission.bodies.addresses[self.spec.a], "float", f.mul(image, pixels))
+        start = f.at(self.emission.bodies.addresses[self.spec.product.a], "float", f.mul(image, pixels))
         corner = (f.sub(at, low) for at, low in zip((y, x), self.spec.window.low, strict=True))
         return start, [f.i64(v) for v in (*corner, *shape)], (image, y, x)
 
@@ -359,7 +366,7 @@ class AtPoints:
     def _tile(self, m0: Int, rows: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
         f, plan = self.f, self.plan
-        b = f.at(self.emission.bodies.addresses[self.spec.b], "float", f.mul(n0, plan.panel // PANEL))
+        b = f.at(self.emission.bodies.addresses[self.spec.product.b], "float", f.mul(n0, plan.panel // PANEL))
         block, chunk = plan.chain, plan.chunk
         if chunk < plan.channels:
             start = 0.0 if block == plan.channels else -0.0

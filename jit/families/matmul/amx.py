@@ -32,7 +32,7 @@ from ...spec import Size, Terms
 from .arithmetic import F32, VECTOR
 from .microkernel import PANEL, load, tail
 from .row_tiles import copy_to
-from .spec import Matmul
+from .spec import ProductSpec
 from .sums import BLOCK as BLOCK_STEPS
 from .sums import LONG
 
@@ -91,10 +91,10 @@ def block_rows(m: Int, k: Int) -> int:
     return -(-m // n // GROUP) * GROUP or GROUP
 
 
-def scratch_of(spec: Matmul, block: int) -> Terms:
+def scratch_of(spec: ProductSpec, block: int) -> Terms:
     """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
-    fixed = sums_bytes(spec.k, block) + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
-    return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.k,)))
+    fixed = sums_bytes(spec.product.k, block) + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
+    return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.product.k,)))
 
 
 def block_of(f: Function, k: Int) -> Int:

@@ -19,7 +19,7 @@ from .arithmetic import VECTOR
 from .byte_dots import INTEGERS
 from .microkernel import PANEL, Ending
 from .problem import QUADS_LAYOUT
-from .spec import Matmul
+from .spec import ProductSpec
 
 
 class RowTile(NamedTuple):
@@ -46,12 +46,12 @@ class Epilogue:
     """The epilogue of `spec` on tiles of `width` columns. `bodies`: its emitter in the kernel's function."""
 
     def __init__(
-        self, f: Function, spec: Matmul, sizes: Sequence[Int], width: int, bodies: BodyEmitter
+        self, f: Function, spec: ProductSpec, sizes: Sequence[Int], width: int, bodies: BodyEmitter
     ) -> None:
         self.f, self.spec, self.sizes, self.width = f, spec, sizes, width
         self.here = _Rows(f, spec, bodies, width)
         self.is_part = all(isinstance(size, int) for size in sizes)
-        self.is_simple = self.is_part and not any(map(_is_dear_or_gathers, spec.epilogue))
+        self.is_simple = self.is_part and not any(map(_is_dear_or_gathers, spec.product.epilogue))
 
     def emit(self, tile: RowTile, sums: Value, stride: Int | None = None) -> None:
         """Emit the epilogue of a row tile, whose sums lie in scratch at `sums`, `stride` (None: width)
@@ -77,7 +77,7 @@ class Epilogue:
             buffers = self.spec.buffers
             addresses = [g.load("ptr", g.at(given[0], "ptr", i), align=8) for i in range(len(buffers))]
             bodies = BodyEmitter(
-                g, self.spec.epilogue, buffers, self.sizes, self.here.n_loop, addresses=addresses
+                g, self.spec.product.epilogue, buffers, self.sizes, self.here.n_loop, addresses=addresses
             )
             _Rows(g, self.spec, bodies, self.width).emit_sums(RowTile.of(given[1:]), sums)
 
@@ -105,7 +105,9 @@ class Epilogue:
 
         def body(g: Function) -> None:
             tile_of_part = RowTile.of(g.params[3 : 3 + len(place)])
-            bodies = BodyEmitter(g, self.spec.epilogue, self.spec.buffers, self.sizes, self.here.n_loop)
+            bodies = BodyEmitter(
+                g, self.spec.product.epilogue, self.spec.buffers, self.sizes, self.here.n_loop
+            )
             there = _Rows(g, self.spec, bodies, self.width)
             define(there, tile_of_part, g.params[3 + len(place) :])
 
@@ -115,13 +117,13 @@ class Epilogue:
 class _Rows:
     """Emits rows of an epilogue into one function, the kernel's or a part's."""
 
-    def __init__(self, f: Function, spec: Matmul, bodies: BodyEmitter, width: int) -> None:
+    def __init__(self, f: Function, spec: ProductSpec, bodies: BodyEmitter, width: int) -> None:
         self.f, self.spec, self.bodies, self.width = f, spec, bodies, width
-        self.m_loop = len(spec.batch)
+        self.m_loop = len(spec.product.batch)
         self.n_loop = self.m_loop + 1
         self.streamed = [
             i
-            for i, instr in enumerate(spec.epilogue)
+            for i, instr in enumerate(spec.product.epilogue)
             if instr.op in ("load", "store")
             and {self.m_loop, self.n_loop} <= {place.loop for place in instr.index}
             and all(place.value is None for place in instr.index)
@@ -134,7 +136,7 @@ class _Rows:
         with f.loop(0, tile.rows) as r:
             at = Position((*tile.batch, f.add(tile.m0, r.index), tile.n0))
             for i in self.streamed:
-                buffer = self.spec.epilogue[i].buffer
+                buffer = self.spec.product.epilogue[i].buffer
                 assert buffer is not None
                 dtype = DTYPES[self.spec.buffers[buffer].dtype]
                 first = unread(f, self.bodies.addresses[buffer], self.bodies.offset(i, at), dtype.memory)
@@ -145,7 +147,7 @@ class _Rows:
         """Emit the epilogue of a row tile: by whole rows, by two vectors where it is dear, or masked."""
         f, n0, columns = self.f, tile.n0, tile.columns
         if columns is None:
-            together = PANEL if any(map(is_dear, self.spec.epilogue)) else self.width
+            together = PANEL if any(map(is_dear, self.spec.product.epilogue)) else self.width
             with f.loop(0, self.width, together) as part:
                 places = [f.add(part.index, at) for at in range(0, together, LANES)]
                 self._vectors(tile, [(f.add(n0, at), at, None) for at in places], sums, stride)
@@ -196,7 +198,7 @@ class _Rows:
     ) -> None:
         """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
         bodies = self.bodies
-        if self.spec.b_layout == QUADS_LAYOUT:
+        if self.spec.product.b_layout == QUADS_LAYOUT:
             acc = self.f.op(INTEGERS, f"bitcast {VECTOR} {acc.name} to {INTEGERS}")
         at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
         bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)

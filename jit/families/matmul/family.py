@@ -16,46 +16,48 @@ from .grouped import unpacked
 from .matmul import emit, extension, fitting_schedules
 from .microkernel import PANEL
 from .problem import GROUPED_LAYOUTS, grouped_of
-from .spec import Matmul
+from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
 
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
 B_LAYOUTS = ("rows", "panels", "winograd", "quads", *GROUPED_LAYOUTS)
 
 
-def accesses(spec: Matmul, reads_a: bool = True) -> Iterable[BufferAccess]:
+def accesses(spec: ProductSpec, reads_a: bool = True) -> Iterable[BufferAccess]:
     """Yield the loads and stores of a product; `reads_a`: A is read by its index."""
-    loops = (*spec.batch, spec.m, spec.n, spec.k)
-    if reads_a and not spec.prologue:
-        yield spec.a, spec.a_index, loops
-    yield from body_accesses(spec.prologue, loops)
-    if spec.b_layout == "rows":
-        yield spec.b, spec.b_index, loops
-    yield from body_accesses(spec.epilogue, loops[:-1])
+    given = spec.product
+    loops = (*given.batch, given.m, given.n, given.k)
+    if reads_a and not given.prologue:
+        yield given.a, given.a_index, loops
+    yield from body_accesses(given.prologue, loops)
+    if given.b_layout == "rows":
+        yield given.b, given.b_index, loops
+    yield from body_accesses(given.epilogue, loops[:-1])
 
 
-def _evaluate(run: Evaluation, spec: Matmul) -> None:
-    loops = run.loops((*spec.batch, spec.m, spec.n, spec.k))
+def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
+    given = spec.product
+    loops = run.loops((*given.batch, given.m, given.n, given.k))
     a = np.squeeze(_lhs(run, spec, loops), -2)  # [batch.., m, k]
-    if spec.b_layout == "panels":
-        panels = run.arrays[spec.b]  # [ceil(n / panel), k, panel]
-        rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(spec.n)]
-        b = from_memory(rows, spec.buffers[spec.b].dtype).T
-    elif spec.b_layout in GROUPED_LAYOUTS:
-        together = GROUPED_LAYOUTS[spec.b_layout]
-        integers, scales = unpacked(run.arrays[spec.b], run.size(spec.k), run.size(spec.n), together)
+    if given.b_layout == "panels":
+        panels = run.arrays[given.b]  # [ceil(n / panel), k, panel]
+        rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(given.n)]
+        b = from_memory(rows, spec.buffers[given.b].dtype).T
+    elif given.b_layout in GROUPED_LAYOUTS:
+        together = GROUPED_LAYOUTS[given.b_layout]
+        integers, scales = unpacked(run.arrays[given.b], run.size(given.k), run.size(given.n), together)
         b = (integers.astype(np.float64) * np.repeat(scales, len(integers) // len(scales), 0)).T
-    elif spec.b_layout == "quads":
-        b = _from_quads(run.arrays[spec.b])[: run.size(spec.n)]
+    elif given.b_layout == "quads":
+        b = _from_quads(run.arrays[given.b])[: run.size(given.n)]
     else:
-        b = np.squeeze(run.load(spec.b, spec.b_index, loops, {}), -3)  # [batch.., n, k]
-    if spec.b_layout == "quads":
+        b = np.squeeze(run.load(given.b, given.b_index, loops, {}), -3)  # [batch.., n, k]
+    if given.b_layout == "quads":
         acc = a.astype(np.int64) @ b.T.astype(np.int64)
-        run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "i64", "i32"))
+        run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "i64", "i32"))
         return
     acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
-    dtype = "f64" if spec.buffers[spec.b].dtype == "f64" else "f32"
-    run.body(spec.epilogue, run.loops((*spec.batch, spec.m, spec.n)), convert(acc, "f64", dtype))
+    dtype = "f64" if spec.buffers[given.b].dtype == "f64" else "f32"
+    run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "f64", dtype))
 
 
 def _from_quads(panels: Array) -> Array:
@@ -64,61 +66,66 @@ def _from_quads(panels: Array) -> Array:
     return panels.transpose(0, 2, 1, 3).reshape(n_panels * width, quads * 4)
 
 
-def _lhs(run: Evaluation, spec: Matmul, loops: list[Array]) -> Array:
+def _lhs(run: Evaluation, spec: ProductSpec, loops: list[Array]) -> Array:
     """Return A [batch.., m, 1, k], read or computed by the prologue."""
-    if not spec.prologue:
-        return run.load(spec.a, spec.a_index, loops, {})
-    a = run.body(spec.prologue, loops)[len(spec.prologue) - 1]
-    return np.broadcast_to(a, (*a.shape[:-1], run.size(spec.k)))
+    given = spec.product
+    if not given.prologue:
+        return run.load(given.a, given.a_index, loops, {})
+    a = run.body(given.prologue, loops)[len(given.prologue) - 1]
+    return np.broadcast_to(a, (*a.shape[:-1], run.size(given.k)))
 
 
-def check(spec: Matmul, is_patch: bool = False) -> None:
+def check(spec: ProductSpec, is_patch: bool = False) -> None:
     """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
-    n_loops = len(spec.batch) + 3
-    if spec.chain not in ((0,) if is_patch or spec.b_layout in ("quads", *GROUPED_LAYOUTS) else CHAINS):
+    given = spec.product
+    n_loops = len(given.batch) + 3
+    if given.chain not in ((0,) if is_patch or given.b_layout in ("quads", *GROUPED_LAYOUTS) else CHAINS):
         raise refuse(
-            "chain", spec.chain, "0, 16 or 32; 0 in a convolution and for weights in quads or groups"
+            "chain", given.chain, "0, 16 or 32; 0 in a convolution and for weights in quads or groups"
         )
-    if spec.b_layout not in B_LAYOUTS:
-        raise refuse("b_layout", spec.b_layout, f"one of {', '.join(B_LAYOUTS)}")
-    BodyCheck(spec, "epilogue", n_loops - 1).check(spec.epilogue, has_acc=True)
+    if given.b_layout not in B_LAYOUTS:
+        raise refuse("b_layout", given.b_layout, f"one of {', '.join(B_LAYOUTS)}")
+    BodyCheck(spec, "epilogue", n_loops - 1).check(given.epilogue, has_acc=True)
     loops = BodyCheck(spec, "prologue", n_loops)
-    loops.check(spec.prologue, has_stores=False)
-    if spec.prologue and (spec.a, spec.a_index) != (-1, ()):
-        raise refuse("a", spec.a, "-1 beside a prologue")
-    if not spec.prologue:
+    loops.check(given.prologue, has_stores=False)
+    if given.prologue and (given.a, given.a_index) != (-1, ()):
+        raise refuse("a", given.a, "-1 beside a prologue")
+    if not given.prologue:
         rank = check_buffer(spec, "a")
-        loops.check_index(spec.a_index, 0 if is_patch else rank, "a_index")
+        loops.check_index(given.a_index, 0 if is_patch else rank, "a_index")
     rank = check_buffer(spec, "b")
-    loops.check_index(spec.b_index, rank if spec.b_layout == "rows" else 0, "b_index")
-    if spec.b_layout in GROUPED_LAYOUTS and (is_patch or not _is_grouped(spec)):
+    loops.check_index(given.b_index, rank if given.b_layout == "rows" else 0, "b_index")
+    if given.b_layout in GROUPED_LAYOUTS and (is_patch or not _is_grouped(spec)):
         raise refuse(
-            "b", spec.buffers[spec.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
+            "b", spec.buffers[given.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
         )
 
 
-def _is_grouped(spec: Matmul) -> bool:
+def _is_grouped(spec: ProductSpec) -> bool:
     """Whether B's shape is that of all columns' groups."""
-    shape, n = spec.buffers[spec.b].shape, spec.n
+    shape, n = spec.buffers[spec.product.b].shape, spec.product.n
     has_columns = isinstance(n, int) and len(shape) == 3 and shape[0] == -(-n // PANEL)
     return has_columns and grouped_of(spec) is not None
 
 
-def _follow(launch: Launch, spec: Matmul) -> None:
-    launch.loops = launch.numbers(*spec.batch, spec.m, spec.n, spec.k)
-    a = launch.run(spec.prologue)[-1] if spec.prologue else launch.read(spec.a, spec.a_index)
+def _follow(launch: Launch, spec: ProductSpec) -> None:
+    given = spec.product
+    launch.loops = launch.numbers(*given.batch, given.m, given.n, given.k)
+    a = launch.run(given.prologue)[-1] if given.prologue else launch.read(given.a, given.a_index)
     follow_product(launch, spec, a)
 
 
-def follow_product(launch: Launch, spec: Matmul, a: Scalar) -> None:
+def follow_product(launch: Launch, spec: ProductSpec, a: Scalar) -> None:
     """Follow B, the sums and the epilogue of a product, given what an element of A depends on."""
-    b = launch.read(spec.b, spec.b_index) if spec.b_layout == "rows" else launch.constant(spec.b, "weights")
+    given = spec.product
+    is_read = given.b_layout == "rows"
+    b = launch.read(given.b, given.b_index) if is_read else launch.constant(given.b, "weights")
     sums = launch.reduced("sum", joined([a, b]), len(launch.loops) - 1)
     launch.loops = launch.loops[:-1]
-    launch.run(spec.epilogue, sums.along(len(launch.loops) - 1))
+    launch.run(given.epilogue, sums.along(len(launch.loops) - 1))
 
 
-def schedules(spec: Matmul, target: str) -> tuple[str, ...]:
+def schedules(spec: ProductSpec, target: str) -> tuple[str, ...]:
     """Return the schedules to tune among."""
     return fitting_schedules(spec, find_target(target).extension == "amx")
 

@@ -30,7 +30,8 @@ MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
 def fits(problem: Problem) -> bool:
     """Whether a kernel of `problem` may have rows so few."""
-    return problem.in_panels and not problem.groups and not problem.spec.batch and max_rows(problem) > 0
+    is_one = not problem.groups and not problem.spec.product.batch
+    return problem.in_panels and is_one and max_rows(problem) > 0
 
 
 def max_rows(problem: Problem) -> int:
@@ -51,7 +52,7 @@ def block_of(problem: Problem) -> int:
     """Return the steps of a block of a sum; 0: it is one chain."""
     if not isinstance(problem.k, int) or problem.k >= LONG:
         return BLOCK
-    return block_of_short(problem.k, problem.spec.chain)
+    return block_of_short(problem.k, problem.spec.product.chain)
 
 
 class Gemv:

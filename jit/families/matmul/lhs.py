@@ -20,7 +20,7 @@ from ...loops.tiling import Range
 from ...spec import Terms
 from .microkernel import Strides
 from .problem import QUAD_LAYOUTS, Problem
-from .spec import Matmul
+from .spec import ProductSpec
 
 
 class Lhs(Protocol):
@@ -51,12 +51,12 @@ class InPlace:
     def __init__(self, f: Function, problem: Problem, addresses: Sequence[Value]) -> None:
         spec = problem.spec
         self.f, self.m_loop = f, problem.m_loop
-        self.base = addresses[spec.a]
-        self.access = affine(f, spec.buffers[spec.a], spec.a_index, problem.sizes)
+        self.base = addresses[spec.product.a]
+        self.access = affine(f, spec.buffers[spec.product.a], spec.product.a_index, problem.sizes)
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.element, self.stride = "float", self.access.stride(self.m_loop)
-        if spec.b_layout in QUAD_LAYOUTS:
+        if spec.product.b_layout in QUAD_LAYOUTS:
             self.element, self.stride = "i8", f.udiv(self.stride, 4)
             if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != 4 * self.stride:
                 raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")
@@ -88,8 +88,10 @@ class Computed:
         spec = problem.spec
         self.f, self.problem = f, problem
         self.place = place
-        self.k = resolve(spec.k, problem.sizes)
-        self.bodies = BodyEmitter(f, spec.prologue, spec.buffers, problem.sizes, vector_loop=problem.k_loop)
+        self.k = resolve(spec.product.k, problem.sizes)
+        self.bodies = BodyEmitter(
+            f, spec.product.prologue, spec.buffers, problem.sizes, vector_loop=problem.k_loop
+        )
         _check(spec, self.bodies)
         self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
 
@@ -100,7 +102,7 @@ class Computed:
     def scratch(self) -> Terms:
         """Return the scratch of a block of rows."""
         row = 4 * self.problem.block
-        return (row, (self.problem.spec.k,)), (row * LANES, ())
+        return (row, (self.problem.spec.product.k,)), (row * LANES, ())
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """Emit the prologue for `rows` rows from `m0` on."""
@@ -124,14 +126,14 @@ class Computed:
         return self.place
 
 
-def _check(spec: Matmul, bodies: BodyEmitter) -> None:
+def _check(spec: ProductSpec, bodies: BodyEmitter) -> None:
     """Refuse what a prologue may not hold."""
-    dtype = spec.prologue[-1].dtype
+    dtype = spec.product.prologue[-1].dtype
     if dtype != "f32":
         raise ValueError(f"matmul kernel: its prologue gives {dtype}; it must give f32 (cast it)")
-    for i, instr in enumerate(spec.prologue):
+    for i, instr in enumerate(spec.product.prologue):
         where = f"matmul kernel: instruction {i} of the prologue"
         if instr.op in ("store", "acc") or instr.op.startswith("reduce."):
             raise ValueError(f"{where} is {instr.op!r}; it must be pointwise (make it a kernel before)")
-        if len(spec.batch) + 1 in bodies.depends[i]:
+        if len(spec.product.batch) + 1 in bodies.depends[i]:
             raise ValueError(f"{where} depends on the n loop; A has only batch, m and k")

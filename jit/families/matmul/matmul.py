@@ -16,7 +16,7 @@ from ...llvm.function import Function, Int, most
 from . import variants
 from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
 from .problem import GROUPED_LAYOUTS, QUAD_LAYOUTS, grouped_of, problem_of, uses_tiles
-from .spec import Matmul
+from .spec import ProductSpec
 
 LAYOUTS = ("rows", "panels", "quads", "grouped", "grouped_quads")  # of B
 PANEL_DTYPES = (
@@ -51,51 +51,52 @@ def as_panels(weight: np.ndarray) -> np.ndarray:
     return weight.reshape(k, n // PANEL, PANEL).transpose(1, 0, 2)
 
 
-def emit(f: Function, spec: Matmul, sizes: Sequence[Int], schedule: str | None) -> Generated:
+def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or choose_schedule(f, spec, resolve(spec.m, sizes))
+    name = schedule or choose_schedule(f, spec, resolve(spec.product.m, sizes))
     check_schedule("matmul", name, fitting_schedules(spec, f.has_tiles))
     check_operands(spec)
     problem = problem_of(f, spec, sizes, SCHEDULES[name])
     return variants.emit(variants.product_of(f, problem), name)
 
 
-def check_operands(spec: Matmul) -> None:
+def check_operands(spec: ProductSpec) -> None:
     """Refuse dtypes and layouts of operands that a product cannot have."""
-    is_quads = spec.b_layout in QUAD_LAYOUTS
-    takes = {"b": DTYPES_OF_B.get(spec.b_layout, ("f32",))}
-    if not spec.prologue:
+    given = spec.product
+    is_quads = given.b_layout in QUAD_LAYOUTS
+    takes = {"b": DTYPES_OF_B.get(given.b_layout, ("f32",))}
+    if not given.prologue:
         takes["a"] = ("u8",) if is_quads else ("f32",)
-    if is_quads and (not isinstance(spec.k, int) or spec.k % 4):
+    if is_quads and (not isinstance(given.k, int) or given.k % 4):
         raise ValueError(
-            f"matmul kernel: k is {spec.k} in layout {spec.b_layout!r}; it must be a multiple of 4"
+            f"matmul kernel: k is {given.k} in layout {given.b_layout!r}; it must be a multiple of 4"
         )
-    if spec.b_layout in GROUPED_LAYOUTS and grouped_of(spec) is None:
-        shape = spec.buffers[spec.b].shape
-        raise ValueError(f"matmul kernel: b is {shape} in layout {spec.b_layout!r}; see `grouped`")
+    if given.b_layout in GROUPED_LAYOUTS and grouped_of(spec) is None:
+        shape = spec.buffers[given.b].shape
+        raise ValueError(f"matmul kernel: b is {shape} in layout {given.b_layout!r}; see `grouped`")
     for role, dtypes in sorted(takes.items()):
-        dtype = spec.buffers[spec.a if role == "a" else spec.b].dtype
+        dtype = spec.buffers[given.a if role == "a" else given.b].dtype
         if dtype not in dtypes:
             raise ValueError(
                 f"matmul kernel: {role} is {dtype}; it must be {' or '.join(dtypes)} (cast it first)"
             )
-    if spec.b_layout not in LAYOUTS:
+    if given.b_layout not in LAYOUTS:
         raise ValueError(
-            f"matmul kernel: b_layout is {spec.b_layout!r}; it must be one of {', '.join(LAYOUTS)}"
+            f"matmul kernel: b_layout is {given.b_layout!r}; it must be one of {', '.join(LAYOUTS)}"
         )
 
 
-def extension(spec: Matmul) -> str:
+def extension(spec: ProductSpec) -> str:
     """Return the extension for which code of `spec` differs: see `Target`."""
-    return "dot" if spec.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
+    return "dot" if spec.product.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
 
 
-def fitting_schedules(spec: Matmul, has_tiles: bool) -> tuple[str, ...]:
+def fitting_schedules(spec: ProductSpec, has_tiles: bool) -> tuple[str, ...]:
     """Return the schedules that a product can be compiled with; AMX tiles are one panel wide."""
     return narrow_schedules() if has_tiles and uses_tiles(spec) else tuple(SCHEDULES)
 
 
-def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
+def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
     """Return the name of the register tile for the function's target.
 
     AMX tiles take one panel at a time. A tall tile takes all of a few rows, so B is read once. Of few
@@ -106,8 +107,8 @@ def choose_schedule(f: Function, spec: Matmul, m: Int) -> str:
     return name if is_low or (f.has_tiles and uses_tiles(spec)) else widest_schedule(f, spec)
 
 
-def widest_schedule(f: Function, spec: Matmul) -> str:
+def widest_schedule(f: Function, spec: ProductSpec) -> str:
     """Return the name of the register tile for many rows: it reads the least, and is no wider than the
     columns."""
-    name = default_schedule(f)
-    return "6x64" if name == "14x32" and not (isinstance(spec.n, int) and spec.n <= PANEL) else name
+    name, n = default_schedule(f), spec.product.n
+    return "6x64" if name == "14x32" and not (isinstance(n, int) and n <= PANEL) else name

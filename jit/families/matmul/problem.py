@@ -14,7 +14,7 @@ from .arithmetic import QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
 from .row_tiles import WHOLE, Pieces
-from .spec import Matmul
+from .spec import ProductSpec
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
@@ -35,7 +35,7 @@ class Problem:
     `pieces`: how the steps of a sum come.
     """
 
-    spec: Matmul
+    spec: ProductSpec
     sizes: Sequence[Int]
     schedule: Schedule
     m: Int
@@ -51,7 +51,7 @@ class Problem:
     @property
     def m_loop(self) -> int:
         """The number of the loop over rows; those before it are the batch loops."""
-        return len(self.spec.batch)
+        return len(self.spec.product.batch)
 
     @property
     def n_loop(self) -> int:
@@ -71,7 +71,7 @@ class Problem:
     @property
     def columns(self) -> Size:
         """The columns of a group, of all where there are no groups, as a size of the spec."""
-        n = self.spec.n
+        n = self.spec.product.n
         return n // self.groups if self.groups and isinstance(n, int) else n
 
     @property
@@ -79,8 +79,8 @@ class Problem:
         """How A's and B's elements are multiplied."""
         if self.grouped is not None:
             return self.grouped.arithmetic
-        is_quads = self.spec.b_layout == QUADS_LAYOUT
-        return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.b].dtype)
+        is_quads = self.spec.product.b_layout == QUADS_LAYOUT
+        return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.product.b].dtype)
 
     @property
     def grouped(self) -> Groups | None:
@@ -90,7 +90,7 @@ class Problem:
     @property
     def in_panels(self) -> bool:
         """Whether B is a weight in panels."""
-        return self.spec.b_layout != "rows"
+        return self.spec.product.b_layout != "rows"
 
     @property
     def is_narrow(self) -> bool:
@@ -105,7 +105,7 @@ class Problem:
     @property
     def prepares_rows(self) -> bool:
         """Whether A's rows are made, in scratch, before the first tile of a block of them."""
-        return self.groups > 0 or bool(self.spec.prologue)
+        return self.groups > 0 or bool(self.spec.product.prologue)
 
     @property
     def is_exact(self) -> bool:
@@ -120,15 +120,16 @@ class Problem:
 
 
 def problem_of(
-    f: Function, spec: Matmul, sizes: Sequence[Int], schedule: Schedule, row: int | None = None
+    f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: Schedule, row: int | None = None
 ) -> Problem:
     """Return the problem of `spec` for the target of `f`; call in the entry block.
 
     `row`: the elements that a row of A takes in the caches (None: its steps).
     """
-    m, n, k = (resolve(size, sizes) for size in (spec.m, spec.n, spec.k))
-    batch = [resolve(size, sizes) for size in spec.batch]
-    if spec.b_layout in QUAD_LAYOUTS:
+    given = spec.product
+    m, n, k = (resolve(size, sizes) for size in (given.m, given.n, given.k))
+    batch = [resolve(size, sizes) for size in given.batch]
+    if given.b_layout in QUAD_LAYOUTS:
         k = f.udiv(k, STEP_BYTES)
     has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(m, k)
     if row is None:
@@ -137,19 +138,20 @@ def problem_of(
     return Problem(spec, sizes, schedule, m, n, k, batch, block, has_tiles, f.register_bytes)
 
 
-def grouped_of(spec: Matmul) -> Groups | None:
+def grouped_of(spec: ProductSpec) -> Groups | None:
     """Return how B lies where groups of steps have scales of their own, None for other layouts."""
-    if spec.b_layout not in GROUPED_LAYOUTS or not isinstance(spec.k, int):
+    given = spec.product
+    if given.b_layout not in GROUPED_LAYOUTS or not isinstance(given.k, int):
         return None
-    shape = spec.buffers[spec.b].shape
+    shape = spec.buffers[given.b].shape
     if len(shape) != 3 or not (isinstance(shape[1], int) and isinstance(shape[2], int)):
         return None
-    return groups_of(spec.k, shape[1], shape[2], GROUPED_LAYOUTS[spec.b_layout])
+    return groups_of(given.k, shape[1], shape[2], GROUPED_LAYOUTS[given.b_layout])
 
 
-def uses_tiles(spec: Matmul) -> bool:
+def uses_tiles(spec: ProductSpec) -> bool:
     """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
-    return spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32"
+    return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
 
 
 def block_rows(m: Int, row: int, most_rows: int) -> int:

@@ -65,7 +65,7 @@ class ScratchLayout:
         """Return the bytes, without those of A's rows (see `CodeObject`)."""
         found: list[Term] = [(self.sums_bytes, ())]
         if problem.has_copy:
-            found.append((problem.width * 4, (problem.spec.k,)))
+            found.append((problem.width * 4, (problem.spec.product.k,)))
         if problem.has_tiles:
             found += amx.scratch_of(problem.spec, problem.block)
         return found
@@ -87,11 +87,11 @@ class Emission:
     def open(f: Function, problem: Problem) -> Emission:
         """Emit the addresses and strides of a kernel or part; call in the entry block."""
         spec, sizes = problem.spec, problem.sizes
-        bodies = BodyEmitter(f, spec.epilogue, spec.buffers, sizes, vector_loop=problem.n_loop)
+        bodies = BodyEmitter(f, spec.product.epilogue, spec.buffers, sizes, vector_loop=problem.n_loop)
         rhs = rhs_of(f, problem, bodies.addresses)
         row_tiles = RowTiles(
             f, problem.m, problem.block, problem.k, problem.width, problem.schedule, problem.arithmetic,
-            problem.pieces, problem.spec.chain,
+            problem.pieces, problem.spec.product.chain,
         )  # fmt: skip
         scratch = ScratchLayout.of(f, problem, row_tiles)
         epilogue = Epilogue(f, spec, sizes, problem.width, bodies)

@@ -33,10 +33,14 @@ Sums = list[list[Value]]  # by row and vector
 def fits(problem: Problem) -> bool:
     """Whether registers hold the weight, [k, n], beside the sums and the epilogue's values."""
     spec, n, k = problem.spec, problem.n, problem.k
-    is_weight = spec.b_layout == "panels" and spec.buffers[spec.b].dtype == "f32" and not problem.groups
+    is_weight = (
+        spec.product.b_layout == "panels"
+        and spec.buffers[spec.product.b].dtype == "f32"
+        and not problem.groups
+    )
     if not (is_weight and isinstance(n, int) and isinstance(k, int)):
         return False
-    if block_of_short(k, spec.chain):
+    if block_of_short(k, spec.product.chain):
         return False
     has_room = problem.register_bytes >= AVX512_BYTES and k * -(-n // LANES) <= HELD
     return has_room and 0 < n <= PANEL and k > 0
@@ -50,7 +54,7 @@ class RegisterResident:
         self.f, self.bodies, self.n, self.k, self.lda = f, bodies, problem.n, problem.k, lda
         self.m_loop = problem.m_loop
         self.columns = range(0, self.n, LANES)
-        self.is_long = any(i.op in OPS and OPS[i.op].ulp != (0, 0) for i in problem.spec.epilogue)
+        self.is_long = any(i.op in OPS and OPS[i.op].ulp != (0, 0) for i in problem.spec.product.epilogue)
 
     def emit(self, tile: RowTile, a: Value, panel: Value) -> None:
         """Emit a tile of A's rows at `a` and the weight at `panel`."""

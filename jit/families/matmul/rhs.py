@@ -111,10 +111,10 @@ class InRows:
 def rhs_of(f: Function, problem: Problem, addresses: Sequence[Value]) -> Panels | InRows:
     """Return where B lies; call in the entry block. `addresses`: of the buffers."""
     spec = problem.spec
-    base = addresses[spec.b]
+    base = addresses[spec.product.b]
     if problem.in_panels:
         return Panels(f, problem, base)
-    access = affine(f, spec.buffers[spec.b], spec.b_index, problem.sizes)
+    access = affine(f, spec.buffers[spec.product.b], spec.product.b_index, problem.sizes)
     if access.stride(problem.n_loop) != 1:
         raise ValueError(
             "matmul kernel: B's n axis must be its last (stride 1) in layout 'rows'; copy B first"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self
 
-from ...spec import Body, Index, KernelSpec, Size, Unknown
+from ...spec import Body, Index, KernelSpec, Part, Size, Unknown
 
 
 @dataclass(frozen=True)
-class Matmul(KernelSpec[Unknown]):
+class MatrixProduct(Part, Generic[Unknown]):
     """acc[batch.., i, j] = sum over k of A[.., i, k] * B[.., k, j], by fused multiply-add from 0, k rising.
 
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
@@ -29,7 +29,6 @@ class Matmul(KernelSpec[Unknown]):
     `chain`: the steps of a block of short sums, see `sums`; 0: those are one chain.
     """
 
-    family: ClassVar[str] = "matmul"
     batch: tuple[Size[Unknown], ...]
     m: Size[Unknown]
     n: Size[Unknown]
@@ -42,3 +41,21 @@ class Matmul(KernelSpec[Unknown]):
     epilogue: Body[Unknown]
     prologue: Body[Unknown] = ()
     chain: int = field(default=0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ProductSpec(KernelSpec[Unknown]):
+    """A spec that has a product of matrices: what the families that compute one have in common."""
+
+    product: MatrixProduct[Unknown]
+
+    def with_product(self, **changes: Any) -> Self:
+        """Return the spec with these fields of its product changed."""
+        return replace(self, product=replace(self.product, **changes))
+
+
+@dataclass(frozen=True)
+class Matmul(ProductSpec[Unknown]):
+    """The product alone."""
+
+    family: ClassVar[str] = "matmul"

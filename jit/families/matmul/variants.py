@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....vm.program import Work
 from ...llvm.abi import Generated
 from ...llvm.function import Function, Int, Value
 from ...spec import Size
@@ -60,16 +61,16 @@ def _generated(product: Product, schedule: str) -> Generated:
     """Return what the generator tells of the kernel."""
     problem = product.emission.problem
     spec, block, width = problem.spec, problem.block, problem.width
-    outer = [problem.groups, *spec.batch] if problem.groups else spec.batch
+    outer = [problem.groups, *spec.product.batch] if problem.groups else spec.product.batch
     tiles: list[tuple[Size, int]] = [
         *((size, 1) for size in outer),
-        (spec.m, block),
+        (spec.product.m, block),
         (problem.columns, width),
     ]
     scratch = (*product.emission.scratch.terms(problem), *product.lhs.scratch())
-    per_k = block * (2 * width + len(spec.prologue))
-    cost = ((per_k, (spec.k,)), (8 * block * width * len(spec.epilogue), ()))
-    return Generated(tuple(tiles), scratch, cost, schedule)
+    per_k = block * (2 * width + len(spec.product.prologue))
+    cost = ((per_k, (spec.product.k,)), (8 * block * width * len(spec.product.epilogue), ()))
+    return Generated(Work(tuple(tiles), scratch, cost), schedule)
 
 
 # Runs of tiles --------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def product_of(f: Function, problem: Problem) -> Product:
     block."""
     emission = Emission.open(f, problem)
     lhs: InPlace | Computed
-    if problem.spec.prologue:
+    if problem.spec.product.prologue:
         lhs = Computed(f, problem, emission.scratch.behind_copy(f, problem))
     else:
         lhs = InPlace(f, problem, emission.bodies.addresses)

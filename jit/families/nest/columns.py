@@ -61,7 +61,6 @@ def _innermost(spec: Nest, index: Sequence[Index], buffer: int) -> Index:
 class Columns(Passes):
     """The passes over rows that run across memory; the loops end with the columns and the row."""
 
-    variant = "columns"
     step = LANES * SIDE_BY_SIDE  # how many columns walk together
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:

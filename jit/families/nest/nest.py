@@ -8,9 +8,12 @@ other nests is transposed on the way in (`transposed`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
@@ -20,6 +23,7 @@ from ...loops.nontemporal import bypasses, either_way, read_ahead
 from ...loops.strip_mining import State, each, strip
 from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
 from ...spec import Nest, Terms
+from ..family import Variant, first_fitting
 from .columns import Columns, find_columns
 from .plan import weight
 from .reduce import REDUCTIONS
@@ -36,7 +40,68 @@ def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) ->
     nest = Emitter(f, spec, sizes, has_part=True)
     nest.emit(*f.params[3:5])
     tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)
-    return Generated(tiles, nest.work.scratch, cost, "vectors")
+    return Generated(Work(tiles, nest.work.scratch, cost), "vectors")
+
+
+class TileCode(Protocol):
+    """What emits the work of a tile."""
+
+    @property
+    def scratch(self) -> Terms:
+        """The code object's."""
+
+    def emit(self, parts: Sequence[Range]) -> None:
+        """Emit the work of a tile: `parts` of the loops."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A nest as its variants see it: loops whose sizes are resolved.
+
+    `has_rows`: it has reductions, along the last loop. `has_columns`: those run across memory; the loop
+    before the last one is that of neighbouring columns.
+    """
+
+    loops: Loops
+    has_rows: bool
+    has_columns: bool
+
+    @property
+    def last(self) -> int:
+        """The number of the last loop."""
+        return len(self.loops.domain) - 1
+
+    @property
+    def vector_loop(self) -> int:
+        """The number of the loop that vectors lie along."""
+        return self.last - self.has_columns
+
+    @cached_property
+    def transposed(self) -> int | None:
+        """The loop that loads lie along which the last loop strides through, None where it is short."""
+        found = transposed_loop(self.loops)
+        size = None if found is None else self.loops.domain[found]
+        return None if isinstance(size, int) and size < LANES else found
+
+    @cached_property
+    def loads(self) -> list[int]:
+        """The loads that lie along it."""
+        return [] if self.transposed is None else transposed_loads(self.loops, self.transposed)
+
+
+def problem_of(f: Function, spec: Nest, sizes: Sequence[Int]) -> Problem:
+    """Return the problem of `spec`; call in the entry block."""
+    has_rows, columns = any(i.op in REDUCTIONS for i in spec.body), find_columns(spec)
+    moved = spec if columns is None else moved_last(spec, columns)
+    return Problem(simplify(f, moved, sizes, has_rows, columns is not None), has_rows, columns is not None)
+
+
+def _traffic(problem: Problem) -> int:
+    """Return the bytes that one iteration of the last loop reads and writes."""
+    loops, last = problem.loops, problem.last
+    depends = find_depends(loops.body, last, problem.vector_loop)
+    moved = (i.buffer for n, i in enumerate(loops.body) if i.buffer is not None and last in depends[n])
+    return sum(DTYPES[loops.buffers[b].dtype].bytes for b in moved)
 
 
 class Emitter:
@@ -57,39 +122,24 @@ class Emitter:
         addresses: Sequence[Value] | None = None,
         has_part: bool = False,
     ) -> None:
-        row = any(i.op in REDUCTIONS for i in spec.body)
-        columns = find_columns(spec)
+        problem = problem_of(f, spec, sizes)
+        variant = first_fitting(VARIANTS, problem)
         self.f = f
-        moved = spec if columns is None else moved_last(spec, columns)
-        self.loops = simplify(f, moved, sizes, row, columns is not None)
-        self.last = len(self.loops.domain) - 1
-        vector_loop = self.last - (columns is not None)
-        depends = find_depends(self.loops.body, self.last, vector_loop)
-        step = 1 if columns is None else Columns.step
-        self.plans = plan(self.loops, self._traffic(depends), SHARE_MULTIPLE, row, tile_bytes, step)
+        self.loops = problem.loops
+        traffic, step = _traffic(problem), Columns.step if problem.has_columns else 1
+        self.plans = plan(self.loops, traffic, SHARE_MULTIPLE, problem.has_rows, tile_bytes, step)
         self.weight = sum(weight(i) for i in self.loops.body)
         is_exact = all(isinstance(size, int) for size in sizes)
         self.part: Function | None = None
         if has_part and is_exact and len(tiles_of(self.loops, self.plans)) == 1:
             self.part = f.open_part(PART, *f.params[:3])
         g = self.part or f
-        bodies = BodyEmitter(
-            g, self.loops.body, self.loops.buffers, self.loops.sizes, vector_loop, addresses, self.last
-        )
-        self.work: Rows | Columns | Blocks | Pointwise
-        if row:
-            self.work = (Rows if columns is None else Columns)(g, self.loops, bodies)
-        else:
-            self.work = _pointwise(g, self.loops, bodies)
-        f.takes(self.work.variant)
-
-    def _traffic(self, depends: Sequence[frozenset[int]]) -> int:
-        """Return the bytes that one iteration of the last loop reads and writes."""
         loops = self.loops
-        moved = (
-            i.buffer for n, i in enumerate(loops.body) if i.buffer is not None and self.last in depends[n]
+        bodies = BodyEmitter(
+            g, loops.body, loops.buffers, loops.sizes, problem.vector_loop, addresses, problem.last
         )
-        return sum(DTYPES[loops.buffers[b].dtype].bytes for b in moved)
+        self.work = variant.emit(g, problem, bodies)
+        f.takes(variant.name)
 
     def emit(self, begin: Int, end: Int) -> None:
         """Emit the work of the tiles begin .. end - 1."""
@@ -109,24 +159,9 @@ class Emitter:
             f.call_part(PART, None, *f.params[:3], *(x for x in given if isinstance(x, Value)))
 
 
-def _pointwise(f: Function, loops: Loops, bodies: BodyEmitter) -> Blocks | Pointwise:
-    """Return what emits a nest without reductions."""
-    transposed = transposed_loop(loops)
-    loads = transposed_loads(loops, transposed)
-    if transposed is None or not loads:
-        return Pointwise(f, loops, bodies)
-    size = loops.domain[transposed]
-    return (
-        Pointwise(f, loops, bodies)
-        if isinstance(size, int) and size < LANES
-        else Blocks(f, loops, bodies, transposed, loads)
-    )
-
-
 class Pointwise:
     """Emits nests without reductions, the last loop in vectors."""
 
-    variant = "pointwise"
     scratch: Terms = ()
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
@@ -156,3 +191,17 @@ class Pointwise:
             return state
 
         strip(self.f, part, 1, chunk)
+
+
+def _blocks(f: Function, problem: Problem, bodies: BodyEmitter) -> Blocks:
+    assert problem.transposed is not None
+    return Blocks(f, problem.loops, bodies, problem.transposed, problem.loads)
+
+
+#: The first one that fits is taken; `emit` returns what emits a tile.
+VARIANTS: tuple[Variant[Problem, Callable[[Function, Problem, BodyEmitter], TileCode]], ...] = (
+    Variant("columns", lambda p: p.has_columns, lambda f, p, bodies: Columns(f, p.loops, bodies)),
+    Variant("rows", lambda p: p.has_rows, lambda f, p, bodies: Rows(f, p.loops, bodies)),
+    Variant("tiled-transpose", lambda p: bool(p.loads), _blocks),
+    Variant("pointwise", lambda p: True, lambda f, p, bodies: Pointwise(f, p.loops, bodies)),
+)

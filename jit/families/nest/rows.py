@@ -159,8 +159,6 @@ class Rows(Passes):
     so memory reads and writes all the time, not in passes of its own.
     """
 
-    variant = "rows"
-
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
         self.n_accumulators = MAX_ACCUMULATORS if all(len(p.reduces) < 2 for p in self.passes) else 2

@@ -90,8 +90,6 @@ class Transposition:
 class Blocks:
     """Emits the blocks of such a nest; construct it in the entry block. `scratch`: the code object's."""
 
-    variant = "tiled-transpose"
-
     def __init__(
         self, f: Function, loops: Loops, bodies: BodyEmitter, transposed: int, loads: list[int]
     ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor
 from ...llvm.constants import splat
@@ -29,7 +30,7 @@ def emit(f: Function, spec: Nms, sizes: Sequence[Int], schedule: str | None) -> 
     with f.when(f.less(f.params[3], f.params[4])):
         boxes.emit()
     cost = ((16 * DTYPES[boxes.dtype].bytes, (spec.count,)),)
-    return Generated((), (), cost, "lanes")
+    return Generated(Work((), (), cost), "lanes")
 
 
 class _Boxes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor
 from ...llvm.constants import splat_int
@@ -37,7 +38,7 @@ def emit(f: Function, spec: Nonzero, sizes: Sequence[Int], schedule: str | None)
         with f.loop(found, count) as rest:
             f.store(Value("i64", "-1"), f.at(out, "i64", rest.index), align=8)
     cost = ((DTYPES["bool"].bytes, (spec.length,)), (DTYPES["i64"].bytes, (spec.count,)))
-    return Generated((), (), cost, "chunks")
+    return Generated(Work((), (), cost), "chunks")
 
 
 def _add(f: Function, out: Value, held: Vec, index: Int, found: Value, count: Int) -> Value:

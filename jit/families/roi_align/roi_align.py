@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor, report_index
 from ...llvm.constants import splat
@@ -31,7 +32,7 @@ def emit(f: Function, spec: RoiAlign, sizes: Sequence[Int], schedule: str | None
         regions.emit(tile.index)
     count, rows, columns, channels = spec.buffers[BINS].shape
     cost = ((20 * max(spec.samples, 1) ** 2 * DTYPES[regions.dtype].bytes, (channels,)),)
-    return Generated(((count, 1), (rows, 1), (columns, 1)), (), cost, "channels")
+    return Generated(Work(((count, 1), (rows, 1), (columns, 1)), (), cost), "channels")
 
 
 @dataclass(frozen=True)

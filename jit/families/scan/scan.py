@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.constants import splat_int
 from ...llvm.conversion import cast
@@ -22,13 +23,15 @@ from ...loops.bodies import LANES, BodyEmitter, Position, splat
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...math.table import apply
-from ...spec import Body, Index, Instr
+from ...spec import Body, Index, Instr, Size
+from ..family import Variant, first_fitting
 from ..nest.reduce import Reduction
 from .spec import Scan
 
 BLOCK = 128  # columns in a tile
 ROWS = 4  # rows in a tile, along rows
 X, OUT, PLACES = range(3)
+Tiles = tuple[tuple[tuple[Size, int], ...], int]
 
 
 @dataclass(frozen=True)
@@ -79,22 +82,36 @@ RULES: dict[str, Rule] = {
 
 def emit(f: Function, spec: Scan, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Scan; see `abi.Generator`. The schedule is "rows" or "columns", as the spec is."""
-    name = "rows" if spec.columns == 1 else "columns"
-    check_schedule("scan", schedule, [name])
-    scan = _Scan(f, spec, sizes)
+    variant = first_fitting(VARIANTS, spec)
+    check_schedule("scan", schedule, [variant.name])
+    tiles, at_once = variant.emit(_Scan(f, spec, sizes))
     n_bytes = 2 * DTYPES[spec.buffers[X].dtype].bytes + 8
-    if spec.columns == 1:
-        first = f.mul(f.params[3], ROWS)
-        last = f.minimum(f.mul(f.params[4], ROWS), scan.rows)
-        with f.loop(first, last) as row:
-            scan.along(row.index)
-        return Generated(((spec.rows, ROWS),), (), ((n_bytes * ROWS, (spec.length,)),), name)
+    return Generated(Work(tiles, (), ((n_bytes * at_once, (spec.length,)),)), variant.name)
+
+
+def _emit_rows(scan: _Scan) -> Tiles:
+    f = scan.f
+    first = f.mul(f.params[3], ROWS)
+    last = f.minimum(f.mul(f.params[4], ROWS), scan.rows)
+    with f.loop(first, last) as row:
+        scan.along(row.index)
+    return ((scan.spec.rows, ROWS),), ROWS
+
+
+def _emit_columns(scan: _Scan) -> Tiles:
+    f = scan.f
     blocks = f.ceildiv(scan.columns, BLOCK)
     with f.loop(f.params[3], f.params[4]) as tile:
         block = f.urem(tile.index, blocks)
         scan.across(f.udiv(tile.index, blocks), f.mul(block, BLOCK))
-    tiles = ((spec.rows, 1), (spec.columns, BLOCK))
-    return Generated(tiles, (), ((n_bytes * BLOCK, (spec.length,)),), name)
+    return ((scan.spec.rows, 1), (scan.spec.columns, BLOCK)), BLOCK
+
+
+#: The first one that fits is taken. `emit` returns the kernel's tiles, and how many of its sums a tile has.
+VARIANTS: tuple[Variant[Scan, Callable[[_Scan], Tiles]], ...] = (
+    Variant("rows", lambda spec: spec.columns == 1, _emit_rows),
+    Variant("columns", lambda spec: True, _emit_columns),
+)
 
 
 def body_of(spec: Scan) -> Body:
@@ -111,7 +128,7 @@ class _Scan:
     """Construct it in the entry block."""
 
     def __init__(self, f: Function, spec: Scan, sizes: Sequence[Int]) -> None:
-        self.f = f
+        self.f, self.spec = f, spec
         self.rule = RULES[spec.op]
         self.rows, self.length, self.columns = (
             resolve(size, sizes) for size in (spec.rows, spec.length, spec.columns)

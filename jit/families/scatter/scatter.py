@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
@@ -34,7 +35,7 @@ def emit(f: Function, spec: Scatter, sizes: Sequence[Int], schedule: str | None)
     slices = _Slices(f, spec, sizes)
     with f.loop(f.params[3], f.params[4]) as tile:
         slices.emit(_places(f, tiles, sizes, tile.index))
-    return Generated(tiles, (), _cost(spec), "slices")
+    return Generated(Work(tiles, (), _cost(spec)), "slices")
 
 
 def _places(f: Function, tiles: Sequence[tuple[Size, int]], sizes: Sequence[Int], tile: Value) -> list[Int]:

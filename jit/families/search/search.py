@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor
 from ...llvm.constants import splat_int
@@ -29,7 +30,7 @@ def emit(f: Function, spec: Search, sizes: Sequence[Int], schedule: str | None) 
     with f.loop(f.params[3], f.params[4]) as tile:
         search.emit(tile.index)
     cost = ((BLOCK * 100, ()),)
-    return Generated(((spec.rows, 1), (spec.count, BLOCK)), (), cost, "lanes")
+    return Generated(Work(((spec.rows, 1), (spec.count, BLOCK)), (), cost), "lanes")
 
 
 class _Search:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.constants import splat_int
 from ...llvm.function import Function, Int, Value
@@ -50,7 +51,7 @@ def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) ->
         _emit_row(Row(f, problem, scratch, x, values, indices))
     terms = ((WORD * problem.n_arrays, (spec.length,)), (WORD * problem.fixed_words, ()))
     cost = (WORD * (problem.n_digits + 1), (spec.length,))
-    return Generated(((spec.rows, 1),), terms, (cost,), "rows")
+    return Generated(Work(((spec.rows, 1),), terms, (cost,)), "rows")
 
 
 def _emit_row(row: Row) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from shapevm.jit.families.matmul.problem import grouped_of
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import ProductSpec
 from shapevm.jit.spec_reader import from_json
 from torchao.quantization import (
     Int8DynamicActivationInt8WeightConfig,
@@ -55,17 +55,17 @@ def perceptron(width: int = 96) -> torch.nn.Module:
 def weight_dtypes(exe: shapevm.Executable) -> set[str]:
     """Return the dtypes of the weights that an executable's products read, of both operands for integers."""
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    products = [spec for spec in specs if type(spec) is Matmul]
+    products = [spec for spec in specs if isinstance(spec, ProductSpec)]
     return {_weight_dtype(product) for product in products}
 
 
-def _weight_dtype(product: Matmul) -> str:
-    if product.b_layout == "quads":
+def _weight_dtype(spec: ProductSpec) -> str:
+    if spec.product.b_layout == "quads":
         return "u8 x i8"
-    groups = grouped_of(product)
+    groups = grouped_of(spec)
     if groups is None:
-        return product.buffers[product.b].dtype
-    factor = "u8 x " if product.b_layout == "grouped_quads" else ""
+        return spec.buffers[spec.product.b].dtype
+    factor = "u8 x " if spec.product.b_layout == "grouped_quads" else ""
     return f"{factor}{groups.dtype}, groups of {groups.steps}"
 
 
@@ -224,9 +224,9 @@ def test_pt2e(is_dynamic: bool) -> None:
     program = torch.export.export(converted, (x,), dynamic_shapes=({0: ROWS},))
     exe = shapevm.compile(program, options=NATIVE)
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    products = [spec for spec in specs if isinstance(spec, Matmul)]
+    products = [spec for spec in specs if isinstance(spec, ProductSpec)]
     assert len(products) == (2 if is_dynamic else 3)
-    assert {product.b_layout for product in products} == {"quads"}
+    assert {spec.product.b_layout for spec in products} == {"quads"}
     for rows in (1, 4, 9):
         x = torch.randn(rows, *shape)
         # Floats beside a step's middle are rounded to one side or the other, as the order of sums decides.

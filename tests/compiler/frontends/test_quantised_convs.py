@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # defines the operators
 from shapevm.jit.families.conv.spec import Conv
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import ProductSpec
 from shapevm.jit.spec_reader import from_json
 
 import shapevm
@@ -79,9 +79,9 @@ def test_sums_are_exact(window: str, image: str, tmp_path: Path) -> None:
     shapes = ({0: BATCH, 2: HEIGHT},)
     exe = shapevm.compile(model, (random(2, 7),), dynamic_shapes=shapes, options=NATIVE)
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    (product,) = [spec for spec in specs if isinstance(spec, Matmul)]
-    assert (product.buffers[product.a].dtype == "u8") == (window not in IN_F32)
-    assert isinstance(product, Conv) or window == "1x1"
+    (conv,) = [spec for spec in specs if isinstance(spec, ProductSpec)]
+    assert (conv.buffers[conv.product.a].dtype == "u8") == (window not in IN_F32)
+    assert isinstance(conv, Conv) or window == "1x1"
     exe.save(tmp_path / "model.svm")
     with shapevm.load(tmp_path / "model.svm") as loaded:
         for n, height in ((1, 4), (3, 11), (0, 5), (2, 33)):

@@ -7,7 +7,7 @@ import pytest
 from shapevm.compiler.ir.dims import symbol
 from shapevm.compiler.ir.graph import SymbolInfo
 from shapevm.compiler.lower.collapse import collapse, collapsed, exchange
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Buffer, Index, Instr
 
@@ -28,10 +28,10 @@ def product_of(sizes, a_order, out_order, b_batch=(), position=None):
         body += [Instr("iota", "i64", loop=position), Instr("cast", "f32", (1,)), Instr("add", "f32", (0, 2))]
     at = tuple(Index(loop=i) for i in (*out_order, n_loop))
     body.append(Instr("store", "f32", (len(body) - 1,), buffer=2, index=at))
-    return Matmul(
-        0, (a, b, out), sizes[:-1], sizes[-1], N, K, 0, tuple(Index(loop=i) for i in (*a_order, k_loop)), 1,
-        tuple(Index(loop=i) for i in (*b_batch, k_loop, n_loop)), "rows", tuple(body),
-    )  # fmt: skip
+    a_index = tuple(Index(loop=i) for i in (*a_order, k_loop))
+    b_index = tuple(Index(loop=i) for i in (*b_batch, k_loop, n_loop))
+    product = MatrixProduct(sizes[:-1], sizes[-1], N, K, 0, a_index, 1, b_index, "rows", tuple(body))
+    return Matmul(0, (a, b, out), product)
 
 
 def evaluated(spec):
@@ -60,7 +60,7 @@ def test_every_order_of_strides_has_the_most_rows(sizes, a_order, out_order):
         runs = merged_runs(a_longer, out_longer)
         rows = max(int(np.prod([sizes[i] for i in run])) for run in runs)
         batches = len(runs) - 1
-    assert (found.m, len(found.batch)) == (rows, batches)
+    assert (found.product.m, len(found.product.batch)) == (rows, batches)
     np.testing.assert_array_equal(evaluated(found), evaluated(spec))
 
 
@@ -79,16 +79,16 @@ def merged_runs(a_order, out_order):
 def test_loops_that_b_has_are_no_rows(order):
     spec = product_of((4, 2), order, order, b_batch=(0,))
     found = collapsed(spec)
-    assert (found.batch, found.m) == ((4,), 2)
+    assert (found.product.batch, found.product.m) == ((4,), 2)
     np.testing.assert_array_equal(evaluated(found), evaluated(spec))
     alone = collapsed(product_of((1, 2), order, order, b_batch=(0,)))
-    assert (alone.batch, alone.m) == ((), 2)
+    assert (alone.product.batch, alone.product.m) == ((), 2)
 
 
 def test_one_of_the_loops_is_over_images_of_b():
     spec = product_of((3, 5, 2), (1, 0, 2), (1, 0, 2), b_batch=(0,))
     found = collapsed(spec)
-    assert (found.batch, found.m) == ((3, 2), 5)
+    assert (found.product.batch, found.product.m) == ((3, 2), 5)
     np.testing.assert_array_equal(evaluated(found), evaluated(spec))
 
 
@@ -97,7 +97,7 @@ def test_positions_of_loops_follow():
         for position in (0, 1):
             spec = product_of(sizes, (1, 0), (0, 1), position=position)
             found = collapsed(spec)
-            assert found.m == max(sizes)
+            assert found.product.m == max(sizes)
             np.testing.assert_array_equal(evaluated(found), evaluated(spec))
 
 
@@ -105,9 +105,9 @@ def test_symbols_are_rows_where_the_rest_is_one_trip():
     for sizes in ((L, 1), (1, L)):
         for a_order, out_order in (((0, 1), (1, 0)), ((1, 0), (0, 1))):
             found = collapsed(product_of(sizes, a_order, out_order))
-            assert (found.batch, found.m) == ((), L)
+            assert (found.product.batch, found.product.m) == ((), L)
     found = collapsed(product_of((B, L), (1, 0), (1, 0)))
-    assert (found.batch, found.m) == ((), B * L)
+    assert (found.product.batch, found.product.m) == ((), B * L)
     kept = product_of((B, L), (1, 0), (0, 1))
     assert collapsed(kept) == kept
 
@@ -120,11 +120,12 @@ def ranged(b_max, l_min, l_max):
 def test_the_longer_loop_has_the_rows(a_order):
     spec = collapsed(product_of((B, L), a_order, (1 - a_order[0], 1 - a_order[1])))
     chosen, other = exchange(spec, ranged(50, 100, 500))
-    assert (chosen.batch, chosen.m, other) == ((B,), L, None)
+    assert (chosen.product.batch, chosen.product.m, other) == ((B,), L, None)
     chosen, other = exchange(spec, ranged(1, 1, 500))
-    assert (chosen.batch, chosen.m, other) == ((B,), L, None)
+    assert (chosen.product.batch, chosen.product.m, other) == ((B,), L, None)
     chosen, other = exchange(spec, ranged(50, 1, 500))
-    assert {chosen.m, other.m} == {B, L} and chosen.batch == (other.m,) and other.batch == (chosen.m,)
+    assert {chosen.product.m, other.product.m} == {B, L}
+    assert chosen.product.batch == (other.product.m,) and other.product.batch == (chosen.product.m,)
     assert exchange(other, ranged(50, 1, 500))[1] == chosen
 
 
@@ -136,7 +137,7 @@ def test_there_is_nothing_to_choose_where_b_has_the_loop():
 def test_three_loops_that_are_alike_end():
     spec = product_of((3, B, L), (2, 1, 0), (0, 1, 2))
     chosen, other = exchange(collapsed(spec), {"b": SymbolInfo("b", 2, 2), "l": SymbolInfo("l", 2, 2)})
-    assert chosen.m == 3 and other is None
+    assert chosen.product.m == 3 and other is None
 
 
 # The pass -----------------------------------------------------------------------------------------

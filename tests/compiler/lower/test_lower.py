@@ -165,7 +165,7 @@ def test_linear_takes_its_bias_and_activation_along():
         return finish(graph, b.one("gelu", linear(b, x, 8, 10, "w"), approximate="none"))
 
     (spec,) = check(build, 1, ["matmul"])
-    assert spec.batch == () and spec.b_layout == "panels" and spec.n_dims == 1
+    assert spec.product.batch == () and spec.product.b_layout == "panels" and spec.n_dims == 1
 
 
 def test_a_slice_of_a_matmul_is_no_epilogue():
@@ -185,7 +185,7 @@ def test_residual_joins_the_matmul_and_layer_norm_follows():
         return finish(graph, z)
 
     specs = check(build, 2, ["matmul", "nest"])
-    assert [instr.op for instr in specs[0].epilogue] == ["acc", "load", "add", "load", "add", "store"]
+    assert [instr.op for instr in specs[0].product.epilogue] == ["acc", "load", "add", "load", "add", "store"]
     assert [instr.op for instr in specs[1].body].count("load") == 3  # the row, weight, bias
 
 
@@ -208,7 +208,7 @@ def test_attention_block_moves_nothing(mask):
         return finish(graph, linear(b, joined, 8, 8, "o"))
 
     specs = check(build, 5, ["matmul", "matmul", "matmul", "attention", "matmul"])
-    assert all(spec.batch == () for spec in specs if spec.family == "matmul")
+    assert all(spec.product.batch == () for spec in specs if spec.family == "matmul")
 
 
 def test_embedding_gathers_in_place():
@@ -262,7 +262,7 @@ def test_batched_matmul_of_dynamic_operands():
         return finish(graph, b.one("matmul", b.one("softmax", scores, axis=2), y))
 
     specs = check(build)
-    assert [spec.b_layout for spec in specs if spec.family == "matmul"] == ["rows", "rows"]
+    assert [spec.product.b_layout for spec in specs if spec.family == "matmul"] == ["rows", "rows"]
 
 
 def test_a_product_that_is_read_in_two_orders_is_in_memory():

@@ -26,8 +26,12 @@ def test_a_cast_is_computed_on_the_way_in(dtype):
         )
 
     (spec,) = check(build, 1, ["matmul"])
-    assert spec.a == -1 and spec.a_index == () and [i.op for i in spec.prologue] == ["load", "cast"]
-    assert spec.batch == () and spec.n_dims == 1  # all rows are one loop
+    assert (
+        spec.product.a == -1
+        and spec.product.a_index == ()
+        and [i.op for i in spec.product.prologue] == ["load", "cast"]
+    )
+    assert spec.product.batch == () and spec.n_dims == 1  # all rows are one loop
 
 
 def test_activations_are_dequantised_on_the_way_in():
@@ -51,7 +55,7 @@ def test_two_arrays_of_memory_make_one_operand():
         return finish(graph, linear(b, b.one("add", b.one("mul", x, scalar(b, 2, B, L, 8)), y), 8, 8, "w"))
 
     (spec,) = check(build, 1, ["matmul"])
-    assert sum(i.op == "load" for i in spec.prologue) == 2
+    assert sum(i.op == "load" for i in spec.product.prologue) == 2
 
 
 def test_views_on_the_way_are_free():
@@ -61,7 +65,7 @@ def test_views_on_the_way_are_free():
         return finish(graph, linear(b, b.one("cast", part, dtype="f32"), 8, 8, "w"))
 
     (spec,) = check(build, 1, ["matmul"])
-    assert spec.prologue[0].index[-1].offset == 3
+    assert spec.product.prologue[0].index[-1].offset == 3
 
 
 def test_a_reshape_of_memory_is_read_under_its_new_shape():
@@ -83,7 +87,7 @@ def test_a_batched_operand_and_one_that_varies_along_rows_only():
         return finish(graph, linear(b, b.one("cast", wide(b, x, B, 8), dtype="f32"), 8, 8, "w"))
 
     (spec,) = check(build, 1, ["matmul"])
-    assert spec.b_layout == "rows" and spec.batch != ()
+    assert spec.product.b_layout == "rows" and spec.product.batch != ()
     check(rows_only, 1, ["matmul"])
 
 
@@ -96,7 +100,7 @@ def test_a_position_in_the_operand():
         return finish(graph, linear(b, b.one("add", x, wide(b, places, B, 8)), 8, 8, "w"))
 
     (spec,) = check(build, 1, ["matmul"])
-    assert spec.prologue[-1].dtype == "f32"
+    assert spec.product.prologue[-1].dtype == "f32"
 
 
 # What stays in memory ---------------------------------------------------------------------------------
@@ -110,7 +114,7 @@ def test_a_transposing_producer_is_a_kernel():
         )
 
     specs = check(build, 2, ["nest", "matmul"])
-    assert specs[1].prologue == ()
+    assert specs[1].product.prologue == ()
 
 
 def test_a_strided_producer_is_a_kernel():
@@ -145,7 +149,7 @@ def test_a_value_used_twice_is_in_memory():
 
     for build, n in ((two_matmuls, 3), (an_output, 2), (both_operands, None), (residual, 2)):
         specs = check(build, n)
-        assert all(spec.prologue == () for spec in specs if spec.family == "matmul")
+        assert all(spec.product.prologue == () for spec in specs if spec.family == "matmul")
 
 
 def test_a_value_in_memory_is_read_by_the_prologue_and_the_epilogue():
@@ -157,7 +161,7 @@ def test_a_value_in_memory_is_read_by_the_prologue_and_the_epilogue():
         return finish(graph, b.one("add", linear(b, b.one("mul", y, scalar(b, 2, B, L, 8)), 8, 8, "w"), y))
 
     specs = check(build, 2, ["nest", "matmul"])
-    assert [i.op for i in specs[1].prologue] == ["load", "const", "mul"]
+    assert [i.op for i in specs[1].product.prologue] == ["load", "const", "mul"]
 
 
 def test_what_is_dear_is_computed_once():
@@ -188,7 +192,7 @@ def test_activations_between_matmuls_stay_epilogues():
         return finish(graph, linear(b, b.one("relu", y), 8, 8, "v"))
 
     specs = check(build, 2, ["matmul", "matmul"])
-    assert all(spec.prologue == () for spec in specs)
+    assert all(spec.product.prologue == () for spec in specs)
 
 
 def test_norms_before_matmuls_stay_rows():
@@ -316,4 +320,4 @@ def test_a_kernel_has_no_more_buffers_than_it_may():
         return finish(graph, y)
 
     specs = check(build, 2)
-    assert specs[1].prologue == ()
+    assert specs[1].product.prologue == ()

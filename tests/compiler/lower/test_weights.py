@@ -42,7 +42,7 @@ class Wide(torch.nn.Module):
 def weight_dtypes(exe: shapevm.Executable) -> list[str]:
     """Return the dtypes of the panels that an executable's products read."""
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
-    return [spec.buffers[spec.b].dtype for spec in specs if isinstance(spec, Matmul)]
+    return [spec.buffers[spec.product.b].dtype for spec in specs if isinstance(spec, Matmul)]
 
 
 def test_a_weight_is_held_in_the_narrowest_dtype_that_has_its_values() -> None:

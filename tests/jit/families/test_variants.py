@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.families.attention.attention import BLOCKS
+from shapevm.jit.families.conv.conv import VARIANTS
 from shapevm.jit.families.matmul import variants
+from shapevm.jit.families.nest import nest
+from shapevm.jit.families.sort import sort as sort_variants
 from shapevm.jit.spec import Dim, KernelSpec
 from shapevm.vm.objects import parse_object, serialise_object
 
@@ -87,7 +90,8 @@ def test_variant(name: str) -> None:
 
 def test_every_variant_has_a_case() -> None:
     known = {name for _, _, _, wanted in CASES.values() for name in wanted.split()}
-    assert {variant.name for variant in (*variants.RUNS[:-1], *variants.TILES, *BLOCKS)} <= known
+    tables = variants.RUNS[:-1], variants.TILES, BLOCKS, VARIANTS[:-1], sort_variants.VARIANTS, nest.VARIANTS
+    assert {variant.name for table in tables for variant in table} <= known
 
 
 def test_records_keep_variants() -> None:

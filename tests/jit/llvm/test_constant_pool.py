@@ -42,7 +42,7 @@ def test_kernels_that_differ_in_numbers_are_compiled_once(target, monkeypatch):
     first = compile_kernel(bias_add(), (5, 37), target)
     second = compile_kernel(bias_add(), (7, 53), target)
     assert first.timings.emit > 0 and second.timings.emit == 0
-    assert len(first.code) == len(second.code) and first.code != second.code
+    assert len(first.code.data) == len(second.code.data) and first.code != second.code
     monkeypatch.setattr(compiler, "_PARTS", compiler._Parts())
     assert compile_kernel(bias_add(), (7, 53), target).code == second.code
 

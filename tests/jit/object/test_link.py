@@ -11,6 +11,7 @@ from shapevm.jit.llvm.abi import PARAMS, CodeObject
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.llvm.target import TARGETS, host_target, runs_here, target_machine
 from shapevm.jit.object import link
+from shapevm.vm.program import MachineCode, Work
 
 TABLE = (
     "@table = private unnamed_addr constant [64 x i32] ["
@@ -49,7 +50,7 @@ def compile_object(text: str, target: str) -> bytes:
 
 
 def code_object(blob: link.Blob) -> CodeObject:
-    return CodeObject("", host_target(), 0, (), (), (), (), (), blob.code, blob.entry)
+    return CodeObject("", host_target(), 0, (), Work(), (), MachineCode(blob.code, blob.entry))
 
 
 @pytest.mark.parametrize("target", TARGETS)

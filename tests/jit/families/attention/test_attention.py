@@ -10,7 +10,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.attention.problem import choose_schedule
-from shapevm.jit.families.attention.spec import Attention
+from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from shapevm.jit.llvm.function import Function
 from shapevm.jit.llvm.target import host_target
 
@@ -48,8 +48,8 @@ def attention(
         i, j = s.Instr("iota", "i64", loop=2), s.Instr("iota", "i64", loop=3)
         body = (ACC, i, j, s.Instr("le", "bool", (2, 1)), low, s.Instr("select", "f32", (3, 0, 4)))
     rows, keys = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4]), (LOOPS[0], LOOPS[3], LOOPS[1], LOOPS[4])
-    indices = (rows, keys, keys, rows)
-    return Attention(4, tuple(buffers), (b, h), q_len, k_len, d, dv, 0, 1, 2, 3, *indices, scale, safe, body)
+    extents, layout = Extents((b, h), q_len, k_len, d, dv), Layout(0, 1, 2, 3, rows, keys, keys, rows)
+    return Attention(4, tuple(buffers), extents, layout, Softmax(scale, safe, body))
 
 
 def arrays(dims: tuple[int, ...], d: int, dv: int, mask: str) -> list[np.ndarray]:
@@ -203,10 +203,12 @@ def test_large_numbers_added_to_scores_are_rounded_once(k_len: int, offset: floa
 
 def test_a_body_that_does_more_than_add_to_scores() -> None:
     plain = attention(8, 8, "bias")
-    body = (*plain.body, s.Instr("tanh", "f32", (2,)), s.Instr("add", "f32", (3, 1)))
+    body = (*plain.softmax.body, s.Instr("tanh", "f32", (2,)), s.Instr("add", "f32", (3, 1)))
     for dims in ((1, 2, 17, 45), (1, 1, 15, 600)):
         buffers = arrays(dims, 8, 8, "bias")
-        Kernel(compile_kernel(replace(plain, body=body), None)).run(buffers, dims)
+        Kernel(compile_kernel(replace(plain, softmax=replace(plain.softmax, body=body)), None)).run(
+            buffers, dims
+        )
         got = buffers[3].copy()
         q, k, v = (x.astype(np.float64).transpose(0, 2, 1, 3) for x in buffers[:3])
         scores = np.exp(np.tanh(0.3 * (q @ k.transpose(0, 1, 3, 2)) + buffers[4]) + buffers[4])

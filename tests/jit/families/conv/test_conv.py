@@ -10,6 +10,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.spec import to_json
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import format_spec, parse_spec
@@ -63,7 +64,7 @@ def conv(case: str, layout: str, cases: dict[str, Case] = CASES) -> Conv:
         groups,
     )
     b_index = () if layout == "panels" else (s.Index(loop=2), LOOPS[1])
-    return Conv(4, buffers, (), ROWS, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
+    return Conv(4, buffers, MatrixProduct((), ROWS, f, k, 0, (), 1, b_index, layout, epilogue), window=window)
 
 
 def out_size(case: Case, size: int) -> int:

@@ -10,6 +10,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.tuning import schedules_of
 
 from ...operations import HOST_TARGETS
@@ -56,7 +57,10 @@ def conv(case: str, joined: bool = True) -> Conv:
     window = Window(out, kernel, stride, dilation, (1,) * len(kernel), low, channels // group)
     b_index = (s.Index(loop=len(rows) + 1), loops[-1])
     return Conv(
-        6, buffers, rows[:-1], rows[-1], channels, k, 0, (), 1, b_index, "rows", epilogue, window=window
+        6,
+        buffers,
+        MatrixProduct(rows[:-1], rows[-1], channels, k, 0, (), 1, b_index, "rows", epilogue),
+        window=window,
     )
 
 
@@ -132,9 +136,9 @@ def test_padding_is_zero_whatever_lies_there() -> None:
 def test_a_long_epilogue_takes_sums_one_after_another() -> None:
     """As one of few operations does, which takes them from registers."""
     short = conv("3x3")
-    acc, load, add, store = short.epilogue
+    acc, load, add, store = short.product.epilogue
     body = (acc, load, add, s.Instr("erf", "f32", (2,)), dataclasses.replace(store, args=(3,)))
-    spec = dataclasses.replace(short, epilogue=body)
+    spec = short.with_product(epilogue=body)
     check_tiers(spec, [dims for dims in (dims_of("3x3", 2, 5, 15),) if dims], arrays, 3, rtol=2e-6, atol=2e-5)
 
 

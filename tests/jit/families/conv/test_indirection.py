@@ -12,6 +12,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import conv
 from shapevm.jit.families.conv.reference import group_columns, patches
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.families.matmul.sums import products
 
 from ...operations import HOST_TARGETS
@@ -58,7 +59,9 @@ def conv_spec(case: str, layout: str = "panels") -> Conv:
     out = tuple(s.Dim(5 + i) for i in range(axes))
     window = Window(out, kernel, stride, dilation, (1,) * axes, low, groups)
     b_index = () if layout == "panels" else (s.Index(loop=3), at[2])
-    return Conv(8, buffers, (N,), OUT, f, k, 0, (), 1, b_index, layout, epilogue, window=window)
+    return Conv(
+        8, buffers, MatrixProduct((N,), OUT, f, k, 0, (), 1, b_index, layout, epilogue), window=window
+    )
 
 
 def dims_of(case: str, n: int, *sides: int) -> tuple[int, ...]:
@@ -97,7 +100,7 @@ def test_sums_have_the_order_of_the_definition(case: str, layout: str) -> None:
     """Blocks are whole taps or even parts of one, whether rows are read in the image or copied."""
     spec, dims = conv_spec(case, layout), dims_of(case, 1, 11, 8, 3)
     buffers = conv_arrays(spec, dims)
-    groups, columns = spec.window.groups, spec.n // spec.window.groups
+    groups, columns = spec.window.groups, spec.product.n // spec.window.groups
     rows = patches(spec.window, [dims[size.index] for size in spec.window.out], buffers[0])
     weights = group_columns(buffers[1], layout, groups, columns)
     sums = np.moveaxis(products(rows, weights, conv.piece_of(spec)), 0, 1).reshape(buffers[2].shape)

@@ -13,6 +13,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import planes
 from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.spec import MatrixProduct
 
 from ...tiers import all_equal, by_target, check_padding, check_tiers
 
@@ -54,7 +55,11 @@ def conv(case: str, joined: bool = True, planes: bool = True, layout: str = "pan
     batch, m = rows[:-1], rows[-1]
     b_index = () if layout == "panels" else (s.Index(loop=len(rows) + 1), loops[-1])
     return Conv(
-        6, buffers, batch, m, columns, k, 0, (), 1, b_index, layout, epilogue, window=window, planes=planes
+        6,
+        buffers,
+        MatrixProduct(batch, m, columns, k, 0, (), 1, b_index, layout, epilogue),
+        window=window,
+        planes=planes,
     )
 
 
@@ -70,15 +75,15 @@ def dims_of(case: str, n: int, h: int, w: int) -> tuple[int, ...] | None:
 
 def arrays(spec: s.KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
     """The same pixels, channels first or last."""
-    assert isinstance(spec, Conv) and isinstance(spec.k, int) and isinstance(spec.n, int)
+    assert isinstance(spec, Conv) and isinstance(spec.product.k, int) and isinstance(spec.product.n, int)
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     n, *rest = shapes[0]
     image = [n, *rest] if spec.planes else [n, rest[-1], *rest[:-1]]
     pixels = rng.standard_normal(image).astype(np.float32)
     first = pixels if spec.planes else np.ascontiguousarray(np.moveaxis(pixels, 1, -1))
-    weight = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
-    weight = pack_groups(weight, 1) if spec.b_layout == "panels" else weight
+    weight = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)
+    weight = pack_groups(weight, 1) if spec.product.b_layout == "panels" else weight
     residual = rng.standard_normal(shapes[2]).astype(np.float32)
     return [first, weight, residual, np.full(shapes[3], np.nan, np.float32)]
 

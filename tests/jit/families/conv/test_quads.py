@@ -32,7 +32,7 @@ CASES = {
 def of_bytes(case: str) -> Conv:
     """out[row, f] = conv(x) in i32 of images in u8 by weights in i8."""
     plain = conv(case, "panels", CASES)
-    groups, n, k = plain.window.groups, int(plain.n), int(plain.k)
+    groups, n, k = plain.window.groups, int(plain.product.n), int(plain.product.k)
     buffers = (
         dataclasses.replace(plain.buffers[0], dtype="u8"),
         s.Buffer("i8", (groups * -(-(n // groups) // 32), k // 4, 32, 4)),
@@ -45,13 +45,13 @@ def of_bytes(case: str) -> Conv:
         s.Instr("add", "i32", (0, 1)),
         s.Instr("store", "i32", (2,), buffer=3, index=LOOPS),
     )
-    return dataclasses.replace(plain, buffers=buffers, b_layout="quads", epilogue=epilogue)
+    return dataclasses.replace(plain, buffers=buffers).with_product(b_layout="quads", epilogue=epilogue)
 
 
 def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     """Return random buffers of all bytes: image, weight, what is added, result."""
     rng = np.random.default_rng(0)
-    n, k = int(spec.n), int(spec.k)
+    n, k = int(spec.product.n), int(spec.product.k)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     image = rng.integers(0, 256, shapes[0]).astype(np.uint8)
     weight = rng.integers(-128, 128, (k, n)).astype(np.int8)

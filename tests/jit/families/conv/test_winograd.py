@@ -12,6 +12,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd import is_small, pack
 from shapevm.jit.families.conv.winograd_points import LAYOUT, TAPS, TILE, transforms
+from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.llvm.function import Function
 from shapevm.jit.reference import evaluate
 
@@ -46,7 +47,7 @@ def conv(c: int, f: int, low: int = 1, joined: bool = True) -> Conv:
     ones = (1, 1)
     window = Window((OUT_H, OUT_W), (3, 3), ones, ones, ones, (low, low))
     batch, m = rows[:-1], rows[-1]
-    return Conv(6, buffers, batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue, window=window)
+    return Conv(6, buffers, MatrixProduct(batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue), window=window)
 
 
 def dims_of(n: int, h: int, w: int, low: int) -> tuple[int, ...]:
@@ -58,7 +59,7 @@ def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    buffers[1] = pack(rng.standard_normal((spec.k, spec.n)).astype(np.float32))  # type: ignore[call-overload]
+    buffers[1] = pack(rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32))  # type: ignore[call-overload]
     buffers[3][...] = np.nan
     return buffers
 
@@ -121,12 +122,12 @@ def test_any_number_of_images_of_known_size(side: int, counts: tuple[int, ...]) 
         *spec.buffers[1:3],
         s.Buffer("f32", (N, area, 36), is_output=True),
     )
-    store = dataclasses.replace(spec.epilogue[-1], index=tuple(s.Index(loop=i) for i in range(3)))
-    load = dataclasses.replace(spec.epilogue[1], index=(s.Index(loop=2),))
-    epilogue = (spec.epilogue[0], load, *spec.epilogue[2:-1], store)
+    store = dataclasses.replace(spec.product.epilogue[-1], index=tuple(s.Index(loop=i) for i in range(3)))
+    load = dataclasses.replace(spec.product.epilogue[1], index=(s.Index(loop=2),))
+    epilogue = (spec.product.epilogue[0], load, *spec.product.epilogue[2:-1], store)
     window = dataclasses.replace(spec.window, out=(side, side))
-    spec = dataclasses.replace(
-        spec, n_dims=1, buffers=buffers, batch=(N,), m=area, epilogue=epilogue, window=window
+    spec = dataclasses.replace(spec, n_dims=1, buffers=buffers, window=window).with_product(
+        batch=(N,), m=area, epilogue=epilogue
     )
     check_tiers(spec, [(n,) for n in counts], arrays, 3, rtol=5e-5, atol=4e-4)
 
@@ -137,7 +138,7 @@ def static(n: int, side: int, c: int = 16, f: int = 32) -> Conv:
     shapes = [(n, side, side, c), *(b.shape for b in spec.buffers[1:3]), (n * area, f)]
     buffers = [dataclasses.replace(b, shape=x) for b, x in zip(spec.buffers, shapes, strict=True)]
     window = dataclasses.replace(spec.window, out=(side, side))
-    return dataclasses.replace(spec, n_dims=0, buffers=tuple(buffers), m=n * area, window=window)
+    return dataclasses.replace(spec, n_dims=0, buffers=tuple(buffers), window=window).with_product(m=n * area)
 
 
 def test_small_images_go_by_taps() -> None:

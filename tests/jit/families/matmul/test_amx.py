@@ -9,7 +9,7 @@ from shapevm.jit.compiler import compile_kernel, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul import amx
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
 
 AMX, FMA = "x86-64-v4-amx", "x86-64-v4"
@@ -31,12 +31,12 @@ def product(k: int, n: int, bias: bool = False) -> Matmul:
         body += [s.Instr("add", "f32", (0, 1)), s.Instr("abs", "f32", (2,))]
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=LOOPS[:2]))
     index = (LOOPS[0], LOOPS[2])
-    return Matmul(1, tuple(buffers), (), M, n, k, 0, index, 1, (), "panels", tuple(body))
+    return Matmul(1, tuple(buffers), MatrixProduct((), M, n, k, 0, index, 1, (), "panels", tuple(body)))
 
 
 def run(spec, a, b, dims=None, target=AMX, ranges=None, rest=()):
     """Return a @ b by the kernel compiled for `dims` (None: generic)."""
-    out = np.full((len(a), spec.n), np.nan, np.float32)
+    out = np.full((len(a), spec.product.n), np.nan, np.float32)
     kernel = Kernel(compile_kernel(spec, dims, target))
     kernel.run(
         [a, pack_panels(b), out, *rest], (len(a),), ranges(kernel.n_tiles((len(a),))) if ranges else None
@@ -166,12 +166,14 @@ def test_the_epilogue_follows():
 
 
 def test_only_matmuls_of_panels_are_compiled_for_tiles():
-    rows = Matmul(
-        1,
-        (s.Buffer("f32", (M, 64)), s.Buffer("f32", (64, 32)), s.Buffer("f32", (M, 32), is_output=True)), (),
-        M, 32, 64, 0, (LOOPS[0], LOOPS[2]), 1, (LOOPS[2], LOOPS[1]), "rows",
-        (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2])),
-    )  # fmt: skip
+    buffers = (
+        s.Buffer("f32", (M, 64)),
+        s.Buffer("f32", (64, 32)),
+        s.Buffer("f32", (M, 32), is_output=True),
+    )
+    body = s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2])
+    a_index, b_index = (LOOPS[0], LOOPS[2]), (LOOPS[2], LOOPS[1])
+    rows = Matmul(1, buffers, MatrixProduct((), M, 32, 64, 0, a_index, 1, b_index, "rows", body))
     assert target_for(product(64, 32), AMX) == AMX and target_for(rows, AMX) == bases(AMX)[-1] == FMA
     assert target_for(product(64, 32), FMA) == FMA
     assert len(compile_kernel(product(64, 32), None, AMX).code) > 0  # on any machine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
@@ -12,7 +10,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.gemv import GEMV_PANELS, MAX_ROWS
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.families.matmul.microkernel import PANEL
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target
 
@@ -31,7 +29,7 @@ def linear(n: int, k: int, is_computed: bool) -> Matmul:
         s.Instr("add", "f32", (0, 1)),
         s.Instr("store", "f32", (2,), buffer=2, index=(i, j)),
     )
-    spec = Matmul(1, buffers, (), m, n, k, 0, (i, kk), 1, (), "panels", body)
+    spec = Matmul(1, buffers, MatrixProduct((), m, n, k, 0, (i, kk), 1, (), "panels", body))
     if not is_computed:
         return spec
     prologue = (
@@ -39,7 +37,7 @@ def linear(n: int, k: int, is_computed: bool) -> Matmul:
         s.Instr("const", "f32", value=1.0),
         s.Instr("add", "f32", (0, 1)),
     )
-    return dataclasses.replace(spec, a=-1, a_index=(), prologue=prologue)
+    return spec.with_product(a=-1, a_index=(), prologue=prologue)
 
 
 @pytest.mark.parametrize("is_computed", [False, True])
@@ -60,7 +58,7 @@ def test_few_rows_give_sums_in_the_order_of_the_definition(
     n: int, k: int, chain: int, is_computed: bool
 ) -> None:
     rng = np.random.default_rng(3)
-    spec = dataclasses.replace(linear(n, k, is_computed), chain=chain)
+    spec = linear(n, k, is_computed).with_product(chain=chain)
     b, bias = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     for target in TARGETS:
         generic = Kernel(compile_kernel(spec, None, target))

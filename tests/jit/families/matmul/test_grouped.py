@@ -23,7 +23,7 @@ from shapevm.jit.families.matmul.grouped import (
     unpacked,
 )
 from shapevm.jit.families.matmul.microkernel import SCHEDULES
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import grouped_products
 from shapevm.jit.families.matmul.variants import TILES
 from shapevm.jit.llvm.target import bases, runs_here
@@ -44,7 +44,9 @@ def product(n: int, k: int, shape: tuple[int, ...], is_computed: bool = False) -
         one = s.Instr("const", "f32", value=1.0)
         prologue = s.Instr("load", "f32", buffer=0, index=(ROW, STEP)), one, s.Instr("add", "f32", (0, 1))
         operand = {"a": -1, "a_index": (), "prologue": prologue}
-    return Matmul(1, buffers, (), M, n, k, b=1, b_index=(), b_layout="grouped", epilogue=body, **operand)
+    return Matmul(
+        1, buffers, MatrixProduct((), M, n, k, b=1, b_index=(), b_layout="grouped", epilogue=body, **operand)
+    )
 
 
 def weight(dtype: str, n: int, k: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +113,7 @@ def test_sums_of_bytes_are_exact_in_every_group(n: int, k: int, steps: int, dtyp
         np.testing.assert_array_equal(found, wanted)
     plain = product(n, k, packed.shape)
     buffers = (s.Buffer("u8", (M, k)), *plain.buffers[1:])
-    spec = replace(plain, buffers=buffers, b_layout="grouped_quads")
+    spec = replace(plain, buffers=buffers).with_product(b_layout="grouped_quads")
     check(spec)
     rng = np.random.default_rng(3)
     for target in TARGETS:

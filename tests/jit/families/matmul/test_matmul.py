@@ -13,7 +13,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.product import SHORT
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target, runs_here
 from shapevm.jit.loops.bodies import LANES
@@ -49,7 +49,9 @@ def dense(m: s.Size, n: int, k: int, epilogue: str = "", layout: str = "panels",
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=at))
     b_index = () if layout == "panels" else (LOOPS[2], LOOPS[1])
     return Matmul(
-        n_dims, tuple(buffers), (), m, n, k, 0, (LOOPS[0], LOOPS[2]), 1, b_index, layout, tuple(body)
+        n_dims,
+        tuple(buffers),
+        MatrixProduct((), m, n, k, 0, (LOOPS[0], LOOPS[2]), 1, b_index, layout, tuple(body)),
     )
 
 
@@ -60,8 +62,8 @@ def arrays(spec: Matmul, m: int, seed: int = 0) -> tuple[list[np.ndarray], np.nd
         rng.standard_normal([m if size == M else size for size in b.shape]).astype(np.float32)
         for b in spec.buffers
     ]
-    b = rng.standard_normal((spec.k, spec.n)).astype(np.float32)
-    buffers[1] = pack_panels(b) if spec.b_layout == "panels" else b
+    b = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)
+    buffers[1] = pack_panels(b) if spec.product.b_layout == "panels" else b
     buffers[2][...] = np.nan
     return buffers, b
 
@@ -148,7 +150,7 @@ def test_sums_have_the_order_of_the_definition(n: int, k: int, layout: str) -> N
 @pytest.mark.parametrize("layout", ["panels", "rows"])
 @pytest.mark.parametrize("n, k", [(5, 2), (10, 17), (70, 16), (64, 33), (70, 64), (70, 382), (40, 400)])
 def test_short_sums_have_the_order_of_the_definition(n: int, k: int, layout: str, chain: int) -> None:
-    spec = dataclasses.replace(dense(M, n, k, layout=layout), chain=chain)
+    spec = dense(M, n, k, layout=layout).with_product(chain=chain)
     for target in TARGETS:
         for m in (1, 13, 31):
             buffers, b = arrays(spec, m)
@@ -167,9 +169,9 @@ def test_steps_known_at_run_time_have_the_order_of_the_definition(k: int, chain:
         s.Buffer("f32", (sizes[i], sizes[j]), is_output=at == 2)
         for at, (i, j) in enumerate(((0, 2), (2, 1), (0, 1)))
     )
-    body = dense(1, 1, 1, layout="rows").epilogue
+    body = dense(1, 1, 1, layout="rows").product.epilogue
     spec = dense(M, 70, 1, layout="rows", n_dims=2)
-    spec = dataclasses.replace(spec, buffers=buffers, k=s.Dim(1), epilogue=body, chain=chain)
+    spec = dataclasses.replace(spec, buffers=buffers).with_product(k=s.Dim(1), epilogue=body, chain=chain)
     for target in TARGETS:
         generic = compile_kernel(spec, None, target)
         for m in (1, 6, 20):
@@ -229,7 +231,7 @@ def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> Matmul:
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:4]))
     a_index = (LOOPS[0], LOOPS[2], LOOPS[1], LOOPS[4])
     b_index = (LOOPS[0], LOOPS[1], LOOPS[4], LOOPS[3])
-    return Matmul(n_dims, buffers, (b, h), m, n, k, 0, a_index, 1, b_index, "rows", body)
+    return Matmul(n_dims, buffers, MatrixProduct((b, h), m, n, k, 0, a_index, 1, b_index, "rows", body))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ def with_prologue(layout: str = "panels", n: int = 71) -> Matmul:
     )
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:3]))
     b_index = () if layout == "panels" else (LOOPS[0], LOOPS[3], LOOPS[2])
-    return Matmul(3, buffers, (heads,), m, n, k, -1, (), 1, b_index, layout, body, prologue)
+    return Matmul(3, buffers, MatrixProduct((heads,), m, n, k, -1, (), 1, b_index, layout, body, prologue))
 
 
 def prologue_arrays(spec: Matmul, dims: tuple[int, int, int]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -282,13 +284,13 @@ def prologue_arrays(spec: Matmul, dims: tuple[int, int, int]) -> tuple[list[np.n
     heads, m, k = dims
     rng = np.random.default_rng(2)
     q = rng.integers(0, 256, (heads, m, k), np.uint8)
-    b_shape = (k, spec.n) if spec.b_layout == "panels" else (heads, k, spec.n)
+    b_shape = (k, spec.product.n) if spec.product.b_layout == "panels" else (heads, k, spec.product.n)
     b = rng.standard_normal(b_shape).astype(np.float32)
     zero = rng.integers(100, 140, m).astype(np.float16)
     scale = rng.uniform(0.01, 0.02, k).astype(np.float32)
-    out = np.full((heads, m, spec.n), np.nan, np.float32)
+    out = np.full((heads, m, spec.product.n), np.nan, np.float32)
     a = (q.astype(np.float32) - zero.astype(np.float32)[:, None]) * scale + np.float32(2)
-    return [q, pack_panels(b) if spec.b_layout == "panels" else b, out, zero, scale], a
+    return [q, pack_panels(b) if spec.product.b_layout == "panels" else b, out, zero, scale], a
 
 
 @pytest.mark.parametrize("layout", ["panels", "rows"])
@@ -300,7 +302,7 @@ def test_a_prologue_gives_the_bits_of_its_chain_in_memory(dims: tuple[int, int, 
     buffers, a = prologue_arrays(spec, dims)
     plain_index = (LOOPS[0], LOOPS[1], LOOPS[3])
     in_memory = (s.Buffer("f32", spec.buffers[0].shape), *spec.buffers[1:])
-    plain = dataclasses.replace(spec, buffers=in_memory, a=0, a_index=plain_index, prologue=())
+    plain = dataclasses.replace(spec, buffers=in_memory).with_product(a=0, a_index=plain_index, prologue=())
     for target in ("x86-64-v3", None) if host_target().startswith("x86") else (None,):
         Kernel(compile_kernel(plain, None, target)).run([a, *buffers[1:]], dims)
         wanted = buffers[2].copy()
@@ -327,7 +329,7 @@ def test_a_prologue_that_does_not_vary_along_k_or_m() -> None:
     spec = with_prologue()
     body = (s.Instr("load", "f16", buffer=3, index=(LOOPS[1],)), s.Instr("cast", "f32", (0,)))
     for prologue in (body, (s.Instr("const", "f32", value=0.5),)):
-        changed = dataclasses.replace(spec, prologue=prologue)
+        changed = spec.with_product(prologue=prologue)
         buffers, _ = prologue_arrays(changed, (2, 17, 21))
         Kernel(compile_kernel(changed, None)).run(buffers, (2, 17, 21))
         got = buffers[2].copy()
@@ -349,7 +351,7 @@ def test_a_gather_in_a_prologue_is_checked() -> None:
         s.Instr("cast", "f32", (1,)),
     )
     body = (s.Instr("acc", "f32"), s.Instr("store", "f32", (0,), buffer=2, index=LOOPS[:2]))
-    spec = Matmul(1, buffers, (), M, 8, 20, -1, (), 1, (), "panels", body, prologue)
+    spec = Matmul(1, buffers, MatrixProduct((), M, 8, 20, -1, (), 1, (), "panels", body, prologue))
     assert parse_spec(format_spec(spec)) == spec and from_json(s.to_json(spec)) == spec
     rng = np.random.default_rng(0)
     table = f32_to_bf16(rng.standard_normal((7, 20)).astype(np.float32))
@@ -374,13 +376,13 @@ def test_a_gather_in_a_prologue_is_checked() -> None:
 def test_what_a_prologue_may_not_hold(instr: s.Instr, message: str) -> None:
     spec = with_prologue()
     with pytest.raises(ValueError, match=message):
-        compile_kernel(dataclasses.replace(spec, prologue=(*spec.prologue, instr)), None)
+        compile_kernel(spec.with_product(prologue=(*spec.product.prologue, instr)), None)
 
 
 def test_bounds_of_a_prologue_are_checked() -> None:
     spec = with_prologue()
     far = s.Instr("load", "u8", buffer=0, index=(LOOPS[0], LOOPS[1], s.Index(loop=3, offset=1)))
-    far = dataclasses.replace(spec, prologue=(far, *spec.prologue[1:]))
+    far = spec.with_product(prologue=(far, *spec.product.prologue[1:]))
     assert bounds(spec) == () and bounds(far) == ((s.Dim(2), 1, 1, s.Dim(2)),)
     with pytest.raises(ValueError, match="buffer 0 is read or written at 4 along axis 2 of size 4"):
         compile_kernel(far, (1, 2, 4))
@@ -393,16 +395,7 @@ def test_refusals_name_the_fix() -> None:
     wrong = Matmul(
         1,
         (s.Buffer("f64", (M, 4)), *wrong.buffers[1:]),
-        (),
-        M,
-        4,
-        4,
-        0,
-        wrong.a_index,
-        1,
-        (),
-        "panels",
-        wrong.epilogue,
+        MatrixProduct((), M, 4, 4, 0, wrong.product.a_index, 1, (), "panels", wrong.product.epilogue),
     )
     with pytest.raises(ValueError, match="a is f64; it must be f32"):
         compile_kernel(wrong, None)

@@ -10,7 +10,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.arithmetic import QUADS
 from shapevm.jit.families.matmul.matmul import pack_quads
 from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
-from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate
 
@@ -36,18 +36,18 @@ def product(n: int, k: int, scaled: bool = False) -> Matmul:
             s.Instr("mul", "f32", (1, 2)),
         ]
     body.append(s.Instr("store", out, (len(body) - 1,), buffer=2, index=(ROW, COLUMN)))
-    return Matmul(1, tuple(buffers), (), M, n, k, 0, (ROW, STEP), 1, (), "quads", tuple(body))
+    return Matmul(1, tuple(buffers), MatrixProduct((), M, n, k, 0, (ROW, STEP), 1, (), "quads", tuple(body)))
 
 
 def arrays(spec: Matmul, m: int, extreme: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
     """Return buffers with random contents, and the product in i64."""
     rng = np.random.default_rng(m)
-    a = rng.integers(0, 256, (m, spec.k)).astype(np.uint8)
-    b = rng.integers(-128, 128, (spec.k, spec.n)).astype(np.int8)
+    a = rng.integers(0, 256, (m, spec.product.k)).astype(np.uint8)
+    b = rng.integers(-128, 128, (spec.product.k, spec.product.n)).astype(np.int8)
     if extreme:
         a[...], b[...] = 255, -128
-    scale = [rng.random(spec.n).astype(np.float32)] if len(spec.buffers) > 3 else []
-    out = np.full((m, spec.n), 77, np.float32 if scale else np.int32)
+    scale = [rng.random(spec.product.n).astype(np.float32)] if len(spec.buffers) > 3 else []
+    out = np.full((m, spec.product.n), 77, np.float32 if scale else np.int32)
     return [a, pack_quads(b), out, *scale], a.astype(np.int64) @ b.astype(np.int64)
 
 
