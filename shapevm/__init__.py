@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         ShapeError,
     )
     from .vm.externs import extern
-    from .vm.machine import get_threads, set_threads
+    from .vm.host import get_threads, set_threads
 
 __version__ = "0.1.0"
 
@@ -49,9 +49,9 @@ _LAZY = {
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
     "PrometheusCollector": ".metrics", "ArchiveError": ".compiler.ir.errors",
     "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
-    "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.machine", "record": ".profiles",
+    "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.host", "record": ".profiles",
     "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
-    "set_threads": ".vm.machine", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
+    "set_threads": ".vm.host", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
 }  # fmt: skip
 
 __all__ = [

@@ -67,7 +67,7 @@ def text(findings: list[Finding]) -> str:
 
 
 def _machine() -> Iterator[Finding]:
-    from .vm.machine import host_target
+    from .vm.host import host_target
 
     yield Finding("machine", "system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Finding("machine", "cpu", _cpu())
@@ -97,7 +97,7 @@ def _read(path: str) -> str:
 
 def _quota(n_cpus: int) -> Finding:
     """Return what a container grants: threads that wait for its quota make calls uneven."""
-    from .vm.machine import cpu_quota
+    from .vm.host import cpu_quota
 
     granted = cpu_quota()
     if granted is None:
@@ -111,7 +111,7 @@ def _quota(n_cpus: int) -> Finding:
 
 def _threads(n_cpus: int) -> int:
     """Return how many threads the settings ask for; by default no more than the quota."""
-    from .vm.machine import cpu_quota
+    from .vm.host import cpu_quota
 
     try:
         wanted = int(settings.threads)

@@ -23,8 +23,9 @@ from .vm.codes import COMPILING
 from .vm.errors import ArgumentError, ArtifactError, ExternError
 from .vm.externs import attach_externs
 from .vm.files import HeldFile
+from .vm.host import set_threads
 from .vm.load_options import LoadOptions
-from .vm.machine import Machine, set_threads
+from .vm.machine import Machine
 
 if TYPE_CHECKING:
     from .boundary import Least

@@ -29,7 +29,7 @@ from .samples import sample_inputs
 from .vm.arrays import is_array
 from .vm.artifact import read, write
 from .vm.errors import ArgumentError, Error
-from .vm.machine import get_threads, set_threads
+from .vm.host import get_threads, set_threads
 from .vm.program import NUMPY_DTYPES, Input, Program, SizeRange, Symbol
 
 MAX_SIZE = 48  # of a symbol that is made up

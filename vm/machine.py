@@ -19,15 +19,16 @@ import numpy as np
 from . import fast_path
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
+from .entry_points import read_entry_points, read_symbols
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
 from .fork_lock import ForkLock
 from .host_functions import register, register_dps
 from .isa import TAGS
-from .layout import INT_MAX, PAGE
+from .layout import PAGE
 from .load_options import LoadOptions, strategy_code
 from .objects import serialise_object
-from .program import DTYPE_NAMES, Axis, EntryPoint, Input, KernelObject, Output, Symbol
+from .program import DTYPE_NAMES, Input, KernelObject, Output
 from .reports import (
     FunctionInfo,
     KernelInfo,
@@ -40,7 +41,6 @@ from .reports import (
     read_text,
 )
 from .values import (
-    TAG_NAMES,
     Allocation,
     check,
     check_room,
@@ -73,29 +73,6 @@ class Price:
     declined_from: int = 0
 
 
-def set_threads(n: int) -> None:
-    """Set the number of threads that run kernels in this process, the caller included; 0: one per available
-    CPU, and no more than control groups grant whole ones.
-    """
-    error = ffi.new("svm_error *")
-    check(lib.svm_set_threads(n, error), error)
-
-
-def get_threads() -> int:
-    """Return the number of threads that run kernels in this process."""
-    return int(lib.svm_get_threads())
-
-
-def cpu_quota() -> float | None:
-    """Return how many CPUs the control groups of this process grant, None without a limit."""
-    return int(lib.svm_cpu_quota()) / 1000 or None
-
-
-def host_target() -> str:
-    """Return the name of the best target that this CPU runs, "" if none."""
-    return text_of(lib.svm_host_target())
-
-
 class Machine:
     """One loaded program. Any number of threads may call it; `close` only when none does.
 
@@ -110,10 +87,9 @@ class Machine:
         self.options = options
         self._meta: Mapping[str, Any] | None = None
         self._lock = ForkLock()
-        self.symbols = tuple(self._symbol(i) for i in range(lib.svm_n_symbols(program)))
+        self.symbols = read_symbols(program)
         self.default_library: Library = NUMPY  # of the results of a call without arrays
-        #: The contracts by the names of their functions, main's first.
-        self.entry_points = dict(map(self._entry_point, self._points()))
+        self.entry_points = read_entry_points(program)
         self._rows = {entry.function: entry for entry in self.entry_points.values()}
         self.n_state = 0  # the last inputs, which the caller keeps for the program: none of the user's arrays
         #: By function: of its last outputs, how many the caller keeps, as numpy arrays.
@@ -174,39 +150,6 @@ class Machine:
             self.close()
 
     # The contract -----------------------------------------------------------------------------------
-
-    def _symbol(self, index: int) -> Symbol:
-        row = lib.svm_symbol(self._program, index)
-        top = None if row.max == INT_MAX else row.max
-        return Symbol(text_of(row.name), row.min, top, row.multiple_of, text_of(row.why))
-
-    def _points(self) -> list[int]:
-        """Return the indices of the functions that are entry points."""
-        return [
-            i for i in range(lib.svm_n_functions(self._program)) if lib.svm_is_entry_point(self._program, i)
-        ]
-
-    def _entry_point(self, function: int) -> tuple[str, EntryPoint]:
-        """Return the name and the contract of a function."""
-        n_inputs = lib.svm_function_n_inputs(self._program, function)
-        n_outputs = lib.svm_function_n_outputs(self._program, function)
-        inputs = tuple(self._input(function, i) for i in range(n_inputs))
-        outputs = tuple(self._output(function, i) for i in range(n_outputs))
-        return text_of(lib.svm_function(self._program, function).name), EntryPoint(function, inputs, outputs)
-
-    def _input(self, function: int, index: int) -> Input:
-        row = lib.svm_function_input(self._program, function, index)
-        is_written = bool(lib.svm_function_writes(self._program, function, index))
-        kind = TAG_NAMES[row.kind]
-        if kind != "tensor":
-            return Input(text_of(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
-        return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row), is_written=is_written)
-
-    def _output(self, function: int, index: int) -> Output:
-        row = lib.svm_function_output(self._program, function, index)
-        if TAG_NAMES.get(row.kind) != "tensor":
-            return Output(text_of(row.name), TAG_NAMES.get(row.kind))
-        return Output(text_of(row.name), "tensor", DTYPE_NAMES[row.dtype], _axes(row))
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -621,13 +564,6 @@ class Machine:
     def site(self, kernel: int) -> SiteStats:
         """Return the call site of a kernel-table entry. Raises KernelError for an index out of range."""
         return read_site(self._program, kernel)
-
-
-def _axes(row: Any) -> tuple[Axis, ...]:
-    rows = [row.axes[i] for i in range(row.rank)]
-    return tuple(
-        Axis(None if a.symbol < 0 else a.symbol, a.scale, a.offset, text_of(a.expression)) for a in rows
-    )
 
 
 def _is_new(value: Any) -> bool:

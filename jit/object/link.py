@@ -3,7 +3,7 @@
 An object of LLVM's `emit_object` holds the code, `.rodata*` and a few relocation kinds. The blob is the
 function's section followed by the read-only data that it reaches; it runs at any multiple of its alignment.
 The ELF structures are read with `struct`: pyelftools takes 0.6 ms for a small kernel's object, `struct` 0.02
-ms (tests/jit/test_link.py reads the same objects with pyelftools and compares). References: System V ABI gABI
+ms (tests/jit/object/test_link.py compares the two). References: System V ABI gABI
 chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.7.
 """
 

@@ -143,11 +143,11 @@ def test_without_a_compiler(environment):
     ],
 )
 def test_the_quota_of_a_container(monkeypatch, quota, threads, shown, problem):
-    from shapevm.vm import machine
+    from shapevm.vm import host
 
     from shapevm import doctor
 
-    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(host, "cpu_quota", lambda: quota)
     monkeypatch.setenv("SHAPEVM_THREADS", threads)
     found = doctor._quota(8)
     assert (found.value, found.problem) == (shown, problem)

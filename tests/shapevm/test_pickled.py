@@ -48,7 +48,7 @@ def test_a_loaded_program_is_pickled_as_its_file(path: Path, monkeypatch: pytest
     again = pickle.loads(text)
     assert len(text) < 2000 < path.stat().st_size
     assert again(X).tobytes() == exe(X).tobytes()
-    for field in ("strategy", "fuel", "timeout_ms", "native_code"):
+    for field in ("strategy", "limits", "native_code"):
         assert getattr(again.machine.options, field) == getattr(exe.machine.options, field)
 
 

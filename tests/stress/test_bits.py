@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from shapevm.vm.artifact import read, write
-from shapevm.vm.machine import get_threads
+from shapevm.vm.host import get_threads
 
 import shapevm
 from shapevm.buckets import add_keys, cells, keys_of

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 import pytest
-from shapevm.vm.machine import host_target
+from shapevm.vm.host import host_target
 
 V3 = {"avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe"}
 V4 = V3 | {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")}

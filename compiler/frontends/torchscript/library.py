@@ -16,6 +16,18 @@ from . import attributes
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
+
+def _parts_of_pairs(name: str, letter: str, position: int) -> str:
+    """Return the source of a function that lists what the pairs have at a position, of the type `letter`."""
+    return f"""
+def {name}(items: List[T]) -> List[{letter}]:
+    made: List[{letter}] = []
+    for i in range(len(items)):
+        made.append(items[i][{position}])
+    return made
+"""
+
+
 #: By name; `T` is the type of a list's elements. Where these are the pairs of a dict, `K` and `V` are the
 #: types of their keys and values. None but "put" and "updated" changes its arguments.
 SOURCES = {
@@ -71,20 +83,8 @@ def updated(items: List[T], others: List[T]) -> List[T]:
             items[at] = others[i]
     return items
 """,
-    "keys": """
-def keys(items: List[T]) -> List[K]:
-    made: List[K] = []
-    for i in range(len(items)):
-        made.append(items[i][0])
-    return made
-""",
-    "values": """
-def values(items: List[T]) -> List[V]:
-    made: List[V] = []
-    for i in range(len(items)):
-        made.append(items[i][1])
-    return made
-""",
+    "keys": _parts_of_pairs("keys", "K", 0),
+    "values": _parts_of_pairs("values", "V", 1),
     "index": """
 def index(items: List[T], item: T) -> int:
     for i in range(len(items)):

@@ -327,8 +327,8 @@ def test_tiles_share_out_long_loops():
 
 
 def test_dear_values_are_kept_in_scratch():
-    assert compile_kernel(nests.softmax(), (3, 100)).scratch == ((4, (100,)), (64, ()))
-    assert compile_kernel(nests.layer_norm(), (3, 0)).scratch == ()
+    assert compile_kernel(nests.softmax(), (3, 100)).work.scratch == ((4, (100,)), (64, ()))
+    assert compile_kernel(nests.layer_norm(), (3, 0)).work.scratch == ()
 
 
 @pytest.mark.parametrize("dims", [(3, 17), (40, 100), (0, 4)])

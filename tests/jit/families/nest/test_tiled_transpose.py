@@ -151,5 +151,5 @@ def test_only_copies_of_sizes_known_to_be_large_overlap():
 
 
 def test_blocks_are_in_scratch_and_short_columns_need_none():
-    assert compile_kernel(added("f32"), (64, 64)).scratch == ((2 * 256 * 4, ()),)
-    assert compile_kernel(added("f32", n=3), (0, 64)).scratch == ()
+    assert compile_kernel(added("f32"), (64, 64)).work.scratch == ((2 * 256 * 4, ()),)
+    assert compile_kernel(added("f32", n=3), (0, 64)).work.scratch == ()
