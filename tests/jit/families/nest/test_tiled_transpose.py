@@ -122,7 +122,7 @@ def test_blocks_of_copies_overlap_at_the_edges(sizes):
     x = random((m, n), "f32", "x")
     out = np.full((n * m + 64,), 7, np.float32)
     kernel = Kernel(compile_kernel(nests.transpose(), sizes))
-    assert {"tiled-transpose", "overlapping"} <= set(kernel.code.variants) and kernel.code.scratch == ()
+    assert {"tiled-transpose", "overlapping"} <= set(kernel.code.variants) and kernel.code.work.scratch == ()
     for tile in reversed(range(kernel.n_tiles(sizes))):
         kernel.run([x, out[32:-32].reshape(n, m)], sizes, [(tile, tile + 1)])
     np.testing.assert_array_equal(out[32:-32].reshape(n, m), x.T)
