@@ -50,8 +50,8 @@ def _shown(f: Function, target: str) -> str:
 
 def target_for(spec: KernelSpec, target: str) -> str:
     """Return the target that `spec` is compiled for when `target` is asked for: its base if that does too."""
-    used = family_of(spec).extension(spec)
-    return next(name for name in bases(target) if find_target(name).extension in ("", used))
+    used = ("", *family_of(spec).extensions(spec))
+    return next(name for name in bases(target) if find_target(name).extension in used)
 
 
 def kernel_text(

@@ -45,9 +45,9 @@ def one_schedule(spec: KernelSpec, target: str) -> tuple[str, ...]:
     return ()
 
 
-def no_extension(spec: KernelSpec) -> str:
-    """Return "": no kernel of the family has code of its own for a target's extension."""
-    return ""
+def no_extensions(spec: KernelSpec) -> tuple[str, ...]:
+    """Return nothing: no kernel of the family has code of its own for a target's extension."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Family(Generic[S]):
     `follow(launch, spec)`: which rows of a batch the results depend on.
     `examples`: small specs, one of each kind.
     `schedules(spec, target)`: those to tune among.
-    `extension(spec)`: that of the targets for which its code is better than for their base, "" for none.
+    `extensions(spec)`: those of the targets for which its code is better than for their base.
     """
 
     spec: type[S]
@@ -73,7 +73,7 @@ class Family(Generic[S]):
     follow: Callable[[Launch, S], None]
     examples: tuple[Example, ...]
     schedules: Callable[[S, str], tuple[str, ...]] = one_schedule
-    extension: Callable[[S], str] = no_extension
+    extensions: Callable[[S], tuple[str, ...]] = no_extensions
 
 
 def body_accesses(body: Body, loops: tuple[Size, ...]) -> Iterable[BufferAccess]:

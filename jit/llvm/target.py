@@ -19,11 +19,11 @@ ARM_LINUX = "aarch64-unknown-linux-gnu"
 X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 X86_VNNI = (*X86_V4, "avx512vnni")
-X86_AMX = (*X86_VNNI, "amx-tile", "amx-bf16")
+X86_AMX = (*X86_VNNI, "amx-tile", "amx-bf16", "amx-int8")
 ARM_DOT = ("neon", "dotprod")
 ARM_I8MM = (*ARM_DOT, "i8mm")
 VNNI_FEATURES = "-prefer-256-bit,+avx512vnni"
-AMX_FEATURES = f"{VNNI_FEATURES},+amx-tile,+amx-bf16"
+AMX_FEATURES = f"{VNNI_FEATURES},+amx-tile,+amx-bf16,+amx-int8"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ static int has_avx_vnni(uint32_t last_page) {
 static uint32_t look(void) {
   enum { FMA = 1 << 12, SSE41 = 1 << 19, MOVBE = 1 << 22, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };
   enum { BMI = 1 << 3, AVX2 = 1 << 5, BMI2 = 1 << 8, SHA = 1 << 29, VNNI = 1 << 11, LZCNT = 1 << 5 };
-  enum { BF16 = 1 << 22, TILE = 1 << 24, YMM = 0x6, ZMM = 0xe6 };
+  enum { BF16 = 1 << 22, TILE = 1 << 24, INT8 = 1 << 25, YMM = 0x6, ZMM = 0xe6 };
   const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F, DQ, CD, BW, VL */
   uint32_t a, b, c1, c7, ext, d, found = 0;
   if (!__get_cpuid(1, &a, &b, &c1, &d)) return 0;
@@ -43,7 +43,7 @@ static uint32_t look(void) {
     found |= CPU_V3;
   if (has(found, CPU_V3) && has(state, ZMM) && has(b7, avx512)) found |= CPU_V4;
   if (has(found, CPU_V4) && has(c7, VNNI)) found |= CPU_VNNI;
-  if (has(found, CPU_VNNI) && has(d7, BF16 | TILE)) found |= CPU_AMX_BF16;
+  if (has(found, CPU_VNNI) && has(d7, BF16 | TILE | INT8)) found |= CPU_AMX;
   if (has(found, CPU_V3) && has_avx_vnni(a7)) found |= CPU_AVX_VNNI;
   return found;
 }

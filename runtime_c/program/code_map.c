@@ -24,11 +24,11 @@ static int32_t rank_x86_v4(void) { return cpu_features() & CPU_V4 ? 5 : 0; }
 
 static int32_t rank_x86_vnni(void) { return cpu_features() & CPU_VNNI ? 6 : 0; }
 
-/* AMX tiles with bf16, if Linux lets this process use them: asking twice is fine. */
+/* AMX tiles, if Linux lets this process use them: asking twice is fine. */
 static int32_t rank_x86_amx(void) {
 #if defined(__x86_64__) && defined(__linux__)
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
-  if (!(cpu_features() & CPU_AMX_BF16)) return 0;
+  if (!(cpu_features() & CPU_AMX)) return 0;
   return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 7 : 0;
 #else
   return 0;

@@ -81,8 +81,8 @@ def _schedules(spec: Conv, target: str) -> tuple[str, ...]:
     return tuple(SCHEDULES) if spec.planes else product.schedules(spec, target)
 
 
-def _extension(spec: Conv) -> str:
-    return product.extension(spec) if not spec.planes else ""
+def _extensions(spec: Conv) -> tuple[str, ...]:
+    return product.extensions(spec) if not spec.planes else ()
 
 
 EXAMPLES = (
@@ -104,5 +104,5 @@ window=[n2,7];[3,3];[1,1];[1,1];[1,1];[1,1];1
 )
 
 FAMILY = Family(
-    Conv, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, extension=_extension
+    Conv, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, extensions=_extensions
 )

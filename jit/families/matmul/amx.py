@@ -24,6 +24,8 @@ a panel whose sums are all less than TINY is computed again as well, unless its 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...llvm.vector import Vec
@@ -42,6 +44,7 @@ GROUP = 32  # rows of a block of tiles
 STEP = 32  # values of k in a tile
 PLANE = 2 * GROUP * STEP  # bytes of one plane of one step, of A or B
 BLOCK = 3 * PLANE  # bytes of a step: x1, x2, x3
+PLANES_OF_ELEMENT = 6  # bytes of all planes for an f32
 TILE = PLANE // 2
 CHUNK = 3 * STEP  # values of k of a panel that are split, then used
 SUM, LARGE_SUM = 4 * CHUNK, 16 * CHUNK  # values of k of a block of a sum; blocks are added up in f32
@@ -66,25 +69,34 @@ _PROGRAM = (
 )  # fmt: skip
 
 
-def few(m: Int, k: Int) -> bool:
-    """Return True where the product is known to be left to the FMA kernels."""
-    return any(top is not None and top < few for top, few in ((most(m), MIN_ROWS), (most(k), MIN_K)))
+class Enough(NamedTuple):
+    """The least rows and steps for which tiles pay."""
+
+    rows: int
+    steps: int
+
+    def few(self, m: Int, k: Int) -> bool:
+        """Return True where the product is known to be left to other kernels."""
+        return any(top is not None and top < few for top, few in zip(map(most, (m, k)), self, strict=True))
+
+    def is_much(self, f: Function, m: Int, k: Int) -> Value | bool:
+        """Return whether there is enough to do for the tiles, as a Value where sizes tell at run time
+        only."""
+        if self.few(m, k):
+            return False
+        if least(m) >= self.rows and least(k) >= self.steps:
+            return True
+        rows, depth = f.less(self.rows - 1, m), f.less(self.steps - 1, k)
+        return f.op("i1", f"and i1 {rows.name}, {depth.name}")
 
 
-def is_much(f: Function, m: Int, k: Int) -> Value | bool:
-    """Return whether there is enough to do for the tiles, as a Value where sizes tell at run time only."""
-    if few(m, k):
-        return False
-    if least(m) >= MIN_ROWS and least(k) >= MIN_K:
-        return True
-    rows, depth = f.less(MIN_ROWS - 1, m), f.less(MIN_K - 1, k)
-    return f.op("i1", f"and i1 {rows.name}, {depth.name}")
+ENOUGH = Enough(MIN_ROWS, MIN_K)
 
 
-def block_rows(m: Int, k: Int) -> int:
-    """Return the rows of a tile of the kernel, a multiple of GROUP: evenly split where M is known."""
-    per_row = 6 * (k if isinstance(k, int) else 1024)
-    limit = max(GROUP, min(MAX_ROWS, PLANES_BYTES // max(per_row, 1) // GROUP * GROUP))
+def block_rows(m: Int, row_bytes: int, limit_bytes: int = PLANES_BYTES) -> int:
+    """Return the rows of a tile of the kernel, a multiple of GROUP: evenly split where M is known. A row of A
+    takes `row_bytes` in scratch."""
+    limit = max(GROUP, min(MAX_ROWS, limit_bytes // max(row_bytes, 1) // GROUP * GROUP))
     if not isinstance(m, int):
         return limit
     n = max(-(-m // limit), 1)
@@ -257,7 +269,8 @@ def _both(f: Function, a: Value, b: Value) -> Value:
     return f.op("i1", f"and i1 {a.name}, {b.name}")
 
 
-def _tile(number: int) -> Value:
+def tile_number(number: int) -> Value:
+    """Return the number of a tile, as instructions take it."""
     return Value("i8", str(number))
 
 
@@ -269,16 +282,16 @@ def _define_multiply(g: Function) -> None:
     is_first = g.op("i1", f"icmp eq i64 {done.name}, 0")
     with g.when(is_first):
         for number in range(4):
-            g.call("void", "llvm.x86.tilezero", _tile(number))
+            g.call("void", "llvm.x86.tilezero", tile_number(number))
     with g.when(g.op("i1", f"xor i1 {is_first.name}, true")):
         for number in range(4):
-            g.call("void", "llvm.x86.tileloadd64", _tile(number), places[number], row)
+            g.call("void", "llvm.x86.tileloadd64", tile_number(number), places[number], row)
     with g.loop(0, steps) as step:
         offset = g.mul(step.index, BLOCK)
         near = unread(g, ahead, g.mul(step.index, STEP * PANEL // 2))
         _products(g, g.at(a, "i8", offset), g.at(b, "i8", offset), near)
     for number in range(4):
-        g.call("void", "llvm.x86.tilestored64", _tile(number), places[number], row)
+        g.call("void", "llvm.x86.tilestored64", tile_number(number), places[number], row)
 
 
 def _products(g: Function, a: Value, b: Value, near: Value) -> None:
@@ -288,7 +301,7 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
     for word in _PROGRAM:
         if word.isdigit():
             number = int(word)
-            g.call("void", "llvm.x86.tdpbf16ps", *map(_tile, (number, 4 + number // 2, 6 + number % 2)))
+            g.call("void", "llvm.x86.tdpbf16ps", *map(tile_number, (number, 4 + number // 2, 6 + number % 2)))
             for line in (next(lines, None), next(lines, None)):
                 if line is not None:
                     address = unread(g, near, LANES * line)
@@ -297,7 +310,7 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
             base, first = (a, 4) if word[0] == "a" else (b, 6)
             plane, half = int(word[1]), int(word[2])
             place = g.at(base, "i8", plane * PLANE + half * TILE)
-            g.call("void", "llvm.x86.tileloadd64", _tile(first + half), place, stride)
+            g.call("void", "llvm.x86.tileloadd64", tile_number(first + half), place, stride)
 
 
 def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:

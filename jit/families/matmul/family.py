@@ -13,7 +13,7 @@ from ...llvm.target import find_target
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
 from .grouped import unpacked
-from .matmul import emit, extension, fitting_schedules
+from .matmul import emit, extensions, fitting_schedules
 from .microkernel import PANEL
 from .problem import GROUPED_LAYOUTS, grouped_of
 from .spec import Matmul, ProductSpec
@@ -155,5 +155,5 @@ b_layout="rows"
 )
 
 FAMILY = Family(
-    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, extension=extension
+    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, extensions=extensions
 )

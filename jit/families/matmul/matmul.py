@@ -86,9 +86,10 @@ def check_operands(spec: ProductSpec) -> None:
         )
 
 
-def extension(spec: ProductSpec) -> str:
-    """Return the extension for which code of `spec` differs: see `Target`."""
-    return "dot" if spec.product.b_layout in QUAD_LAYOUTS else "amx" if uses_tiles(spec) else ""
+def extensions(spec: ProductSpec) -> tuple[str, ...]:
+    """Return the extensions for which code of `spec` differs: see `Target`."""
+    uses = {"dot": spec.product.b_layout in QUAD_LAYOUTS, "amx": uses_tiles(spec)}
+    return tuple(name for name, is_used in uses.items() if is_used)
 
 
 def fitting_schedules(spec: ProductSpec, has_tiles: bool) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, most
 from ...loops.bodies import LANES
 from ...spec import Size
-from . import amx
+from . import amx, amx_bytes
 from .arithmetic import QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
@@ -79,8 +79,12 @@ class Problem:
         """How A's and B's elements are multiplied."""
         if self.grouped is not None:
             return self.grouped.arithmetic
-        is_quads = self.spec.product.b_layout == QUADS_LAYOUT
-        return arithmetic_of(QUADS if is_quads else self.spec.buffers[self.spec.product.b].dtype)
+        return arithmetic_of(QUADS if self.is_quads else self.spec.buffers[self.spec.product.b].dtype)
+
+    @property
+    def is_quads(self) -> bool:
+        """Whether bytes are multiplied by bytes, without groups."""
+        return self.spec.product.b_layout == QUADS_LAYOUT
 
     @property
     def grouped(self) -> Groups | None:
@@ -131,10 +135,10 @@ def problem_of(
     batch = [resolve(size, sizes) for size in given.batch]
     if given.b_layout in QUAD_LAYOUTS:
         k = f.udiv(k, STEP_BYTES)
-    has_tiles = f.has_tiles and uses_tiles(spec) and not amx.few(m, k)
+    has_tiles = f.has_tiles and uses_tiles(spec) and not enough_for_tiles(spec).few(m, k)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS
-    block = amx.block_rows(m, k) if has_tiles else block_rows(m, row, schedule.rows)
+    block = _rows_on_tiles(spec, m, k) if has_tiles else block_rows(m, row, schedule.rows)
     return Problem(spec, sizes, schedule, m, n, k, batch, block, has_tiles, f.register_bytes)
 
 
@@ -151,7 +155,22 @@ def grouped_of(spec: ProductSpec) -> Groups | None:
 
 def uses_tiles(spec: ProductSpec) -> bool:
     """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
+    if spec.product.b_layout == QUADS_LAYOUT:
+        return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
     return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+
+
+def enough_for_tiles(spec: ProductSpec) -> amx.Enough:
+    """Return the sizes from which on AMX tiles pay."""
+    return amx_bytes.ENOUGH if spec.product.b_layout == QUADS_LAYOUT else amx.ENOUGH
+
+
+def _rows_on_tiles(spec: ProductSpec, m: Int, k: Int) -> int:
+    """Return the rows of a tile of the kernel on AMX tiles."""
+    if spec.product.b_layout == QUADS_LAYOUT:
+        assert isinstance(spec.product.k, int)
+        return amx.block_rows(m, spec.product.k, amx_bytes.ROWS_BYTES)
+    return amx.block_rows(m, amx.PLANES_OF_ELEMENT * (k if isinstance(k, int) else 1024))
 
 
 def block_rows(m: Int, row: int, most_rows: int) -> int:

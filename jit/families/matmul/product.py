@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter
-from ...spec import Term
+from ...spec import Term, Terms
 from . import amx, gemv, grouped
+from .amx_bytes import scratch_bytes
+from .amx_bytes_tiles import Places
 from .amx_tiles import Planes
 from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
@@ -36,7 +38,7 @@ class ScratchLayout:
     sums: Value
     sums_bytes: int
     packed: Value | None
-    planes: Planes | None
+    planes: Planes | Places | None
 
     @staticmethod
     def of(f: Function, problem: Problem, row_tiles: RowTiles) -> ScratchLayout:
@@ -52,7 +54,7 @@ class ScratchLayout:
             # Not in other kernels: parts of those for other numbers of rows would differ in it.
             packed = f.at(sums, "i8", sums_bytes)
         if problem.has_tiles:
-            planes = Planes.behind(f, sums, problem.k, problem.block)
+            planes = _planes(f, sums, problem)
             packed = planes.end
         return ScratchLayout(sums, sums_bytes, packed, planes)
 
@@ -67,8 +69,22 @@ class ScratchLayout:
         if problem.has_copy:
             found.append((problem.width * 4, (problem.spec.product.k,)))
         if problem.has_tiles:
-            found += amx.scratch_of(problem.spec, problem.block)
+            found += _terms_of_planes(problem)
         return found
+
+
+def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places:
+    if problem.is_quads:
+        assert isinstance(problem.k, int)
+        return Places.behind(f, sums, problem.k, problem.block)
+    return Planes.behind(f, sums, problem.k, problem.block)
+
+
+def _terms_of_planes(problem: Problem) -> Terms:
+    if problem.is_quads:
+        assert isinstance(problem.k, int)
+        return ((scratch_bytes(problem.k, problem.block), ()),)
+    return amx.scratch_of(problem.spec, problem.block)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from ...llvm.function import Function, Int, Value
 from ...spec import Size
 from ..family import Variant
 from . import amx, gemv, register_resident
+from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
 from .gemv import GEMV_PANELS, gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
 from .lhs import Computed, InPlace
 from .microkernel import PANEL, row_counts
-from .problem import Problem
+from .problem import Problem, enough_for_tiles
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
@@ -79,16 +80,22 @@ def _generated(product: Product, schedule: str) -> Generated:
 def _on_amx(product: Product, begin: Value, rest: Rest) -> None:
     """All of them on AMX tiles, where there is enough to do for these."""
     f, problem = product.emission.f, product.emission.problem
-    is_much = amx.is_much(f, problem.m, problem.k)
+    is_much = enough_for_tiles(problem.spec).is_much(f, problem.m, problem.k)
     f.either(is_much, lambda: _emit_on_tiles(product, begin), lambda: rest(begin))
 
 
 def _emit_on_tiles(product: Product, begin: Value) -> None:
     emission = product.emission
-    f, planes = emission.f, emission.scratch.planes
-    assert planes is not None
-    f.takes("amx")
-    on_tiles = OnTiles(f, emission.problem.k, product.lhs, emission.epilogue, planes)
+    f, k, planes = emission.f, emission.problem.k, emission.scratch.planes
+    on_tiles: OnTiles | BytesOnTiles
+    if isinstance(planes, Places):
+        assert isinstance(k, int)
+        f.takes("amx-bytes")
+        on_tiles = BytesOnTiles(f, k, product.lhs, emission.epilogue, planes)
+    else:
+        assert planes is not None
+        f.takes("amx")
+        on_tiles = OnTiles(f, k, product.lhs, emission.epilogue, planes)
     amx.configure(f)
     product.each_tile(begin, on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile)))
     amx.release(f)
@@ -129,7 +136,8 @@ def _tile_by_tile(product: Product, begin: Value, rest: Rest) -> None:
 
 #: Each that fits computes some tiles of a run and leaves the rest of them to the next one.
 RUNS: tuple[Variant[Problem, RunCode], ...] = (
-    Variant("amx", lambda problem: problem.has_tiles, _on_amx),
+    Variant("amx", lambda problem: problem.has_tiles and not problem.is_quads, _on_amx),
+    Variant("amx-bytes", lambda problem: problem.has_tiles and problem.is_quads, _on_amx),
     Variant("gemv", gemv.fits, _by_gemv),
     Variant("tiles", lambda problem: True, _tile_by_tile),
 )

@@ -17,12 +17,15 @@ from shapevm.vm.objects import parse_object, serialise_object
 from .. import nests
 from .attention.test_attention import attention
 from .conv import test_conv, test_depthwise, test_planes, test_winograd
+from .conv.test_quads import of_bytes
+from .matmul import test_quads
 from .matmul.test_grouped import product
 from .matmul.test_matmul import M, batched, dense, with_prologue
 from .nest import test_columns
 from .sort.test_sort import sort
 
-V3, V4, AMX = "x86-64-v3", "x86-64-v4", "x86-64-v4-amx"
+V3, V4 = "x86-64-v3", "x86-64-v4"
+VNNI, AMX = "x86-64-v4-vnni", "x86-64-v4-amx"
 Case = tuple[KernelSpec, tuple[int, ...] | None, str, str]
 WEIGHT = dense(M, 384, 384)
 NARROW = replace(
@@ -45,6 +48,10 @@ CASES: dict[str, Case] = {
     "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
     "a narrow weight, many rows": (NARROW, (128,), V4, "widened"),
     "a narrow weight, any rows": (NARROW, None, V4, "gemv panels widened"),
+    "bytes, many rows": (test_quads.product(64, 384), (128,), VNNI, "panels"),
+    "bytes, many rows, AMX": (test_quads.product(64, 384), (128,), AMX, "amx-bytes"),
+    "bytes, few rows, AMX": (test_quads.product(64, 384), (4,), AMX, "gemv panels"),
+    "bytes, any rows, AMX": (test_quads.product(64, 384), None, AMX, "amx-bytes gemv panels"),
     "int4 in groups, many rows": (product(224, 64, (7, 2, 640)), (128,), V4, "grouped"),
     "int4 in groups, any rows": (product(224, 64, (7, 2, 640)), None, V4, "gemv grouped"),
     # products of two tensors
@@ -56,6 +63,8 @@ CASES: dict[str, Case] = {
     "3x3": (SQUARE, (2, 9, 9, 126), V4, "indirection panels"),
     "3x3, AVX2": (SQUARE, (2, 9, 9, 126), V3, "indirection panels"),
     "3x3, AMX": (SQUARE, (2, 9, 9, 126), AMX, "patches amx"),
+    "3x3 of bytes": (of_bytes("3x3"), (2, 9, 9, 126), VNNI, "indirection panels"),
+    "3x3 of bytes, AMX": (of_bytes("many channels"), (2, 4, 4, 32), AMX, "patches amx-bytes"),
     "winograd": (test_winograd.static(1, 28), (), V4, "winograd"),
     "winograd, small images": (test_winograd.static(1, 4), (), V4, "indirection panels"),
     "winograd, any images": (test_winograd.conv(16, 32), None, V4, "indirection winograd panels"),

@@ -73,6 +73,7 @@ def test_integers_are_exact_on_every_tier_and_target(case: str) -> None:
 def test_vnni_and_the_indirection_buffer_are_used() -> None:
     spec = of_bytes("3x3")
     assert target_for(spec, "x86-64-v4-amx") == "x86-64-v4-vnni"
+    assert target_for(of_bytes("many channels"), "x86-64-v4-amx") == "x86-64-v4-amx"
     code = compile_kernel(spec, (1, 7, 7, 49), "x86-64-v4-vnni")
     assert {"indirection", "panels"} <= set(code.variants)
 

@@ -13,6 +13,7 @@ from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate
+from shapevm.jit.tuning import schedules_of
 
 M = s.Dim(0)
 ROW, COLUMN, STEP = (s.Index(loop=i) for i in range(3))
@@ -67,6 +68,10 @@ def test_integers_are_exact(n: int, k: int, target: str) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_and_tile_split(schedule: str, target: str) -> None:
     spec, m = product(100, 600, scaled=True), 61
+    if schedule not in schedules_of(spec, target):
+        with pytest.raises(ValueError, match=schedule):
+            compile_kernel(spec, None, target, schedule=schedule)
+        return
     buffers, wanted = arrays(spec, m)
     wanted = wanted.astype(np.float32) * buffers[3]
     for dims in (None, (m,)):
@@ -100,7 +105,7 @@ def test_the_definition_agrees() -> None:
 
 def test_vnni_is_used_where_the_target_has_it() -> None:
     spec = product(64, 64)
-    assert target_for(spec, "x86-64-v4-amx") == target_for(spec, "x86-64-v4-vnni") == "x86-64-v4-vnni"
+    assert target_for(spec, "x86-64-v4-vnni") == "x86-64-v4-vnni"
     assert "vpdpbusd" in kernel_text(spec, None, "x86-64-v4-vnni")[0]
     assert "vpdpbusd" not in kernel_text(spec, None, "x86-64-v4")[0]
     assert target_for(spec, "x86-64-v3-vnni") == "x86-64-v3-vnni"
@@ -111,6 +116,33 @@ def test_vnni_is_used_where_the_target_has_it() -> None:
     for rows in (1, 16):
         assert compile_kernel(spec, (rows,), "x86-64-v4-vnni").variants[-1:] == ("panels",)
     assert QUADS in kernel_text(spec, None, "x86-64-v4-vnni")[0]
+
+
+def test_amx_tiles_are_used_where_rows_and_steps_are_enough() -> None:
+    target = "x86-64-v4-amx"
+    assert target_for(product(64, 256), target) == target
+    assert target_for(product(64, 252), target) == "x86-64-v4-vnni"
+    for rows, wanted in ((8, set()), (9, {"amx-bytes"})):
+        code = compile_kernel(product(64, 256), (rows,), target)
+        assert set(code.variants) & {"amx-bytes"} == wanted
+    text = kernel_text(product(64, 256), None, target)[0]
+    assert "tdpbusd" in text and "vpdpbusd" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("k", [256, 260, 316, 320, 512, 516, 1100])
+def test_every_number_of_rows(k: int, target: str) -> None:
+    """Tiles have 32 rows, or the upper half of them; steps that do not divide overlap with those before."""
+    spec = product(45, k)
+    kernel = Kernel(compile_kernel(spec, None, target))
+    for m in (9, 15, 16, 17, 31, 32, 33, 48, 49, 65, 256, 257, 300):
+        buffers, wanted = arrays(spec, m)
+        kernel.run(buffers, (m,))
+        np.testing.assert_array_equal(buffers[2], wanted)
+        if m % 16 == 1:
+            buffers[2][...] = 77
+            Kernel(compile_kernel(spec, (m,), target)).run(buffers, (m,))
+        np.testing.assert_array_equal(buffers[2], wanted)
 
 
 def test_other_operands_are_refused() -> None:

@@ -1,0 +1,111 @@
+"""Products of bytes on AMX tiles: u8 by i8 in i32, exact, so rows, columns and steps may be cut in any way.
+
+A block of 32 rows by 32 columns is four tiles of 16 x 16 sums. A step of the tiles is STEP of the product's,
+64 bytes of a row. B's panels lie as tiles want them and are read where they are. A block of A's rows is
+copied to scratch once for all panels: steps one behind the other, each with its 32 rows. Where steps do not
+divide, the last one begins earlier, with zeros in place of those bytes of A that another step has had; so
+nothing behind B is read. Rows that are missing are 0.
+
+Steps come in chunks: the first-level cache holds a panel's chunk while all rows of the block use it. Sums
+wait in scratch between chunks.
+"""
+
+from __future__ import annotations
+
+from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import prefetch, unread
+from ...loops.bodies import LANES, tail_mask
+from .amx import GROUP, Enough, tile_number
+from .arithmetic import VECTOR
+from .microkernel import PANEL, load
+
+STEP = 16  # steps of the product, of 4 bytes, in one of the tiles
+LEAST_K = (
+    256  # bytes of a row: with fewer, sums cost more than products gain (0.8 to 1.04 times VNNI's speed)
+)
+ENOUGH = Enough(9, STEP)  # fewer rows are read faster by several panels at once
+BLOCK = GROUP * STEP * 4  # bytes of a step of GROUP rows
+ROW_BYTES = 4 * PANEL  # of a panel, and of a row of sums
+CHUNK = 8  # steps of the tiles
+ROWS_BYTES = 1024 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
+
+
+def scratch_bytes(k: int, block: int) -> int:
+    """Return the bytes of the sums and of the copy of a block of rows of `k` steps."""
+    return block * ROW_BYTES + block // GROUP * -(-k // STEP) * BLOCK
+
+
+def copy_rows(f: Function, source: Value, stride: Int, rows: Int, k: int, to: Value) -> None:
+    """Copy `rows` rows of A of `k` steps, `stride` steps apart, in the order in which tiles read them."""
+    f.call_part("copy_rows", _define_copy, source, f.i64(stride), f.i64(rows), f.i64(k), to)
+
+
+def add(
+    f: Function, halves: int, rows: Value, b: Value, first: Int, end: Int, k: int, sums: Value, group: Value
+) -> None:
+    """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows."""
+    arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - STEP), sums, group]
+    f.call_part(f"add_bytes_{halves}", lambda g: _define_add(g, halves), *arguments)
+
+
+def _define_copy(g: Function) -> None:
+    source, stride, rows, k, to = g.params
+    whole, n_steps = g.udiv(k, STEP), g.ceildiv(k, STEP)
+    had = g.sub(g.mul(n_steps, STEP), k)  # steps of the last one that the one before had
+
+    def place(row: Value, step: Int) -> Value:
+        block = g.add(g.mul(g.udiv(row, GROUP), n_steps), step)
+        return g.at(to, "i8", g.add(g.mul(block, BLOCK), g.mul(g.urem(row, GROUP), 4 * STEP)))
+
+    with g.loop(0, rows) as row:
+        line = g.at(source, "float", g.mul(row.index, stride))
+        with g.loop(0, whole) as step:
+            value = g.load(VECTOR, g.at(line, "float", g.mul(step.index, STEP)), align=1)
+            g.store(value, place(row.index, step.index), align=64)
+        with g.loop(whole, n_steps) as last:
+            lanes = tail_mask(g, had)
+            new = g.op(lanes.type, f"xor {lanes.type} {lanes.name}, splat (i1 true)")
+            value = load(g, g.at(line, "float", g.sub(k, STEP)), new)
+            g.store(value, place(row.index, last.index), align=64)
+    zero = Value(VECTOR, "zeroinitializer")
+    with g.loop(rows, g.mul(g.ceildiv(rows, GROUP), GROUP)) as missing, g.loop(0, n_steps) as at:
+        g.store(zero, place(missing.index, at.index), align=64)
+
+
+def _define_add(g: Function, halves: int) -> None:
+    rows, b, first, end, last, sums, group = g.params
+    numbers = range(2 * halves)
+    places = [g.at(sums, "i8", n // 2 * LANES * ROW_BYTES + n % 2 * 4 * LANES) for n in numbers]
+    row = Value("i64", str(ROW_BYTES))
+    is_first = g.op("i1", f"icmp eq i64 {first.name}, 0")
+
+    def begin() -> None:
+        for n in numbers:
+            g.call("void", "llvm.x86.tilezero", tile_number(n))
+
+    def go_on() -> None:
+        for n in numbers:
+            g.call("void", "llvm.x86.tileloadd64", tile_number(n), places[n], row)
+
+    g.either(is_first, begin, go_on)
+    with g.loop(first, end) as step:
+        left = g.at(rows, "i8", g.mul(step.index, BLOCK))
+        here = g.minimum(g.mul(step.index, STEP), last)
+        right = g.at(b, "i8", g.mul(here, ROW_BYTES))
+        _products(g, halves, left, right)
+        with g.when(g.op("i1", f"icmp eq i64 {group.name}, 0")):
+            for line in range(0, STEP * ROW_BYTES, 64):
+                prefetch(g, unread(g, right, CHUNK * STEP * ROW_BYTES + line, "i8"), 2)
+    for n in numbers:
+        g.call("void", "llvm.x86.tilestored64", tile_number(n), places[n], row)
+
+
+def _products(g: Function, halves: int, a: Value, b: Value) -> None:
+    """One step: sums n are of A's tile n // 2, number 4 + n // 2, and of B's n % 2, number 6 + n % 2."""
+    of_a, of_b = Value("i64", str(4 * STEP)), Value("i64", str(ROW_BYTES))
+    for n in range(2):
+        g.call("void", "llvm.x86.tileloadd64", tile_number(6 + n), g.at(b, "i8", 4 * LANES * n), of_b)
+    for half in range(halves):
+        g.call("void", "llvm.x86.tileloadd64", tile_number(4 + half), g.at(a, "i8", half * BLOCK // 2), of_a)
+        for n in range(2):
+            g.call("void", "llvm.x86.tdpbusd", *map(tile_number, (2 * half + n, 4 + half, 6 + n)))
