@@ -207,7 +207,9 @@ typedef struct svm_output_info {
 typedef struct svm_function_info {
   const char *name;
   int32_t n_params, n_results, n_registers;
-  int32_t is_static_flow; /* 1: calls are planned once per shape and replayed; 0: interpreted */
+  /* 1: calls are planned once per shape and replayed; 0: interpreted, or planned for values of inputs without
+   * axes, where the flow depends on nothing else */
+  int32_t is_static_flow;
 } svm_function_info;
 
 typedef struct svm_kernel_info {
