@@ -74,10 +74,10 @@ def _counts(loop: Node) -> dict[DimExpr, DimExpr]:
     condition, body = loop.regions
     found = {}
     for i, (start, param) in enumerate(zip(loop.present, body.params, strict=True)):
-        if is_named(param) and _int(start) == 0:
-            index = param.type.expr  # type: ignore[union-attr]
+        index = _int(param) if is_named(param) else None
+        if index is not None and _int(start) == 0:
             end = _end(loop, condition.params[i])
-            if end is not None and _int(body.results[i]) == sympy.sympify(index) + 1:
+            if end is not None and _int(body.results[i]) == index + 1:
                 found[index] = end
     return found
 
