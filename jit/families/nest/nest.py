@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Protocol
 
 from ....vm.program import Work
@@ -76,14 +75,14 @@ class Problem:
         """The number of the loop that vectors lie along."""
         return self.last - self.has_columns
 
-    @cached_property
+    @property
     def transposed(self) -> int | None:
         """The loop that loads lie along which the last loop strides through, None where it is short."""
         found = transposed_loop(self.loops)
         size = None if found is None else self.loops.domain[found]
         return None if isinstance(size, int) and size < LANES else found
 
-    @cached_property
+    @property
     def loads(self) -> list[int]:
         """The loads that lie along it."""
         return [] if self.transposed is None else transposed_loads(self.loops, self.transposed)
