@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from shapevm.vm.artifact import read
+from shapevm.vm.load_options import CacheLimits
 from shapevm.vm.program import SizeRange as R
 from shapevm.vm.program import Symbol
 from shapevm.vm.sizes import kernel_keys
@@ -189,7 +190,8 @@ def test_a_call_under_jit_compiles_for_itself(bucketed):
 
 def test_evicted_code_leaves_the_bucket(bucketed, monkeypatch):
     options = opening.machine_options
-    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), code_bytes_max=1 << 16))
+    caches = CacheLimits(code_bytes_max=1 << 16)
+    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), caches=caches))
     with shapevm.load(bucketed, strategy="jit") as exe, shapevm.load(bucketed, strategy="generic") as plain:
         for n in range(8, 64):
             assert bits(exe(rows(n))) == bits(plain(rows(n)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from shapevm.vm.load_options import CacheLimits
 
 import shapevm
 from shapevm import opening
@@ -101,7 +102,8 @@ def test_strategies_of_programs_functions_and_calls(artifact):
 
 def test_the_code_limit_evicts(artifact, monkeypatch):
     options = opening.machine_options
-    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), code_bytes_max=LIMIT))
+    caches = CacheLimits(code_bytes_max=LIMIT)
+    monkeypatch.setattr(opening, "machine_options", lambda *a: replace(options(*a), caches=caches))
     with shapevm.load(artifact, strategy="jit") as exe:
         for n in range(1, 101):
             exe(rows(n))

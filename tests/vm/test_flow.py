@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.load_options import CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
 
 from .kernels import ADD_ROW, with_code
@@ -57,7 +57,8 @@ def choose(dtype: str) -> str:
 
 def load(text: str, **limits: int) -> Machine:
     text = text.replace("ADD_ROW", ADD_ROW)
-    return Machine.from_bytes(artifact.to_bytes(with_code(assemble(text))), LoadOptions("generic", **limits))
+    options = LoadOptions("generic", limits=CallLimits(**limits))
+    return Machine.from_bytes(artifact.to_bytes(with_code(assemble(text))), options)
 
 
 @pytest.mark.parametrize("dtype", KINDS)
