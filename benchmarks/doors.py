@@ -143,14 +143,18 @@ def trees() -> list[Figure]:
 
 
 def importing() -> list[Figure]:
-    """From a traced ResNet-50 to a program whose kernels are not compiled yet."""
+    """From a traced ResNet-50 to a program with generic kernels, without a cache and with all in it."""
     x = torch.randn(1, 3, 224, 224)
     traced = torch.jit.trace(make("resnet50"), x)
-    took = [
-        seconds(lambda: shapevm.compile(traced, args=(x,), strategy="generic").close())
-        for _ in range(1 if SHORT else 3)
-    ]
-    return [Figure("a traced ResNet-50, to a loaded program", f"{median(took):.2f} s", "at most 5 s")]
+
+    def load() -> float:
+        return seconds(lambda: shapevm.compile(traced, args=(x,), strategy="generic").close())
+
+    with shapevm.settings.scope(cache=False):
+        cold = load()
+    warm = median([load() for _ in range(1 if SHORT else 3)])
+    text = f"{cold:.2f} s, {warm:.2f} s with its kernels in the cache"
+    return [Figure("a traced ResNet-50, to a loaded program", text, "at most 5 s")]
 
 
 class Flat(nn.Module):
