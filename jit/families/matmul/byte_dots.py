@@ -62,8 +62,7 @@ def _sdot(f: Function, sums: Value, left: Value, right: Value) -> Value:
     computes it once for all rows."""
     kind = left.type
     signed = f.op(kind, f"xor {kind} {left.name}, splat (i8 -128)")
-    least = f.op(kind, f"or {kind} splat (i8 -128), zeroinitializer")
-    zero = f.op(sums.type, f"or {sums.type} zeroinitializer, zeroinitializer")
+    least, zero = Value(kind, "splat (i8 -128)"), Value(sums.type, "zeroinitializer")
     low = _arm(f, "sdot", sums, signed, right)
     correction = _arm(f, "sdot", zero, least, right)
     return f.op(sums.type, f"sub {sums.type} {low.name}, {correction.name}")
