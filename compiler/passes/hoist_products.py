@@ -14,19 +14,13 @@ import sympy
 
 from ..ir.dims import DimExpr
 from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
+from .rewrite import while_loops
 
 
 def hoist_products(graph: Graph) -> None:
     """Move such products before their loops."""
-    _visit(graph, graph.body)
-
-
-def _visit(graph: Graph, block: Block) -> None:
-    for node in list(block.nodes):
-        for region in node.regions:
-            _visit(graph, region)
-        if node.op == "while":
-            _hoist(graph, block, node)
+    for block, loop in while_loops(graph.body):
+        _hoist(graph, block, loop)
 
 
 def _hoist(graph: Graph, block: Block, loop: Node) -> None:

@@ -1,8 +1,8 @@
-"""The walk of the passes that put something else in the place of single nodes."""
+"""The walks of passes: over single nodes, in whose place they put something else, and over loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
 
@@ -33,3 +33,13 @@ def _rewrite_block(graph: Graph, block: Block, rule: Rule, replaced: dict[Value,
         replace_uses(node.result, new)
         replaced[node.result] = new
         erase(block, node)
+
+
+def while_loops(block: Block) -> Iterator[tuple[Block, Node]]:
+    """Yield each `while` of a block and its regions with the block that it stands in, inner loops first. What
+    is done with one may add and remove nodes around it."""
+    for node in list(block.nodes):
+        for region in node.regions:
+            yield from while_loops(region)
+        if node.op == "while":
+            yield block, node

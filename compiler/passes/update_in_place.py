@@ -13,6 +13,7 @@ from ...jit.families.scatter.spec import Scatter
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Block, Builder, Graph, Node, Value
 from .copy_results import copy
+from .rewrite import while_loops
 
 
 def update_in_place(graph: Graph) -> None:
@@ -20,7 +21,8 @@ def update_in_place(graph: Graph) -> None:
 
     Raises UnsupportedOp for state that must be written to in place and cannot be.
     """
-    _visit(graph, graph.body)
+    for block, loop in while_loops(graph.body):
+        _update(graph, block, loop)
     for name in graph.structure.get("in_place", []):
         _update_state(graph, name)
 
@@ -57,14 +59,6 @@ def find_updates(graph: Graph) -> None:
         while value.node is not None and value.node.op == "reshape":
             value = value.node.arg(0)
         graph.body.results[output] = value
-
-
-def _visit(graph: Graph, block: Block) -> None:
-    for node in list(block.nodes):
-        for region in node.regions:
-            _visit(graph, region)
-        if node.op == "while":
-            _update(graph, block, node)
 
 
 def _update(graph: Graph, block: Block, loop: Node) -> None:
