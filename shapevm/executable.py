@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from .call_form import forms_of
 from .errors import InputError
 from .limits import check_strategy, milliseconds
 from .session import Session
-from .settings import settings
+from .specialisation import Specialisation
 from .state import RANDOM
 from .statistics import Stats
 from .value_info import ValueInfo, infos
@@ -29,8 +27,7 @@ from .vm.machine import Machine
 if TYPE_CHECKING:
     from .execution_profile import ExecutionProfile
     from .explain import Explanation
-    from .jit.store import KernelStore
-    from .specialise import Specialiser, StoreOnDemand
+    from .specialise import StoreOnDemand
     from .vm.program import Input, Symbol
 
 
@@ -60,9 +57,8 @@ class Executable:
         self._forms, self._state_names = forms_of(machine)
         self._form = next(iter(self._forms.values()))
         self._session = self._new_session()
-        self._store = store
-        self._specialiser: Specialiser | None = None
-        self._closing = ForkLock()
+        #: What compiles the program's exact kernels.
+        self.specialisation = Specialisation(machine, store)
         self._file = file
         self._saving = ForkLock()
         OPEN.add(self)
@@ -77,7 +73,7 @@ class Executable:
 
         self._file.check()
         options = self._machine.options.without_digest()  # it was that of the file as it was loaded
-        made = open_held(self._file, options, self._store)
+        made = open_held(self._file, options, self.specialisation.on_demand)
         made.set_state(self.state())
         return made
 
@@ -90,17 +86,6 @@ class Executable:
         from .pickled import Pickled, restored
 
         return restored, (Pickled.of(self._file, self._machine.options, self.state()),)
-
-    def specialise(self, per_second: float | None = None) -> None:
-        """Start to compile, in the background, the exact kernels that the program asks for.
-
-        `per_second`: the seconds of compilation granted each second, None for all.
-        """
-        from .specialise import Specialiser
-
-        assert self._specialiser is None
-        self._specialiser = Specialiser(self._machine, self._store, per_second)
-        weakref.finalize(self, self._specialiser.stop).atexit = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
@@ -188,15 +173,7 @@ class Executable:
         else:
             self._machine.set_strategy(check_strategy(strategy))
         if own in COMPILING:
-            self.ensure_compiler()
-
-    def ensure_compiler(self) -> None:
-        """Start specialising if nothing does yet and a compiler is installed."""
-        from .specialise import has_compiler
-
-        with self._closing:
-            if self._specialiser is None and has_compiler():
-                self.specialise(settings.compile_budget / 1e3 if settings.compile_budget else None)
+            self.specialisation.ensure()
 
     def _sizes_text(self, inputs: Sequence[Any]) -> str:
         """Return the sizes that inputs give, for a message."""
@@ -342,43 +319,6 @@ class Executable:
         return profile(self, inputs, calls)
 
     @property
-    def store(self) -> KernelStore | None:
-        """What compiles kernels for this program, None where nothing was looked up or compiled yet."""
-        return self._store.opened
-
-    def open_store(self) -> KernelStore:
-        """Return what compiles kernels for this program. Raises what `specialise.open_store` raises."""
-        return self._store.get()
-
-    @property
-    def is_specialising(self) -> bool:
-        """Whether something answers requests for exact kernels."""
-        return self._specialiser is not None
-
-    @property
-    def compile_seconds(self) -> Mapping[tuple[int, tuple[int, ...]], float]:
-        """Seconds that exact code took to come, by (kernel, dims): of the latest requests."""
-        return dict(self._specialiser.seconds) if self._specialiser is not None else {}
-
-    @property
-    def gains(self) -> Mapping[int, float]:
-        """Generic against exact time of the kernels that were measured beside the program."""
-        known = self._specialiser.known_gains if self._specialiser is not None else {}
-        return {kernel: gain.ratio for kernel, gain in known.items() if gain.ratio is not None}
-
-    @property
-    def pays_after(self) -> Mapping[tuple[int, tuple[int, ...]], int]:
-        """Runs after which exact code pays for its compilation, by (kernel, dims): of what waits for that."""
-        if self._specialiser is None:
-            return {}
-        gains = self._specialiser.gains
-        waiting = [
-            (kernel, entry.dims) for kernel, entry in self.stats().entries
-            if entry.tier != "exact" and entry.state in ("idle", "queued", "compiling")
-        ]  # fmt: skip
-        return {key: gains.pays_after(*key) for key in waiting if not gains.is_declined(*key)}
-
-    @property
     def artifact(self) -> str:
         """A path under which the open artifact can be read."""
         return self._file.path
@@ -388,7 +328,7 @@ class Executable:
         self._machine.check_open()
         counters, n_kernels = self._machine.stats(), len(self._machine.kernels)
         entries = [(k, entry) for k in range(n_kernels) for entry in self._machine.site(k).entries]
-        store = self.store
+        store = self.specialisation.opened_store
         compiled, from_cache = (store.stats.compiled, store.stats.from_cache) if store else (0, 0)
         return Stats(
             counters["calls"], counters["replays"], counters["extern_calls"], counters["n_plans"], compiled,
@@ -399,22 +339,7 @@ class Executable:
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
         """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
         seconds."""
-        end = time.monotonic() + timeout
-        with self.in_a_hurry():
-            while self._machine.stats()["n_pending"]:
-                if time.monotonic() > end:
-                    return False
-                time.sleep(0.001)
-        return True
-
-    @contextmanager
-    def in_a_hurry(self) -> Iterator[None]:
-        """Lift the budget of compilation."""
-        self._machine.hurry()
-        try:
-            yield
-        finally:
-            self._machine.hurry(False)
+        return self.specialisation.wait(timeout)
 
     def summary(self) -> str:
         """Return one line: kernels, and the sizes with their bounds."""
@@ -433,12 +358,9 @@ class Executable:
 
     def close(self) -> None:
         """Free the program; no call may be running. It can still be saved. Closing twice is fine."""
-        with self._closing:
-            if self._machine.is_open:
-                profiles.closing(self)
-            if self._specialiser is not None:
-                self._specialiser.close()
-            self._machine.close()
+        if self._machine.is_open:
+            profiles.closing(self)
+        self.specialisation.close()
 
     def __enter__(self) -> Executable:
         return self
@@ -454,7 +376,7 @@ class Using:
         self.executable, self.strategy = exe, strategy
         self._timeout_ms = milliseconds(timeout)
         if strategy in COMPILING:
-            exe.ensure_compiler()
+            exe.specialisation.ensure()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""

@@ -174,7 +174,8 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
     machine = exe.machine
     machine.check_open()
     program = read(exe.artifact)
-    symbols, seconds = dim_symbols(program), exe.compile_seconds
+    symbols, made = dim_symbols(program), exe.specialisation
+    seconds, gains, pays_after = made.seconds, made.gains, made.pays_after
     sites = []
     for index, info in enumerate(machine.kernels):
         site = machine.site(index)
@@ -190,9 +191,9 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
                 "code_bytes": sum(e.code_bytes for e in entries if e.tier == "exact"),
                 "compile_ms": sum(took.values()),
                 "saved_ms": _saved(program, exe, index, entries) if measure else None,
-                "gain": exe.gains.get(index),
+                "gain": gains.get(index),
                 "entries": [
-                    _entry(e, known, program, took.get(e.dims), exe.pays_after.get((index, e.dims)))
+                    _entry(e, known, program, took.get(e.dims), pays_after.get((index, e.dims)))
                     for e in entries
                 ],
             }

@@ -22,14 +22,15 @@ _END = "# EOF\n"
 def metrics_text(exe: Executable, model: str) -> str:
     """Return a program's counters, as `shapevm-run --metrics` writes them, and what was compiled for it."""
     exe.machine.time_calls()
-    stats = exe.store.stats if exe.store is not None else None
+    store = exe.specialisation.opened_store
+    stats = store.stats if store is not None else None
     rows: tuple[tuple[str, str, float], ...] = (
         ("kernels_compiled", "Kernels compiled in this process.", stats.compiled if stats else 0),
         ("kernels_from_cache", "Kernels found in the disk cache.", stats.from_cache if stats else 0),
         (
             "cache_failures",
             "Reads and writes of the kernel cache that failed.",
-            exe.store.cache_failures if exe.store is not None else 0,
+            store.cache_failures if store is not None else 0,
         ),
         ("compile_seconds", "Seconds spent compiling.", stats.total_seconds if stats else 0.0),
     )

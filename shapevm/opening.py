@@ -112,7 +112,7 @@ def open_held(
     made = Executable(machine, file, store)
     if wanted:
         limited = options.strategy == "auto" and settings.compile_budget > 0
-        made.specialise(settings.compile_budget / 1e3 if limited else None)
+        made.specialisation.start(settings.compile_budget / 1e3 if limited else None)
     return made
 
 

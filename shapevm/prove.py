@@ -252,8 +252,8 @@ class Prover:
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(replace(self.program, kernels=kernels), Path(folder, "rows.svm"))
             exe = open_executable(Path(folder, "rows.svm"), "generic")
-        if self.exe.is_specialising:
-            exe.ensure_compiler()
+        if self.exe.specialisation.is_running:
+            exe.specialisation.ensure()
         return exe
 
     def _for_rows(self, case: Case) -> Case:
@@ -269,7 +269,7 @@ class Prover:
         given = [x.copy() if is_array(x) else x for x in inputs]
         machine = exe.machine
         run: Callable[..., Any] = machine.call if strategy is None else partial(machine.call_as, strategy)
-        with exe.in_a_hurry() if strategy == "jit" else nullcontext():
+        with exe.specialisation.in_a_hurry() if strategy == "jit" else nullcontext():
             return exe.run_flat(run, given)
 
     def _compare(self, name: str, where: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
@@ -328,7 +328,7 @@ class Prover:
         if not has_compiler():
             self.note("exact and bucket tiers: no compiler is installed (llvmlite)")
             return
-        self.exe.ensure_compiler()
+        self.exe.specialisation.ensure()
         self._compare("exact tier", case.where, self.call(self.exe, case.inputs, "jit"), case.results)
         if self.symbols:
             with self._bucketed(case.sizes) as exe:
@@ -344,7 +344,7 @@ class Prover:
             low = max(sizes[s.name] // 2 // s.multiple_of * s.multiple_of, s.min)
             high = 2 * sizes[s.name] if s.max is None else min(2 * sizes[s.name], s.max)
             cell[s.name] = SizeRange(low, high, s.multiple_of) if low < high else low
-        made = add_keys(self.program, self.exe.open_store(), keys_of(self.program, [cell]))
+        made = add_keys(self.program, self.exe.specialisation.store(), keys_of(self.program, [cell]))
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(made, Path(folder, "bucket.svm"))
             with open_executable(Path(folder, "bucket.svm"), "bucket") as exe:
@@ -414,7 +414,8 @@ class Prover:
 
     def _any_tier(self) -> str | None:
         """Return "jit" for some calls, where there is a compiler: rows alone have exact code, too."""
-        return "jit" if self.exe.store is not None and self.rng.random() < self.exact_share else None
+        has_exact = self.exe.specialisation.opened_store is not None
+        return "jit" if has_exact and self.rng.random() < self.exact_share else None
 
     def _batches(self, symbol: Symbol, n: int) -> Iterator[tuple[str, list[int]]]:
         """Yield which rows of `n` make other batches, and what that tries."""

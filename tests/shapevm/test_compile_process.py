@@ -184,7 +184,7 @@ def test_a_program_has_its_code_compiled_there(artifact, tmp_path, monkeypatch):
         waited(is_exact)
         n_dynamic = len({kernel for kernel, entry in exe.stats().entries if entry.dims})
         assert exe.stats().compiled == n_dynamic  # no generic code again
-        assert exe.gains and all(ratio > 0 for ratio in exe.gains.values())
+        assert exe.specialisation.gains and all(ratio > 0 for ratio in exe.specialisation.gains.values())
         np.testing.assert_array_equal(exe(x)["sum"], first["sum"])
         assert specialise.PROCESS.pid not in (None, os.getpid())
     with shapevm.settings.scope(cache_dir=str(tmp_path)), shapevm.load(artifact, strategy="jit") as exe:

@@ -546,7 +546,7 @@ def test_the_compiler_is_imported_when_a_call_needs_it(saved, strategy):
     import sys, numpy as np, shapevm
     compiler = {"llvmlite", "shapevm.jit.compiler"}
     with shapevm.load(sys.argv[1], strategy=sys.argv[2]) as exe:
-        print(sorted(compiler & set(sys.modules)), exe.store)
+        print(sorted(compiler & set(sys.modules)), exe.specialisation.opened_store)
         for _ in range(5):
             exe(np.ones((7, 8), "f"))
         exe.wait_until_specialised()
@@ -601,7 +601,7 @@ def test_exact_code_is_for_the_artifacts_target(module, tmp_path):
     with shapevm.load(tmp_path / "v3.svm", strategy="jit") as exe:
         exe(X(5))
         assert {kernel.target for kernel in exe.machine.kernels} == {"x86-64-v3"}
-        assert exe.open_store().target == "x86-64-v3" and exe.stats().tier() == "exact"
+        assert exe.specialisation.store().target == "x86-64-v3" and exe.stats().tier() == "exact"
 
 
 def test_rows_of_a_product_are_those_of_the_longer_axis(build):

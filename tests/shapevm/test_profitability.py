@@ -107,7 +107,7 @@ def test_it_waits_until_it_pays(artifact, measured, price):
             exe(rows(7))
         wait_until(lambda: not exe.machine.stats()["n_pending"])
         assert states(exe, 7) == {"idle"} and exe.stats().compiled == 0  # nor generic code, which it carries
-        assert all(n > 10**6 for n in exe.pays_after.values())
+        assert all(n > 10**6 for n in exe.specialisation.pays_after.values())
         assert "compiling pays after" in exe.explain().text()
         assert exe.wait_until_specialised() and states(exe, 7) == {"compiled"}
 
@@ -120,7 +120,7 @@ def test_what_has_paid_first_comes_first(artifact, measured, price, monkeypatch)
         specialise.Specialiser, "_finish", lambda self, key, a: (made.append(key[1]), finish(self, key, a))
     )
     with shapevm.load(artifact, strategy="auto") as exe:
-        candidates = exe._specialiser.candidates
+        candidates = exe.specialisation._specialiser.candidates
         for _ in range(100):
             for n, times in ((11, 1), (7, 9), (9, 3)):
                 for _ in range(times):
@@ -155,7 +155,7 @@ def test_no_gain_no_code(artifact, measured, price):
         exe.using("jit")(rows(42))  # who waits for it gets it
         assert states(exe, 42) == {"compiled"}
     with shapevm.load(artifact, strategy="auto") as exe:  # as another process would
-        wait_until(lambda: len(exe._specialiser.gains.known) == len(exe.machine.kernels))
+        wait_until(lambda: len(exe.specialisation._specialiser.gains.known) == len(exe.machine.kernels))
         for n in range(60, 70):
             for _ in range(20):
                 exe(rows(n))
@@ -174,7 +174,7 @@ def test_what_waits_is_bounded(artifact, measured, price, monkeypatch):
             for _ in range(n // 4):
                 exe(rows(n))
         wait_until(lambda: exe.machine.stats()["n_queued"] == 0)
-        assert len(exe._specialiser.candidates) <= 6
+        assert len(exe.specialisation._specialiser.candidates) <= 6
         exe.machine.call_as("jit", [rows(33)])  # without a hurry
         assert states(exe, 33) == {"compiled"}
 
@@ -196,7 +196,7 @@ def test_shapes_that_come_three_times_ask_for_nothing(artifact, tmp_path):
         shapevm.settings.scope(cache_dir=str(tmp_path)),
         shapevm.load(artifact, strategy="auto") as exe,
     ):
-        wait_until(lambda: len(exe._specialiser.gains.known) == len(exe.machine.kernels))
+        wait_until(lambda: len(exe.specialisation._specialiser.gains.known) == len(exe.machine.kernels))
         for n in range(4, 90):
             for _ in range(3):
                 exe(rows(n))
@@ -207,24 +207,25 @@ def test_shapes_that_come_three_times_ask_for_nothing(artifact, tmp_path):
 
 def test_learning_is_written_down(artifact, measured, price):
     with shapevm.load(artifact, strategy="generic") as exe:
-        exe.ensure_compiler()
-        gains = profitability.Gains(exe.open_store(), exe.machine)
+        exe.specialisation.ensure()
+        gains = profitability.Gains(exe.specialisation.store(), exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         before = gains.price(kernel)
         answer = Answer(b"", 0.04, 0.05, 20_000, 30_000)
         assert kernel in gains.learn(kernel, (64,), answer)
         assert gains.price(kernel) != before and gains.known[kernel].ratio == 1.5
-        again = profitability.Gains(exe.open_store(), exe.machine)
+        again = profitability.Gains(exe.specialisation.store(), exe.machine)
         assert (
             again.price(kernel) == gains.price(kernel) and again.compile_ns(kernel) > profitability.COMPILE_NS
         )
-        assert json.loads(exe.store.remembered(gains._name(kernel)))[0][1:] == [20_000, 30_000]
+        kept = exe.specialisation.store().remembered(gains._name(kernel))
+        assert json.loads(kept)[0][1:] == [20_000, 30_000]
 
 
 def test_unmeasured_code_teaches_its_price_alone(artifact, measured):
     with shapevm.load(artifact, strategy="generic") as exe:
-        exe.ensure_compiler()
-        gains = profitability.Gains(exe.open_store(), exe.machine)
+        exe.specialisation.ensure()
+        gains = profitability.Gains(exe.specialisation.store(), exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         gains.learn(kernel, (64,), SimpleNamespace(exact_ns=0, generic_ns=0, seconds=0.05))
         assert gains.known[kernel].ratio is None and gains.compile_ns(kernel) > profitability.COMPILE_NS

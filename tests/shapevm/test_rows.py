@@ -73,7 +73,7 @@ def prover(path: Path, model: nn.Module, args: tuple[Tensor, ...], shapes: tuple
     with shapevm.compile(model.eval(), args, dynamic_shapes=shapes, options=OPTIONS) as exe:
         exe.save(path)
     exe = open_executable(path, "generic")
-    exe.ensure_compiler()
+    exe.specialisation.ensure()
     return Prover(read(path), exe, **options)
 
 
@@ -83,7 +83,7 @@ def families(tmp_path_factory) -> Prover:
     # In a process of its own: what other tests set in torch changes how it exports the recurrent layer.
     subprocess.run([sys.executable, __file__, str(path)], check=True)
     exe = open_executable(path, "generic")
-    exe.ensure_compiler()
+    exe.specialisation.ensure()
     return Prover(read(path), exe, exact_share=0)
 
 

@@ -87,7 +87,7 @@ def test_strategies_of_programs_functions_and_calls(artifact):
         return {entry.tier for _, entry in exe.stats().entries if entry.dims == (n,)}
 
     with shapevm.load(artifact, strategy="bucket") as exe:
-        assert tiers(50) == {"generic"} and exe.store is None
+        assert tiers(50) == {"generic"} and exe.specialisation.opened_store is None
         exe.set_strategy("jit", function="main")
         assert tiers(51) == {"exact"} and tiers(52, "bucket") == {"generic"}
         exe.set_strategy(None, function="main")

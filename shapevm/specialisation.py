@@ -1,0 +1,118 @@
+"""What a program's exact kernels come from: a store that compiles them and, once started, a thread that
+answers the program's requests."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .settings import settings
+from .vm.fork_lock import ForkLock
+from .vm.machine import Machine
+
+if TYPE_CHECKING:
+    from .jit.store import KernelStore
+    from .specialise import Key, Specialiser, StoreOnDemand
+
+
+class Specialisation:
+    """The background compilation of one program's exact kernels, and what is known of it. Threads may share
+    it; nothing of the compiler is imported before something asks for it."""
+
+    def __init__(self, machine: Machine, store: StoreOnDemand) -> None:
+        """`store` compiles exact kernels, once something asks for them."""
+        self._machine, self._store = machine, store
+        self._specialiser: Specialiser | None = None
+        self._closing = ForkLock()
+
+    def start(self, per_second: float | None = None) -> None:
+        """Start to compile, in the background, the exact kernels that the program asks for.
+
+        `per_second`: the seconds of compilation granted each second, None for all.
+        """
+        from .specialise import Specialiser
+
+        assert self._specialiser is None
+        self._specialiser = Specialiser(self._machine, self._store, per_second)
+        weakref.finalize(self, self._specialiser.stop).atexit = False
+
+    def ensure(self) -> None:
+        """Start if nothing compiles for the program yet and a compiler is installed."""
+        from .specialise import has_compiler
+
+        with self._closing:
+            if self._specialiser is None and has_compiler():
+                self.start(settings.compile_budget / 1e3 if settings.compile_budget else None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether something answers requests for exact kernels."""
+        return self._specialiser is not None
+
+    @property
+    def opened_store(self) -> KernelStore | None:
+        """What compiles kernels for this program, None where nothing was looked up or compiled yet."""
+        return self._store.opened
+
+    def store(self) -> KernelStore:
+        """Return what compiles kernels for this program. Raises what `specialise.open_store` raises."""
+        return self._store.get()
+
+    @property
+    def on_demand(self) -> StoreOnDemand:
+        """The store as it is: opened, or to be opened by the first who needs it."""
+        return self._store
+
+    @property
+    def seconds(self) -> Mapping[Key, float]:
+        """Seconds that exact code took to come, by (kernel, dims): of the latest requests."""
+        return dict(self._specialiser.seconds) if self._specialiser is not None else {}
+
+    @property
+    def gains(self) -> Mapping[int, float]:
+        """Generic against exact time of the kernels that were measured beside the program."""
+        known = self._specialiser.known_gains if self._specialiser is not None else {}
+        return {kernel: gain.ratio for kernel, gain in known.items() if gain.ratio is not None}
+
+    @property
+    def pays_after(self) -> Mapping[Key, int]:
+        """Runs after which exact code pays for its compilation, by (kernel, dims): of what waits for that."""
+        if self._specialiser is None:
+            return {}
+        gains = self._specialiser.gains
+        waiting = [
+            (kernel, entry.dims) for kernel in range(len(self._machine.kernels))
+            for entry in self._machine.site(kernel).entries
+            if entry.tier != "exact" and entry.state in ("idle", "queued", "compiling")
+        ]  # fmt: skip
+        return {key: gains.pays_after(*key) for key in waiting if not gains.is_declined(*key)}
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
+        seconds."""
+        end = time.monotonic() + timeout
+        with self.in_a_hurry():
+            while self._machine.stats()["n_pending"]:
+                if time.monotonic() > end:
+                    return False
+                time.sleep(0.001)
+        return True
+
+    @contextmanager
+    def in_a_hurry(self) -> Iterator[None]:
+        """Lift the budget of compilation."""
+        self._machine.hurry()
+        try:
+            yield
+        finally:
+            self._machine.hurry(False)
+
+    def close(self) -> None:
+        """Stop, and free the program with its machine. Closing twice is fine."""
+        with self._closing:
+            if self._specialiser is not None:
+                self._specialiser.close()
+            self._machine.close()
