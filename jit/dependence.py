@@ -369,6 +369,8 @@ class Launch:
             return acc
         if instr.op == "const":
             return Scalar(number=instr.value if type(instr.value) is int else None)
+        if instr.op == "checked":
+            return args[0]
         if instr.op == "cast":  # to these no place in memory is rounded
             return args[0] if instr.dtype in ("i64", "i32") else replace(joined(args), number=None)
         known = self._numbered(instr, args)

@@ -127,6 +127,14 @@ REDUCTIONS: dict[str, Callable[[Array, str], Array]] = {
 ON_BOOL = {"reduce.sum": _any, "reduce.max": _any, "reduce.prod": _all, "reduce.min": _all}
 
 
+def _in_range(index: Array, size: int) -> Array:
+    """Return indices that are all from 0 to below `size`. Raises IndexError naming the first that is not."""
+    bad = index[(index < 0) | (index >= size)]
+    if bad.size:
+        raise IndexError(f"index {bad[0]} is out of range for a dimension of size {size}")
+    return index
+
+
 # One evaluation ------------------------------------------------------------------------------------------
 
 
@@ -166,9 +174,9 @@ class Evaluation:
             if place.value is not None:
                 source = values[place.value].astype(np.int64)
             at = np.asarray(place.scale * source + self.size(place.offset))
+            if place.value is not None:
+                at = _in_range(at, size)
             bad = at[(at < 0) | (at >= size)]
-            if bad.size and place.value is not None:
-                raise IndexError(f"index {bad[0]} is out of range for a dimension of size {size}")
             if bad.size:
                 raise ValueError(
                     f"{self.spec.family} kernel: buffer {buffer} is accessed at {bad[0]} of {size}"
@@ -222,6 +230,9 @@ class Evaluation:
         if instr.op == "dim":
             assert instr.size is not None
             return np.asarray(self.size(instr.size), np.int64)
+        if instr.op == "checked":
+            assert instr.size is not None
+            return _in_range(args[0].astype(np.int64), self.size(instr.size))
         source = body[instr.args[0]].dtype
         if instr.op == "cast":
             return convert(args[0], source, instr.dtype)

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic
 
 from ..vm.program import Buffer, Dim, Size, Term, Terms, Unknown
@@ -56,6 +56,8 @@ class Instr(Generic[Unknown]):
     const   -                  value (int, float, bool; inf/nan as the strings "inf" "-inf" "nan"), dtype
     iota    -                  loop; dtype i64: the value of that loop's index
     dim     -                  size (a Dim or int); dtype i64
+    checked (index,)           size (a Dim or int); dtype i64: an integer from 0 to below it. What is none is
+                               an error at run time, as a gather out of range is, and 0 from there on
     acc     -                  the family's input to an epilogue: matmul's sum, attention's scaled score
     cast    (value,)           dtype, PyTorch's conversion rules (float -> int truncates; to bool: != 0)
     select  (cond, a, b)
@@ -155,6 +157,16 @@ def bodies(part: Any) -> Iterator[Body]:
                 yield from bodies(item) if is_dataclass(item) else ()
 
 
+def map_bodies(part: Any, change: Callable[[Body], Body]) -> Any:
+    """Return a spec, or a part of one, with each body as `change` makes it."""
+    if isinstance(part, tuple):
+        is_body = bool(part) and isinstance(part[0], Instr)
+        return change(part) if is_body else tuple(map_bodies(item, change) for item in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    return replace(part, **{f.name: map_bodies(getattr(part, f.name), change) for f in fields(part)})
+
+
 def family_name(spec: KernelSpec | SpecText) -> str:
     """Return the name under which kernels alike are known: the family, nests with and without rows apart.
 
@@ -181,5 +193,5 @@ def spec_hash(spec: KernelSpec | SpecText) -> str:
 
 __all__ = [
     "Body", "Buffer", "Dim", "Index", "Instr", "KernelSpec", "Nest", "Part", "Size", "SpecText", "Term",
-    "Terms", "Unknown", "bodies", "family_name", "spec_hash", "to_json",
+    "Terms", "Unknown", "bodies", "family_name", "map_bodies", "spec_hash", "to_json",
 ]  # fmt: skip

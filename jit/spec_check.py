@@ -18,7 +18,9 @@ MAX_SIZE = 1 << 62
 #: The annotations of the fields that hold sizes.
 SIZES = (Size, tuple[Size, ...])
 #: Instructions without an operation of `jit.math.table`, and how many operands they take.
-ARITIES = {"load": 0, "store": 1, "const": 0, "iota": 0, "dim": 0, "acc": 0, "cast": 1, "select": 3}
+ARITIES = {
+    "load": 0, "store": 1, "const": 0, "iota": 0, "dim": 0, "checked": 1, "acc": 0, "cast": 1, "select": 3,
+}  # fmt: skip
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -112,8 +114,10 @@ class BodyCheck:
             self._check_access(instr, given, where)
         elif instr.op == "iota":
             self.check_loop(instr.loop, f"{where}.loop")
-        elif instr.op == "dim" and instr.size is None:
+        elif instr.op in ("dim", "checked") and instr.size is None:
             raise refuse(f"{where}.size", None, "a size")
+        elif instr.op == "checked" and (given[0] not in INTS or instr.dtype != "i64"):
+            raise refuse(f"{where}.dtype", [*given, instr.dtype], "i64 of an integer")
         elif instr.op == "const":
             _check_constant(instr, where)
         elif instr.op == "select" and (given[0] != "bool" or given[1:] != [instr.dtype] * 2):

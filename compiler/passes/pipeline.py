@@ -11,6 +11,7 @@ from ..lower.fuse import fuse
 from ..lower.lower import lower
 from ..lower.packing import pack
 from ..lower.prologue import prologue
+from ..lower.tying import tie
 from ..verify import verify
 from .copy_results import copy_results
 from .cse import cse
@@ -45,6 +46,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (prologue, "core"),  # it is known what is in memory
     (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone
     (pack, "core"),  # kernels read constants, not what is computed of them
+    (tie, "core"),  # products have their panels, and loads the rows of tables that they had
     (collapse, "core"),  # kernels have the buffers that they keep
     (bind, "core"),  # sizes are final
     (copy_results, "core"),  # it is known which results a kernel makes, and which are views of something else

@@ -76,12 +76,7 @@ class Accessor:
     ) -> None:
         f = self.f
         first = f.op("i64", f"extractelement {index.value.type} {index.value.name}, i64 0")
-        place = f.i64(f.add(f.mul(first, scale), offset))
-        good = f.op("i1", f"icmp ult i64 {place.name}, {f.i64(size).name}")
-        bad = f.op("i1", f"xor i1 {good.name}, true")
-        with f.when(bad):
-            report_index(self.f, place, size)
-        safe = f.select(good, place, 0)
+        safe, good = _in_range(f, f.i64(f.add(f.mul(first, scale), offset)), size)
         access.offset = f.add(access.offset, f.mul(safe, stride))
         if not _surely_positive(size):
             access.allowed.append(good)
@@ -92,18 +87,7 @@ class Accessor:
         f = self.f
         place = index if scale == 1 else index * scale
         place = place if offset == 0 else place + Vec(f, splat_int(f, offset))
-        good = place.compare("ult", Vec(f, splat_int(f, size)))
-        bad = ~good if self.mask is None else ~good & Vec(f, self.mask)
-        bits = f.op(f"i{LANES}", f"bitcast {bad.value.type} {bad.value.name} to i{LANES}")
-        any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
-        with f.when(any_bad):
-            lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
-            report_index(
-                f,
-                f.op("i64", f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"),
-                size,
-            )
-        offsets = select(good, place, 0)
+        offsets, good = _lanes_in_range(f, place, size, self.mask)
         if stride != 1:
             offsets = offsets * Vec(f, splat_int(f, stride))
         access.lane_offsets = offsets if access.lane_offsets is None else access.lane_offsets + offsets
@@ -231,6 +215,38 @@ class Accessor:
             return
         with f.when(good):
             f.store(first, start, self.align)
+
+
+def checked(f: Function, index: Value, dtype: str, uniform: bool, size: Int, mask: Value | None) -> Value:
+    """Return a vector of indices as i64, those that are not below `size` reported and 0; `uniform`: all lanes
+    are equal."""
+    wide = _as_i64(Vec(f, index), dtype)
+    if not uniform:
+        return _lanes_in_range(f, wide, size, mask)[0].value
+    first = f.op("i64", f"extractelement {wide.value.type} {wide.value.name}, i64 0")
+    return splat_int(f, _in_range(f, first, size)[0])
+
+
+def _in_range(f: Function, place: Value, size: Int) -> tuple[Value, Value]:
+    """Report a place that is not below `size`; return it, 0 instead, and whether it is below."""
+    good = f.op("i1", f"icmp ult i64 {place.name}, {f.i64(size).name}")
+    bad = f.op("i1", f"xor i1 {good.name}, true")
+    with f.when(bad):
+        report_index(f, place, size)
+    return f.select(good, place, 0), good
+
+
+def _lanes_in_range(f: Function, place: Vec, size: Int, mask: Value | None) -> tuple[Vec, Vec]:
+    """The same for the lanes of `mask`."""
+    good = place.compare("ult", Vec(f, splat_int(f, size)))
+    bad = ~good if mask is None else ~good & Vec(f, mask)
+    bits = f.op(f"i{LANES}", f"bitcast {bad.value.type} {bad.value.name} to i{LANES}")
+    any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
+    with f.when(any_bad):
+        lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
+        text = f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"
+        report_index(f, f.op("i64", text), size)
+    return select(good, place, 0), good
 
 
 def report_index(f: Function, value: Value, bound: Int) -> None:

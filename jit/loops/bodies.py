@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..llvm.abi import resolve
-from ..llvm.access import Access, Accessor
+from ..llvm.access import Access, Accessor, checked
 from ..llvm.constants import LANES, splat, splat_int, tail_mask
 from ..llvm.conversion import cast
 from ..llvm.function import Function, Int, Value
@@ -183,6 +183,8 @@ class BodyEmitter:
         if instr.op == "dim":
             assert instr.size is not None
             return splat_int(f, resolve(instr.size, self.sizes))
+        if instr.op == "checked":
+            return self._checked(instr, at, args[0])
         if instr.op == "acc" and acc is not None:
             return acc
         if instr.op == "cast":
@@ -195,6 +197,16 @@ class BodyEmitter:
         raise ValueError(
             f"body: instruction {i}: {instr.op!r} {'must be given' if given else 'is no operation'}"
         )
+
+    def _checked(self, instr: Instr, at: Position, index: Value) -> Value:
+        (source,) = instr.args
+        assert instr.size is not None
+        size = resolve(instr.size, self.sizes)
+        return checked(self.f, index, self.body[source].dtype, self._is_uniform(source), size, at.mask)
+
+    def _is_uniform(self, i: int) -> bool:
+        """Return whether the value of instruction i is the same in all lanes."""
+        return self.vector_loop is None or self.vector_loop not in self.depends[i]
 
     def _select(self, i: int, args: list[Value]) -> Value:
         dtypes = [self.body[a].dtype for a in self.body[i].args]
@@ -234,8 +246,8 @@ class BodyEmitter:
         for place, size in reversed(list(zip(instr.index, shape, strict=True))):
             offset = resolve(place.offset, self.sizes)
             if place.value is not None:
-                uniform = self.vector_loop is None or self.vector_loop not in self.depends[place.value]
                 index = values[place.value], self.body[place.value].dtype
+                uniform = self._is_uniform(place.value)
                 accessor.add_gather(access, index, uniform, place.scale, offset, size, stride)
             else:
                 loop = 0 if place.loop is None else at.loops[place.loop]

@@ -153,6 +153,24 @@ BROKEN = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"size": None}, r"body\[1\]\.size"),
+        ({"dtype": "i32"}, r"body\[1\]\.dtype"),
+        ({"args": ()}, r"body\[1\]\.args"),
+        ({"args": (0, 0)}, r"body\[1\]\.args"),
+        ({"args": (2,)}, r"body\[1\]\.args"),
+    ],
+)
+def test_a_checked_index_is_i64_of_an_integer_and_has_a_size(change, place):
+    checked = dataclasses.replace(Instr("checked", "i64", (0,), size=4), **change)
+    load = Instr("load", "i32", buffer=0, index=(Index(loop=0),))
+    spec = Nest(1, (Buffer("i32", (Dim(0),)),), (Dim(0),), (load, checked))
+    with pytest.raises(SpecError, match=place):
+        from_json(to_json(spec))
+
+
 @pytest.mark.parametrize("size", [Dim(7), Dim(-1), -1, 2**62 + 1])
 def test_every_size_is_checked(size):
     wanted = "a size from n0" if isinstance(size, Dim) else "from 0 to 2"

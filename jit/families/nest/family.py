@@ -59,6 +59,21 @@ EXAMPLES = (
   v2 = store f32 v1 b2[i0,i1]""",
         (4, 19, 7),
     ),
+    Example(  # rows of a table that lies in a product's panels (`compiler.lower.tying`)
+        """nest n_dims=2 domain=[n0,n1]
+  b0 i32[n0]
+  b1 f32[2,n1,32]
+  b2 f32[n0,n1] output
+  v0 = load i32 b0[i0]
+  v1 = checked i64 v0 size=37
+  v2 = const i64 value=5
+  v3 = const i64 value=31
+  v4 = shr i64 v1 v2
+  v5 = and i64 v1 v3
+  v6 = load f32 b1[v4,i1,v5]
+  v7 = store f32 v6 b2[i0,i1]""",
+        (5, 19),
+    ),
 )
 
 FAMILY = Family(Nest, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)

@@ -150,6 +150,25 @@ def test_a_gather_out_of_range_is_reported_and_stays_in_memory(bad, across):
             kernel.run([places, np.empty((0, 2), np.float32), out], (5, 0))
 
 
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("dtype", ["i64", "i32", "u8"])
+def test_checked_indices_are_what_they_were_or_an_error(dtype, across):
+    """Also where masked lanes, behind the last element, hold anything."""
+    b = Body()
+    i = b.load(dtype, (N,), at(1 if across else 0))
+    domain = (2, N) if across else (N, 2)
+    b.store(b.op("checked", i, dtype="i64", size=M), domain, at(0, 1))
+    places = (np.arange(21) % 9).astype(DTYPES[dtype].numpy)
+    check(b.nest(*domain), (21, 9), [places])
+    for bad in (9, 255) if dtype == "u8" else (9, -1):
+        broken = places.copy()
+        broken[17] = bad
+        for target in HOST_TARGETS:
+            kernel = Kernel(compile_kernel(b.nest(*domain), None, target))
+            with pytest.raises(IndexError, match=f"index {bad} is out of range for a dimension of size 9"):
+                kernel.run([broken, np.empty((2, 21) if across else (21, 2), np.int64)], (21, 9))
+
+
 # Instructions -------------------------------------------------------------------------------------------
 
 

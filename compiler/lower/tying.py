@@ -1,0 +1,154 @@
+"""Tied tables: the rows of an embedding that are the columns of a product's weight, as language models have.
+
+Where the panels of a product hold a table that kernels gather rows of, the kernels read the rows out of the
+panels, and the table is not stored. An element of a row then lies in a cache line of its own: a row of 768
+takes 16 times the bytes, which is little beside what a model computes for each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import sympy
+
+from ...jit.evaluation import from_memory
+from ...jit.families.concat.spec import Concat
+from ...jit.families.matmul.microkernel import PANEL
+from ...jit.families.matmul.spec import Matmul
+from ...jit.llvm.dtypes import DTYPES
+from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest, bodies, map_bodies
+from ..ir.graph import Graph, Node, Value
+from .access import shape_of
+from .launches import unbound_kernels
+
+Spec = KernelSpec[sympy.Expr]
+PANEL_BITS = PANEL.bit_length() - 1
+COMPARED = 64  # panels at once
+
+
+def tie(graph: Graph) -> None:
+    """Read tables out of the panels of products that hold the same values."""
+    packed = dict.fromkeys(_panels_of_products(graph))  # in the order of the program
+    yielded = {value for block in graph.blocks() for value in block.results}
+    for table in [node.result for node in graph.nodes() if node.op == "constant"]:
+        readers = dict.fromkeys(table.users)
+        is_table = readers and table not in yielded and all(_only_gathers(node, table) for node in readers)
+        if not is_table:
+            continue
+        found = next((panels for panels in packed if _holds(panels, table)), None)
+        if found is None:
+            continue
+        _move_to_front(graph, found.definition)
+        for node in readers:
+            _read_panels(node, table, found)
+
+
+def _panels_of_products(graph: Graph) -> Iterator[Value]:
+    """Yield the constants that products read as panels."""
+    for node in unbound_kernels(graph):
+        spec = node.attrs["spec"]
+        if isinstance(spec, Matmul) and spec.product.b_layout == "panels":
+            yield node.arg(_inputs(spec).index(spec.product.b))
+
+
+def _inputs(spec: Spec) -> list[int]:
+    """Return the positions of the input buffers, one for each argument of the kernel's node."""
+    return [i for i, buffer in enumerate(spec.buffers) if not buffer.is_output]
+
+
+def _buffers_of(node: Node, value: Value) -> list[int]:
+    """Return the buffers in which a kernel reads `value`."""
+    return [b for b, arg in zip(_inputs(node.attrs["spec"]), node.args, strict=True) if arg is value]
+
+
+def _only_gathers(node: Node, table: Value) -> bool:
+    """Return True for a kernel that does nothing with a matrix but loading elements of gathered rows."""
+    spec = node.attrs["spec"] if node.op == "kernel" else None
+    if not isinstance(spec, Nest | Concat | Matmul) or len(shape_of(table)) != 2:
+        return False
+    operands = [spec.product.a, spec.product.b] if isinstance(spec, Matmul) else []
+    return all(
+        buffer not in operands
+        and spec.buffers[buffer].shape == shape_of(table)
+        and all(_is_row(load) for body in bodies(spec) for load in body if load.buffer == buffer)
+        for buffer in _buffers_of(node, table)
+    )
+
+
+def _is_row(load: Instr[sympy.Expr]) -> bool:
+    row = load.index[0]
+    return row.value is not None and row == Index(value=row.value)
+
+
+def _holds(panels: Value, table: Value) -> bool:
+    """Return True where element [row, column] of a table is the one [row / PANEL, column, row % PANEL] of
+    panels, bit for bit, after what the panels' dtype may need of widening."""
+    (rows, columns), dtype = shape_of(table), table.tensor.dtype
+    if not rows or shape_of(panels) != (-(-rows // PANEL), columns, PANEL):
+        return False
+    if dtype not in ("f32", panels.tensor.dtype):
+        return False
+    wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
+    return all(
+        _are_rows(found[at : at + COMPARED], panels.tensor.dtype, wanted[at * PANEL :], dtype)
+        for at in range(0, len(found), COMPARED)
+    )
+
+
+def _are_rows(panels: np.ndarray, held: str, rest: np.ndarray, dtype: str) -> bool:
+    """Return True where the panels, of dtype `held`, have the first rows of `rest`."""
+    rows = panels.swapaxes(1, 2).reshape(-1, panels.shape[1])[: len(rest)]
+    if held != dtype:
+        rows = from_memory(rows, held).astype(np.float32)
+    bits = f"u{DTYPES[dtype].bytes}"
+    return np.array_equal(rows.view(bits), rest[: len(rows)].view(bits))
+
+
+def _move_to_front(graph: Graph, constant: Node) -> None:
+    """Put a constant before everything that may read it."""
+    for block in graph.blocks():
+        if constant in block.nodes:
+            block.nodes.remove(constant)
+    graph.body.nodes.insert(0, constant)
+
+
+def _read_panels(node: Node, table: Value, panels: Value) -> None:
+    """Let a kernel read its rows of `table` out of `panels`."""
+    rows, _ = shape_of(table)
+    dtype = panels.tensor.dtype
+    for buffer in _buffers_of(node, table):
+        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, dtype, rows))
+        buffers = list(spec.buffers)
+        buffers[buffer] = Buffer(dtype, shape_of(panels))
+        node.attrs["spec"] = replace(spec, buffers=tuple(buffers))
+    node.set_args([panels if arg is table else arg for arg in node.args])
+
+
+def _from_panels(buffer: int, dtype: str, rows: int, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
+    """Return a body whose loads of `buffer`, a table of so many rows, read panels of `dtype`."""
+    made: list[Instr[sympy.Expr]] = []
+    ids: list[int] = []
+
+    def emit(instr: Instr[sympy.Expr]) -> int:
+        made.append(instr)
+        return len(made) - 1
+
+    for old in body:
+        index = tuple(replace(x, value=None if x.value is None else ids[x.value]) for x in old.index)
+        instr = replace(old, args=tuple(ids[arg] for arg in old.args), index=index)
+        if instr.buffer != buffer:
+            ids.append(emit(instr))
+            continue
+        row, column = index
+        assert row.value is not None
+        checked = emit(Instr("checked", "i64", (row.value,), size=rows))
+        shift, mask = (emit(Instr("const", "i64", value=value)) for value in (PANEL_BITS, PANEL - 1))
+        panel, lane = (
+            Index(value=emit(Instr(op, "i64", (checked, by)))) for op, by in (("shr", shift), ("and", mask))
+        )
+        loaded = emit(Instr("load", dtype, buffer=buffer, index=(panel, column, lane)))
+        ids.append(loaded if dtype == old.dtype else emit(Instr("cast", old.dtype, (loaded,))))
+    return tuple(made)
