@@ -84,23 +84,35 @@ def compile(
     options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
-    """Compile a PyTorch program for every shape its contract allows.
+    """Compile a PyTorch program for every shape that its contract allows.
 
-    `model`: an nn.Module (exported with the example inputs `args`, `kwargs` and with `dynamic_shapes` as
-    torch.export.export takes them), a torch.export.ExportedProgram, the path of a .pt2 file, a
-    torch.fx.GraphModule, a TorchScript module, function or .pt file with example inputs (without
-    `dynamic_shapes` every axis of these may be of any size), or an .svmir file, a graph as text. `inputs`:
-    names of the inputs, perhaps shapes and dtypes, which stand in for `args` and `dynamic_shapes`; see
-    `shapevm.inputs`. `strategy`: "auto" (generic kernels at once, exact ones in the background), "jit"
-    (exact before the first run), "bucket" (what was compiled ahead, nothing more) or "generic"; None: the
-    setting. All give the same bits. `options`: `shapevm.Options`, which says what can be asked for besides:
-    kernels compiled ahead for sizes and ranges, the target, the weights' dtype, what becomes of operators
-    that cannot be compiled, who draws random numbers. `progress(stage, done, total)` is called on the way.
+    Args:
+        model: An nn.Module (exported with the example inputs `args`, `kwargs` and `dynamic_shapes`), a
+            torch.export.ExportedProgram, the path of a .pt2 file, a torch.fx.GraphModule, a TorchScript
+            module, function or .pt file with example inputs, or an .svmir file, a graph as text.
+        args: Example inputs by position.
+        kwargs: Example inputs by name.
+        dynamic_shapes: Which sizes vary, as torch.export.export takes it. Of a TorchScript program every
+            axis may be of any size where this is None.
+        inputs: Names of the inputs, perhaps with shapes and dtypes, which stand in for `args` and
+            `dynamic_shapes`; see `shapevm.inputs`.
+        strategy: "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the
+            first run), "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All
+            give the same bits.
+        options: What can be asked for besides: kernels compiled ahead for sizes and ranges, the target, the
+            weights' dtype, what becomes of operators that cannot be compiled, who draws random numbers.
+        progress: Called on the way as `progress(stage, done, total)`.
 
-    Raises UnsupportedOp naming every operator that cannot be compiled nor called, and what torch.export
-    cannot trace; ArchiveError for a damaged .pt file; ArgumentError for a model, inputs, a strategy or
-    options that cannot be; ShapeError where sizes are not as free as `dynamic_shapes` says, and for a model
-    that does something else at size 0 or 1, where a `Dim` allows these (a log record says what range works).
+    Returns:
+        The compiled program, to be called as the model is.
+
+    Raises:
+        UnsupportedOp: Operators can be neither compiled nor called (all are named), or torch.export cannot
+            trace the model.
+        ShapeError: Sizes are not as free as `dynamic_shapes` says, or the model does something else at size
+            0 or 1 where a `Dim` allows these (a log record says what range works).
+        ArchiveError: A .pt file is damaged.
+        ArgumentError: A model, inputs, a strategy or options that cannot be.
     """
     from .specialise import check_compiler, open_store
 
@@ -134,30 +146,39 @@ def load(
     native_code: bool | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Executable:
-    """Load an artifact that `Executable.save` wrote, from its path, its bytes or a URL of fsspec
-    ("s3://models/model.svm"; `shapevm[fleet]`). Works without torch and without llvmlite installed (then no
-    new exact kernels are compiled). `strategy`: as `compile` takes it.
+    """Load an artifact that `Executable.save` wrote. Neither torch nor llvmlite need be installed; without
+    llvmlite no new exact kernels are compiled, with it an artifact for another kind of CPU is compiled anew.
 
-    `fuel`, `memory`, `timeout`: what one call may use: instructions, bytes, seconds; None: the settings
-    `fuel`, `memory_mib`, `timeout_ms`; 0: without a limit. A call beyond them raises LimitExceeded or
-    DeadlineExceeded.
+    Args:
+        path: The artifact's path, its bytes, or a URL of fsspec ("s3://models/model.svm"; needs
+            `shapevm[fleet]`).
+        strategy: As `compile` takes it.
+        fuel: Instructions of the virtual machine that one call may run. None: the setting of that name; 0:
+            no limit.
+        memory: Bytes that one call may hold at once. None: the setting `memory_mib`; 0: no limit.
+        timeout: Seconds that one call may take. None: the setting `timeout_ms`; 0: no limit.
+        verify: When the weights are compared with their hashes: "full" (now), "lazy" (in the background,
+            after which a mismatch is logged and fails every call) or "none". None: full up to 64 MiB of
+            weights, else lazy. Everything else of the file is always checked.
+        copy: True: hold the file's bytes. False: map its weights, which other processes then share; calls
+            fail whose file was changed in place. None: a copy up to 16 MiB, or where there is a digest.
+        digest: Refuse a file with another SHA-256 (64 hexadecimal digits).
+        trust: Refuse a file that the owner of this Ed25519 public key (a PEM file or its bytes) did not sign
+            with `shapevm sign`.
+        native_code: False: run nothing of the file's machine code, but compile its kernels here from their
+            specs. None: the setting. SECURITY.md says what `verify`, `digest`, `trust` and this promise.
+        plugins: Shared libraries with functions that the program calls (docs/plug-ins.md). They come before
+            functions that `extern` declares, these before PyTorch's operators. A library runs with all
+            rights of the process; an artifact names functions, never libraries.
 
-    `verify`: when the weights are compared with their hashes: "full" now, "lazy" in the background, after
-    which a mismatch is logged and fails every call, "none"; None: full up to 64 MiB of weights, else lazy.
-    Everything else of the file is always checked. `copy`: hold the file's bytes (True), or map its weights,
-    which other processes then share (False): calls fail whose file was changed in place; None: a copy up to
-    16 MiB, or where there is a digest. `digest`: refuse a file with another SHA-256 (64 hexadecimal digits).
-    `trust`: refuse a file that the owner of this Ed25519 public key (a PEM file or its bytes) did not sign
-    with `shapevm sign`. `native_code`: False runs nothing of the file's machine code, kernels are compiled
-    here from their specs; None: the setting. What each promises: SECURITY.md.
+    Returns:
+        The program. A call of it beyond a limit raises LimitExceeded or DeadlineExceeded.
 
-    `plugins`: shared libraries with functions that the program calls (docs/plug-ins.md). They come before
-    functions that `extern` declares, these before PyTorch's operators. A library runs with all rights of the
-    process; an artifact names functions, never libraries.
-    Where llvmlite is installed, an artifact for another kind of CPU is compiled anew. Raises FileError for a
-    file that cannot be read, ArtifactError or VerifyError for one that is not sound, TargetError where it
-    holds no code for this CPU and there is no compiler, ArgumentError for a strategy, verify, digest or limit
-    that cannot be.
+    Raises:
+        FileError: The file cannot be read.
+        ArtifactError: It is not sound; VerifyError, where its bytecode is not.
+        TargetError: It holds no code for this CPU, and there is no compiler.
+        ArgumentError: A strategy, verify, digest or limit that cannot be.
     """
     from .limits import Limits, check_strategy
     from .opening import open_executable

@@ -1,10 +1,12 @@
-"""What the pages for contributors show is in the files that they name."""
+"""What pages show is in the files that they name, and the reference has every public name."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+
+import shapevm
 
 from .pages import ROOT, blocks
 
@@ -22,3 +24,11 @@ def test_files_that_a_page_names_exist(page: str) -> None:
     targets = set(re.findall(r"`?make (\w+)", text))
     rules = (ROOT / "Makefile").read_text()
     assert targets and not [name for name in targets if not re.search(rf"^{name}:", rules, re.M)]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """Those of shapevm.errors are all on it: the module is a line of its own."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    described = set(re.findall(r"^::: shapevm\.(?:\w+\.)*(\w+)$", page, re.M))
+    own = {name for name in shapevm.__all__ if not hasattr(shapevm.errors, name)}
+    assert "errors" in described and own - {"settings"} <= described and "Settings" in described

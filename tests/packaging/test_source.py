@@ -31,11 +31,13 @@ def sources() -> dict[str, str]:
 
 
 def functions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and the number of lines of every function."""
+    """Yield the name and the number of lines of every function, without the sections of its docstring."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
-            yield node.name, node.end_lineno - node.lineno + 1
+            sections = (ast.get_docstring(node) or "").partition("\nArgs:\n")[2]
+            n_lines = node.end_lineno - node.lineno + 1
+            yield node.name, n_lines - (len(sections.splitlines()) + 1 if sections else 0)
 
 
 def c_functions(text: str) -> Iterator[tuple[str, int]]:

@@ -2,7 +2,13 @@
 
 from shapevm.vm.generate import ROOT, api_page
 
-HEADER = """
+HEADER = """/* svm.h: the API.
+ *
+ * A program is
+ * immutable.
+ *
+ * cffi reads this.
+ */
 /* --- cffi begin --- */
 
 /* Values ------------- */
@@ -20,10 +26,12 @@ int32_t svm_n(void);
 
 
 def test_page() -> None:
-    page = api_page(HEADER).partition("do not edit.")[2]
+    page = api_page(HEADER).partition("how to use it.")[2]
     structure = "```c\ntypedef struct svm_value {\n  int32_t tag; /* SVM_TAG_... */\n} svm_value;\n```"
     function = "```c\nint32_t svm_n(void);\n```"
-    assert page == f"\n\n## Values\n\nA value, tagged.\n\n{structure}\n\n{function}\n"
+    assert (
+        page == f"\n\nA program is immutable.\n\n## Values\n\nA value, tagged.\n\n{structure}\n\n{function}\n"
+    )
 
 
 def test_every_function_is_on_the_page() -> None:
