@@ -9,7 +9,7 @@ from typing import Any
 from .settings import STRATEGIES, settings
 from .vm.codes import LIMITS
 from .vm.errors import ArgumentError
-from .vm.load_options import CacheLimits, CallLimits, LoadOptions
+from .vm.load_options import CacheLimits, CallLimits, LoadOptions, Reading
 
 MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
 
@@ -61,6 +61,7 @@ def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | N
         has_compiler=has_compiler,
         perf_map=settings.perf_map,
         caches=CacheLimits(settings.code_mib << 20, settings.plans),
+        reading=Reading(huge_pages=settings.huge_pages),
     )
     return (limits or Limits()).of(options)
 

@@ -97,6 +97,12 @@ TABLE: tuple[Setting, ...] = (
             "included; 0: one per CPU", greatest=LIMITS["THREADS"][0]),
     Setting("code_mib", _default("CODE_BYTES") >> 20,
             "MiB of exact code kept mapped; beyond that the least used is evicted"),
+    Setting(
+        "huge_pages", "auto",
+        "weights on huge pages; "
+        + "; ".join(f"{name}: {meaning}" for name, (_, meaning) in CODES["huge_pages"].items()),
+        tuple(CODES["huge_pages"]),
+    ),
     Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),
     Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
     Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),

@@ -15,7 +15,7 @@ from typing import Any
 from .settings import settings
 from .vm.errors import ArgumentError, ArtifactError, FileError
 from .vm.files import HeldFile, replacing
-from .vm.load_options import LoadOptions, Reading, verify_code
+from .vm.load_options import LoadOptions, verify_code
 
 _SIGNED = b"shapevm artifact, SHA-256 "  # before the digest in hexadecimal: what is signed
 KeyFile = str | os.PathLike[str] | bytes
@@ -43,7 +43,7 @@ class Trust:
                 raise ArtifactError(f"{path}: its signature is for another digest than {self.digest}")
             digest = signed
         native = settings.native_code if self.native_code is None else self.native_code
-        reading = Reading(self.verify or "auto", self.copy, digest)
+        reading = replace(options.reading, verify=self.verify or "auto", copy=self.copy, sha256=digest)
         return replace(options, reading=reading, native_code=native)
 
 

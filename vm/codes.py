@@ -33,6 +33,12 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "always": (1, "yes"),
         "never": (2, "no"),
     },
+    # Whether weights lie on huge pages (transparent ones, of 2 MiB on most machines), for fewer misses in the TLB.
+    "huge_pages": {
+        "auto": (0, "where they are copied anyway, and where the file system has them for mapped files"),
+        "always": (1, "yes: a file is copied into memory for it, which processes then do not share"),
+        "never": (2, "no"),
+    },
     # What a call site has met.
     "site": {
         "uninitialised": (0, "no launch"),

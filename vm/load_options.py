@@ -11,7 +11,7 @@ from .codes import codes
 from .errors import ArgumentError
 from .values import text_of
 
-STRATEGIES, VERIFY = codes("strategy"), codes("verify")
+STRATEGIES, VERIFY, HUGE_PAGES = codes("strategy"), codes("verify"), codes("huge_pages")
 NUMBERS = ("hot_calls", "native_code", "has_compiler", "perf_map")  # those of the fields that C has by name
 COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 
@@ -37,11 +37,12 @@ class CallLimits:
 @dataclass(frozen=True)
 class Reading:
     """How the file is read: whether its weights are checked, whether it is copied (None: where it is small),
-    and the digest that it must have."""
+    the digest that it must have, and whether its weights lie on huge pages."""
 
     verify: str = "auto"
     copy: bool | None = None
     sha256: bytes | None = None
+    huge_pages: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class LoadOptions:
 
     def c(self, keep: list[Any]) -> Any:
         """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
-        strategy or way to verify, and for a digest that is none.
+        strategy, way to verify or kind of pages, and for a digest that is none.
         """
         made = ffi.new("svm_options *")
         lib.svm_options_init(made)
@@ -75,6 +76,7 @@ class LoadOptions:
                 setattr(made, name, int(value))
         made.strategy, made.verify = strategy_code(self.strategy), verify_code(self.reading.verify)
         made.copy, made.sha256 = COPY[self.reading.copy], _digest(self.reading.sha256, keep)
+        made.huge_pages = huge_pages_code(self.reading.huge_pages)
         made.damaged = lib.svm_py_damaged
         return made
 
@@ -91,6 +93,13 @@ def verify_code(name: str) -> int:
     if name not in VERIFY:
         raise ArgumentError(f"verify {name!r} is unknown; known are {', '.join(VERIFY)}")
     return VERIFY[name]
+
+
+def huge_pages_code(name: str) -> int:
+    """Return the code in C of when weights lie on huge pages. Raises ArgumentError for an unknown one."""
+    if name not in HUGE_PAGES:
+        raise ArgumentError(f"huge_pages {name!r} is unknown; known are {', '.join(HUGE_PAGES)}")
+    return HUGE_PAGES[name]
 
 
 def _digest(sha256: bytes | None, keep: list[Any]) -> Any:

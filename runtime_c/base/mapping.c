@@ -115,9 +115,33 @@ static void guard_remove(guard *g) {
 
 /* Mappings ------------------------------------------------------------------------------------- */
 
-int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, svm_error *error) {
+/* Addresses for `size` bytes, which begin `offset` bytes behind a huge page's begin: nothing is there yet. */
+static void *reserve(size_t size, size_t offset) {
+  size_t room = size + MAPPING_HUGE_PAGE, page = (size_t)sysconf(_SC_PAGESIZE);
+  char *data = room > size ? mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                           : MAP_FAILED;
+  if (data == MAP_FAILED) return NULL;
+  size_t before = (offset - (uintptr_t)data) % MAPPING_HUGE_PAGE;
+  if (before) munmap(data, before);
+  size_t end = (before + size + page - 1) / page * page;
+  if (end < room) munmap(data + end, room - end);
+  return data + before;
+}
+
+/* mmap, on huge pages where `is_huge` and the system wants it so; it may not: then small pages it is. */
+static void *map(size_t size, int is_huge, int protection, int flags, int file, size_t offset) {
+  void *place = NULL;
+  is_huge = is_huge && size >= MAPPING_HUGE_PAGE;
+  if (is_huge && (place = reserve(size, offset))) flags |= MAP_FIXED;
+  void *data = mmap(place, size, protection, flags, file, (off_t)offset);
+  if (data == MAP_FAILED && place) munmap(place, size);
+  if (data != MAP_FAILED && is_huge) madvise(data, size, MADV_HUGEPAGE);
+  return data;
+}
+
+int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, int is_huge, svm_error *error) {
   *out = (mapping){.file = -1};
-  void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *data = map(size, is_huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes, a copy of %.500s", size,
                        path);
@@ -142,7 +166,8 @@ static void wait_for_clock(const struct timespec *modified) {
   nanosleep(&(struct timespec){0, (long)(TICK_NS - age)}, NULL);
 }
 
-int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, size_t size, svm_error *error) {
+int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, size_t size, int is_huge,
+                     svm_error *error) {
   struct stat status;
   *out = (mapping){.file = fcntl(file, F_DUPFD_CLOEXEC, 0)};
   if (out->file < 0 || fstat(out->file, &status)) {
@@ -153,7 +178,7 @@ int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, si
   wait_for_clock(&status.st_mtim);
   out->file_size = (uint64_t)status.st_size;
   out->modified = status.st_mtim;
-  void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, (off_t)offset);
+  void *data = map(size, is_huge, PROT_READ, MAP_PRIVATE, file, offset);
   int is_mapped = data != MAP_FAILED;
   if (is_mapped) out->data = data, out->size = size;
   if (!is_mapped || !(out->guard = guard_add(data, size))) {

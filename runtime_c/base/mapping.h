@@ -22,11 +22,16 @@ typedef struct mapping {
   struct timespec modified;
 } mapping;
 
-/* Read `size` bytes from the file's start into memory that is read-only from then on. */
-int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, svm_error *error);
+enum { MAPPING_HUGE_PAGE = 2 << 20 };
 
-/* Map `size` bytes at `offset`, a multiple of the page size. The descriptor is duplicated. */
-int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, size_t size, svm_error *error);
+/* Read `size` bytes from the file's start into memory that is read-only from then on. `is_huge`: on huge
+ * pages, where the system has them. */
+int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, int is_huge, svm_error *error);
+
+/* Map `size` bytes at `offset`, a multiple of the page size. The descriptor is duplicated. `is_huge`: on huge
+ * pages, where the file system has them. */
+int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, size_t size, int is_huge,
+                     svm_error *error);
 
 /* SVM_OK while a mapped file has not changed since it was mapped; of a copy, always. */
 int32_t mapping_check(const mapping *mapping, const char *path, svm_error *error);

@@ -143,6 +143,7 @@ typedef struct svm_options {
   /* Under lazy: told once, from a thread of the runtime's, that weights are damaged (default NULL). */
   void (*damaged)(void *context, const char *message);
   void *damaged_context;
+  int32_t huge_pages; /* SVM_HUGE_PAGES_... (default auto) */
 } svm_options;
 
 void svm_options_init(svm_options *options);

@@ -171,6 +171,18 @@ enum {
 };
 #define SVM_COPY_NAMES {"auto", "always", "never"}
 
+/* huge_pages
+ * auto: where they are copied anyway, and where the file system has them for mapped files
+ * always: yes: a file is copied into memory for it, which processes then do not share
+ * never: no
+ */
+enum {
+  SVM_HUGE_PAGES_AUTO = 0,
+  SVM_HUGE_PAGES_ALWAYS = 1,
+  SVM_HUGE_PAGES_NEVER = 2,
+};
+#define SVM_HUGE_PAGES_NAMES {"auto", "always", "never"}
+
 /* site
  * uninitialised: no launch
  * monomorphic: one tuple of sizes

@@ -207,6 +207,7 @@ int32_t image_open_memory(image *out, const void *data, size_t size, const svm_o
 
 static int is_copied(const svm_options *options, uint64_t size) {
   if (options->copy != SVM_COPY_AUTO) return options->copy == SVM_COPY_ALWAYS;
+  if (options->huge_pages == SVM_HUGE_PAGES_ALWAYS) return 1;
   return options->sha256 || size <= SVM_DEFAULT_COPY_BYTES;
 }
 
@@ -226,7 +227,7 @@ static int32_t check_file_digest(int file, const char *path, uint64_t size, cons
                                  svm_error *error) {
   mapping whole;
   if (!wanted) return SVM_OK;
-  if (mapping_make(&whole, file, path, 0, size, error)) return error->code;
+  if (mapping_make(&whole, file, path, 0, size, 0, error)) return error->code;
   int32_t code = check_digest(whole.data, size, path, wanted, error);
   if (!code) code = mapping_check(&whole, path, error);
   mapping_free(&whole);
@@ -243,10 +244,12 @@ static int32_t read_image(image *out, int file, const svm_options *options, svm_
   uint64_t size = (uint64_t)status.st_size;
   if (check_head(file, out->path, size, head, &begin, error)) return error->code;
   int is_whole = is_copied(options, size) || begin == size;
+  int is_huge = options->huge_pages != SVM_HUGE_PAGES_NEVER;
   /* Mapped first: a change from here on is noticed. */
-  if (!is_whole && mapping_make(&out->weights, file, out->path, begin, size - begin, error))
+  if (!is_whole && mapping_make(&out->weights, file, out->path, begin, size - begin, is_huge, error))
     return error->code;
-  if (mapping_copy(&out->copy, file, out->path, is_whole ? size : begin, error)) return error->code;
+  if (mapping_copy(&out->copy, file, out->path, is_whole ? size : begin, is_huge && is_whole, error))
+    return error->code;
   const uint8_t *base = out->copy.data;
   int32_t code = is_whole ? check_digest(base, size, out->path, options->sha256, error)
                           : check_file_digest(file, out->path, size, options->sha256, error);

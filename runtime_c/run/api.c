@@ -51,6 +51,8 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "options: verify %d must be 0 to 3, copy %d 0 to 2",
                        o->verify, o->copy);
   }
+  if (o->huge_pages < SVM_HUGE_PAGES_AUTO || o->huge_pages > SVM_HUGE_PAGES_NEVER)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "options: huge_pages %d must be 0 to 2", o->huge_pages);
   return SVM_OK;
 }
 

@@ -30,6 +30,9 @@ static const char HELP[] =
     "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
     "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
     "                          (default: full up to 64 MiB of weights, else lazy)\n"
+    "  --huge-pages WHEN       weights on huge pages: always, in a copy of the file; never (default: where "
+    "the\n"
+    "                          file system has them)\n"
     "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
     "  --plugin LIB.so         a shared library with functions that the program calls (may be repeated)\n"
     "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
@@ -122,6 +125,12 @@ static int parse_verify(arguments *a, const char *text) {
   return a->options.verify > SVM_VERIFY_AUTO ? 0 : usage("the weights are verified full, lazy or none", text);
 }
 
+static int parse_huge_pages(arguments *a, const char *text) {
+  static const char *const NAMES[] = SVM_HUGE_PAGES_NAMES;
+  a->options.huge_pages = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.huge_pages >= 0 ? 0 : usage("huge pages are used auto, always or never", text);
+}
+
 static int parse_digest(arguments *a, const char *text) {
   static const char digits[] = "0123456789abcdef0123456789ABCDEF";
   size_t n = strlen(text);
@@ -156,6 +165,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     return 0;
   }
   if (!strcmp(name, "--verify")) return parse_verify(a, value);
+  if (!strcmp(name, "--huge-pages")) return parse_huge_pages(a, value);
   if (!strcmp(name, "--digest")) return parse_digest(a, value);
   if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;

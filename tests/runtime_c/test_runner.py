@@ -183,6 +183,7 @@ def test_errors_while_running(run: Run, tmp_path: Path) -> None:
         (["--threads"], USAGE, "a value is missing"),
         (["--repeat", "0"], USAGE, "not a number in range: 0"),
         (["--strategy", "jit"], USAGE, "there is no compiler here"),
+        (["--huge-pages", "often"], USAGE, "huge pages are used auto, always or never: often"),
     ],
 )
 def test_usage(run: Run, args: list[str], code: int, words: str) -> None:
@@ -237,7 +238,8 @@ def test_damaged_weights_are_refused_before_any_output(run: Run, folder: Path, t
         assert message in done.stderr
     assert sorted(os.listdir(tmp_path)) == ["bad.svm", "x.npy"]
     assert run(tmp_path / "bad.svm", *io, "--verify", "none").returncode == 0
-    assert run("weighted.svm", *io, "--verify", "lazy").returncode == 0
+    for options in (("--huge-pages", "always"), ("--huge-pages", "never"), ("--verify", "lazy")):
+        assert run("weighted.svm", *io, *options).returncode == 0
     with np.load(tmp_path / "o.npz") as out:
         assert np.array_equal(out["y"], ramp(100) + np.arange(100) + 1)
 

@@ -285,3 +285,55 @@ def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:
         (tmp_path / "cut.svm").write_bytes(data[:end])
         with pytest.raises(ArtifactError):
             Machine.open(tmp_path / "cut.svm")
+
+
+# Huge pages -----------------------------------------------------------------------------------------------
+
+HAS_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+HUGE_PAGE = 2 << 20
+
+
+def areas(path: str = "") -> list[tuple[int, int, int, bool]]:
+    """Return (begin, end, offset in the file, whether huge pages are asked for) of this process's areas of
+    memory that a file backs, or of those that none does."""
+    found: list[tuple[int, int, int, bool]] = []
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(text, 16) for text in first.split("-"))
+            is_wanted, offset = rest[4:] == [path][: len(path)], int(rest[1], 16)
+        elif first == "VmFlags:" and is_wanted:
+            found.append((begin, end, offset, "hg" in rest))
+    return found
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this kernel has no transparent huge pages")
+@pytest.mark.parametrize("mode", ["auto", "never", "always"])
+def test_weights_lie_on_huge_pages_where_they_are_to(tmp_path: Path, mode: str) -> None:
+    """A mapped file's addresses and offsets begin alike within a huge page: else the system has no choice.
+    Always means a copy."""
+    program, path = weighted(3 << 20), tmp_path / "model.svm"  # 12 MiB each: mapped
+    artifact.write(program, path)
+    before = {begin for begin, *_ in areas()}
+    with Machine.open(path, LoadOptions(strategy="generic", reading=Reading(huge_pages=mode))) as machine:
+        mapped = areas(str(path))
+        copied = [area for area in areas() if area[0] not in before and area[1] - area[0] > 24 << 20]
+        assert_right(machine, program)
+    assert bool(mapped) == (mode != "always")
+    assert all(is_huge == (mode == "auto") for *_, is_huge in mapped)
+    assert all((begin - offset) % HUGE_PAGE == 0 for begin, _, offset, _ in mapped if mode == "auto")
+    assert any(begin % HUGE_PAGE == 0 and is_huge for begin, *_, is_huge in copied) == (mode == "always")
+    assert areas(str(path)) == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "never", "always"])
+@pytest.mark.parametrize("copy", [True, False])
+def test_pages_change_no_result(big: Program, path: Path, mode: str, copy: bool) -> None:
+    options = LoadOptions(strategy="generic", reading=Reading(copy=copy, huge_pages=mode))
+    with Machine.open(path, options) as machine:
+        assert_right(machine, big)
+
+
+def test_unknown_huge_pages_are_refused(path: Path) -> None:
+    with pytest.raises(ArgumentError, match="huge_pages 'often' is unknown; known are auto, always, never"):
+        Machine.open(path, LoadOptions(reading=Reading(huge_pages="often")))
