@@ -59,12 +59,14 @@ _STYLE = """
 .shapevm h1 { font-size: 20px; } .shapevm h2 { font-size: 16px; }
 .shapevm table { border-collapse: collapse; margin: 1em 0; }
 .shapevm th { background: #f0f2f5; cursor: pointer; position: sticky; top: 0; white-space: nowrap; }
-.shapevm td, .shapevm th { border: 1px solid #ccc; padding: .2em .6em; text-align: left; }
-.shapevm td { vertical-align: top; }
+/* Notebooks have rules of their own for cells: these are more specific. */
+.shapevm.shapevm table td, .shapevm.shapevm table th {
+  border: 1px solid #ccc; padding: .2em .6em; text-align: left; vertical-align: top;
+}
 .shapevm td.short { white-space: nowrap; } .shapevm td:not(.short):not(.figure) { min-width: 14em; }
 .shapevm th[data-order="-1"]::after { content: " \\2193"; }
 .shapevm th[data-order="1"]::after { content: " \\2191"; }
-.shapevm td.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.shapevm.shapevm table td.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .shapevm .storm { background: #fff2cc; padding: .6em; }
 .shapevm .wide { overflow-x: auto; } .shapevm small { color: #666; }
 """
