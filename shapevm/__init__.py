@@ -114,22 +114,22 @@ def compile(
         ArchiveError: A .pt file is damaged.
         ArgumentError: A model, inputs, a strategy or options that cannot be.
     """
-    from .specialise import check_compiler, open_store
-
-    check_compiler()
-    from .build import build, open_source, silent, small_sizes_check
     from .collector import paused
-    from .limits import check_strategy
-    from .opening import executable_of
-    from .options import check_options
 
-    strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
-    stores = [open_store(target) for target in options.targets]
     with paused():
+        from .specialise import check_compiler, open_store
+
+        check_compiler()
+        from .build import build, open_source, silent, small_sizes_check
+        from .limits import check_strategy
+        from .opening import executable_of
+        from .options import check_options
+
+        strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
+        stores = list(map(open_store, options.targets))
         source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
         program = build(source, stores, options, notify)
-        notify("check sizes 0 and 1", 0, 1)
-        return executable_of(program, strategy, stores, small_sizes_check(source, options))
+        return executable_of(program, strategy, stores, small_sizes_check(source, options, notify))
 
 
 def load(

@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from . import compile as compile_model
-from .compiler.frontends.torchscript import is_script
+from .compiler.frontends.kinds import is_script
 from .dynamo import MAX_CHANGES, REFUSALS, backend
 from .limits import check_strategy
 from .vm.errors import ArgumentError, DtypeError, Error, KindError, ShapeError

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from .conditions import condition_symbols, joint_conditions
 from .state import RANDOM
-from .vm.artifact import read
 from .vm.errors import Error, GuardError, ShapeError
 from .vm.sizes import derived_sizes
 
 if TYPE_CHECKING:
     from .executable import Executable
-    from .vm.program import Input, Symbol
+    from .vm.program import Input, Program, Symbol
 
 _LOG = logging.getLogger("shapevm")
 
@@ -70,9 +69,9 @@ class Least:
 
 def boundary_check(
     reference: Reference | None, weights: str
-) -> Callable[[Executable], dict[str, Least]] | None:
+) -> Callable[[Executable, Program], dict[str, Least]] | None:
     """Return `check_boundaries` for a program, where there is something to compare it with."""
-    return None if reference is None else lambda exe: check_boundaries(exe, reference, weights)
+    return None if reference is None else lambda exe, of: check_boundaries(exe, of, reference, weights)
 
 
 def _quantises(exe: Executable) -> bool:
@@ -85,13 +84,17 @@ def _quantises(exe: Executable) -> bool:
     return any(
         instr.op == "cast" and instr.dtype in ("i8", "u8") and body[instr.args[0]].dtype in FLOAT_DTYPES
         for kernel in exe.machine.kernels
+        if '"i8"' in kernel.spec or '"u8"' in kernel.spec
         for body in bodies(from_json(kernel.spec))
         for instr in body
     )
 
 
-def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32") -> dict[str, Least]:
-    """Compare `exe` with the model at size 0 and 1 of every symbol that may be that small.
+def check_boundaries(
+    exe: Executable, program: Program, reference: Reference, weights: str = "f32"
+) -> dict[str, Least]:
+    """Compare `exe`, which runs `program`, with the model at size 0 and 1 of every symbol that may be so
+    small.
 
     Returns the least values of those symbols that nobody gave a range and that must not be so small. Raises
     ShapeError that names the size and the bound to give, where the two differ or the model itself fails at a
@@ -100,7 +103,7 @@ def check_boundaries(exe: Executable, reference: Reference, weights: str = "f32"
     import torch
 
     precision = max(PRECISIONS[weights], QUANTISED if _quantises(exe) else 0.0)
-    trial = _Trial(exe, reference, precision)
+    trial = _Trial(exe, program, reference, precision)
     least: dict[str, Least] = {}
     with _in_evaluation(reference.model), _threads_that_run(), torch.no_grad():
         for index, symbol in enumerate(exe.machine.symbols):
@@ -180,13 +183,13 @@ def _threads_that_run() -> Iterator[None]:
 class _Trial:
     """A program beside its model, on example inputs that are cut down to small sizes."""
 
-    def __init__(self, exe: Executable, reference: Reference, precision: float) -> None:
+    def __init__(self, exe: Executable, program: Program, reference: Reference, precision: float) -> None:
         self.exe, self.reference, self.precision = exe, reference, precision
         self.model = reference.model
         self.sizes = exe.bind(*reference.args, **reference.kwargs)
-        self.program = read(exe.artifact)
-        self.joint = joint_conditions(self.program)
-        self.derived = derived_sizes(self.program, self.sizes)
+        self.program = program
+        self.joint = joint_conditions(program)
+        self.derived = derived_sizes(program, self.sizes)
 
     def problem(self, index: int, value: int) -> Problem | None:
         """Return what is wrong where the symbol at `index` is `value`; None where nothing is, the example is

@@ -73,25 +73,25 @@ def open_source(
     Raises ArgumentError for what is no model, example input or specification, ShapeError and UnsupportedOp
     for what torch.export refuses.
     """
-    from .compiler.frontends import exported_program, torchscript
-    from .compiler.frontends.tree import forward_of
-
     check_model(model)
     if isinstance(model, str | Path) and Path(model).suffix == GRAPH_SUFFIX:
         check_graph_alone(model, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, inputs=inputs)
         progress("read the graph", 0, 1)
         return Source(read_graph(Path(model)), None, None, None)
-    if isinstance(model, str | Path) and Path(model).suffix in SCRIPT_SUFFIXES:
-        model = torchscript.load_script(model)
+    model = _loaded_script(model)
     specs = None if inputs is None else read_inputs(inputs)
     if specs is not None and dynamic_shapes is None:
         dynamic_shapes = sizes_of(specs)
     if specs is not None and not args and not kwargs and needs_examples(model):
         args = example_inputs(specs)
     progress("export", 0, 1)
-    if torchscript.is_script(model):
-        script = torchscript.open_script(model, args, kwargs)
-        return Source(script, dynamic_shapes, specs, None)
+    if _is_script_module(model):
+        from .compiler.frontends.torchscript import open_script
+
+        return Source(open_script(model, args, kwargs), dynamic_shapes, specs, None)
+    from .compiler.frontends import exported_program
+    from .compiler.frontends.tree import forward_of
+
     if isinstance(model, str | Path):
         model = exported_program.load_program(model)
     if hasattr(model, "graph_signature"):
@@ -102,6 +102,21 @@ def open_source(
     args, kwargs = tuple(args), dict(kwargs or {})
     program = exported_program.export_model(model, args, kwargs, dynamic_shapes)
     return Source(program, dynamic_shapes, specs, Reference(model, args, kwargs), model.forward)
+
+
+def _loaded_script(model: Any) -> Any:
+    """Return the module of a TorchScript file, and any other model as it is."""
+    if not isinstance(model, str | Path) or Path(model).suffix not in SCRIPT_SUFFIXES:
+        return model
+    from .compiler.frontends.torchscript import load_script
+
+    return load_script(model)
+
+
+def _is_script_module(model: Any) -> bool:
+    from .compiler.frontends.kinds import is_script
+
+    return is_script(model)
 
 
 def _reference(program: Any) -> Reference | None:
@@ -126,11 +141,15 @@ def _reference(program: Any) -> Reference | None:
 
 def _import_torch(source: Source, options: Options, least: int | None) -> Graph:
     """Return the graph of a program of PyTorch's."""
-    from .compiler.frontends import exported_program, fx, torchscript
+    from .compiler.frontends.kinds import Script
 
     shapes = source.dynamic_shapes
-    if isinstance(source.program, torchscript.Script):
-        return torchscript.import_script(source.program, shapes, least)
+    if isinstance(source.program, Script):
+        from .compiler.frontends.torchscript import import_script
+
+        return import_script(source.program, shapes, least)
+    from .compiler.frontends import exported_program, fx
+
     how = {"dynamic_shapes": shapes, "fallback": options.fallback, "random": options.random}
     if hasattr(source.program, "graph_signature"):
         return exported_program.import_program(source.program, **how, least=least)
@@ -200,16 +219,14 @@ def _is_script(program: Any) -> bool:
     """Whether a program that was opened is one of TorchScript."""
     if isinstance(program, Graph):
         return False
-    from .compiler.frontends.torchscript import Script
+    from .compiler.frontends.kinds import Script
 
     return isinstance(program, Script)
 
 
 def needs_examples(model: Any) -> bool:
     """Return True for a module that must be run or traced on example inputs: one that is no traced graph."""
-    from .compiler.frontends.torchscript import is_script
-
-    if is_script(model):
+    if _is_script_module(model):
         return True
     if not hasattr(model, "forward") or hasattr(model, "graph_signature"):
         return False
@@ -266,28 +283,34 @@ def observed(source: Source, options: Options, progress: Progress = silent) -> l
         elif name == "quantise_activations":
             n_found = observe(graph)
 
-    with _in_f32(source, options, progress, watch) as exe:
+    exe, _ = _in_f32(source, options, progress, watch)
+    with exe:
         return observe_samples(exe, options.calibrate, n_found, partial(progress, "calibrate"))
 
 
-def small_sizes_check(source: Source, options: Options) -> Callable[[Executable], Mapping[str, Least]] | None:
+def small_sizes_check(
+    source: Source, options: Options, progress: Progress = silent
+) -> Callable[[Executable, Program], Mapping[str, Least]] | None:
     """Return `boundary.boundary_check` of what was opened. Where activations are rounded to the ranges of
     samples, which inputs of few elements may lie far outside of, the program in f32 is tried instead."""
+    progress("check sizes 0 and 1", 0, 1)
     check = boundary_check(source.reference, options.weights if not options.calibrate else "f32")
     if check is None or not options.calibrate:
         return check
 
-    def check_in_f32(exe: Executable) -> Mapping[str, Least]:
-        with _in_f32(source, options) as plain:
-            return check(plain)
+    def check_in_f32(exe: Executable, program: Program) -> Mapping[str, Least]:
+        plain, program_in_f32 = _in_f32(source, options)
+        with plain:
+            return check(plain, program_in_f32)
 
     return check_in_f32
 
 
 def _in_f32(
     source: Source, options: Options, progress: Progress = silent, watch: Watch | None = None
-) -> Executable:
-    """Return the program of what was opened for this machine, with nothing rounded."""
+) -> tuple[Executable, Program]:
+    """Return the program of what was opened for this machine, with nothing rounded, to be called, and what it
+    runs."""
     from .opening import executable_of
     from .specialise import open_store
 
@@ -296,7 +319,7 @@ def _in_f32(
         source = replace(source, program=copied(source.program))  # passes change it
     store = open_store(None)
     program = build_program(lower(source, plain, progress, watch), store)
-    return executable_of(program, "generic", [store])
+    return executable_of(program, "generic", [store]), program
 
 
 def build_program(

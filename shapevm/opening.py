@@ -160,7 +160,7 @@ def executable_of(
     program: Program,
     strategy: str | None,
     stores: Sequence[KernelStore],
-    check: Callable[[Executable], Mapping[str, Least]] | None = None,
+    check: Callable[[Executable, Program], Mapping[str, Least]] | None = None,
 ) -> Executable:
     """Return the executable of a freshly compiled program, whose artifact has no name. `stores`: for the
     targets of its code, the best first. `check` tries it out first, in an executable of its own, and says
@@ -174,8 +174,10 @@ def executable_of(
     held = StoreOnDemand(lambda: next((s for s in stores if runs_here(s.target)), stores[0]))
     held.get()
     if check is not None:
-        with open_held(file, replace(options, strategy="generic"), held, is_trial=True) as tried:
-            least = check(tried)
+        # Nobody else has the file, whose weights were just written: they are not compared with their hashes.
+        trial = replace(options, strategy="generic", reading=replace(options.reading, verify="none"))
+        with open_held(file, trial, held, is_trial=True) as tried:
+            least = check(tried, program)
         if least:
             file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
     return open_held(file, options, held)

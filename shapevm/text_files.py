@@ -116,6 +116,10 @@ class _Hashed:
         self.sha256.update(data)
         return len(data)
 
+    def seekable(self) -> bool:
+        """Bytes come in order."""
+        return False
+
 
 def program_text(path: Path) -> tuple[str, Arrays]:
     """Return the full text of the artifact at `path` and its large arrays. It assembles to the same bytes,

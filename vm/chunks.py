@@ -16,6 +16,10 @@ def hash_rows(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         rest = memoryview(piece)
         while len(rest):
             n = min(len(rest), CHUNK - filled)
+            if n == CHUNK:  # a whole one is hashed where it lies
+                yield _hash_row(rest[:n])
+                rest = rest[n:]
+                continue
             buffer[filled : filled + n] = rest[:n]
             filled, rest = filled + n, rest[n:]
             if filled == CHUNK:
@@ -25,7 +29,7 @@ def hash_rows(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         yield _hash_row(buffer[:filled])
 
 
-def _hash_row(data: bytearray) -> bytes:
+def _hash_row(data: bytearray | memoryview) -> bytes:
     halves = ffi.new("uint64_t[2]")
     lib.svm_hash_chunk(ffi.from_buffer(data), len(data), halves)
     return BY_NAME["chunk"].pack(low=halves[0], high=halves[1])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BIG_CONSTANT,
     BY_NAME,
+    CHUNK,
     CHUNKED,
     CHUNKED_ALIGN,
     EXPRESSION,
@@ -169,10 +170,20 @@ class _Weights:
         at = 0
         for offset, array in self.placed:
             yield bytes(offset - at)
+            at = offset
             for piece in _pieces(array):
-                yield piece.reshape(-1).view(np.uint8).data
-            at = offset + array.nbytes
+                yield from _by_chunk(piece.reshape(-1).view(np.uint8).data, at)
+                at += piece.nbytes
         yield bytes(self.size - at)
+
+
+def _by_chunk(data: memoryview, at: int) -> Iterator[memoryview]:
+    """Yield the parts of what lies `at` bytes behind the section's begin that the chunks have of it: each is
+    written and hashed where it lies, while it is in the caches."""
+    begin, end = 0, -at % CHUNK or CHUNK
+    while begin < len(data):
+        yield data[begin:end]
+        begin, end = end, end + CHUNK
 
 
 def memory_key(array: Array) -> tuple[int, ...]:
@@ -208,6 +219,7 @@ class _Section:
     data: bytes  # b"" for WEIGHTS, which is streamed
     count: int
     size: int
+    offset: int = 0
 
 
 def _records(p: Program, string: Strings, place: Callable[[Array], int]) -> dict[str, tuple[bytes, int]]:
@@ -249,11 +261,21 @@ def _sections(p: Program, weights: _Weights) -> dict[str, _Section]:
         "META": (meta, 0),
         "WEIGHTS": (b"", 0),
     }
-    chunks = [hash_row for pieces in ([blobs], weights.pieces()) for hash_row in hash_rows(pieces)]
-    made["CHUNKS"] = (b"".join(chunks), len(chunks))
-    made["STRINGS"] = (string.pack(), len(string.table))
     sizes = {name: len(data) for name, (data, _) in made.items()} | {"WEIGHTS": weights.size}
-    return {name: _Section(*made[name], sizes[name]) for name in SECTIONS}
+    n_chunks = sum(-(-sizes[name] // CHUNK) for name in CHUNKED)
+    made["CHUNKS"] = (b"", n_chunks)  # hashes, which are not known yet
+    made["STRINGS"] = (string.pack(), len(string.table))
+    sizes |= {"CHUNKS": n_chunks * BY_NAME["chunk"].size, "STRINGS": len(made["STRINGS"][0])}
+    return _placed({name: _Section(*made[name], sizes[name]) for name in SECTIONS})
+
+
+def _placed(sections: dict[str, _Section]) -> dict[str, _Section]:
+    """Give every section its offset in the file."""
+    end = BY_NAME["header"].size + BY_NAME["section"].size * len(sections)
+    for name, section in sections.items():
+        section.offset = aligned(end, PAGE if name in CHUNKED else SECTION_ALIGN)
+        end = section.offset + section.size
+    return sections
 
 
 def _version(p: Program) -> int:
@@ -261,46 +283,59 @@ def _version(p: Program) -> int:
     return FORMAT_VERSIONS[bool(p.others) or any(row.is_written for row in p.inputs)]
 
 
-def _chunks(p: Program) -> Iterator[tuple[int, bytes | _Weights]]:
-    """Yield (offset, bytes) of all parts of the file in order, the header first."""
-    weights = _Weights()
-    sections = _sections(p, weights)
-    rows, placed = [], []
-    end = BY_NAME["header"].size + BY_NAME["section"].size * len(sections)
+def _head(p: Program, sections: Mapping[str, _Section]) -> bytes:
+    """Return the header and the table of sections."""
+    rows = []
     for name, section in sections.items():
         number, hashed, _ = SECTIONS[name]
-        offset = aligned(end, PAGE if name in CHUNKED else SECTION_ALIGN)
         digest = hashlib.sha256(section.data).digest() if hashed else bytes(32)
         rows.append(
             BY_NAME["section"].pack(
-                id=number, offset=offset, size=section.size, count=section.count, sha256=digest
+                id=number, offset=section.offset, size=section.size, count=section.count, sha256=digest
             )
         )
-        placed.append((offset, weights if name == "WEIGHTS" else section.data))
-        end = offset + section.size
-    table = b"".join(rows)
+    table, last = b"".join(rows), sections["WEIGHTS"]
     header = BY_NAME["header"].pack(
         magic=MAGIC, format_version=_version(p), n_sections=len(sections), isa_hash=isa_hash(),
-        file_size=end,
+        file_size=last.offset + last.size,
         table_sha256=hashlib.sha256(table).digest(),
     )  # fmt: skip
-    yield 0, header + table
-    yield from placed
+    return header + table
+
+
+def _written(pieces: Iterable[bytes | memoryview], file: IO[bytes]) -> Iterator[bytes | memoryview]:
+    """Yield the pieces that are written."""
+    for piece in pieces:
+        file.write(piece)
+        yield piece
 
 
 def write_to(program: Program, file: IO[bytes]) -> None:
-    """Write the artifact into a file that stands at 0. Raises ValueError for a program that the format cannot
-    hold.
+    """Write the artifact into a file that stands at 0. Weights are read once, hashed as they are written,
+    and their hashes, which come before them, last; a pipe needs these first, so they are read twice. Raises
+    ValueError for a program that the format cannot hold.
     """
-    at = 0
-    for offset, part in _chunks(program):
-        file.write(bytes(offset - at))
-        if isinstance(part, _Weights):
-            for piece in part.pieces():
-                file.write(piece)
-        else:
-            file.write(part)
-            at = offset + len(part)
+    weights = _Weights()
+    sections = _sections(program, weights)
+    weights_at, is_file = sections["WEIGHTS"].offset, file.seekable()
+    if is_file:
+        file.seek(weights_at)
+    pieces = _written(weights.pieces(), file) if is_file else weights.pieces()
+    hashes = [*hash_rows([sections["BLOBS"].data]), *hash_rows(pieces)]
+    sections["CHUNKS"].data = b"".join(hashes)
+    if is_file:
+        file.seek(0)
+    head = _head(program, sections)
+    file.write(head)
+    at = len(head)
+    for section in sections.values():
+        file.write(bytes(section.offset - at) + section.data)
+        at = section.offset + len(section.data)
+    if is_file:
+        file.seek(0, os.SEEK_END)
+        return
+    for piece in weights.pieces():
+        file.write(piece)
 
 
 def write(program: Program, path: str | os.PathLike[str]) -> None:

@@ -2,12 +2,13 @@
 operators of our own.
 
 torch.export cannot trace torch's: they read how many sequences there are at each time from a tensor. In ours,
-sizes that only data give are symbols, and the importer has converters of them (`ops.packed`).
+sizes that only data give are symbols, and the importer has converters of them (`ops.packed`). The first
+model that packs something registers the operators: that takes 30 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,69 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 KINDS: dict[Any, str] = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
 _VF: Any = torch._VF
-_PACK, _PAD = _VF._pack_padded_sequence, _VF._pad_packed_sequence
-
-
-@torch.library.custom_op("shapevm::pack_padded", mutates_args=())
-def pack_padded(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """The rows of padded sequences time by time, and how many there are at each time."""
-    return _PACK(x, lengths, batch_first)
-
-
-@pack_padded.register_fake
-def _(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    context = torch.library.get_ctx()
-    n_rows, steps = context.new_dynamic_size(), context.new_dynamic_size()
-    torch._check(steps <= x.shape[1 if batch_first else 0])
-    return x.new_empty(n_rows, *x.shape[2:]), lengths.new_empty(steps, dtype=torch.int64)
-
-
-@torch.library.custom_op("shapevm::pad_packed", mutates_args=())
-def pad_packed(
-    rows: Tensor, batch_sizes: Tensor, batch: int, batch_first: bool, value: float, total_length: int
-) -> tuple[Tensor, Tensor]:
-    """Packed sequences as padded ones, `batch` of them, and their lengths."""
-    return _PAD(rows, batch_sizes, batch_first, value, total_length)
-
-
-@pad_packed.register_fake
-def _(
-    rows: Tensor, batch_sizes: Tensor, batch: int, batch_first: bool, value: float, total_length: int
-) -> tuple[Tensor, Tensor]:
-    axes = (batch, total_length) if batch_first else (total_length, batch)
-    return rows.new_empty(*axes, *rows.shape[1:]), batch_sizes.new_empty(batch, dtype=torch.int64)
-
-
-@torch.library.custom_op("shapevm::packed_layers", mutates_args=())
-def packed_layers(
-    kind: str,
-    rows: Tensor,
-    batch_sizes: Tensor,
-    states: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    n_layers: int,
-    bidirectional: bool,
-) -> list[Tensor]:
-    """Recurrent layers over packed sequences: their results, row by row, and the last states."""
-    given: Any = list(states) if kind == "lstm" else states[0]
-    settings = (has_biases, n_layers, 0.0, False, bidirectional)
-    return list(getattr(_VF, kind)(rows, batch_sizes, given, list(params), *settings))
-
-
-@packed_layers.register_fake
-def _(
-    kind: str,
-    rows: Tensor,
-    batch_sizes: Tensor,
-    states: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    n_layers: int,
-    bidirectional: bool,
-) -> list[Tensor]:
-    width = states[0].shape[2] * (2 if bidirectional else 1)
-    return [rows.new_empty(rows.shape[0], width), *(state.new_empty(state.shape) for state in states)]
+PACK, PAD = _VF._pack_padded_sequence, _VF._pad_packed_sequence
 
 
 class _Packing:
@@ -90,6 +29,8 @@ class _Packing:
 
     def pack(self, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
         """torch._VF._pack_padded_sequence."""
+        from .packed_operators import pack_padded
+
         rows, batch_sizes = pack_padded(x, lengths, batch_first)
         self._made.append((batch_sizes, x.shape[0 if batch_first else 1]))
         return rows, batch_sizes
@@ -98,6 +39,8 @@ class _Packing:
         self, rows: Tensor, batch_sizes: Tensor, batch_first: bool, value: float, total_length: Any
     ) -> tuple[Tensor, Tensor]:
         """torch._VF._pad_packed_sequence."""
+        from .packed_operators import pad_packed
+
         batch = self.batch(batch_sizes)
         return pad_packed(rows, batch_sizes, batch, batch_first, float(value), total_length)
 
@@ -112,6 +55,8 @@ class _Packing:
         def run(layer: Any, x: Any, hx: Any = None) -> Any:
             if not isinstance(x, PackedSequence) or (layer.training and layer.dropout):
                 return forward(layer, x, hx)
+            from .packed_operators import packed_layers
+
             given = self._states(layer, x, hx)
             kind = f"rnn_{layer.nonlinearity}" if isinstance(layer, nn.RNN) else KINDS[type(layer)]
             settings = (layer.bias, layer.num_layers, layer.bidirectional)
@@ -144,6 +89,6 @@ def packing_is_traced() -> Iterator[None]:
             kind.forward = packing.layers(forward)
         yield
     finally:
-        _VF._pack_padded_sequence, _VF._pad_packed_sequence = _PACK, _PAD
+        _VF._pack_padded_sequence, _VF._pad_packed_sequence = PACK, PAD
         for kind, forward in forwards.items():
             kind.forward = forward

@@ -12,7 +12,6 @@ from ..lower.lower import lower
 from ..lower.packing import pack
 from ..lower.prologue import prologue
 from ..lower.tying import tie
-from ..verify import verify
 from .copy_results import copy_results
 from .cse import cse
 from .dce import dce
@@ -63,6 +62,8 @@ def run(graph: Graph, check: bool = True, watch: Callable[[str, Graph], None] | 
     Raises VerifyError, or what a pass raises about the program.
     """
     if check:
+        from ..verify import verify
+
         verify(graph, "imported", "import")
     for step, stage in PASSES:
         step(graph)

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from shapevm.vm import artifact, reader
 
 import shapevm
 from shapevm import boundary, build
@@ -52,6 +53,16 @@ def test_sizes_0_and_1_are_ordinary_elsewhere():
     exe = shapevm.compile(Same(), (x,), {"y": y}, dynamic_shapes={"x": rows(0), "y": rows(0)})
     for n in (0, 1, 5):
         torch.testing.assert_close(exe(x[:n], y=y[:n]), x[:n] + y[:n])
+
+
+def test_the_program_is_not_read_from_its_file(monkeypatch):
+    def fail(data):
+        raise AssertionError("all weights would be hashed")
+
+    monkeypatch.setattr(reader, "from_bytes", fail)
+    x, y = torch.randn(5, 3), torch.randn(5, 3)
+    exe = shapevm.compile(Same(), (x, y), dynamic_shapes=(rows(1), rows(1)))
+    torch.testing.assert_close(exe(x[:1], y[:1]), x[:1] + y[:1])
 
 
 # Ranges that nobody gave --------------------------------------------------------------------------
@@ -216,7 +227,8 @@ def test_offsets_that_are_cut_are_not_blamed_on_the_model(caplog):
 def test_what_cannot_be_checked_is_said(caplog):
     x = torch.tensor([0.0, 1.0, 2.0])
     with shapevm.compile(Same(), (x, x), dynamic_shapes=({0: AUTO}, {0: AUTO})) as exe:
-        found = boundary.check_boundaries(exe, boundary.Reference(Picky(), (x, x), {}))
+        program = artifact.read(exe.artifact)
+        found = boundary.check_boundaries(exe, program, boundary.Reference(Picky(), (x, x), {}))
     assert found == {} and "size s0 = 1 is not checked: the model fails on the example" in caplog.text
 
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shapevm.vm import artifact
+from shapevm.vm import artifact, writer
 from shapevm.vm.assembler import assemble
 from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
@@ -89,6 +91,40 @@ def test_a_tensor_need_not_be_contiguous(shape: tuple[int, ...]) -> None:
     constants = (Constant.tensor(array, "f32", "a"), *sample().constants[1:])
     read = artifact.from_bytes(artifact.to_bytes(replace(sample(), constants=constants)))
     np.testing.assert_array_equal(read.constants[0].value, array)
+
+
+class Pipe(io.BytesIO):
+    """Takes bytes in order."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        raise OSError("this is a pipe")
+
+
+@pytest.mark.parametrize("n", [0, 1, 300_000, 1_000_000])
+def test_a_pipe_gets_the_bytes_of_a_file(n: int, tmp_path: Path) -> None:
+    weights = np.arange(n, dtype="<f4")
+    program = replace(sample(), constants=(Constant.tensor(weights, "f32", "w"), *sample().constants[1:]))
+    pipe = Pipe()
+    artifact.write_to(program, pipe)
+    artifact.write(program, tmp_path / "a.svm")
+    assert pipe.getvalue() == (tmp_path / "a.svm").read_bytes() == artifact.to_bytes(program)
+    assert artifact.to_bytes(artifact.from_bytes(pipe.getvalue())) == pipe.getvalue()
+
+
+def test_weights_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces, n_read = writer._pieces, []
+
+    def counted(array: np.ndarray) -> Iterator[np.ndarray]:
+        n_read.append(array.size)
+        return pieces(array)
+
+    monkeypatch.setattr(writer, "_pieces", counted)
+    constants = (Constant.tensor(np.ones((700, 900), "<f4").T, "f32", "a"), *sample().constants[1:])
+    artifact.to_bytes(replace(sample(), constants=constants))
+    assert n_read.count(700 * 900) == 1
 
 
 def test_object_alone() -> None:

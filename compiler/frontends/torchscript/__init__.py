@@ -6,6 +6,6 @@ them, `merging` and `control` what becomes of them behind branches and loops tha
 """
 
 from .importer import import_script
-from .source import Script, is_script, load_script, open_script
+from .source import load_script, open_script
 
-__all__ = ["Script", "import_script", "is_script", "load_script", "open_script"]
+__all__ = ["import_script", "load_script", "open_script"]

@@ -24,10 +24,11 @@ from ...ir.graph import Graph, Node
 from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
+from ..kinds import Script
 from . import containers, control, operators, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
-from .source import Script, attribute_of, source_of
+from .source import attribute_of, source_of
 from .state import State
 from .tensors import Tensors
 from .values import Dict, List, Member, Object, Tensor, Variant, is_run_time, kind_of

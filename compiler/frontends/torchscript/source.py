@@ -6,7 +6,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,27 +14,10 @@ from ....vm.errors import FileError
 from ...ir.errors import ArchiveError, UnsupportedOp
 from ..archive import read_archive
 from ..archive.writer import write_archive
+from ..kinds import Script
 from .bounds import CallCounter
 
 METHOD = "forward"
-
-
-@dataclass(frozen=True)
-class Script:
-    """A program with the arguments of an example call. `module`: None for a function; `defaults`: arguments
-    that the call leaves out."""
-
-    graph: Any
-    module: Any
-    arguments: dict[str, Any]
-    positional: tuple[str, ...]
-    defaults: dict[str, Any]
-
-
-def is_script(model: Any) -> bool:
-    """Return True for a scripted or traced module or function."""
-    kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch._C.ScriptModule)
-    return isinstance(model, kinds)
 
 
 #: What torch's compiler raises for code that it refuses.

@@ -1,0 +1,26 @@
+"""What a model is, told without importing what compiles it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Script:
+    """A TorchScript program with the arguments of an example call. `module`: None for a function; `defaults`:
+    arguments that the call leaves out."""
+
+    graph: Any
+    module: Any
+    arguments: dict[str, Any]
+    positional: tuple[str, ...]
+    defaults: dict[str, Any]
+
+
+def is_script(model: Any) -> bool:
+    """Return True for a scripted or traced module or function."""
+    kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch._C.ScriptModule)
+    return isinstance(model, kinds)
