@@ -215,9 +215,32 @@ def recurrent() -> list[Figure]:
     return found
 
 
+def compiled() -> list[Figure]:
+    """The same layers under torch.compile; Dynamo's checks take some 70 us a call."""
+    found = []
+    for kind in (nn.LSTM, nn.GRU):
+        with torch.inference_mode(False):
+            torch.manual_seed(0)
+            model = kind(256, 256).eval()
+        torch._dynamo.reset()  # frames of other models are looked at first
+        call = torch.compile(model, backend="shapevm", dynamic=True)
+        inputs = {n: torch.randn(n, 1, 256) for n in LENGTHS}
+        for x in inputs.values():
+            for _ in range(20):
+                call(x)
+        gains = {}
+        for n, x in inputs.items():
+            times = interleaved({"shapevm": partial(call, x), "eager": partial(model, x)}, ROUNDS)
+            gains[n] = ratio(times, "eager", "shapevm")
+        text = ", ".join(f"{n}: {gain:.2f}x" for n, gain in gains.items())
+        what = f"{kind.__name__} under torch.compile, 256 wide, a batch of 1, by length"
+        found.append(Figure(what, f"{text} eager", "1x eager"))
+    return found
+
+
 def figures() -> list[Figure]:
     """Return all figures, one core."""
     torch.set_num_threads(1)
     shapevm.set_threads(1)
     with torch.inference_mode():
-        return [*silero(), *trees(), *importing(), *nested(), *recurrent()]
+        return [*silero(), *trees(), *importing(), *nested(), *recurrent(), *compiled()]

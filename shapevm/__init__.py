@@ -133,19 +133,13 @@ def compile(
 
 
 def load(
-    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
-    *,
-    strategy: str | None = None,
-    fuel: int | None = None,
-    memory: int | None = None,
-    timeout: float | None = None,
-    verify: str | None = None,
-    copy: bool | None = None,
-    digest: str | None = None,
-    trust: str | os.PathLike[str] | bytes | None = None,
-    native_code: bool | None = None,
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview, *, strategy: str | None = None,
+    fuel: int | None = None, memory: int | None = None, timeout: float | None = None,
+    call_depth: int | None = None, nesting: int | None = None, verify: str | None = None,
+    copy: bool | None = None, digest: str | None = None,
+    trust: str | os.PathLike[str] | bytes | None = None, native_code: bool | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
-) -> Executable:
+) -> Executable:  # fmt: skip
     """Load an artifact that `Executable.save` wrote. Neither torch nor llvmlite need be installed; without
     llvmlite no new exact kernels are compiled, with it an artifact for another kind of CPU is compiled anew.
 
@@ -157,6 +151,9 @@ def load(
             no limit.
         memory: Bytes that one call may hold at once. None: the setting `memory_mib`; 0: no limit.
         timeout: Seconds that one call may take. None: the setting `timeout_ms`; 0: no limit.
+        call_depth: How deep the program's functions may call each other. None: the setting of that name; 0:
+            as deep as the runtime can.
+        nesting: The same for lists, tuples and dicts within each other.
         verify: When the weights are compared with their hashes: "full" (now), "lazy" (in the background,
             after which a mismatch is logged and fails every call) or "none". None: full up to 64 MiB of
             weights, else lazy. Everything else of the file is always checked.
@@ -184,5 +181,6 @@ def load(
     from .opening import open_executable
     from .trust import Trust
 
-    limits, trusted = Limits(fuel, memory, timeout), Trust(verify, copy, digest, trust, native_code)
+    limits = Limits(fuel, memory, timeout, call_depth, nesting)
+    trusted = Trust(verify, copy, digest, trust, native_code)
     return open_executable(path, check_strategy(strategy), limits=limits, trust=trusted, plugins=plugins)

@@ -89,6 +89,24 @@ def check_model(model: Any) -> None:
         raise ArgumentError(f"the model is the {what}; give {fix}")
 
 
+def program_of(model: Any) -> Any:
+    """Return the program of what transformers' exporter returns, and any other model as it is. Raises
+    ArgumentError where there are several programs, or none of PyTorch's."""
+    components = getattr(model, "components", None)
+    if not isinstance(components, Mapping) or not hasattr(model, "export_format"):
+        return model
+    if len(components) != 1:
+        raise ArgumentError(
+            f"the exported model has {len(components)} programs; give one of them: "
+            + ", ".join(f"model.components[{name!r}].program" for name in components)
+        )
+    (component,) = components.values()
+    if not hasattr(component.program, "graph_signature"):
+        found = type(component.program).__name__
+        raise ArgumentError(f"the exported model holds a {found}; export it by transformers' DynamoExporter")
+    return component.program
+
+
 def check_graph_alone(path: str | Path, **given: Any) -> None:
     """Raise ArgumentError for what is given beside a graph's text, which says all of it."""
     for name, value in given.items():

@@ -8,7 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .argument_check import GRAPH_SUFFIX, SCRIPT_SUFFIXES, check_arguments, check_graph_alone, check_model
+from .argument_check import (
+    GRAPH_SUFFIX,
+    SCRIPT_SUFFIXES,
+    check_arguments,
+    check_graph_alone,
+    check_model,
+    program_of,
+)
 from .boundary import Least, Reference, boundary_check
 from .buckets import Buckets, add_keys, cells, keys_of_buckets
 from .compile_ahead import compile_ahead
@@ -73,6 +80,7 @@ def open_source(
     Raises ArgumentError for what is no model, example input or specification, ShapeError and UnsupportedOp
     for what torch.export refuses.
     """
+    model = program_of(model)
     check_model(model)
     if isinstance(model, str | Path) and Path(model).suffix == GRAPH_SUFFIX:
         check_graph_alone(model, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, inputs=inputs)

@@ -13,6 +13,9 @@ compares a few words of every weight, spread over its memory. That finds whateve
 give `options={"freeze": False}` to a model in which single elements are written that way. In training weights
 are inputs.
 
+LSTM, GRU and RNN layers are compiled where no gradients are wanted (`dynamo_layers`); Dynamo leaves them to
+PyTorch elsewhere, and packed sequences always.
+
 What cannot be compiled runs in PyTorch: operator by operator, or the whole graph, with one warning of the
 logger `shapevm`. A call that the program refuses runs in PyTorch as well.
 """
@@ -39,6 +42,7 @@ from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
 from .compiler.ir.rounding import Rounding
+from .dynamo_layers import let_dynamo_trace
 from .graph_results import plan_results
 from .limits import check_strategy
 from .opening import executable_of
@@ -99,6 +103,9 @@ def backend(
     )
     with instead_of_torch_own():
         return compiler(module, inputs)
+
+
+let_dynamo_trace(backend)
 
 
 def _options(given: Mapping[str, Any], mode: str | None = None) -> BackendOptions:

@@ -9,7 +9,7 @@ from typing import Any
 from .settings import STRATEGIES, settings
 from .vm.codes import LIMITS
 from .vm.errors import ArgumentError
-from .vm.load_options import CacheLimits, CallLimits, LoadOptions, Reading
+from .vm.load_options import CacheLimits, CallLimits, DepthLimits, LoadOptions, Reading
 
 MAX_TIMEOUT = LIMITS["TIMEOUT_S"][0]  # seconds
 
@@ -19,24 +19,37 @@ class Limits:
     """What one call may use; None: what the setting of that name says, 0: without a limit.
 
     `fuel`: instructions of the virtual machine. `memory`: bytes that the call holds at once: between kernels,
-    results, copies of inputs. `timeout`: seconds.
+    results, copies of inputs. `timeout`: seconds. `call_depth`: calls within calls of the program's
+    functions. `nesting`: containers within containers. Of these two 0 is as deep as the runtime can.
     """
 
     fuel: int | None = None
     memory: int | None = None
     timeout: float | None = None
+    call_depth: int | None = None
+    nesting: int | None = None
 
     def of(self, options: LoadOptions) -> LoadOptions:
         """Return the runtime's options with these limits. Raises ArgumentError for one that cannot be."""
         fuel = settings.fuel if self.fuel is None else _count("fuel", self.fuel)
         memory = settings.memory_mib << 20 if self.memory is None else _count("memory", self.memory)
         timeout = settings.timeout_ms if self.timeout is None else milliseconds(self.timeout or None)
-        return replace(options, limits=CallLimits(fuel, memory, timeout))
+        calls, nesting = _depth("call_depth", self.call_depth), _depth("nesting", self.nesting)
+        return replace(options, limits=CallLimits(fuel, memory, timeout), depths=DepthLimits(calls, nesting))
 
 
 def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ArgumentError(f"{name}={value!r} must be a whole number from 0 (no limit) to 2**63 - 1")
+    return value
+
+
+def _depth(name: str, value: Any) -> int:
+    greatest = LIMITS[name.upper()][0]
+    if value is None:
+        return int(getattr(settings, name))
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= greatest:
+        raise ArgumentError(f"{name}={value!r} must be a whole number from 0 (the greatest) to {greatest}")
     return value
 
 

@@ -106,6 +106,10 @@ TABLE: tuple[Setting, ...] = (
     Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),
     Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
     Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),
+    Setting("call_depth", _default("CALL_DEPTH"), "calls within calls of a program's functions; "
+            f"0: {LIMITS['CALL_DEPTH'][0]}", greatest=LIMITS["CALL_DEPTH"][0]),
+    Setting("nesting", _default("NESTING"), "containers within containers, of inputs, results and what is "
+            f"between; 0: {LIMITS['NESTING'][0]}", greatest=LIMITS["NESTING"][0]),
     Setting("plans", _default("PLANS"), "whole-call plans kept per program, one per shape"),
     Setting("cache", True, "keep compiled kernels on disk between processes"),
     Setting("cache_dir", "", "where; empty: the user's cache directory"),

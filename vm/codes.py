@@ -76,14 +76,18 @@ COMPILING: Final = ("auto", "jit")
 LIMITS: Final[dict[str, tuple[int, str]]] = {
     "THREADS": (256, "threads that run kernels"),
     "TIMEOUT_S": (10**9, "seconds of a call's timeout"),
+    "CALL_DEPTH": (1 << 20, "calls within calls of a program's functions, at any setting"),
+    "NESTING": (1000, "containers within containers, at any setting"),
 }
 
-#: Defaults of `svm_options`, and what its `auto`s mean.
+#: Defaults of `svm_options` and `svm_limit_depth`, and what the former's `auto`s mean.
 DEFAULTS: Final[dict[str, tuple[int, str]]] = {
     "HOT_CALLS": (2, "under auto: runs of an entry before it is considered for exact code"),
     "CODE_BYTES": (64 << 20, "of exact code kept mapped"),
     "PLANS": (256, "plans kept per program"),
     "PLAN_BYTES": (64 << 20, "of plans kept, without arenas"),
+    "CALL_DEPTH": (1000, "calls within calls of a program's functions"),
+    "NESTING": (200, "containers within containers"),
     "VERIFY_BYTES": (64 << 20, "verify auto: weights up to this size are checked at once"),
     "COPY_BYTES": (16 << 20, "copy auto: files up to this size are copied"),
 }

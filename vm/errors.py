@@ -94,7 +94,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class LimitExceeded(Error, RuntimeError):
-    """A call went over a limit: nesting of calls, fuel, memory_max."""
+    """A call went over a limit: fuel, memory_max, call_depth, nesting."""
 
 
 class DeadlineExceeded(Error, TimeoutError):

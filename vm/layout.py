@@ -42,7 +42,6 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "INPUTS": (65536, "inputs, and outputs, of a program"),
     "ENTRY_POINTS": (1024, "entry points of a program"),
     "TERMS": (64, "tiles, scratch terms, cost terms, bounds of a code object, each"),
-    "CALL_DEPTH": (200, "nested calls"),
 }
 
 #: section -> (id, whether the section table holds its SHA-256, what it holds).

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ._runtime import ffi, lib
-from .codes import codes
+from .codes import DEFAULTS, codes
 from .errors import ArgumentError
 from .values import text_of
 
@@ -35,6 +35,17 @@ class CallLimits:
 
 
 @dataclass(frozen=True)
+class DepthLimits:
+    """How deep one call may go (`svm_limit_depth`); 0: as deep as the runtime can.
+
+    `calls`: calls within calls of the program's functions. `nesting`: containers within containers.
+    """
+
+    calls: int = DEFAULTS["CALL_DEPTH"][0]
+    nesting: int = DEFAULTS["NESTING"][0]
+
+
+@dataclass(frozen=True)
 class Reading:
     """How the file is read: whether its weights are checked, whether it is copied (None: where it is small),
     the digest that it must have, and whether its weights lie on huge pages."""
@@ -57,6 +68,7 @@ class LoadOptions:
     perf_map: bool = False
     caches: CacheLimits = CacheLimits()
     limits: CallLimits = CallLimits()
+    depths: DepthLimits = DepthLimits()
     reading: Reading = Reading()
     plugins: tuple[str, ...] = ()
 

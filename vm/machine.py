@@ -95,6 +95,8 @@ class Machine:
         #: By function: of its last outputs, how many the caller keeps, as numpy arrays.
         self.n_kept: dict[int, int] = {}
         self._quick = {index: QuickCalls(entry.inputs) for index, entry in self._rows.items()}
+        error, depths = ffi.new("svm_error *"), options.depths
+        check(lib.svm_limit_depth(program, depths.calls, depths.nesting, error), error)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: LoadOptions | None = None) -> Machine:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import NUMPY_NAMES
+from .codes import DEFAULTS
 from .contract import Contract, tag_of
 from .errors import (
     ArgumentError,
@@ -33,7 +34,6 @@ from .errors import (
 )
 from .instruction import Instruction, decode
 from .isa import DTYPES, Op, Operand, article
-from .layout import LIMITS
 from .literals import written
 from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, EntryPoint, Function, Kernel, Program
 from .verify import verify
@@ -42,16 +42,17 @@ RunKernel = Callable[[int, tuple[int, ...], list[Any]], None]
 Array = np.ndarray[Any, Any]
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_BYTES = 1 << 62
-CONTAINER_DEPTH = 64
+MAX_CALLS, MAX_NESTING = DEFAULTS["CALL_DEPTH"][0], DEFAULTS["NESTING"][0]
 
 
 class _Frame:
     """The registers of one running function."""
 
-    def __init__(self, function: Function, args: Sequence[Any]) -> None:
-        self.function = function
+    def __init__(self, index: int, function: Function, args: Sequence[Any]) -> None:
+        self.index, self.function = index, function
         self.registers: list[Any] = [*args, *[None] * (function.n_registers - len(args))]
         self.next = 0  # word offset of the next instruction
+        self.call: Instruction | None = None  # that runs
         self.results: list[Any] | None = None
 
 
@@ -146,7 +147,7 @@ class Reference:
         """Verify the program. Raises VerifyError."""
         verify(program)
         self.program, self.run_kernel, self.externs = program, run_kernel, externs or {}
-        self.depth = 0
+        self._frames: list[_Frame] = []  # of the calls within each other
         self._methods = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("op_")}
 
     def call(self, inputs: Sequence[Any], entry: EntryPoint | None = None) -> list[Any]:
@@ -165,20 +166,23 @@ class Reference:
             raise ArgumentError(
                 f"function {function.name!r} takes {function.n_params} arguments, {len(args)} given"
             )
-        if self.depth >= LIMITS["CALL_DEPTH"][0]:
-            raise LimitExceeded(f"calls nest deeper than {LIMITS['CALL_DEPTH'][0]}")
-        frame = _Frame(function, args)
-        self.depth += 1
-        try:
-            while frame.results is None:
-                instruction = decode(function.code, frame.next)
-                frame.next += instruction.size
-                self._step(frame, index, instruction)
-            return frame.results
-        finally:
-            self.depth -= 1
+        self._frames = [_Frame(index, function, args)]
+        while True:
+            frame = self._frames[-1]
+            instruction = decode(frame.function.code, frame.next)
+            frame.next += instruction.size
+            self._step(frame, instruction)
+            if frame.results is None:
+                continue
+            self._frames.pop()
+            if not self._frames:
+                return frame.results
+            caller = self._frames[-1]
+            assert caller.call is not None
+            for d, value in zip(caller.call["results"], frame.results, strict=True):
+                caller.registers[d] = value
 
-    def _step(self, frame: _Frame, index: int, i: Instruction) -> None:
+    def _step(self, frame: _Frame, i: Instruction) -> None:
         try:
             for operand in i.op.operands:
                 if operand.kind == "s":
@@ -187,7 +191,8 @@ class Reference:
             self._methods[i.op.name](frame.registers, i, frame)
         except Error as error:
             if error.pc < 0:
-                error.function, error.pc, error.source = index, i.pc, frame.function.source(i.pc)
+                error.function, error.pc = frame.index, i.pc
+                error.source = frame.function.source(i.pc)
             raise
 
     # Control ----------------------------------------------------------------------------------------
@@ -207,9 +212,10 @@ class Reference:
 
     def op_call(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Call a function of the program."""
-        results = self.run(i["function"], [r[a] for a in i["args"]])
-        for d, value in zip(i["results"], results, strict=True):
-            r[d] = value
+        if len(self._frames) > MAX_CALLS:
+            raise LimitExceeded(f"calls nest deeper than {MAX_CALLS}")
+        frame.call, callee = i, self.program.functions[i["function"]]
+        self._frames.append(_Frame(i["function"], callee, [r[a] for a in i["args"]]))
 
     def op_fail(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop with a message."""
@@ -529,8 +535,8 @@ def _depth(value: Any) -> int:
 
 
 def _nested(value: Any) -> Any:
-    if _depth(value) > CONTAINER_DEPTH:
-        raise LimitExceeded(f"containers nest deeper than {CONTAINER_DEPTH}")
+    if _depth(value) > MAX_NESTING:
+        raise LimitExceeded(f"containers nest deeper than {MAX_NESTING}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from .errors import (
     IntegerOverflow,
     InternalError,
     KindError,
+    LimitExceeded,
     OutOfMemory,
 )
 from .isa import DTYPES, TAGS
@@ -148,6 +150,9 @@ def _fill_container(value: Any, x: Any, keep: list[Any], what: str) -> None:
     try:
         for index, item in enumerate(items):
             fill(values[index], item, own, f"{what}[{index}]")
+    except RecursionError:
+        raise _too_deep(what) from None
+    else:
         error = ffi.new("svm_error *")
         tag = TAGS[_CONTAINERS[type(x)]]
         check(lib.svm_value_make(tag, values, len(items), ffi.addressof(value), error), error)
@@ -155,6 +160,14 @@ def _fill_container(value: Any, x: Any, keep: list[Any], what: str) -> None:
         for index in range(len(items)):
             lib.svm_value_release(ffi.addressof(values, index))
     keep.append(own)
+
+
+def _too_deep(what: str) -> LimitExceeded:
+    limit = sys.getrecursionlimit()
+    return LimitExceeded(
+        f"nesting: {what[:40]} nests containers deeper than Python's recursion limit of {limit} "
+        "lets it be read; raise that (sys.setrecursionlimit), or flatten it"
+    )
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
@@ -301,7 +314,10 @@ def _container(tag: str, value: Any, allocation: Allocation | Lent, made: dict[i
         if lib.svm_value_item(ffi.addressof(value), index, ffi.addressof(key), ffi.addressof(item)) != OK:
             raise InternalError(f"element {index} of a {tag} with {value.length} elements is missing")
         name = to_python(key, allocation) if tag == "dict" else None
-        pairs.append((name, to_python(item, allocation, made)))
+        try:
+            pairs.append((name, to_python(item, allocation, made)))
+        except RecursionError:
+            raise _too_deep("a result") from None
     if tag == "dict":
         return dict(pairs)
     items = [item for _, item in pairs]

@@ -52,6 +52,41 @@ _STEPS: dict[str, Step] = {
 }
 
 
+KINDS = tuple(_STEPS)
+
+
+@torch.library.custom_op("shapevm::layers", mutates_args=())
+def layers(
+    kind: str,
+    x: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[Tensor]:
+    """Recurrent layers, one operator for all: their results at all times, and the last states."""
+    given: Any = list(states) if kind == "lstm" else states[0]
+    settings = (has_biases, n_layers, 0.0, False, bidirectional, batch_first)
+    return list(getattr(torch._VF, kind)(x, given, list(params), *settings))
+
+
+@layers.register_fake
+def _(
+    kind: str,
+    x: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[Tensor]:
+    width = states[0].shape[2] * (2 if bidirectional else 1)
+    return [x.new_empty(*x.shape[:2], width), *(state.new_empty(state.shape) for state in states)]
+
+
 @contextmanager
 def layers_are_scans() -> Iterator[None]:
     """Make recurrent layers scans, packed sequences and dropout apart."""

@@ -149,8 +149,26 @@ def mkldnn_rnn_layer(b: Builder, x: Value, *rest: Any) -> tuple[Value | None, ..
     return made, *last, None
 
 
+def _layers_of_kind(
+    b: Builder,
+    kind: str,
+    x: Value,
+    states: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    n_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    """shapevm::layers."""
+    name = f"aten.{kind}.input"
+    settings = (has_biases, n_layers, 0.0, False, bidirectional, batch_first)
+    return layers(name, STEPS[name], b, x, states, params, *settings)
+
+
 OPS: tuple[Op, ...] = ()
 COMPOSITES: tuple[Composite, ...] = (
     *(Composite((name,), partial(layers, name, step)) for name, step in STEPS.items()),
     Composite(("aten.mkldnn_rnn_layer.default",), mkldnn_rnn_layer),
+    Composite(("shapevm.layers.default",), _layers_of_kind),
 )

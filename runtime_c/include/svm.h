@@ -17,7 +17,7 @@
 /* The version of this API. Within a major version functions and codes are added, and nothing else changes, no
  * structure either: a program that was built with an older minor version works with the library as it is. */
 #define SVM_API_MAJOR 1
-#define SVM_API_MINOR 3
+#define SVM_API_MINOR 4
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,6 +156,13 @@ int32_t svm_open_file(int32_t file, const char *path, const svm_options *options
                       svm_error *error);
 int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
                         svm_error *error);
+
+/* Set how deep the program's functions may call each other in one call (default CALL_DEPTH), and how deep
+ * lists, tuples and dicts may nest (default NESTING); a call beyond ends with SVM_ERROR_LIMIT. 0: as deep as
+ * the runtime can, SVM_LIMIT_CALL_DEPTH and SVM_LIMIT_NESTING. Calls that run keep their limits. Since
+ * version 1.4.
+ */
+int32_t svm_limit_depth(svm_program *program, int32_t calls, int32_t nesting, svm_error *error);
 
 /* Fail where weights are known to be damaged, or a mapped file was changed since it was opened. Calls do this
  * themselves; for results with origin SVM_ORIGIN_CONSTANT, once they have been read. */

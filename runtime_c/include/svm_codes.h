@@ -120,14 +120,17 @@ enum {
 #define SVM_LIMIT_INPUTS 65536 /* inputs, and outputs, of a program */
 #define SVM_LIMIT_ENTRY_POINTS 1024 /* entry points of a program */
 #define SVM_LIMIT_TERMS 64 /* tiles, scratch terms, cost terms, bounds of a code object, each */
-#define SVM_LIMIT_CALL_DEPTH 200 /* nested calls */
 #define SVM_LIMIT_THREADS 256 /* threads that run kernels */
 #define SVM_LIMIT_TIMEOUT_S 1000000000 /* seconds of a call's timeout */
+#define SVM_LIMIT_CALL_DEPTH 1048576 /* calls within calls of a program's functions, at any setting */
+#define SVM_LIMIT_NESTING 1000 /* containers within containers, at any setting */
 
 #define SVM_DEFAULT_HOT_CALLS 2 /* under auto: runs of an entry before it is considered for exact code */
 #define SVM_DEFAULT_CODE_BYTES 67108864 /* of exact code kept mapped */
 #define SVM_DEFAULT_PLANS 256 /* plans kept per program */
 #define SVM_DEFAULT_PLAN_BYTES 67108864 /* of plans kept, without arenas */
+#define SVM_DEFAULT_CALL_DEPTH 1000 /* calls within calls of a program's functions */
+#define SVM_DEFAULT_NESTING 200 /* containers within containers */
 #define SVM_DEFAULT_VERIFY_BYTES 67108864 /* verify auto: weights up to this size are checked at once */
 #define SVM_DEFAULT_COPY_BYTES 16777216 /* copy auto: files up to this size are copied */
 

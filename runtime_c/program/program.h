@@ -152,6 +152,7 @@ struct svm_program {
 
   /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
   _Atomic int32_t strategy;
+  _Atomic int32_t max_calls, max_nesting; /* see svm_limit_depth */
   _Atomic int32_t n_externs_missing;
   _Atomic int32_t is_attached; /* somebody answers requests */
   _Atomic int64_t
@@ -167,6 +168,7 @@ struct svm_program {
   struct entry *queue_head, *queue_tail;
   int32_t is_nudged; /* under the lock: a compiler that waits is to look up */
   struct retired *retired;
+  int64_t n_entries; /* of all call sites; under the lock */
   weights_check weights;
   struct profile *profile; /* NULL until something is recorded */
   _Atomic int32_t counted; /* COUNT_...: what calls of main are counted for */

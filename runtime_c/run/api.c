@@ -56,6 +56,23 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
   return SVM_OK;
 }
 
+/* Set a limit; 0 stands for the greatest. */
+static int32_t limit_depth(_Atomic int32_t *limit, int32_t wanted, int32_t greatest, const char *name,
+                           svm_error *error) {
+  if (wanted < 0 || wanted > greatest)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_limit_depth: %s %d must be 0 (the greatest) to %d",
+                       name, wanted, greatest);
+  atomic_store_explicit(limit, wanted ? wanted : greatest, memory_order_relaxed);
+  return SVM_OK;
+}
+
+int32_t svm_limit_depth(svm_program *p, int32_t calls, int32_t nesting, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  int32_t code = limit_depth(&p->max_calls, calls, SVM_LIMIT_CALL_DEPTH, "call_depth", error);
+  return code ? code : limit_depth(&p->max_nesting, nesting, SVM_LIMIT_NESTING, "nesting", error);
+}
+
 void program_init_lock(svm_program *p) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
@@ -85,6 +102,8 @@ static int32_t open_program(place from, const svm_options *options, svm_program 
   svm_options_init(&p->options);
   if (options) p->options = *options;
   atomic_init(&p->strategy, p->options.strategy);
+  atomic_init(&p->max_calls, SVM_DEFAULT_CALL_DEPTH);
+  atomic_init(&p->max_nesting, SVM_DEFAULT_NESTING);
   atomic_init(&p->epoch, 1);
   int32_t code = check_options(&p->options, error);
   const svm_options *o = &p->options;

@@ -322,7 +322,10 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
             .contract = contract_of(p, function),
             .context = x,
             .watch = x->rt.watch,
-            .budget = {0, p->options.memory_max, &x->pool},
+            .budget = {.max = p->options.memory_max,
+                       .max_nesting = atomic_load_explicit(&p->max_nesting, memory_order_relaxed),
+                       .pool = &x->pool},
+            .max_calls = atomic_load_explicit(&p->max_calls, memory_order_relaxed),
             .strategy = strategy,
             .error = error};
   c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;

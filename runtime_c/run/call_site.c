@@ -10,7 +10,8 @@
 #include "base/status.h"
 #include "run/run.h"
 
-enum { FIRST_SLOTS = 32, MAX_ENTRIES = 4096 };
+/* A site that has MAX_ENTRIES grows further while the program has fewer than MAX_ALL_ENTRIES. */
+enum { FIRST_SLOTS = 32, MAX_ENTRIES = 4096, MAX_ALL_ENTRIES = 1 << 15 };
 
 /* Flops or bytes of a launch from which sharing its tiles pays for waking the pool. */
 static const int64_t SHARING_COST = 1 << 18;
@@ -237,7 +238,7 @@ static uint64_t count_wanted(const call_site *s, uint64_t n_slots, int is_full) 
 static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
   entry_table *old = atomic_load(&s->many);
   uint64_t n_old = old ? old->mask + 1 : MAX_POLYMORPHIC, n_new = FIRST_SLOTS;
-  int is_full = atomic_load(&s->n_entries) >= MAX_ENTRIES;
+  int is_full = atomic_load(&s->n_entries) >= MAX_ENTRIES && p->n_entries >= MAX_ALL_ENTRIES;
   uint64_t n = count_wanted(s, n_old, is_full);
   while (n_new < 4 * n) n_new *= 2;
   entry_table *made = calloc(1, sizeof *made + n_new * sizeof *made->slots);
@@ -262,6 +263,7 @@ static int32_t rebuild(svm_program *p, call_site *s, svm_error *error) {
   atomic_store(&s->n_entries, (int32_t)n);
   for (entry *next; dropped; dropped = next) {
     next = dropped->next_queued;
+    p->n_entries--;
     retire(p, dropped, entry_free_object);
   }
   if (old) retire(p, old, free);
@@ -281,6 +283,7 @@ static int32_t site_add(svm_program *p, call_site *s, entry *e, svm_error *error
   if (t) table_put(t, e);
   else atomic_store(&s->few[n], e);
   atomic_store(&s->n_entries, n + 1);
+  p->n_entries++;
   add_seen(&s->seen, e);
   return SVM_OK;
 }

@@ -39,10 +39,9 @@ static context *context_make(const svm_program *p, svm_error *error) {
   if (c) {
     memset(c, 0, sizeof *c);
     atomic_init(&c->is_taken, 1);
-    c->frames = calloc(SVM_LIMIT_CALL_DEPTH + 1, sizeof *c->frames);
     c->symbols = calloc((size_t)p->n_symbols + 1, sizeof *c->symbols);
     c->key = calloc((size_t)p->n_key + 1, sizeof *c->key);
-    if (c->frames && c->symbols && c->key) return c;
+    if (c->symbols && c->key) return c;
     context_free(c);
   }
   status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for a context for the call");

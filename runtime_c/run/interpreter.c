@@ -13,34 +13,41 @@
 
 /* Frames --------------------------------------------------------------------------------------- */
 
-static int32_t reserve_registers(call *c, int64_t n) {
-  context *x = c->context;
-  if (n <= x->n_registers) return SVM_OK;
-  int64_t wanted = n > 2 * x->n_registers ? n : 2 * x->n_registers;
-  if (c->budget.max && wanted * (int64_t)sizeof(value) > c->budget.max) wanted = n;
-  if (c->budget.max && n * (int64_t)sizeof(value) > c->budget.max) {
+/* Make room for `n` of the call's registers or frames, of `size` bytes each: *rows may move. */
+static int32_t reserve(call *c, void **rows, int64_t *capacity, int64_t n, size_t size, const char *what) {
+  if (n <= *capacity) return SVM_OK;
+  int64_t wanted = n > 2 * *capacity ? n : 2 * *capacity, max = c->budget.max / (int64_t)size;
+  if (c->budget.max && wanted > max) wanted = n;
+  if (c->budget.max && n > max) {
     return status_fail(c->error, SVM_ERROR_LIMIT,
-                       "memory_max: %" PRId64 " registers are over the limit of %" PRId64 " bytes; raise it",
-                       n, c->budget.max);
+                       "memory_max: %" PRId64 " %s are over the limit of %" PRId64 " bytes; raise it", n,
+                       what, c->budget.max);
   }
-  value *registers = realloc(x->registers, (size_t)wanted * sizeof *registers);
-  if (!registers)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " registers", n);
-  x->registers = registers;
-  x->n_registers = wanted;
+  void *made = realloc(*rows, (size_t)wanted * size);
+  if (!made)
+    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " %s", n, what);
+  *rows = made;
+  *capacity = wanted;
   return SVM_OK;
 }
 
-/* Push a frame whose registers are none. */
+/* Push a frame whose registers are none. The context's frames and registers may move. */
 static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
-  if (depth >= SVM_LIMIT_CALL_DEPTH) {
-    return status_fail(c->error, SVM_ERROR_LIMIT, "call: %d nested calls, at most %d are possible", depth + 1,
-                       SVM_LIMIT_CALL_DEPTH);
+  context *x = c->context;
+  if (depth > c->max_calls) {
+    return status_fail(
+        c->error, SVM_ERROR_LIMIT,
+        "call_depth: the program's functions call each other %d deep, over the limit of %d; raise "
+        "call_depth, or the recursion does not end",
+        depth, c->max_calls);
   }
-  int32_t code = reserve_registers(c, base + f->info.n_registers);
-  if (code) return code;
-  memset(c->context->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
-  c->context->frames[depth] = (frame){f, f->code, base};
+  int64_t n_registers = base + f->info.n_registers;
+  if (reserve(c, (void **)&x->frames, &x->n_frames, depth + 1, sizeof *x->frames,
+              "calls within each other") ||
+      reserve(c, (void **)&x->registers, &x->n_registers, n_registers, sizeof *x->registers, "registers"))
+    return c->error->code;
+  memset(x->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
+  x->frames[depth] = (frame){f, f->code, base};
   return SVM_OK;
 }
 
@@ -329,8 +336,10 @@ op_CALL:
     uint32_t args = SVM_AT_CALL_ARGS(pc);
     f->pc = pc;
     SPEND(callee->info.n_registers / WORDS_PER_FUEL);
-    TRY(push(c, depth + 1, callee, f->base + f->function->info.n_registers));
-    r = x->registers + f->base; /* may have moved */
+    int32_t failed = push(c, depth + 1, callee, f->base + f->function->info.n_registers);
+    f = x->frames + depth; /* may have moved, as registers may */
+    TRY(failed);
+    r = x->registers + f->base;
     value *below = r + f->function->info.n_registers;
     for (uint32_t i = 0; i < pc[args]; i++) value_retain(below[i] = r[pc[args + 1 + i]]);
     depth++;

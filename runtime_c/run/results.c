@@ -92,8 +92,9 @@ static int32_t bind_tensor(output_binding *b, const tensor *t, svm_value *out) {
   return code;
 }
 
-/* A tensor inside of a container becomes a value again, over the memory of its description. */
-static int32_t rebuild_tensor(output_binding *b, const tensor *t, value *out) {
+/* A tensor inside of a container becomes a value again, over the memory of its description. Not inlined: what
+ * walks containers is to need little stack. */
+static __attribute__((noinline)) int32_t rebuild_tensor(output_binding *b, const tensor *t, value *out) {
   svm_value described;
   int32_t code = bind_tensor(b, t, &described);
   if (code) return code;

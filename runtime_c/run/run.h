@@ -138,7 +138,8 @@ typedef struct context {
   _Atomic int64_t arena_bytes_seen; /* for statistics */
   value *registers;
   int64_t n_registers;
-  frame *frames; /* SVM_LIMIT_CALL_DEPTH + 1 */
+  frame *frames; /* of the calls within the call */
+  int64_t n_frames;
   void **bases;
   int64_t n_bases;
   int64_t *symbols; /* of the contract */
@@ -173,6 +174,7 @@ typedef struct call {
   context *context;
   watch *watch; /* NULL: nothing can stop it */
   memory_budget budget;
+  int32_t max_calls; /* within each other */
   int64_t fuel;
   int64_t number;            /* of the call: what counts entries once */
   int32_t strategy;          /* the program's, or its own */

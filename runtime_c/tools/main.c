@@ -27,6 +27,8 @@ static const char HELP[] =
     "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
     "  --fuel N                instructions that one call may run (default 0: no limit)\n"
     "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
+    "  --call-depth N          calls within calls of the program's functions (default 1000; 0: 1048576)\n"
+    "  --nesting N             containers within containers (default 200; 0: 1000)\n"
     "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
     "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
     "                          (default: full up to 64 MiB of weights, else lazy)\n"
@@ -52,7 +54,7 @@ typedef struct arguments {
   const char *model, *function, *output, *metrics, *trace, *record;
   const char **inputs, **plugins;
   int n_inputs, n_plugins, list, stats;
-  int32_t threads;
+  int32_t threads, call_depth, nesting;
   int64_t repeat;
   svm_options options;
   uint8_t digest[DIGEST_BYTES];
@@ -147,21 +149,22 @@ static int parse_digest(arguments *a, const char *text) {
 
 static int parse_value(arguments *a, const char *name, const char *value) {
   int64_t n;
-  static const struct {
+  const struct {
     const char *name;
-    int64_t least, most;
-  } NUMBERS[] = {{"--repeat", 1, INT32_MAX},
-                 {"--threads", 0, SVM_LIMIT_THREADS},
-                 {"--fuel", 0, INT64_MAX},
-                 {"--memory", 0, INT64_MAX}};
+    int64_t least, most, *wide;
+    int32_t *narrow;
+  } NUMBERS[] = {{"--repeat", 1, INT32_MAX, &a->repeat, NULL},
+                 {"--threads", 0, SVM_LIMIT_THREADS, NULL, &a->threads},
+                 {"--fuel", 0, INT64_MAX, &a->options.fuel, NULL},
+                 {"--memory", 0, INT64_MAX, &a->options.memory_max, NULL},
+                 {"--call-depth", 0, SVM_LIMIT_CALL_DEPTH, NULL, &a->call_depth},
+                 {"--nesting", 0, SVM_LIMIT_NESTING, NULL, &a->nesting}};
   for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
     if (strcmp(name, NUMBERS[i].name)) continue;
     if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n))
       return usage("not a number in range", value);
-    if (i == 0) a->repeat = n;
-    else if (i == 1) a->threads = (int32_t)n;
-    else if (i == 2) a->options.fuel = n;
-    else a->options.memory_max = n;
+    if (NUMBERS[i].wide) *NUMBERS[i].wide = n;
+    else *NUMBERS[i].narrow = (int32_t)n;
     return 0;
   }
   if (!strcmp(name, "--verify")) return parse_verify(a, value);
@@ -642,7 +645,7 @@ static int with_program(svm_program *p, const arguments *a) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.repeat = 1};
+  arguments a = {.repeat = 1, .call_depth = SVM_DEFAULT_CALL_DEPTH, .nesting = SVM_DEFAULT_NESTING};
   svm_error error;
   svm_program *p;
   svm_options_init(&a.options);
@@ -656,6 +659,7 @@ int main(int argc, char **argv) {
     else if (svm_open_path(a.model, &a.options, &p, &error)) code = report(EXIT_LOAD, &error);
     else {
       model_path = a.model;
+      svm_limit_depth(p, a.call_depth, a.nesting, NULL); /* they are in range */
       code = with_program(p, &a);
       svm_close(p);
     }

@@ -54,8 +54,10 @@ int32_t value_import(memory_budget *budget, const svm_value *in, value *result, 
       return status_fail(error, SVM_ERROR_ARGUMENT, "a %s without elements; make it with svm_value_make",
                          tag_name(in->tag));
     }
-    *result = (value){object->tag, {.object = object}};
-    value_retain(*result);
+    value made = {object->tag, {.object = object}};
+    if (nesting_check(budget, made, error)) return error->code;
+    value_retain(made);
+    *result = made;
     return SVM_OK;
   }
   switch (in->tag) {

@@ -80,8 +80,8 @@ static size_t text_bytes(int64_t length) { return sizeof(text) + (size_t)length 
 static size_t tensor_bytes(int32_t rank) { return sizeof(tensor) + (size_t)rank * sizeof(int64_t); }
 static size_t sequence_bytes(int64_t capacity) { return sizeof(sequence) + (size_t)capacity * sizeof(value); }
 
-void object_release(memory_budget *budget, svm_object *object) {
-  if (object->refs < 0 || --object->refs > 0) return;
+/* Give back a text, a tensor or a container that nothing holds any more and that holds nothing. */
+static void free_object(memory_budget *budget, svm_object *object) {
   if (object->tag == SVM_TAG_STR) {
     give_back(budget, object, text_bytes(((text *)object)->length));
   } else if (object->tag == SVM_TAG_TENSOR) {
@@ -89,11 +89,39 @@ void object_release(memory_budget *budget, svm_object *object) {
     storage_release(budget, t->memory);
     give_back(budget, t, tensor_bytes(t->rank));
   } else {
-    sequence *s = (sequence *)object;
-    int64_t n = sequence_n_values(s);
-    for (int64_t i = 0; i < n; i++) value_drop(budget, &s->items[i]);
-    give_back(budget, s, sequence_bytes(s->capacity));
+    give_back(budget, object, sequence_bytes(((sequence *)object)->capacity));
   }
+}
+
+/* Free a container with what only it holds, at any nesting without recursion: the slot of a child that is
+ * being freed holds its parent meanwhile (Schorr and Waite, "An efficient machine-independent procedure for
+ * garbage collection", 1967). */
+static void free_sequence(memory_budget *budget, sequence *s) {
+  sequence *parent = NULL;
+  s->length = sequence_n_values(s); /* of values from here on */
+  for (;;) {
+    while (s->length > 0) {
+      value *slot = &s->items[--s->length], v = *slot;
+      if (!value_is_object(v) || v.object->refs < 0 || --v.object->refs > 0) continue;
+      if (v.tag == SVM_TAG_STR || v.tag == SVM_TAG_TENSOR) {
+        free_object(budget, v.object);
+        continue;
+      }
+      slot->sequence = parent;
+      parent = s;
+      s = v.sequence;
+      s->length = sequence_n_values(s);
+    }
+    free_object(budget, &s->base);
+    if (!(s = parent)) return;
+    parent = s->items[s->length].sequence;
+  }
+}
+
+void object_release(memory_budget *budget, svm_object *object) {
+  if (object->refs < 0 || --object->refs > 0) return;
+  if (object->tag == SVM_TAG_STR || object->tag == SVM_TAG_TENSOR) free_object(budget, object);
+  else free_sequence(budget, (sequence *)object);
 }
 
 int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error) {
@@ -238,10 +266,16 @@ static int32_t depth_of(value v) {
   return value_is_object(v) && v.tag != SVM_TAG_STR && v.tag != SVM_TAG_TENSOR ? v.sequence->depth : 0;
 }
 
-static int32_t check_depth(int32_t tag, int32_t depth, svm_error *error) {
-  if (depth <= MAX_DEPTH) return SVM_OK;
-  return status_fail(error, SVM_ERROR_LIMIT, "%s: containers nest %d deep, at most %d do; flatten them",
-                     tag_name(tag), depth, MAX_DEPTH);
+static int32_t check_depth(const memory_budget *budget, int32_t tag, int32_t depth, svm_error *error) {
+  int32_t most = budget ? budget->max_nesting : SVM_LIMIT_NESTING;
+  if (depth <= most) return SVM_OK;
+  return status_fail(error, SVM_ERROR_LIMIT,
+                     "nesting: a %s holds containers %d deep, over the limit of %d; %s", tag_name(tag), depth,
+                     most, most < SVM_LIMIT_NESTING ? "raise nesting, or flatten it" : "flatten it");
+}
+
+int32_t nesting_check(const memory_budget *budget, value v, svm_error *error) {
+  return check_depth(budget, v.tag, depth_of(v), error);
 }
 
 static int is_key(value v) { return v.tag == SVM_TAG_INT || v.tag == SVM_TAG_STR; }
@@ -278,7 +312,7 @@ int32_t sequence_make(memory_budget *budget, int32_t tag, int64_t n, const value
     }
     depth = depth_of(items[i]) > depth ? depth_of(items[i]) : depth;
   }
-  if (check_depth(tag, depth + 1, error)) return SVM_ERROR_LIMIT;
+  if (check_depth(budget, tag, depth + 1, error)) return SVM_ERROR_LIMIT;
   sequence *made = take(budget, sequence_bytes(n), error);
   if (!made) return error->code;
   made->base = (svm_object){1, tag};
@@ -312,7 +346,7 @@ static sequence *make_room(memory_budget *budget, sequence *s, svm_error *error)
 
 int32_t sequence_append(memory_budget *budget, value list, value item, value *result, svm_error *error) {
   int32_t depth = depth_of(item) + 1;
-  int32_t code = check_depth(SVM_TAG_LIST, depth, error);
+  int32_t code = check_depth(budget, SVM_TAG_LIST, depth, error);
   sequence *s = code ? NULL : make_room(budget, list.sequence, error);
   if (!s) {
     value_drop(budget, &list);
@@ -344,7 +378,7 @@ static sequence *make_own(memory_budget *budget, sequence *s, svm_error *error) 
 
 int32_t sequence_set(memory_budget *budget, value list, int64_t index, value item, value *result,
                      svm_error *error) {
-  int32_t depth = depth_of(item) + 1, code = check_depth(SVM_TAG_LIST, depth, error);
+  int32_t depth = depth_of(item) + 1, code = check_depth(budget, SVM_TAG_LIST, depth, error);
   int64_t length = list.sequence->length;
   if (!code && (index < 0 || index >= length))
     code = status_fail(error, SVM_ERROR_INDEX, "set: %" PRId64 " is not in the list of %" PRId64 " elements",

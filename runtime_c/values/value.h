@@ -9,7 +9,7 @@
 
 #include "svm.h"
 
-enum { IMMORTAL = -1, MAX_DEPTH = 64 };
+enum { IMMORTAL = -1 };
 
 enum { POOL_CLASSES = 128, POOL_BYTES = 1 << 18 };
 
@@ -22,10 +22,11 @@ typedef struct storage_pool {
 
 void storage_pool_free(storage_pool *pool);
 
-/* Bytes that one call holds, and how many it may hold (0: no limit). NULL where nobody counts. `pool`: where
- * its storages come from and go to, NULL: malloc. */
+/* Bytes that one call holds, and how many it may hold (0: no limit); how deep its containers may nest. NULL
+ * where nobody counts. `pool`: where its storages come from and go to, NULL: malloc. */
 typedef struct memory_budget {
   int64_t used, max;
+  int32_t max_nesting;
   storage_pool *pool;
 } memory_budget;
 
@@ -80,7 +81,7 @@ typedef struct value {
 typedef struct sequence {
   svm_object base;
   int64_t length, capacity; /* capacity in values */
-  int32_t depth;            /* of nesting: bounded, so that releasing one recurses no deeper */
+  int32_t depth;            /* of nesting: bounded, so that walking one recurses no deeper */
   value items[];
 } sequence;
 
@@ -155,6 +156,9 @@ int32_t sequence_slice(memory_budget *budget, value list, int64_t begin, int64_t
 
 /* Value of `key` in the sequence, borrowed. */
 int32_t sequence_get(const sequence *s, value key, value *result, svm_error *error);
+
+/* Refuse a value that nests deeper than the budget has it; no budget: than SVM_LIMIT_NESTING. */
+int32_t nesting_check(const memory_budget *budget, value v, svm_error *error);
 
 /* Number of values that `items` holds. */
 static inline int64_t sequence_n_values(const sequence *s) {

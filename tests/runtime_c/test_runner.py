@@ -329,6 +329,52 @@ def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_p
         assert "the call was cancelled" in process.stderr.read()
 
 
+RECURSION = """input "n": int
+output "y": int
+function "main" (1 params, 1 results)
+  call "down" (r1) (r0)
+  return (r1)
+function "down" (1 params, 1 results)
+  int r1 1
+  lt r2 r0 r1
+  branch r2 otherwise=deeper
+  return (r0)
+deeper:
+  sub r3 r0 r1
+  call "down" (r4) (r3)
+  add r5 r4 r1
+  return (r5)
+"""
+
+
+def test_recursion_and_nesting_have_limits(run: Run, folder: Path, tmp_path: Path) -> None:
+    from shapevm.vm.assembler import assemble
+    from shapevm.vm.writer import write
+
+    write(assemble(RECURSION), folder / "recursion.svm")
+    nested = 'output "y"\nfunction "main" (0 params, 1 results)\n  int r0 1\n' + "  list r0 (r0)\n" * 300
+    write(assemble(nested + "  return (r0)\n"), folder / "nested.svm")
+    for n, options, limit in (
+        (999, (), 0),
+        (1000, (), 1000),
+        (5, ("--call-depth", 5), 5),
+        (10**5, ("--call-depth", 0), 0),
+    ):
+        done = run("recursion.svm", "--input", f"n={n}", "--output", tmp_path / "y.npy", *options)
+        if limit:
+            sentence = (
+                f"call_depth: .* over the limit of {limit}; raise call_depth, or the recursion does not end"
+            )
+            assert done.returncode == RUN and re.search(sentence, done.stderr)
+        else:
+            assert done.returncode == 0 and np.load(tmp_path / "y.npy") == n, done.stderr
+    done = run("nested.svm")
+    assert done.returncode == RUN and "201 deep, over the limit of 200; raise nesting" in done.stderr
+    assert run("nested.svm", "--nesting", 300, "--output", tmp_path / "y.npz").returncode == 0
+    for wrong in (("--nesting", 1001), ("--call-depth", -1), ("--call-depth", (1 << 20) + 1)):
+        assert run("nested.svm", *wrong).returncode == USAGE
+
+
 def test_a_fifo_is_refused(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.npy")
     done = run("chain.svm", "--input", f"x={tmp_path / 'x.npy'}")

@@ -328,6 +328,7 @@ def test_limits_are_arguments_and_settings(tmp_path):
     for limit in ({"timeout": 0.0001}, {"timeout": 1e9}):
         assert shapevm.load(path, **limit) is not None
     nan = float("nan")
-    for wrong in ({"timeout": -1}, {"timeout": "1"}, {"timeout": nan}, {"fuel": -1}, {"memory": 1.5}):
+    deep = {"call_depth": -1}, {"call_depth": (1 << 20) + 1}, {"nesting": 1001}, {"nesting": True}
+    for wrong in ({"timeout": -1}, {"timeout": "1"}, {"timeout": nan}, {"fuel": -1}, {"memory": 1.5}, *deep):
         with pytest.raises(shapevm.ArgumentError, match=next(iter(wrong))):
             shapevm.load(path, **wrong)

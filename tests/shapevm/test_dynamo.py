@@ -153,6 +153,70 @@ def test_an_lstm_of_any_length(options: dict[str, Any], made: list[Any]) -> None
     assert [exe.machine.externs for exe in made] == [()]
 
 
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_any_length(kind: Any, options: dict[str, Any], made: list[Any]) -> None:
+    """Without gradients each is one operator: no length compiles again, and nothing runs in PyTorch."""
+    model = nn.Sequential(nn.Linear(6, 3), kind(3, 4, batch_first=True, **options)).eval()
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True, fullgraph=True)
+    for no_gradients in (torch.no_grad, torch.inference_mode):
+        with no_gradients():
+            for length in (5, 7, 2):
+                x = torch.randn(3, length, 6)
+                found, wanted = compiled(x), model(x)
+                for one, other in zip(*map(torch.utils._pytree.tree_leaves, (found, wanted)), strict=True):
+                    torch.testing.assert_close(one, other)
+    assert 1 <= len(made) <= 2 and {exe.machine.externs for exe in made} == {()}
+    assert not torch._dynamo.config.allow_rnn
+
+
+def test_recurrent_layers_with_first_states(made: list[Any]) -> None:
+    model = nn.LSTM(7, 11, proj_size=8).eval()
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for batch, length in ((3, 6), (2, 5), (5, 9)):
+            x, hx = torch.randn(length, batch, 7), (torch.randn(1, batch, 8), torch.randn(1, batch, 11))
+            torch.testing.assert_close(compiled(x, hx), model(x, hx))
+    assert len(made) == 1
+
+
+def test_recurrent_layers_in_training_are_left_to_pytorch(made: list[Any]) -> None:
+    model = nn.LSTM(3, 4)
+    compiled, x = torch.compile(model, backend=BACKEND, dynamic=True), torch.randn(5, 2, 3)
+    compiled(x)[0].sum().backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    model(x)[0].sum().backward()
+    torch.testing.assert_close(found, [p.grad for p in model.parameters()])
+    assert made == []
+
+
+def test_other_backends_do_not_trace_recurrent_layers() -> None:
+    model, x, graphs = nn.GRU(3, 4), torch.randn(5, 2, 3), []
+
+    def other(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=other)(x), model(x))
+    assert graphs == []
+
+
+def test_packed_sequences_are_left_to_pytorch(made: list[Any]) -> None:
+    def forward(layer: nn.Module, x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        result, last = layer(packed)
+        return nn.utils.rnn.pad_packed_sequence(result)[0] * 2, last
+
+    layer = nn.GRU(3, 4)
+    compiled = torch.compile(forward, backend=BACKEND, dynamic=True)
+    with torch.no_grad():
+        for lengths in ([6, 4, 2], [1, 5, 3], [2, 2, 2]):
+            x, n = torch.randn(6, 3, 3), torch.tensor(lengths)
+            torch.testing.assert_close(compiled(layer, x, n), forward(layer, x, n))
+
+
 @pytest.mark.parametrize(
     "function",
     [

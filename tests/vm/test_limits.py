@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import Any
@@ -12,8 +13,8 @@ import torch
 from shapevm.jit.spec import to_json
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
-from shapevm.vm.errors import DeadlineExceeded, Error, LimitExceeded
-from shapevm.vm.load_options import CacheLimits, CallLimits, LoadOptions
+from shapevm.vm.errors import ArgumentError, DeadlineExceeded, Error, LimitExceeded
+from shapevm.vm.load_options import CacheLimits, CallLimits, DepthLimits, LoadOptions
 from shapevm.vm.machine import Machine
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
@@ -27,6 +28,52 @@ SHARED_TENSOR = SHARED.replace("int r0 7", "int r1 3\n  alloc r0 f32 (r1)")
 FOREVER = 'function "main" (0 params, 0 results)\nagain:\n  jump again\n'
 MAIN = 'output "y"\nfunction "main" (0 params, 1 results)\n'
 NUMBERS = MAIN + "  int r0 {n}\n  alloc r1 f32 (r0)\n  return (r1)\n"
+
+
+#: Calls n + 1 functions within each other.
+RECURSION = """input "n": int
+output "y": int
+function "main" (1 params, 1 results)
+  call "down" (r1) (r0)
+  return (r1)
+function "down" (1 params, 1 results)
+  int r1 1
+  lt r2 r0 r1
+  branch r2 otherwise=deeper
+  return (r0)
+deeper:
+  sub r3 r0 r1
+  call "down" (r4) (r3)
+  add r5 r4 r1
+  return (r5)
+"""
+#: Makes n + 1 tuples within each other.
+NESTED = """input "n": int
+output "y"
+function "main" (1 params, 1 results)
+  int r1 0
+  int r2 1
+  tuple r3 (r1)
+again:
+  lt r4 r1 r0
+  branch r4 otherwise=done
+  tuple r3 (r3)
+  add r1 r1 r2
+  jump again
+done:
+  return (r3)
+"""
+
+
+def load_deep(text: str, **depths: int) -> Machine:
+    return Machine.from_bytes(artifact.to_bytes(assemble(text)), LoadOptions(depths=DepthLimits(**depths)))
+
+
+def depth_of(x: Any) -> int:
+    n = 0
+    while isinstance(x, tuple):
+        x, n = x[0], n + 1
+    return n
 
 
 def load(text: str, **limits: int) -> Machine:
@@ -220,3 +267,84 @@ def test_a_plan_that_is_too_long_is_tried_once() -> None:
         for _ in range(4):
             assert np.array_equal(m.call([x, x])[0], 3 * x)
         assert m.stats()["interpreted"] == 4 and m.stats()["traces"] == 0
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000, 100_000])
+def test_recursion_goes_as_deep_as_its_limit(limit: int) -> None:
+    with load_deep(RECURSION, calls=limit) as m:
+        for _ in range(2):
+            assert m.call([limit - 1]) == [limit - 1]
+            with pytest.raises(
+                LimitExceeded, match=f"call_depth: .* over the limit of {limit}; raise call_depth"
+            ):
+                m.call([limit])
+
+
+def test_limits_of_depth_have_defaults() -> None:
+    with load(RECURSION) as m:
+        assert m.call([999]) == [999]
+        with pytest.raises(LimitExceeded, match="1001 deep, over the limit of 1000"):
+            m.call([1000])
+    with load(NESTED) as m:
+        assert depth_of(m.call([199])[0]) == 200
+        with pytest.raises(LimitExceeded, match="nesting: .* 201 deep, over the limit of 200; raise nesting"):
+            m.call([200])
+
+
+@pytest.mark.parametrize("wrong", [{"calls": -1}, {"calls": (1 << 20) + 1}, {"nesting": 1001}])
+def test_a_depth_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong.values()))} must be 0 .the greatest. to"):
+        load_deep(RECURSION, **wrong)
+
+
+def test_frames_count_as_memory() -> None:
+    options = LoadOptions(limits=CallLimits(memory_max=50_000), depths=DepthLimits(calls=0))
+    with Machine.from_bytes(artifact.to_bytes(assemble(RECURSION)), options) as m:
+        with pytest.raises(LimitExceeded, match="memory_max: .* are over the limit of 50000 bytes"):
+            m.call([1_000_000])
+        assert m.call([100]) == [100]
+
+
+def test_the_greatest_depths_fit_a_small_stack() -> None:
+    """Calls and containers within each other take no C stack to speak of: 256 KiB are enough."""
+    found: list[Any] = []
+
+    def run() -> None:
+        with load_deep(RECURSION, calls=0) as m:
+            found.extend(m.call([(1 << 20) - 1]))
+            with pytest.raises(LimitExceeded, match="over the limit of 1048576"):
+                m.call([1 << 20])
+        with load_deep(NESTED, nesting=0) as m:
+            with pytest.raises(LimitExceeded, match="1001 deep, over the limit of 1000; flatten it"):
+                m.call([1000])
+            sys.setrecursionlimit(5000)
+            try:
+                found.append(depth_of(m.call([999])[0]))
+            finally:
+                sys.setrecursionlimit(limit)
+            with pytest.raises(LimitExceeded, match="nesting: .* Python's recursion limit of"):
+                m.call([999])
+
+    limit, before = sys.getrecursionlimit(), threading.stack_size(256 << 10)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert found == [(1 << 20) - 1, 1000]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_inputs_nest_as_deep_as_the_limit(kind: type) -> None:
+    def deep(n: int) -> Any:
+        x: Any = 1
+        for _ in range(n - 1):
+            x = {"a": x} if kind is dict else kind([x])
+        return [x]
+
+    text = 'input "x": list\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
+    with load_deep(text, nesting=50) as m:
+        assert m.call([deep(50)]) == [deep(50)]
+        with pytest.raises(LimitExceeded, match="51 deep, over the limit of 50; raise nesting"):
+            m.call([deep(51)])

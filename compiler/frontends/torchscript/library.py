@@ -211,6 +211,13 @@ def text(items: List[T]) -> str:
         made = made + str(items[i])
     return made + "]"
 """,
+    "starts_with": """
+def starts_with(text: str, part: str, last: str, n: int) -> bool:
+    end = part
+    for _ in range(n):
+        end = end + last
+    return part <= text and text <= end
+""",
     "gcd": """
 def gcd(a: int, b: int) -> int:
     while b != 0:

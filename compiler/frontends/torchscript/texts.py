@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
 from ...ir.types import ScalarType
 from . import library
-from .scalars import scalar_op
+from .scalars import scalar_op, value_of
 from .values import List, Maybe, Partial, Tensor, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def text_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
         return handler(importer, *args)
     if not args or (kind_of(args[0]) != "str" and not isinstance(args[0], str)):
         return NotImplemented
+    if name == "startswith" and any(map(is_run_time, args)):
+        return _starts_with(importer, *args)
     if name in _READERS:
         if not all(isinstance(x, str | int | None) and type(x) is not Partial for x in args):
             raise UnsupportedOp(f"aten::{name} of a string that only a call tells cannot be compiled")
@@ -38,6 +41,17 @@ def text_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
 def _read(name: str, args: Sequence[Any]) -> Any:
     found = _READERS[name](*args)
     return List(found) if isinstance(found, list) else found
+
+
+def _starts_with(importer: ScriptImporter, text: Any, part: Any, start: Any = 0, end: Any = -1) -> Any:
+    """text.startswith(part): such a text is from `part` to `part` with the greatest character behind
+    it as often as the text has characters."""
+    if (start, end) != (0, -1):
+        raise UnsupportedOp(
+            "aten::startswith at a place in a string that only a call tells cannot be compiled"
+        )
+    n = importer.builder.one("len", value_of(importer.builder, text))
+    return library.run(importer, "starts_with", [text, part, chr(sys.maxunicode), n])
 
 
 #: Operators that take a string apart, in Python.

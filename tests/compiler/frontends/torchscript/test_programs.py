@@ -25,6 +25,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     sharing,
     texts,
     trees,
+    unfamiliar,
     values,
 )
 from .programs import PROGRAMS
