@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -45,6 +49,19 @@ def model_gain(call: Run) -> float:
             call()
             found.append(seconds(call))
     return median([one / two for one, two in zip(times[1], times[2], strict=True)])
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Keep one core busy by a process that stays on it."""
+    core = max(os.sched_getaffinity(0))
+    program = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def machine_gain(runs: Sequence[Run]) -> float:
@@ -89,6 +106,10 @@ def figures() -> list[Figure]:
     loops = {"multiply-adds in registers": multiply_adds, "copies of 64 MB": copy}
     with torch.inference_mode():
         found = [Figure(name, f"{model_gain(call):.2f}", "at least 1.85") for name, call in models.items()]
+        with busy_core():
+            for name, call in models.items():
+                label = f"{name}, beside a process that keeps one core busy"
+                found.append(Figure(label, f"{model_gain(call):.2f}", "at least 1.0"))
     for name, make_loop in loops.items():
         gain = machine_gain([make_loop(), make_loop()])
         found.append(Figure(f"the machine's own: {name}, two loops at once", f"{gain:.2f}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -77,12 +78,38 @@ def import_seconds() -> float:
     return median([float(text) for text in runs])
 
 
+FIRST_RESULT = """
+import sys, time
+import numpy
+start = time.perf_counter()
+import shapevm
+exe = shapevm.load(sys.argv[1])
+ones = numpy.ones((1, 16), numpy.int64)
+exe(ones, ones)
+print(time.perf_counter() - start)
+"""
+
+
+def first_result_seconds(folder: Path) -> float:
+    """Return the median seconds from numpy's import to the encoder's first result, in fresh processes that
+    find compiled bytecode, as installed packages have it; the artifact is that of `start_to_output`."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    command = [sys.executable, "-c", FIRST_RESULT, str(folder / "minilm.svm")]
+    runs = [
+        subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+        for _ in range(12)
+    ]
+    return median([float(text) for text in runs[1:]])
+
+
 def figures() -> list[Figure]:
     """Return the figures."""
     with tempfile.TemporaryDirectory() as name, torch.inference_mode():
         folder = Path(name)
         size = stripped_size(folder)
         whole, inner = start_to_output(folder)
+        first = first_result_seconds(folder)
     return [
         Figure("shapevm-run, stripped", f"{size / 1e3:.0f} KB", "at most 300 KB"),
         Figure("shared libraries it needs", ", ".join(libraries()), "libc, libm, pthreads"),
@@ -92,6 +119,11 @@ def figures() -> list[Figure]:
         ),
         Figure(
             "start to first output beyond the first call", f"{(whole - inner) * 1e3:.1f} ms", "at most 10 ms"
+        ),
+        Figure(
+            "fresh process to the encoder's first result in Python, numpy's import apart",
+            f"{first * 1e3:.0f} ms",
+            "at most 60 ms",
         ),
         Figure("import shapevm, numpy's import apart", f"{import_seconds() * 1e3:.0f} ms", "at most 150 ms"),
     ]

@@ -19,17 +19,17 @@
 
 enum {
   CACHE_LINE = 64,
-  BLOCKS_PER_THREAD = 4,
+  LEAST_BLOCK = 8,
   SPIN_NS = 50000,
   SPINS_PER_LOOK = 64,
-  SPINS_BEFORE_YIELD = 4096
 };
 
 typedef struct job {
   svm_kernel_code *code;
   void *const *buffers;
   const int64_t *dims;
-  int64_t n_tiles, block;
+  int64_t n_tiles, longest; /* tiles of a block at most */
+  int32_t n_threads;
   size_t scratch;
   timeline *timeline; /* NULL: nobody looks */
   int32_t kernel;
@@ -43,14 +43,18 @@ static struct pool {
   _Atomic int32_t is_ending;
   _Alignas(CACHE_LINE) _Atomic int64_t next; /* tile */
   _Alignas(CACHE_LINE) _Atomic int32_t n_inside;
+  _Atomic int32_t is_awaited; /* the caller sleeps until nobody is inside */
   job job;
   svm_rt error;             /* the first that a worker reported, under `lock` */
   _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
   int32_t n_running;        /* workers, changed while `busy` is held */
   pthread_t workers[SVM_LIMIT_THREADS];
   pthread_mutex_t lock;
-  pthread_cond_t wake;
-} pool = {.busy = ATOMIC_FLAG_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+  pthread_cond_t wake, left;
+} pool = {.busy = ATOMIC_FLAG_INIT,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .wake = PTHREAD_COND_INITIALIZER,
+          .left = PTHREAD_COND_INITIALIZER};
 
 /* The kernel's view of a thread ---------------------------------------------------------------- */
 
@@ -72,12 +76,30 @@ void rt_free(svm_rt *rt) {
 
 /* Workers -------------------------------------------------------------------------------------- */
 
+/* Take the next tiles: a thread's share of those left, so that the last blocks are small and a thread that is
+ * held up leaves its tiles to the others; but no fewer than LEAST_BLOCK, because kernels prepare rows once a
+ * block. */
+static int take_block(const job *j, int64_t *begin, int64_t *end) {
+  int64_t size;
+  *begin = atomic_load_explicit(&pool.next, memory_order_relaxed);
+  do {
+    int64_t left = j->n_tiles - *begin;
+    if (left <= 0) return 0;
+    size = left / j->n_threads;
+    size = size > LEAST_BLOCK ? size : LEAST_BLOCK;
+    size = size < j->longest ? size : j->longest;
+    size = size < left ? size : left;
+    *end = *begin + size;
+  } while (!atomic_compare_exchange_weak_explicit(&pool.next, begin, *end, memory_order_relaxed,
+                                                  memory_order_relaxed));
+  return 1;
+}
+
 /* Returns how many tiles it has run. */
 static int64_t take_blocks(const job *j, svm_rt *rt) {
   for (int64_t n = 0;;) {
-    int64_t begin = atomic_fetch_add_explicit(&pool.next, j->block, memory_order_relaxed);
-    if (begin >= j->n_tiles) return n;
-    int64_t end = j->n_tiles - begin < j->block ? j->n_tiles : begin + j->block;
+    int64_t begin, end;
+    if (!take_block(j, &begin, &end)) return n;
     n += end - begin;
     j->code(j->buffers, j->dims, rt, begin, end);
     if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: nobody takes more */
@@ -122,23 +144,55 @@ static void relax(void) {
 #endif
 }
 
+/* Leave the job. Either the caller that goes to sleep sees that nobody is inside, or this sees that it
+ * sleeps. */
+static void leave(void) {
+  if (atomic_fetch_sub(&pool.n_inside, 1) > 1 || !atomic_load(&pool.is_awaited)) return;
+  pthread_mutex_lock(&pool.lock);
+  pthread_cond_signal(&pool.left);
+  pthread_mutex_unlock(&pool.lock);
+}
+
+static int is_alone(uint64_t unused) {
+  (void)unused;
+  return !atomic_load(&pool.n_inside);
+}
+
 static int has_news(uint64_t seen) {
   return atomic_load(&pool.number) != seen || atomic_load(&pool.is_ending);
 }
 
-/* Return when there is a job newer than `seen`, or the pool ends: spin for a while, then sleep. */
-static void wait_for_news(uint64_t seen) {
+/* Whether `is_so(argument)` within a while of spinning. */
+static int spin(int (*is_so)(uint64_t), uint64_t argument) {
   int64_t until = now_ns() + SPIN_NS;
   do {
     for (int i = 0; i < SPINS_PER_LOOK; i++) {
-      if (has_news(seen)) return;
+      if (is_so(argument)) return 1;
       relax();
     }
+    sched_yield(); /* to whoever shares the processor: it may be the thread that is waited for */
   } while (now_ns() < until);
+  return 0;
+}
+
+/* Return when there is a job newer than `seen`, or the pool ends: spin for a while, then sleep. */
+static void wait_for_news(uint64_t seen) {
+  if (spin(has_news, seen)) return;
   pthread_mutex_lock(&pool.lock);
   atomic_fetch_add(&pool.n_asleep, 1);
   while (!has_news(seen)) pthread_cond_wait(&pool.wake, &pool.lock);
   atomic_fetch_sub(&pool.n_asleep, 1);
+  pthread_mutex_unlock(&pool.lock);
+}
+
+/* Return when no worker is inside: spin for a while, then sleep. A worker that takes so long most likely
+ * waits for the processor, which another process has: the caller's own, idle now, takes it over. */
+static void wait_for_workers(void) {
+  if (is_alone(0) || spin(is_alone, 0)) return;
+  pthread_mutex_lock(&pool.lock);
+  atomic_store(&pool.is_awaited, 1);
+  while (!is_alone(0)) pthread_cond_wait(&pool.left, &pool.lock);
+  atomic_store(&pool.is_awaited, 0);
   pthread_mutex_unlock(&pool.lock);
 }
 
@@ -154,7 +208,7 @@ static void *work(void *argument) {
       take_share(&pool.job, &rt);
       report(&rt);
     }
-    atomic_fetch_sub(&pool.n_inside, 1);
+    leave();
   }
   rt_free(&rt);
   return NULL;
@@ -192,6 +246,8 @@ static void forget_workers(void) {
   atomic_store(&pool.open, 0);
   pthread_mutex_init(&pool.lock, NULL);
   pthread_cond_init(&pool.wake, NULL);
+  pthread_cond_init(&pool.left, NULL);
+  atomic_store(&pool.is_awaited, 0);
 }
 
 /* End all workers; the caller holds `busy`. */
@@ -253,9 +309,9 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
     return;
   }
   if (pool.n_running < n - 1) start_workers();
-  int64_t block = n_tiles / ((int64_t)n * BLOCKS_PER_THREAD);
-  block = block < stretch ? block : stretch;
-  pool.job = (job){code, buffers, dims, n_tiles, block > 0 ? block : 1, scratch, NULL, 0};
+  int64_t longest = (n_tiles + n - 1) / n; /* all take part, also where there are few tiles */
+  if (rt->watch && stretch < longest) longest = stretch;
+  pool.job = (job){code, buffers, dims, n_tiles, longest, n, scratch, NULL, 0};
   if (rt->timeline && rt->launch) pool.job.timeline = rt->timeline, pool.job.kernel = rt->launch->index;
   pool.error.error = 0;
   atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
@@ -265,8 +321,7 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
   wake_sleepers();
   take_share(&pool.job, rt);
   atomic_store(&pool.open, 0);
-  for (int64_t i = 1; atomic_load(&pool.n_inside); i++)
-    i % SPINS_BEFORE_YIELD ? relax() : (void)sched_yield();
+  wait_for_workers();
   if (!rt->error && pool.error.error) {
     rt->error = pool.error.error;
     rt->error_value = pool.error.error_value;

@@ -1,0 +1,67 @@
+/* How the pool shares out the tiles of a launch, with a kernel that notes its blocks and whose workers are
+ * slow.
+ *
+ *   test_sharing N_TILES N_THREADS
+ *
+ * Prints the blocks in the order in which they were taken, "BEGIN END is-the-caller's", then "cpu MS", the
+ * processor time that the caller took for a second launch in which it waited WAIT_MS for a worker. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/threads.h"
+
+enum { MAX_BLOCKS = 4096, WAIT_MS = 200, BLOCK_MS = 300 };
+
+static struct {
+  int64_t begin, end;
+  int is_caller;
+} blocks[MAX_BLOCKS];
+static _Atomic int n_blocks, is_worker_in;
+static pthread_t caller;
+
+static void sleep_ms(int ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL); }
+
+static void note(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t begin, int64_t end) {
+  (void)buffers, (void)dims, (void)rt;
+  int i = atomic_fetch_add(&n_blocks, 1);
+  if (i >= MAX_BLOCKS) abort();
+  blocks[i].begin = begin, blocks[i].end = end;
+  blocks[i].is_caller = pthread_equal(pthread_self(), caller);
+  sleep_ms(blocks[i].is_caller ? 1 : BLOCK_MS);
+}
+
+/* The caller's block ends as soon as a worker has one, which takes long. */
+static void wait(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t begin, int64_t end) {
+  (void)buffers, (void)dims, (void)rt, (void)begin, (void)end;
+  if (!pthread_equal(pthread_self(), caller)) atomic_store(&is_worker_in, 1), sleep_ms(WAIT_MS);
+  while (!atomic_load(&is_worker_in)) sleep_ms(1);
+}
+
+static double cpu_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+int main(int argc, char **argv) {
+  svm_rt rt = {0};
+  if (argc != 3 || svm_set_threads(atoi(argv[2]), NULL)) return 2;
+  caller = pthread_self();
+  threads_run(note, NULL, NULL, &rt, atoll(argv[1]), INT64_MAX, 0);
+  int n = atomic_load(&n_blocks);
+  for (int i = 0; i < n; i++)
+    printf("%" PRId64 " %" PRId64 " %d\n", blocks[i].begin, blocks[i].end, blocks[i].is_caller);
+  double begin = cpu_ms();
+  threads_run(wait, NULL, NULL, &rt, 2, INT64_MAX, 0);
+  printf("cpu %.3f\n", cpu_ms() - begin);
+  rt_free(&rt);
+  return 0;
+}
