@@ -40,6 +40,23 @@ _SCALE_AND_SHIFT = """
         made = made + bias
     return made
 """
+_BY_CHANNEL = """
+    sizes = [x.size(1)]
+    for i in range(x.dim() - 2):
+        sizes.append(1)
+    if weight is not None:
+        made = made * weight.reshape(sizes)
+    if bias is not None:
+        made = made + bias.reshape(sizes)
+    return made
+"""
+_REDUCED = """
+    if reduction == 1:
+        made = made.mean()
+    if reduction == 2:
+        made = made.sum()
+    return made
+"""
 #: TorchScript of operators by the name of the operator.
 SOURCES = {
     "layer_norm": f"""
@@ -62,19 +79,15 @@ def rms_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], eps: float) 
         made = made * weight
     return made
 """,
-    "batch_norm": """
+    "batch_norm": f"""
 def batch_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Tensor, var: Tensor,
                training: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
     assert not training, "batch_norm: eps is told by a call only in evaluation"
-    sizes = [x.size(1)]
+    shape = [x.size(1)]
     for i in range(x.dim() - 2):
-        sizes.append(1)
-    made = (x - mean.reshape(sizes)) * torch.rsqrt(var + eps).reshape(sizes)
-    if weight is not None:
-        made = made * weight.reshape(sizes)
-    if bias is not None:
-        made = made + bias.reshape(sizes)
-    return made
+        shape.append(1)
+    made = (x - mean.reshape(shape)) * torch.rsqrt(var + eps).reshape(shape)
+    {_BY_CHANNEL}
 """,
     "scaled_dot_product_attention": """
 def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: float,
@@ -142,6 +155,61 @@ def {name}(x: Tensor, diagonal: int) -> Tensor:
 """
         for name, relation in (("triu", ">="), ("tril", "<="))
     },
+    "group_norm": f"""
+def group_norm(x: Tensor, groups: int, weight: Optional[Tensor], bias: Optional[Tensor], eps: float,
+               cudnn: bool) -> Tensor:
+    rows = x.reshape([x.size(0), groups, -1])
+    dims = [2]
+    centred = rows - rows.mean(dims, True)
+    {_NORM}
+    made = made.reshape(x.size())
+    {_BY_CHANNEL}
+""",
+    "instance_norm": f"""
+def instance_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Optional[Tensor],
+                  var: Optional[Tensor], of_input: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
+    assert of_input, "instance_norm: eps is told by a call only where the statistics are the input's"
+    dims: List[int] = []
+    for i in range(x.dim() - 2):
+        dims.append(2 + i)
+    centred = x - x.mean(dims, True)
+    {_NORM}{_BY_CHANNEL}
+""",
+    "cosine_similarity": """
+def cosine_similarity(x: Tensor, y: Tensor, dim: int, eps: float) -> Tensor:
+    one = torch.sqrt((x * x).sum([dim], True))
+    other = torch.sqrt((y * y).sum([dim], True))
+    x = x / torch.maximum(one, torch.zeros_like(one) + eps)
+    return (x * (y / torch.maximum(other, torch.zeros_like(other) + eps))).sum([dim])
+""",
+    "hardshrink": """
+def hardshrink(x: Tensor, bound: float) -> Tensor:
+    return torch.where(x.abs() <= bound, torch.zeros_like(x), x)
+""",
+    "softshrink": """
+def softshrink(x: Tensor, bound: float) -> Tensor:
+    return torch.where(x > bound, x - bound, torch.where(x < -bound, x + bound, x * 0))
+""",
+    "huber_loss": f"""
+def huber_loss(x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+    far = (x - target).abs()
+    made = torch.where(far <= delta, 0.5 * far * far, (far - 0.5 * delta) * delta)
+    {_REDUCED}
+""",
+    "smooth_l1_loss": f"""
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+    far = (x - target).abs()
+    made = torch.where(far < beta, 0.5 * far * far / beta, far - 0.5 * beta)
+    {_REDUCED}
+""",
+    "pad": """
+def pad(x: Tensor, sizes: List[int], mode: str, value: float) -> Tensor:
+    made = torch._C._nn.pad(x, sizes, mode, 0.0)
+    if mode != "constant":
+        return made
+    inside = torch._C._nn.pad(torch.ones_like(x), sizes, mode, 0.0)
+    return torch.where(inside > 0, made, (torch.zeros_like(made) + value).to(x.dtype))
+""",
     "lerp": """
 def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
     return x + (other - x) * weight

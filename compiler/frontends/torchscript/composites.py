@@ -121,6 +121,8 @@ def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
 
 def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """torch.chunk: of an axis whose size a call tells there must be as many chunks as are asked for."""
+    if not isinstance(chunks, int):
+        raise UnsupportedOp("chunk: a call tells the number of chunks; it must be a constant")
     axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
     size = B.shape_of(x)[axis]
     if isinstance(size, int):

@@ -402,6 +402,8 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         )
     if attributes.is_arithmetic(name, args):
         return [library.run(importer, name, args)]
+    if name == "arange" and any(is_run_time(x) and kind_of(x) == "int" for x in args):
+        return [_arange(importer, dict(zip([a.name for a in schema.arguments], args, strict=True)))]
     suffix = schema.overload_name or "default"
     writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     if writes:
@@ -418,6 +420,25 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
     if n == 1:
         return [_abstract(importer, made)]
     return [_abstract(importer, each) for each in made]
+
+
+def _arange(importer: ScriptImporter, given: dict[str, Any]) -> Any:
+    """torch.arange of ints of which only a call tells one. Raises UnsupportedOp for other numbers."""
+    start, end, step = given.get("start", 0), given["end"], given.get("step", 1)
+    if type(step) is not int or step == 0 or any(kind_of(x) != "int" for x in (start, end)):
+        raise UnsupportedOp(
+            "arange: of numbers that a call tells only ints can be compiled, with a constant step"
+        )
+    b = importer.builder
+    distance = scalar_op(b, "sub", (end, start) if step > 0 else (start, end))
+    n = scalar_op(b, "floordiv", (scalar_op(b, "add", (distance, abs(step) - 1)), abs(step)))
+    dtype = dtype_argument(given["dtype"])
+    made = run(importer, "aten.arange.default", [importer.size_of(n)], {"dtype": dtype or "i64"})
+    if step != 1:
+        made = run(importer, "aten.mul.Scalar", [made, step], {})
+    if is_run_time(start) or start != 0:
+        made = run(importer, "aten.add.Scalar", [made, start], {})
+    return _abstract(importer, made)
 
 
 def _run_with_numbers(

@@ -145,7 +145,7 @@ def outcome(path: Path) -> str:
     return "read"
 
 
-def run(n: int, seed: int, path: Path, report: Callable[[int], None] = lambda i: None) -> Counter[str]:
+def run(n: int, seed: int, path: Path, report: Callable[[int], object] = lambda i: None) -> Counter[str]:
     """Read `n` mutated archives; count what became of them."""
     rng, counts = random.Random(seed), Counter[str]()
     archives = [saved(Part()), saved(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))]
@@ -157,7 +157,7 @@ def run(n: int, seed: int, path: Path, report: Callable[[int], None] = lambda i:
 
 
 def main() -> None:
-    """Run under limits of memory and of each file's time."""
+    """Run under limits of memory and of the processor's time for each file."""
     n, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     warnings.simplefilter("ignore")
     archives = saved(Part())  # torch's own memory, before the limit
@@ -168,7 +168,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         path = Path(folder) / "mutated.pt"
-        counts = run(n, seed, path, lambda i: signal.alarm(SECONDS))
+        counts = run(n, seed, path, lambda i: signal.setitimer(signal.ITIMER_PROF, SECONDS))
         left = sorted(each.name for each in Path(folder).iterdir())
         assert left == [path.name], f"temporary files are left: {left}"
     print(*(f"{what} {count}" for what, count in sorted(counts.items())), f"{time.monotonic() - begin:.0f} s")

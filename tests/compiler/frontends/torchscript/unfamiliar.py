@@ -229,3 +229,36 @@ def lists_in_a_list(grid: Tensor, n: int) -> list[list[int]]:
     rows[0][-1] = -1
     rows[-1].extend([grid.size(0), 7])
     return rows
+
+
+@program((x(2, 3), 0.5), (x(2, 3), -4.0), (x(1, 1), 1e9))
+def pads_with_a_number(grid: Tensor, rim: float) -> tuple[Tensor, Tensor]:
+    whole = torch.nn.functional.pad(grid.to(torch.int64), [1, 0], "constant", rim)
+    return torch.nn.functional.pad(grid, [1, 2, 0, 1], value=rim), whole
+
+
+@program((3, -2, True), (0, 0, False), (5, 7, True), (7, 5, True))
+def counts_up_and_down(stop: int, start: int, half: bool) -> tuple[Tensor, Tensor, Tensor]:
+    up = torch.arange(start, stop, dtype=torch.float32)
+    down = torch.arange(stop, -3, -2)
+    return up * 0.5 if half else up, down, torch.arange(stop)
+
+
+@program((x(2, 4, 5), 1e-5), (x(3, 4, 2), 0.5), (x(1, 4, 7), 10.0))
+def norms_with_an_eps(signal: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    scale = torch.arange(4).to(torch.float32)
+    grouped = torch.group_norm(signal, 2, scale, scale - 1, eps)
+    each = torch.nn.functional.instance_norm(signal, weight=scale, eps=eps)
+    return grouped, each, torch.nn.functional.cosine_similarity(signal, signal * 0.5 - 1, 1, eps)
+
+
+@program(
+    (x(3, 4), x(3, 4, 1)[..., 0], 0.5), (x(2, 2), x(2, 2, 1)[..., 0], 2.0), (x(1, 5), x(1, 5, 1)[..., 0], 0.1)
+)
+def bounds_of_losses(found: Tensor, wanted: Tensor, bound: float) -> list[Tensor]:
+    return [
+        torch.nn.functional.huber_loss(found, wanted, delta=bound),
+        torch.nn.functional.smooth_l1_loss(found, wanted, reduction="none", beta=bound),
+        torch.nn.functional.hardshrink(found, bound),
+        torch.nn.functional.softshrink(found, bound),
+    ]
