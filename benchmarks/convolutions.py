@@ -61,11 +61,39 @@ GROUPED = [
     (14, 384, 384, 3, 1, 384, 1),
     (28, 104, 104, 3, 1, 13, 1),
 ]
+#: Of MobileNetV2, EfficientNet-B0, ConvNeXt-T and ViT-B/16.
+OTHERS = [
+    (224, 3, 32, 3, 2, 1, 1),
+    (112, 32, 32, 3, 1, 32, 1),
+    (112, 16, 96, 1, 1, 1, 1),
+    (112, 96, 96, 3, 2, 96, 1),
+    (56, 96, 24, 1, 1, 1, 1),
+    (56, 144, 144, 3, 1, 144, 1),
+    (28, 192, 192, 3, 1, 192, 1),
+    (14, 384, 64, 1, 1, 1, 1),
+    (7, 960, 960, 3, 1, 960, 1),
+    (7, 320, 1280, 1, 1, 1, 1),
+    (56, 144, 144, 5, 2, 144, 1),
+    (28, 240, 240, 5, 1, 240, 1),
+    (14, 480, 480, 5, 1, 480, 1),
+    (7, 1152, 1152, 5, 1, 1152, 1),
+    (14, 80, 480, 1, 1, 1, 1),
+    (224, 3, 96, 4, 4, 1, 1),
+    (56, 96, 96, 7, 1, 96, 1),
+    (28, 192, 192, 7, 1, 192, 1),
+    (14, 384, 1536, 1, 1, 1, 1),
+    (224, 3, 768, 16, 16, 1, 1),
+]
+
+
+def padding(kernel: int, stride: int) -> int:
+    """Return the zeros on each side: patches that lie side by side have none."""
+    return 0 if kernel == stride else kernel // 2
 
 
 def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, groups: int) -> Matmul:
     """relu(conv(x) + bias) as the compiler makes it: a 1x1 convolution of stride 1 is a matmul."""
-    pad = kernel // 2
+    pad = padding(kernel, stride)
     out = (side + 2 * pad - kernel) // stride + 1
     m, k, i, j = batch * out * out, kernel * kernel * c // groups, s.Index(loop=0), s.Index(loop=1)
     body = (
@@ -137,10 +165,15 @@ def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, fl
     tw, tb = torch.from_numpy(weight).contiguous(memory_format=torch.channels_last), torch.from_numpy(bias)
 
     def theirs() -> None:
-        F.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_()
+        F.conv2d(tx, tw, tb, stride, padding(kernel, stride), 1, groups).relu_()
 
     ours()
-    wanted = F.conv2d(tx, tw, tb, stride, kernel // 2, 1, groups).relu_().permute(0, 2, 3, 1).reshape(-1, f)
+    wanted = (
+        F.conv2d(tx, tw, tb, stride, padding(kernel, stride), 1, groups)
+        .relu_()
+        .permute(0, 2, 3, 1)
+        .reshape(-1, f)
+    )
     np.testing.assert_allclose(y, wanted.numpy(), rtol=1e-3, atol=1e-3)
     assert code.timings is not None
     return [ours, theirs], 2.0 * spec.product.m * f * spec.product.k, code.timings.total * 1e3  # type: ignore[operator]

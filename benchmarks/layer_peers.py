@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from convolutions import padding
 from measure import Run, seconds
 from peers import is_installed
 
@@ -26,7 +27,7 @@ def write_model(path: Path, layer: Layer) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     side, c, f, kernel, stride, groups, *_ = layer
-    rng, pad = np.random.default_rng(0), kernel // 2
+    rng, pad = np.random.default_rng(0), padding(kernel, stride)
     given = {"w": (f, c // groups, kernel, kernel), "b": (f,)}
     constants = [
         numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
