@@ -38,6 +38,7 @@ from .spec import Conv
 PIXELS = 7  # at a time, of a line of unknown length
 MAX_PIXELS = 8  # at a time; half as many where vector registers are short of room
 LINES = 4  # of outputs in a tile
+STRIP_BYTES = 12 * 1024  # of weights: a quarter of a first-level cache
 MAX_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
 IMAGE_DTYPES = ("f32", "u8")
@@ -142,6 +143,12 @@ class _Depthwise:
         """The channels, rounded up to whole vectors."""
         return -(-self.channels // LANES) * LANES
 
+    @property
+    def strip(self) -> int:
+        """The channels that are done before others: their weights stay in the first-level cache."""
+        taps = self.window.kernel[0] * self.window.kernel[1] * self.group
+        return max(STRIP_BYTES // (4 * taps) // LANES, 1) * LANES
+
     def columns(self, pixels: int) -> int:
         """Return how many columns of the image `pixels` outputs side by side see."""
         window = self.window
@@ -169,10 +176,17 @@ class _Depthwise:
     def _lines(self, image: Int, first: Int, end: Int) -> None:
         """Emit lines `first` .. `end` - 1 of an image, a block of each in turn."""
         f = self.f
+        with f.loop(0, self.channels, self.strip) as strip:
+            channels = strip.index, f.minimum(f.add(strip.index, self.strip), self.channels)
+            self._strip(image, (first, end), channels)
+
+    def _strip(self, image: Int, lines: tuple[Int, Int], channels: tuple[Int, Int]) -> None:
+        """Emit lines of some channels."""
+        f = self.f
 
         def blocks(begin: Int, behind: Int, block: Block) -> None:
-            with f.loop(begin, behind, block.pixels) as x, f.loop(first, end) as line:
-                self._outputs(image, line.index, x.index, block)
+            with f.loop(begin, behind, block.pixels) as x, f.loop(*lines) as line:
+                self._outputs(image, line.index, x.index, channels, block)
 
         if self.edges is None:
             self._by_table(blocks)
@@ -233,8 +247,8 @@ class _Depthwise:
             found.append((x, Block(n, frozenset(outside))))
         return found
 
-    def _outputs(self, image: Int, line: Int, x: Int, block: Block) -> None:
-        """Emit a block of outputs of one line, from x on."""
+    def _outputs(self, image: Int, line: Int, x: Int, channels: tuple[Int, Int], block: Block) -> None:
+        """Emit a block of outputs of one line, from x on, for a range of channels."""
         f, window = self.f, self.window
         step = window.dilation[0]
         top = f.sub(f.mul(line, window.stride[0]), window.low[0])
@@ -253,7 +267,8 @@ class _Depthwise:
         if block.outside is None:
             self._fill(start, self._left_of(x), rows, apart, self.columns(block.pixels))
             there = self.table
-        self._call(block, [there, apart, weights, rows, *map(f.i64, self.geometry.loops_at(f, pixel))])
+        places = map(f.i64, (*channels, *self.geometry.loops_at(f, pixel)))
+        self._call(block, [there, apart, weights, rows, *places])
 
     def _call(self, block: Block, given: list[Value]) -> None:
         """Emit the code of a block in place, or in an exact kernel the call of its part."""
@@ -316,17 +331,18 @@ class _Outputs:
         """Emit the code.
 
         `given`: where lines or their table begin, how far they are apart, the weights of the first one, how
-        many there are, and the first output's place in the epilogue's loops.
+        many there are, the range of channels, and the first output's place in the epilogue's loops.
         """
-        g, channels = self.g, self.conv.channels
-        has_rest = channels % LANES > 0
-        with g.loop(0, channels, LANES) as c:
-            self._vector(given, c.index, tail_mask(g, g.sub(channels, c.index)) if has_rest else None)
+        g = self.g
+        begin, end = given[4:6]
+        has_rest = self.conv.channels % LANES > 0
+        with g.loop(begin, end, LANES) as c:
+            self._vector(given, c.index, tail_mask(g, g.sub(end, c.index)) if has_rest else None)
 
     def _vector(self, given: Sequence[Value], c: Int, mask: Value | None) -> None:
         """The outputs of LANES channels: one fused multiply-add for each channel of a group and tap."""
         g, bodies = self.g, self.bodies
-        start, apart, weights, rows, *batch, m0 = given
+        start, apart, weights, rows, _, _, *batch, m0 = given
         known = bodies.emit(bodies.hoistable(self.m_loop), Position((*batch, 0, c), mask))
         with g.loop(0, rows, carried=[Value(VECTOR, "zeroinitializer")] * self.pixels) as row:
             rows_of_tap = self.kernel * self.conv.group * self.conv.channels
