@@ -43,9 +43,36 @@ def _interleaved(f: Function, rows: Sequence[Value]) -> list[Value]:
     return block
 
 
-def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int]) -> Value:
-    lanes = ", ".join(f"i32 {pick}" for pick in picks)
+def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int | None]) -> Value:
+    lanes = ", ".join(f"i32 {'poison' if pick is None else pick}" for pick in picks)
     return f.op(a.type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{LANES} x i32> <{lanes}>")
+
+
+def interleave(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """Return, one after the other, lane 0 of each of some vectors, lane 1 of each, and so on."""
+    count = len(rows)
+    places = [divmod(element, count)[::-1] for element in range(count * LANES)]
+    return [_gathered(f, rows, places[i : i + LANES]) for i in range(0, len(places), LANES)]
+
+
+def deinterleave(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """Return the vectors that `interleave` would take for `rows`."""
+    count = len(rows)
+    places = [[divmod(lane * count + row, LANES) for lane in range(LANES)] for row in range(count)]
+    return [_gathered(f, rows, each) for each in places]
+
+
+def _gathered(f: Function, rows: Sequence[Value], picks: Sequence[tuple[int, int]]) -> Value:
+    """Return the vector of lanes that lie at `picks`: (vector, lane)."""
+    value = rows[0]
+    for number, row in enumerate(rows[1:], 1):
+        before = [lane if number == 1 else place for place, (_, lane) in enumerate(picks)]
+        chosen = [
+            LANES + lane if at == number else before[place] if at < number else None
+            for place, (at, lane) in enumerate(picks)
+        ]
+        value = _shuffle(f, value, row, chosen)
+    return value
 
 
 def fold(f: Function, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:

@@ -24,6 +24,7 @@ from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of
 from ...spec import Nest, Terms
 from ..family import Variant, first_fitting
 from .columns import Columns, find_columns
+from .narrow_transpose import Narrow, narrow_loop
 from .plan import weight
 from .reduce import REDUCTIONS
 from .rows import Rows
@@ -81,6 +82,11 @@ class Problem:
         found = transposed_loop(self.loops)
         size = None if found is None else self.loops.domain[found]
         return None if isinstance(size, int) and size < LANES else found
+
+    @property
+    def narrow(self) -> int | None:
+        """The loop of few iterations that a nest without reductions crosses, None elsewhere."""
+        return narrow_loop(self.loops)
 
     @property
     def loads(self) -> list[int]:
@@ -197,10 +203,16 @@ def _blocks(f: Function, problem: Problem, bodies: BodyEmitter) -> Blocks:
     return Blocks(f, problem.loops, bodies, problem.transposed, problem.loads)
 
 
+def _narrow(f: Function, problem: Problem, bodies: BodyEmitter) -> Narrow:
+    assert problem.narrow is not None
+    return Narrow(f, problem.loops, bodies, problem.narrow)
+
+
 #: The first one that fits is taken; `emit` returns what emits a tile.
 VARIANTS: tuple[Variant[Problem, Callable[[Function, Problem, BodyEmitter], TileCode]], ...] = (
     Variant("columns", lambda p: p.has_columns, lambda f, p, bodies: Columns(f, p.loops, bodies)),
     Variant("rows", lambda p: p.has_rows, lambda f, p, bodies: Rows(f, p.loops, bodies)),
+    Variant("narrow-transpose", lambda p: p.narrow is not None, _narrow),
     Variant("tiled-transpose", lambda p: bool(p.loads), _blocks),
     Variant("pointwise", lambda p: True, lambda f, p, bodies: Pointwise(f, p.loops, bodies)),
 )
