@@ -20,6 +20,7 @@ from .fold_constants import fold_constants
 from .hoist_products import hoist_products
 from .layout import choose_layout
 from .move_scales import move_scales
+from .multiply_planes import multiply_planes
 from .place_memory import place_memory
 from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
@@ -31,6 +32,7 @@ from .update_in_place import find_updates, update_in_place
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (move_scales, "imported"),  # an imported graph: products are whole, and so are quantised weights
     (decompose, "core"),  # every op is declared
+    (multiply_planes, "core"),  # permutes stand around their convolutions
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
     (read_planes, "core"),  # no convolution is left that is something simpler

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.ir.graph import Node
 from shapevm.compiler.passes.pipeline import run
+from shapevm.jit.spec import KernelSpec
 from torch import nn
 
 from ..ops.test_torch import Function
@@ -13,13 +15,22 @@ from ..ops.test_torch import Function
 
 def kernels(function: Callable[..., torch.Tensor], *shape: int) -> list[tuple[str, str]]:
     """Return (family, label) of the kernels of `function` on a batch of any size."""
+    return [(node.attrs["spec"].family, node.attrs["label"]) for node in nodes(function, *shape)]
+
+
+def specs(function: Callable[..., torch.Tensor], *shape: int) -> list[KernelSpec]:
+    """Return the specs of these kernels."""
+    return [node.attrs["spec"] for node in nodes(function, *shape)]
+
+
+def nodes(function: Callable[..., torch.Tensor], *shape: int) -> list[Node]:
+    """Return the nodes of these kernels."""
     sizes = ({0: torch.export.Dim("n", min=1, max=99)},)
     graph = import_program(
         export_model(Function(function).eval(), (torch.randn(*shape),), dynamic_shapes=(sizes,))
     )
     run(graph)
-    nodes = [node for node in graph.nodes() if node.op == "kernel"]
-    return [(node.attrs["spec"].family, node.attrs["label"]) for node in nodes]
+    return [node for node in graph.nodes() if node.op == "kernel"]
 
 
 W3, W1, DEPTHWISE = torch.randn(8, 8, 3, 3), torch.randn(8, 8, 1, 1), torch.randn(8, 1, 3, 3)
