@@ -21,7 +21,7 @@ from ...loops.bodies import LANES
 from ..matmul.arithmetic import VECTOR
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import check_operands, widest_schedule
-from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, Strides, load
+from ..matmul.microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, load
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
 from ..matmul.rhs import KernelTile
@@ -185,7 +185,10 @@ class _Planes:
                 if columns is None:
                     emission.epilogue.prefetch(place(begin, count))
 
-            finish = Finish(done, soon)
+            def ending(begin: Int, count: Int) -> Ending:
+                return emission.epilogue.ending(place(begin, count))
+
+            finish = Finish(done, soon, ending if emission.ends_in_registers(columns) else None)
             self.tiles.from_rows(strides, a, b, sides.along, columns, emission.scratch.sums, finish)
 
 

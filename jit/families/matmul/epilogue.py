@@ -71,7 +71,9 @@ class Epilogue:
         self._call(f"epilogue_{shape}_{step}", define, tile, passed)
 
     def ending(self, tile: RowTile) -> Ending:
-        """Return the epilogue of a row tile of all columns as a micro-kernel's end, if it `is_simple`."""
+        """Return the epilogue of a row tile of known columns as a micro-kernel's end, if it `is_simple`."""
+        columns = tile.columns
+        assert not isinstance(columns, Value)
 
         def emit(g: Function, given: Sequence[Value], sums: list[list[Value]]) -> None:
             buffers = self.spec.buffers
@@ -79,9 +81,10 @@ class Epilogue:
             bodies = BodyEmitter(
                 g, self.spec.product.epilogue, buffers, self.sizes, self.here.n_loop, addresses=addresses
             )
-            _Rows(g, self.spec, bodies, self.width).emit_sums(RowTile.of(given[1:]), sums)
+            _Rows(g, self.spec, bodies, self.width).emit_sums(RowTile.of(given[1:], columns), sums)
 
-        return Ending([self.f.params[0], *tile.arguments(self.f)], emit)
+        name = "ended" if columns is None else f"ended_{columns}"
+        return Ending([self.f.params[0], *tile.arguments(self.f)], emit, name=name)
 
     def prefetch(self, tile: RowTile) -> None:
         """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
@@ -181,12 +184,15 @@ class _Rows:
                 self._vector(tile, r.index, n, mask, known, acc)
 
     def emit_sums(self, tile: RowTile, sums: list[list[Value]]) -> None:
-        """Emit the epilogue of a row tile of all columns whose sums, by row and vector, are in registers."""
-        places = [self.f.add(tile.n0, LANES * v) for v in range(len(sums[0]))]
-        given = [self._hoisted(tile, n, None) for n in places]
+        """Emit the epilogue of a row tile whose sums, by row and vector, are in registers."""
+        firsts = range(0, LANES * len(sums[0]), LANES)
+        columns = firsts.stop if tile.columns is None else tile.columns
+        assert isinstance(columns, int)
+        places = [(self.f.add(tile.n0, at), self._missing(columns - at)) for at in firsts]
+        given = [self._hoisted(tile, n, mask) for n, mask in places]
         for r, row in enumerate(sums):
-            for n, known, acc in zip(places, given, row, strict=True):
-                self._vector(tile, r, n, None, known, acc)
+            for (n, mask), known, acc in zip(places, given, row, strict=True):
+                self._vector(tile, r, n, mask, known, acc)
 
     def _hoisted(self, tile: RowTile, n: Int, mask: Value | None) -> dict[int, Value]:
         """Emit what is the same in all rows of the vector from column `n` on."""

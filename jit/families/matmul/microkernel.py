@@ -160,11 +160,12 @@ class Strides:
 class Ending:
     """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
     `sums` by row and vector. `parameters` stand for `arguments` there. `key`, if given: says all that `emit`
-    depends on."""
+    depends on. `name`: in the names of parts that end so."""
 
     arguments: list[Value]
     emit: Callable[[Function, Sequence[Value], list[list[Value]]], None]
     key: Hashable = None
+    name: str = "ended"
 
 
 class Into(Enum):
@@ -207,7 +208,7 @@ class MicroKernels:
     def ended_by(self, ending: Ending) -> MicroKernels:
         """Return the same micro-kernels with another end, one for all their calls in the module."""
         made = copy(self)
-        made.name, made.ending = f"{self.name}_ended", ending
+        made.name, made.ending = f"{self.name}_{ending.name}", ending
         return made
 
     def at(self, strides: Strides) -> MicroKernels:

@@ -134,6 +134,12 @@ class Emission:
         leading = f.op("i1", f"icmp eq i64 {panel.name}, 0")
         return f.op("i1", f"or i1 {first.name}, {leading.name}")
 
+    def ends_in_registers(self, columns: Int | None) -> bool:
+        """Whether the epilogue of a row tile of `columns` (None: all) takes its sums from registers."""
+        k = self.problem.k
+        is_short = isinstance(k, int) and k <= SHORT and not isinstance(columns, Value)
+        return is_short and self.epilogue.is_simple
+
     def copy(self, b: Value, columns: Int | None) -> Value:
         """Copy a tile's columns of B, which lie at `b`, to scratch; return where."""
         assert self.scratch.packed is not None
@@ -195,7 +201,7 @@ class Product:
 
     def finish(self, tile: RowTile) -> Finish:
         """Return what becomes of the row tiles of `tile`: its epilogue."""
-        f, epilogue, k = self.emission.f, self.emission.epilogue, self.emission.problem.k
+        f, epilogue = self.emission.f, self.emission.epilogue
 
         def rows(begin: Int, count: Int) -> RowTile:
             return tile._replace(m0=f.add(tile.m0, begin), rows=count)
@@ -210,5 +216,4 @@ class Product:
         def ending(begin: Int, count: Int) -> Ending:
             return epilogue.ending(rows(begin, count))
 
-        is_short = isinstance(k, int) and k <= SHORT and tile.columns is None
-        return Finish(done, soon, ending if is_short and epilogue.is_simple else None)
+        return Finish(done, soon, ending if self.emission.ends_in_registers(tile.columns) else None)

@@ -43,7 +43,7 @@ SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is 
 class Finish:
     """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
     comes before they are computed, to prefetch what `done` will read and write. `ending(first row, rows)`, if
-    given, does what `done` does, from the registers, for row tiles of all columns."""
+    given, does what `done` does, from the registers, where one micro-kernel has all columns."""
 
     done: Callable[[Int, Int, Value], None]
     soon: Callable[[Int, Int], None]
@@ -296,7 +296,8 @@ class RowTiles:
         """Compute every row tile; sums of chunks (kernels that add) keep their places."""
         f = self.f
         is_added = kernels.into is Into.ADDED
-        is_whole = LANES * kernels.vectors == self.width and not is_added
+        is_one_call = LANES * self.vectors == self.width or kernels.vectors < self.vectors
+        is_whole = is_one_call and not is_added
         ending = finish.ending if is_whole else None
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
