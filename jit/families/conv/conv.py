@@ -23,7 +23,7 @@ from ..matmul import variants
 from ..matmul.arithmetic import F32
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_quads
 from ..matmul.microkernel import SCHEDULES, Schedule
-from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES, Problem, problem_of
+from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, planes, winograd
@@ -58,8 +58,9 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv as a product of its patches and the weights."""
-    name = schedule or choose_schedule(f, spec, resolve(spec.product.m, sizes))
-    check_schedule("conv", name, fitting_schedules(spec, f.has_tiles))
+    m = resolve(spec.product.m, sizes)
+    name = schedule or choose_schedule(f, spec, m)
+    check_schedule("conv", name, fitting_schedules(may_use_tiles(f, spec, m)))
     check_operands(spec)
     return _emit_kernel(product_of(f, spec, patch_problem(f, spec, sizes, SCHEDULES[name])), name)
 
@@ -73,7 +74,7 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
         return winograd.emit(f, spec, sizes, schedule)
     rows = resolve(spec.product.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)
     name = schedule or choose_schedule(f, spec, rows)
-    check_schedule("conv", name, fitting_schedules(spec, f.has_tiles))
+    check_schedule("conv", name, fitting_schedules(may_use_tiles(f, spec, rows)))
     by_taps = _by_taps(f, spec, sizes, SCHEDULES[name], is_alone=is_small is True)
     if is_small is True:
         return _emit_kernel(by_taps, name)

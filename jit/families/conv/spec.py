@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Generic
 
 from ...spec import Size, Unknown
@@ -42,3 +43,9 @@ class Conv(ProductSpec[Unknown]):
     family: ClassVar[str] = "conv"
     window: Window[Unknown]
     planes: bool = False
+
+    @property
+    def repeats_lhs(self) -> bool:
+        """See `ProductSpec`."""
+        window = self.window
+        return set(window.expansion) == {1} and prod(window.kernel) > prod(window.stride)

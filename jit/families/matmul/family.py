@@ -15,7 +15,7 @@ from ..family import BufferAccess, Example, Family, body_accesses
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
 from .microkernel import PANEL
-from .problem import GROUPED_LAYOUTS, grouped_of
+from .problem import GROUPED_LAYOUTS, grouped_of, uses_tiles
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
 
@@ -127,7 +127,7 @@ def follow_product(launch: Launch, spec: ProductSpec, a: Scalar) -> None:
 
 def schedules(spec: ProductSpec, target: str) -> tuple[str, ...]:
     """Return the schedules to tune among."""
-    return fitting_schedules(spec, find_target(target).extension == "amx")
+    return fitting_schedules(find_target(target).extension == "amx" and uses_tiles(spec))
 
 
 EXAMPLES = (

@@ -15,7 +15,7 @@ from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
 from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
-from .problem import GROUPED_LAYOUTS, QUAD_LAYOUTS, grouped_of, problem_of, uses_tiles
+from .problem import GROUPED_LAYOUTS, QUAD_LAYOUTS, grouped_of, may_use_tiles, problem_of, uses_tiles
 from .spec import ProductSpec
 
 LAYOUTS = ("rows", "panels", "quads", "grouped", "grouped_quads")  # of B
@@ -53,8 +53,9 @@ def as_panels(weight: np.ndarray) -> np.ndarray:
 
 def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
-    name = schedule or choose_schedule(f, spec, resolve(spec.product.m, sizes))
-    check_schedule("matmul", name, fitting_schedules(spec, f.has_tiles))
+    m = resolve(spec.product.m, sizes)
+    name = schedule or choose_schedule(f, spec, m)
+    check_schedule("matmul", name, fitting_schedules(may_use_tiles(f, spec, m)))
     check_operands(spec)
     problem = problem_of(f, spec, sizes, SCHEDULES[name])
     return variants.emit(variants.product_of(f, problem), name)
@@ -92,9 +93,9 @@ def extensions(spec: ProductSpec) -> tuple[str, ...]:
     return tuple(name for name, is_used in uses.items() if is_used)
 
 
-def fitting_schedules(spec: ProductSpec, has_tiles: bool) -> tuple[str, ...]:
+def fitting_schedules(has_tiles: bool) -> tuple[str, ...]:
     """Return the schedules that a product can be compiled with; AMX tiles are one panel wide."""
-    return narrow_schedules() if has_tiles and uses_tiles(spec) else tuple(SCHEDULES)
+    return narrow_schedules() if has_tiles else tuple(SCHEDULES)
 
 
 def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
@@ -105,7 +106,7 @@ def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
     """
     name, top = default_schedule(f), most(m)
     is_low = top is not None and top <= SCHEDULES[name].rows
-    return name if is_low or (f.has_tiles and uses_tiles(spec)) else widest_schedule(f, spec)
+    return name if is_low or may_use_tiles(f, spec, m) else widest_schedule(f, spec)
 
 
 def widest_schedule(f: Function, spec: ProductSpec) -> str:

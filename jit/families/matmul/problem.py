@@ -135,7 +135,7 @@ def problem_of(
     batch = [resolve(size, sizes) for size in given.batch]
     if given.b_layout in QUAD_LAYOUTS:
         k = f.udiv(k, STEP_BYTES)
-    has_tiles = f.has_tiles and uses_tiles(spec) and not enough_for_tiles(spec).few(m, k)
+    has_tiles = may_use_tiles(f, spec, m)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS
     block = _rows_on_tiles(spec, m, k) if has_tiles else block_rows(m, row, schedule.rows)
@@ -154,10 +154,23 @@ def grouped_of(spec: ProductSpec) -> Groups | None:
 
 
 def uses_tiles(spec: ProductSpec) -> bool:
-    """Return True where a target with AMX tiles computes `spec` with them, for enough rows."""
+    """Return True where a target with AMX tiles computes `spec` with them, for enough rows.
+
+    Not where f32 would be split once for each of several rows: windows that overlap are read in the image.
+    """
     if spec.product.b_layout == QUADS_LAYOUT:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
-    return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+    is_f32 = spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+    return is_f32 and not spec.repeats_lhs
+
+
+def may_use_tiles(f: Function, spec: ProductSpec, m: Int) -> bool:
+    """Whether code for `m` rows on the function's target may use AMX tiles."""
+    if not (f.has_tiles and uses_tiles(spec)):
+        return False
+    enough, k = enough_for_tiles(spec), spec.product.k
+    steps = k // STEP_BYTES if isinstance(k, int) and spec.product.b_layout == QUADS_LAYOUT else k
+    return not enough.few(m, steps if isinstance(steps, int) else enough.steps)
 
 
 def enough_for_tiles(spec: ProductSpec) -> amx.Enough:

@@ -49,6 +49,11 @@ class ProductSpec(KernelSpec[Unknown]):
 
     product: MatrixProduct[Unknown]
 
+    @property
+    def repeats_lhs(self) -> bool:
+        """Whether several of A's rows have the same element of memory, as where windows overlap."""
+        return False
+
     def with_product(self, **changes: Any) -> Self:
         """Return the spec with these fields of its product changed."""
         return replace(self, product=replace(self.product, **changes))

@@ -32,6 +32,7 @@ NARROW = replace(
     WEIGHT, buffers=(WEIGHT.buffers[0], replace(WEIGHT.buffers[1], dtype="bf16"), *WEIGHT.buffers[2:])
 )
 SQUARE = test_conv.conv("3x3", "panels")
+SIDE_BY_SIDE = replace(SQUARE, window=replace(SQUARE.window, stride=(3, 3)))
 CASES: dict[str, Case] = {
     # products with a weight in panels
     "one row": (dense(M, 384, 384), (1,), V4, "gemv panels"),
@@ -62,7 +63,8 @@ CASES: dict[str, Case] = {
     # convolutions
     "3x3": (SQUARE, (2, 9, 9, 126), V4, "indirection panels"),
     "3x3, AVX2": (SQUARE, (2, 9, 9, 126), V3, "indirection panels"),
-    "3x3, AMX": (SQUARE, (2, 9, 9, 126), AMX, "patches amx"),
+    "3x3, AMX": (SQUARE, (2, 9, 9, 126), AMX, "indirection panels"),
+    "3x3 side by side, AMX": (SIDE_BY_SIDE, (2, 9, 9, 126), AMX, "patches amx"),
     "3x3 of bytes": (of_bytes("3x3"), (2, 9, 9, 126), VNNI, "indirection panels"),
     "3x3 of bytes, AMX": (of_bytes("many channels"), (2, 4, 4, 32), AMX, "patches amx-bytes"),
     "winograd": (test_winograd.static(1, 28), (), V4, "winograd"),
@@ -81,7 +83,7 @@ CASES: dict[str, Case] = {
     "columns of sums": (test_columns.reduction("reduce.sum"), (64, 8), V4, "columns"),
     "a transposition": (nests.transpose(), (64, 64), V4, "tiled-transpose overlapping"),
     "a transposition, any sizes": (nests.transpose(), None, V4, "tiled-transpose"),
-    "a transposition of a few columns": (nests.transpose(), (8, 64), V4, "pointwise"),
+    "a transposition of a few columns": (nests.transpose(), (8, 64), V4, "narrow-transpose"),
     "an output larger than the caches": (nests.copy(), (4096, 4096), V4, "pointwise nontemporal"),
     "large rows": (nests.softmax(), (4096, 4096), V4, "rows nontemporal"),
     # sorting

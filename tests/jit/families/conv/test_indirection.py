@@ -86,7 +86,8 @@ def test_generic_and_exact_agree_with_the_definition_and_each_other(case: str) -
 @pytest.mark.parametrize("case", IN_PLACE)
 def test_bits_are_those_of_patches(case: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, dims = conv_spec(case, layout), dims_of(case, 2, 15, 19, 4)
-    first = 3 if HOST_TARGETS[0].endswith("amx") else 0  # its products are not FMAs, its rows are patches
+    has_tiles = HOST_TARGETS[0].endswith("amx") and not spec.repeats_lhs
+    first = 3 if has_tiles else 0  # products on tiles are not FMAs, their rows are patches
     results = by_target(spec, dims, conv_arrays, 3)[first:]
     monkeypatch.setattr(conv, "fits_indirection", lambda f, spec: False)
     patches = conv_arrays(spec, dims)
