@@ -1,5 +1,7 @@
 """Tables that are read out of a product's panels: text in and text out, and a language model in small."""
 
+import subprocess
+
 import numpy as np
 import pytest
 import torch
@@ -172,6 +174,15 @@ def test_a_tied_weight_is_stored_once_with_the_same_bits(model, monkeypatch, str
         found = tied(ids)
         assert torch.equal(found, twice(ids))
         torch.testing.assert_close(found, model(ids), rtol=1e-4, atol=1e-5)
+
+
+def test_the_runner_has_the_same_bits(model, tmp_path):
+    exe, ids = compiled(model, strategy="generic"), np.arange(14).reshape(2, 7) * 76
+    exe.save(tmp_path / "model.svm")
+    np.save(tmp_path / "ids.npy", ids)
+    command = [shapevm.runner_path(), tmp_path / "model.svm", "--output", tmp_path / "out.npy"]
+    subprocess.run([*command, "--input", f"ids={tmp_path / 'ids.npy'}"], check=True, capture_output=True)
+    assert np.load(tmp_path / "out.npy").tobytes() == exe(ids).tobytes()
 
 
 @pytest.mark.parametrize("strategy", ["generic", "jit"])
