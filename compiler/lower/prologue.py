@@ -3,18 +3,16 @@
 The operand is computed once for every block of rows in every share of the tiles: only a few cheap pointwise
 nodes that nothing else uses, on values that are in memory anyway and are read along k one element after the
 other or not at all. What another kernel computes for this matmul alone stays with that kernel, which has it
-for nothing in its epilogue or the last stage of its rows; unless it computes less than the operand, such as
-one factor for each channel of an image.
+for nothing in its epilogue or the last stage of its rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..ir.dims import equal, product
 from ..ir.graph import Block, Graph, Node, Value, replace_uses
 from ..ops import OPS
-from .access import Access, shape_of, through_view
+from .access import Access, through_view
 from .fuse import CHEAP, fits_in_kernel
 from .group import group_of
 from .operands import is_view, operand_access
@@ -65,12 +63,8 @@ def _is_cheap(matmul: Node, producer: Node, yielded: set[Value]) -> bool:
     chain = _Chain(access[-1].along, producer)
     chain.follow(matmul.arg(0), access)
     inside = set(region.nodes)
-    whole = product(shape_of(matmul.arg(0)))
     in_memory = all(
-        value in yielded
-        or any(user not in inside for user in value.users)
-        or not equal(product(shape_of(value)), whole)
-        for value in chain.computed
+        value in yielded or any(user not in inside for user in value.users) for value in chain.computed
     )
     return in_memory and chain.is_streamed and 0 < len(chain.nodes) <= MAX_NODES
 
@@ -114,7 +108,7 @@ class _Chain:
                 continue
             moved = through_view(value.definition, access)
             if moved is None:  # the reshaped memory
-                self.is_streamed = self.is_streamed and self._is_stream(value, access)
+                self.is_streamed = self.is_streamed and self._is_stream(access)
                 return
             value, access = value.definition.arg(0), moved
         made = value.node
@@ -123,13 +117,10 @@ class _Chain:
             for arg in made.present:
                 self.follow(arg, access)
         elif made is None or made.op not in OPS or OPS[made.op].kind != "source":
-            self.is_streamed = self.is_streamed and self._is_stream(value, access)
+            self.is_streamed = self.is_streamed and self._is_stream(access)
             if made is not None and made.op == "fused":
                 self.computed.add(value)
 
-    def _is_stream(self, value: Value, access: Access) -> bool:
-        """Whether `value` is read along its last axis, but for axes of size 1."""
-        sizes = shape_of(value)
-        last = max((axis for axis, size in enumerate(sizes) if size != 1), default=0)
+    def _is_stream(self, access: Access) -> bool:
         using = [axis for axis, index in enumerate(access) if index.loop == self.k]
-        return not using or using == [last] and access[last].scale == 1
+        return not using or using == [len(access) - 1] and access[-1].scale == 1

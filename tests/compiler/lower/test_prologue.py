@@ -321,17 +321,3 @@ def test_a_kernel_has_no_more_buffers_than_it_may():
 
     specs = check(build, 2)
     assert specs[1].product.prologue == ()
-
-
-def test_a_factor_for_each_channel_that_a_kernel_makes_for_the_product_alone():
-    """As squeeze-and-excitation: the image is in memory for the mean, the factors are few."""
-
-    def build():
-        graph, b, (x,) = new_graph(x=("f32", (B, L, 8)))
-        image = b.one("sigmoid", x)
-        mean = b.one("reduce_sum", b.one("permute", image, axes=(0, 2, 1)))
-        factor = wide(b, b.one("reshape", b.one("sigmoid", mean), shape=(B, 1, 8)), B, L, 8)
-        return finish(graph, linear(b, b.one("mul", image, factor), 8, 40, "w"))
-
-    specs = check(build, 3, ["nest", "nest", "matmul"])
-    assert [i.op for i in specs[-1].product.prologue] == ["load", "load", "mul"]
