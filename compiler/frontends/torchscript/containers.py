@@ -1,18 +1,13 @@
-"""Constants, attributes, tuples, lists, dicts and optionals."""
+"""Lists and dicts: operators whose first argument is one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ...ir.errors import ShapeError, UnsupportedOp
+from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import TensorType
 from ...ops import build as B
-from ..dtypes import NUMBER_OF
 from . import run_time_dicts
 from .bounds import check_length
 from .composites import choose
@@ -32,309 +27,18 @@ from .run_time_lists import (
 )
 from .scalars import scalar_op, value_of
 from .values import (
-    UNINITIALIZED,
-    Cell,
     Dict,
     Fails,
     List,
-    Maybe,
-    Member,
-    Object,
     Tensor,
-    has_same_items,
     is_run_time,
     is_run_time_list,
-    is_same,
     is_size,
     kind_of,
 )
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
-
-Handler = Callable[["ScriptImporter", Any], list[Any]]
-
-
-@dataclass(eq=False)
-class Attribute(Cell):
-    """An attribute of a module; `path`: its name in the model."""
-
-    path: str = ""
-
-
-# Primitives -----------------------------------------------------------------------------------------
-
-
-def _constant(importer: ScriptImporter, node: Any) -> list[Any]:
-    found = node.output().toIValue()
-    return [importer.abstract(found, f"constant_{node.output().debugName()}")]
-
-
-def _get_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
-    return [importer.attribute(importer.get(node.inputsAt(0)), node.s("name"))]
-
-
-def _set_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
-    owner, new = importer.get(node.inputsAt(0)), importer.get(node.inputsAt(1))
-    if owner.script is None and node.s("name") not in owner.attributes:
-        owner.attributes[node.s("name")] = Attribute(new)
-        return []
-    cell = importer.attribute_cell(owner, node.s("name"))
-    if not is_same(cell.content, new):
-        if cell.path and not has_same_items(cell.content, new):
-            importer.keep_state(cell.path)
-        importer.regions.note(cell)
-        cell.content = new
-    return []
-
-
-def _values(importer: ScriptImporter, node: Any) -> list[Any]:
-    return [importer.get(value) for value in node.inputs()]
-
-
-def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
-    found = _values(importer, node)
-    keys = [_key(key) for key in found[::2]]
-    return [Dict(dict(zip(keys, found[1::2], strict=True)))]
-
-
-def _key(key: Any) -> Any:
-    if isinstance(key, bool | int | float | str):
-        return key
-    raise UnsupportedOp("a dict's key that only a call tells cannot be compiled")
-
-
-def _unpack(importer: ScriptImporter, node: Any) -> list[Any]:
-    found = importer.get(node.inputsAt(0))
-    items = found if isinstance(found, tuple) else content(importer, found)
-    n = node.outputsSize()
-    if len(items) != n:
-        raise ShapeError(f"a list of {len(items)} is unpacked to {n} names")
-    return list(items)
-
-
-def _tuple_index(importer: ScriptImporter, node: Any) -> list[Any]:
-    items, index = _values(importer, node)
-    return [items[index]]
-
-
-def _tuple_slice(importer: ScriptImporter, node: Any) -> list[Any]:
-    return [importer.get(node.inputsAt(0))[node.i("beg") : node.i("end")]]
-
-
-def _unwrapped(importer: ScriptImporter, node: Any) -> list[Any]:
-    found = importer.get(node.inputsAt(0))
-    return [found.value if isinstance(found, Maybe) else found]
-
-
-def _number_to_tensor(importer: ScriptImporter, node: Any) -> list[Any]:
-    b, x = importer.builder, importer.get(node.inputsAt(0))
-    dtype = {"int": "i64", "float": "f32", "bool": "bool"}[kind_of(x)]
-    made = b.one("scalar", x, dtype=dtype) if is_run_time(x) else B.full(b, x, dtype)
-    return [importer.tensors.fresh(made)]
-
-
-def _raise(importer: ScriptImporter, node: Any) -> list[Any]:
-    b = importer.builder
-    message = importer.message_of(node)
-    if len(importer.regions.blocks) == 1 and isinstance(message, str):
-        raise ShapeError(f"the model raises: {message}")
-    never = b.one("literal", value=False)
-    if isinstance(message, Value):
-        b.apply("guard", never, message)
-    else:
-        b.apply("guard", never, message=message)
-    return []
-
-
-def _of_tensor(compute: Callable[[TensorType], Any]) -> Handler:
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
-        return [compute(B.type_of(importer.tensors.read(importer.get(node.inputsAt(0)))))]
-
-    return handler
-
-
-def _always(value: Any) -> Handler:
-    return lambda importer, node: [value] * node.outputsSize()
-
-
-def _shape(importer: ScriptImporter, node: Any) -> list[Any]:
-    return [List(list(B.shape_of(importer.tensors.read(importer.get(node.inputsAt(0))))))]
-
-
-def _create(importer: ScriptImporter, node: Any) -> list[Any]:
-    return [Object(None, "")]
-
-
-def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
-    found = importer.get(node.inputsAt(0))
-    if isinstance(found, Maybe):
-        raise UnsupportedOp("isinstance of an optional that only a call tells cannot be compiled")
-    return [any(_is_of(importer, found, type) for type in node.tys("types"))]
-
-
-def _is_of(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    """Return True for a value of a type of TorchScript's. A list or dict without elements is of any."""
-    test = _TYPE_TESTS.get(type.kind())
-    if test is None:
-        raise UnsupportedOp(f"isinstance of {type.annotation_str} cannot be compiled")
-    return test(importer, x, type)
-
-
-def _is_list(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    if not isinstance(x, List):
-        return False
-    items = [element(importer, x, 0)] if is_run_time_list(x.content) else x.content
-    return all(_is_of(importer, item, type.getElementType()) for item in items)
-
-
-def _is_tuple(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    inner = type.elements()
-    if not isinstance(x, tuple) or len(x) != len(inner):
-        return False
-    return all(_is_of(importer, item, each) for item, each in zip(x, inner, strict=True))
-
-
-def _is_dict(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    if not isinstance(x, Dict) or is_run_time_list(x.content):
-        return isinstance(x, Dict)
-    pairs = [(type.getKeyType(), key) for key in x.content]
-    pairs += [(type.getValueType(), item) for item in x.content.values()]
-    return all(_is_of(importer, item, each) for each, item in pairs)
-
-
-def _is_object(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    if isinstance(x, Object) and x.script is None:
-        raise UnsupportedOp("isinstance of an object that the program makes cannot be compiled")
-    return isinstance(x, Object) and str(x.script._type()) == str(type)
-
-
-def _of_kind(kind: str) -> Callable[..., bool]:
-    return lambda importer, x, type: kind_of(x) == kind
-
-
-_TYPE_TESTS: dict[str, Callable[..., bool]] = {
-    "TensorType": lambda importer, x, type: isinstance(x, Tensor),
-    "NoneType": _of_kind("none"),
-    "IntType": _of_kind("int"),
-    "FloatType": _of_kind("float"),
-    "BoolType": _of_kind("bool"),
-    "StringType": _of_kind("str"),
-    "NumberType": lambda importer, x, type: kind_of(x) in ("int", "float"),
-    "AnyListType": lambda importer, x, type: isinstance(x, List),
-    "AnyTupleType": lambda importer, x, type: isinstance(x, tuple),
-    "ListType": _is_list,
-    "TupleType": _is_tuple,
-    "DictType": _is_dict,
-    "ClassType": _is_object,
-    "EnumType": lambda importer, x, type: isinstance(x, Member),
-    "OptionalType": lambda importer, x, type: x is None or _is_of(importer, x, type.getElementType()),
-    "UnionType": lambda importer, x, type: any(_is_of(importer, x, t) for t in type.containedTypes()),
-}
-
-
-def _of_member(tell: Callable[[Any], Any]) -> Handler:
-    """Return the handler of what is known of each member of an enumeration."""
-
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
-        member = importer.get(node.inputsAt(0))
-        every = List([importer.abstract(tell(each), "") for each in member.kind])
-        return [_get_item(importer, every, member.index)]
-
-    return handler
-
-
-def _plain(name: str) -> Handler:
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
-        args = _values(importer, node)
-        if len(args) == 1 and isinstance(args[0], List) and is_run_time_list(args[0].content):
-            return [RUN_TIME_LISTS[name](importer, args[0])]
-        if len(args) == 1 and isinstance(args[0], List):
-            args = content(importer, args[0])
-        made = args[0]
-        for other in args[1:]:
-            made = scalar_op(importer.builder, name, (made, other))
-        return [scalar_op(importer.builder, name, args) if len(args) == 1 and name == "abs" else made]
-
-    return handler
-
-
-def _fork(importer: ScriptImporter, node: Any) -> list[Any]:
-    """torch.jit.fork: the work is done at once, as in a program of one thread."""
-    graph = node.g("Subgraph")
-    torch._C._jit_pass_inline(graph)
-    results = importer.run_apart(graph, _values(importer, node))
-    return [results[0] if len(results) == 1 else tuple(results)]
-
-
-def _range(importer: ScriptImporter, node: Any) -> list[Any]:
-    (n,) = _values(importer, node)
-    if not isinstance(n, int):
-        raise UnsupportedOp("a list of a range whose end only a call tells cannot be compiled")
-    check_length(n)
-    return [List(list(range(n)))]
-
-
-def _call_method(importer: ScriptImporter, node: Any) -> list[Any]:
-    """A method of an interface: which one it is, the module tells that is there."""
-    owner = importer.get(node.inputsAt(0))
-    if not isinstance(owner, Object) or owner.script is None:
-        raise UnsupportedOp(f"the method {node.s('name')} of {node.inputsAt(0).type()} cannot be compiled")
-    graph = owner.script._get_method(node.s("name")).graph.copy()
-    torch._C._jit_pass_inline(graph)
-    results = importer.run_apart(graph, _values(importer, node))
-    return [results[0] if len(results) == 1 else tuple(results)]
-
-
-HANDLERS: dict[str, Handler] = {
-    "prim::Constant": _constant,
-    "prim::GetAttr": _get_attribute,
-    "prim::SetAttr": _set_attribute,
-    "prim::ListConstruct": lambda importer, node: [List(_values(importer, node))],
-    "prim::TupleConstruct": lambda importer, node: [tuple(_values(importer, node))],
-    "prim::DictConstruct": _dict,
-    "prim::TupleUnpack": _unpack,
-    "prim::ListUnpack": _unpack,
-    "prim::TupleIndex": _tuple_index,
-    "prim::TupleSlice": _tuple_slice,
-    "prim::Uninitialized": _always(UNINITIALIZED),
-    "prim::unchecked_cast": _unwrapped,
-    "prim::unchecked_unwrap_optional": _unwrapped,
-    "aten::_unwrap_optional": _unwrapped,
-    "prim::NumToTensor": _number_to_tensor,
-    "prim::RaiseException": _raise,
-    "prim::dtype": _of_tensor(lambda type: NUMBER_OF[type.dtype]),
-    "prim::device": _always("cpu"),
-    "prim::layout": _always(0),
-    "prim::type": _always("cpu"),
-    "prim::is_cuda": _always(False),
-    "prim::is_nested": _always(False),
-    "prim::is_sparse": _always(False),
-    "prim::is_quantized": _always(False),
-    "prim::is_mkldnn": _always(False),
-    "prim::requires_grad": _always(True),  # so no inference-only kernel of torch's is asked for
-    "prim::data": lambda importer, node: [importer.get(node.inputsAt(0))],
-    "prim::shape": _shape,
-    "prim::CreateObject": _create,
-    "prim::isinstance": _isinstance,
-    "prim::EnumName": _of_member(lambda member: member.name),
-    "prim::EnumValue": _of_member(lambda member: member.value),
-    "prim::Print": _always(None),
-    "prim::min": _plain("min"),
-    "prim::max": _plain("max"),
-    "prim::abs": _plain("abs"),
-    "prim::rangelist": _range,
-    "prim::CallMethod": _call_method,
-    "prim::fork": _fork,
-    "aten::wait": _values,
-    "aten::warn": _always(None),
-    "aten::is_grad_enabled": _always(True),
-    "aten::is_autocast_enabled": _always(False),
-    "aten::is_scripting": _always(True),
-}
-
-
-# Lists and dicts: operators whose first argument is one -----------------------------------------------
 
 
 def content(importer: ScriptImporter, x: List) -> list[Any]:
@@ -366,7 +70,8 @@ def _index(importer: ScriptImporter, items: Sequence[Any], index: Any) -> int:
     return index
 
 
-def _get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
+def get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
+    """Return x[index]."""
     if isinstance(index, int):
         return x.content[_index(importer, x.content, index)]
     return element(importer, at_run_time(importer, x), index)
@@ -550,7 +255,7 @@ def _quantified(is_all: bool) -> Callable[..., Any]:
 
 
 _LISTS: dict[str, Callable[..., Any]] = {
-    "__getitem__": _get_item,
+    "__getitem__": get_item,
     "append": _append,
     "len": lambda importer, x: len(x.content),
     "_set_item": _set_item,
@@ -577,10 +282,17 @@ _LISTS: dict[str, Callable[..., Any]] = {
     "sum": _fold("add"),
     "max": _fold("max"),
     "min": _fold("min"),
-    "dict": lambda importer, x: Dict({_key(key): item for key, item in x.content}),
+    "dict": lambda importer, x: Dict({key_of(key): item for key, item in x.content}),
     "any": _quantified(False),
     "all": _quantified(True),
 }
+
+
+def key_of(key: Any) -> Any:
+    """Return a dict's key. Raises UnsupportedOp for one that only a call tells."""
+    if isinstance(key, bool | int | float | str):
+        return key
+    raise UnsupportedOp("a dict's key that only a call tells cannot be compiled")
 
 
 def _is_of_calls(key: Any) -> bool:
@@ -589,7 +301,7 @@ def _is_of_calls(key: Any) -> bool:
 
 def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any:
     if not _is_of_calls(key):
-        return x.content.get(_key(key), default)
+        return x.content.get(key_of(key), default)
     if default is None:
         return run_time_dicts.get(importer, x, key) if x.content else None
     keys = list(x.content)
@@ -603,14 +315,14 @@ def _dict_item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
             "guard", _dict_contains(importer, x, key), message=f"the dict lacks the key; {known}"
         )
         return _chosen(importer, list(x.content.values()), _place_of(importer, list(x.content)[:-1], key))
-    if _key(key) not in x.content:
+    if key_of(key) not in x.content:
         raise Fails(f"the dict has no key {key!r}; {known}")
     return x.content[key]
 
 
 def _dict_contains(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     if not _is_of_calls(key):
-        return _key(key) in x.content
+        return key_of(key) in x.content
     wanted = value_of(importer.builder, key, kind_of(key))
     return _contains(importer, List(list(x.content)), wanted)
 
@@ -653,7 +365,7 @@ def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
         run_time_dicts.set_key(importer, x, key, item)
         return
     importer.regions.note(x)
-    x.content = {**x.content, _key(key): item}
+    x.content = {**x.content, key_of(key): item}
 
 
 def _drop_key(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
@@ -676,7 +388,7 @@ def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
 def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
     if _is_of_calls(key) and x.content:
         return RUN_TIME_DICTS["setdefault"](importer, x, key, default)
-    if _is_of_calls(key) or _key(key) not in x.content:
+    if _is_of_calls(key) or key_of(key) not in x.content:
         _set_key(importer, x, key, default)
         return default
     return x.content[key]

@@ -25,7 +25,7 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from ..kinds import Script
-from . import containers, control, operators, variants
+from . import control, operators, primitives, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import attribute_of, source_of
@@ -190,7 +190,7 @@ class ScriptImporter(Importer):
         kind, line = node.kind(), self.line_of(node)
         self.builder.source = line
         self.assumptions.steps.count()
-        handler = control.HANDLERS.get(kind) or containers.HANDLERS.get(kind)
+        handler = control.HANDLERS.get(kind) or primitives.HANDLERS.get(kind)
         try:
             given = [self.get(value) for value in node.inputs()]
             if kind not in _TAKES_FORMS and any(isinstance(x, Variant) for x in given):
@@ -315,7 +315,7 @@ class ScriptImporter(Importer):
         if name not in owner.attributes:
             path = f"{owner.path}.{name}" if owner.path else name
             found = self._state_or_constant(attribute_of(owner.script, name), path)
-            cell = containers.Attribute(found, 0, path)
+            cell = primitives.Attribute(found, 0, path)
             owner.attributes[name] = cell
             if isinstance(found, List | Dict):
                 self.state.watch(cell, path, found)
