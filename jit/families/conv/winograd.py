@@ -403,7 +403,7 @@ class AtPoints:
         sharing = POINTS * PANEL // plan.width  # points to a panel
         part = plan.chunk * TAPS * TAPS * PANEL // sharing
         block = plan.chain if plan.chain < plan.chunk else 0
-        strides = Strides(plan.channels, plan.width, plan.width, plan.chunk, block=block)
+        strides = Strides(plan.channels, plan.width, plan.width, plan.chunk, block=block, is_shared=True)
         name, n_chains = f"point_{into.name.lower()}", plan.n_chains
         used = self.row_tiles.used_vectors(columns)
         kernels = MicroKernels(f, name, strides, used, into, totals=n_chains)

@@ -15,14 +15,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from ...llvm.function import Function, Int, Loop, Value, least, most
+from ...llvm.function import Bounded, Function, Int, Loop, Value, least, most, multiple_of
 from ...llvm.prefetch import prefetch, unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
 from .arithmetic import F32, VECTOR, Arithmetic
+from .walkers import NO_WALKERS, Walkers
 
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 UNROLL = 4  # steps of k in one trip
+MOST_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class Strides:
     `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
     rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
     `taps`: if there are any, A's rows lie in pieces of `k` steps, one for each tap.
-    `block`: steps of a block of the sums (0: they are one chain).
+    `block`: steps of a block of the sums (0: they are one chain). `is_shared`: one micro-kernel serves sums
+    of other lengths and rows elsewhere, which are arguments then, but where sums fill the registers.
     """
 
     lda: Int
@@ -84,6 +87,7 @@ class Strides:
     a_width: int = PANEL
     taps: Taps = NO_TAPS
     block: Int = 0
+    is_shared: bool = False
 
     def _all(self) -> tuple[Int, ...]:
         return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *self.taps, self.block)
@@ -101,16 +105,34 @@ class Strides:
         """Return those known only at run time, which a micro-kernel takes as arguments."""
         return [x for x in self._all() if isinstance(x, Value)]
 
-    def known(self) -> tuple[int | None, ...]:
-        """Return what is compiled into a micro-kernel, None for what it takes as an argument."""
-        return (self.a_panel, self.a_width, *(None if isinstance(x, Value) else x for x in self._all()))
+    def known(self) -> tuple[Hashable, ...]:
+        """Return what is compiled into a micro-kernel, of an argument what is known of it."""
+        return (self.a_panel, self.a_width, self.is_shared, *map(_known, self._all()))
+
+    def for_rows(self, f: Function, rows: int) -> Strides:
+        """Return the strides of a micro-kernel for `rows` rows: if it is shared, the numbers by which sums of
+        other lengths differ are arguments."""
+        if not self.is_shared or rows > MOST_WALKED:
+            return replace(self, is_shared=False)
+        k, block = self.k, self.block
+        whole = block if isinstance(block, int) and block else UNROLL
+        if isinstance(k, int) and isinstance(block, int) and k and k % whole == 0 and whole % UNROLL == 0:
+            value = f.i64(k)
+            k = Bounded(value.type, value.name, whole, None, whole)
+        lda, b_panel, apart, b_skip = (
+            f.i64(x) if x != 0 else x for x in (self.lda, self.b_panel, self.taps.apart, self.taps.b_skip)
+        )
+        taps = self.taps._replace(apart=apart, b_skip=b_skip)
+        return replace(self, lda=lda, k=k, b_panel=b_panel, taps=taps)
 
     def bound(self, params: Sequence[Value]) -> Strides:
         """Return these strides with a micro-kernel's parameters in place of its caller's values."""
         given = iter(params)
         bound = (next(given) if isinstance(x, Value) else x for x in self._all())
         lda, ldb, ldc, k, b_panel, table, *taps, block = bound
-        return Strides(lda, ldb, ldc, k, self.a_panel, b_panel, table, self.a_width, Taps(*taps), block)
+        return replace(
+            self, lda=lda, ldb=ldb, ldc=ldc, k=k, b_panel=b_panel, table=table, taps=Taps(*taps), block=block
+        )
 
     def row(self, g: Function, a: Value, r: Int) -> Value:
         """Return what stands for A's row `r` as `a` does for the first."""
@@ -143,6 +165,13 @@ class Strides:
             return k
         return g.add(g.mul(g.udiv(k, self.a_width), self.a_panel), g.urem(k, self.a_width))
 
+    def walkers(self, g: Function, a: Sequence[Value], first: Int, rows: int) -> Walkers:
+        """Return what moves along several rows, from step `first` on; nothing where they are found in other
+        ways."""
+        if rows == 1 or not self.is_shared or self.has_taps or isinstance(self.lda, int):
+            return NO_WALKERS
+        return Walkers.begin(g, g.at(a[0], "float", first), self.lda, rows)
+
     def steps(self, g: Function, a: Sequence[Value], k: Int, n: int, rows: int) -> list[list[Value]]:
         """Return the addresses of n successive steps of A's rows, by step and row; a trip does not cross
         panels. `a`: where the first row begins, or each of them."""
@@ -154,6 +183,11 @@ class Strides:
         if self.has_taps:
             return firsts
         return [[g.at(first, "float", g.mul(r, self.lda)) for r in range(rows)] for (first,) in firsts]
+
+
+def _known(x: Int) -> Hashable:
+    """Return what is known of a number, which is all that code depends on."""
+    return x if isinstance(x, int) else (least(x), most(x), multiple_of(x))
 
 
 @dataclass(frozen=True)
@@ -235,7 +269,7 @@ class MicroKernels:
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
         name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
-        ending, strides = self.ending, self.strides
+        ending, strides = self.ending, self.strides.for_rows(self.f, rows)
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
         what = (self.into, self.totals, self.arithmetic, self.vectors)
         key = (strides.known(), *what, rows, lines, near, factors is None)
@@ -243,7 +277,10 @@ class MicroKernels:
 
         def define(part: Function) -> None:
             given = part.params[n:]
-            self._define(part, rows, lines, near, None if factors is None else part.params[n - 1], given)
+            bound = strides.bound(part.params[4:])
+            self._define(
+                part, bound, rows, lines, near, None if factors is None else part.params[n - 1], given
+            )
 
         more = [] if ending is None else ending.arguments
         whole = key if ending is None else None if ending.key is None else (*key, ending.key)
@@ -252,6 +289,7 @@ class MicroKernels:
     def _define(
         self,
         g: Function,
+        strides: Strides,
         rows: int,
         lines: int,
         near: bool,
@@ -259,8 +297,7 @@ class MicroKernels:
         of_ending: Sequence[Value],
     ) -> None:
         """Emit the micro-kernel's body."""
-        a, b, c, ahead, *params = g.params
-        strides = self.strides.bound(params)
+        a, b, c, ahead = g.params[:4]
         places = [
             g.at(row, "float", LANES * v)
             for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
@@ -346,7 +383,11 @@ class MicroKernels:
             return found[len(places) :]
 
         moving: Sequence[Value] = [] if near else [b, ahead]
-        if isinstance(k, int) and isinstance(size, int):
+        if isinstance(size, int) and least(k) >= size and multiple_of(k) % size == 0:
+            moving = block(0, size, moving)
+            with g.loop(size, k, size, moving) as each:
+                each.next(*block(each.index, size, each.carried))
+        elif isinstance(k, int) and isinstance(size, int):
             rest = k % size
             moving = block(0, size, moving)
             with g.loop(size, k - rest, size, moving) as each:
@@ -382,18 +423,9 @@ class MicroKernels:
             g.store(value, place, align=4)
 
     def _steps(
-        self,
-        g: Function,
-        strides: Strides,
-        a: Sequence[Value],
-        b: Value,
-        ahead: Value,
-        state: Sequence[Value],
-        rows: int,
-        lines: int,
-        first: Int = 0,
-        count: Int | None = None,
-    ) -> list[Value]:
+        self, g: Function, strides: Strides, a: Sequence[Value], b: Value, ahead: Value,
+        state: Sequence[Value], rows: int, lines: int, first: Int = 0, count: Int | None = None,
+    ) -> list[Value]:  # fmt: skip
         """Return `state`, that is the sums, after `count` steps (None: all) from step `first` on.
 
         The state may hold two addresses that move along: where B's next row lies, and what is prefetched
@@ -401,17 +433,20 @@ class MicroKernels:
         the core (3 to 8 % of a product's). Without them a micro-kernel reads `near`: of 14 x 32 registers are
         too few for two addresses more, and sums are spilled.
         """
-        n = rows * self.vectors
-        is_near = len(state) == n
+        n, n_state = rows * self.vectors, len(state)
+        is_near = n_state == n
         count = strides.k if count is None else count
+        walkers = strides.walkers(g, a, first, rows)
+        state = [*state, *walkers.places]
         rest = g.urem(count, UNROLL)
         whole, behind = g.add(first, g.sub(count, rest)), g.add(first, count)
         for begin, end, steps in ((first, whole, UNROLL), (whole, behind, 1)):
             if begin == end or (steps == 1 and rest == 0):
                 continue
             with g.loop(begin, end, steps, state) as k:
-                sums, moving = list(k.carried[:n]), k.carried[n:]
-                left = strides.steps(g, a, k.index, steps, rows)
+                sums, moving = list(k.carried[:n]), k.carried[n:n_state]
+                walkers = walkers.hidden(g, k.carried[n_state:])
+                left = walkers.steps(g, steps, rows) or strides.steps(g, a, k.index, steps, rows)
                 begins = g.mul(k.index, strides.ldb)
                 right = g.at(b, self.element, begins) if is_near else moving[0]
                 for step in range(steps):
@@ -422,9 +457,9 @@ class MicroKernels:
                 else:
                     following = g.at(right, self.element, g.mul(steps, strides.ldb))
                     moving = [following, self._prefetch_lines(g, moving[1], lines if steps > 1 else 0)]
-                k.next(*sums, *moving)
+                k.next(*sums, *moving, *walkers.moved(g, steps))
             state = k.results
-        return list(state)
+        return list(state[:n_state])
 
     def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
         """Return each row's sums times its factor."""

@@ -160,12 +160,13 @@ class Product:
         problem = emission.problem
         panel = emission.f.mul(problem.k, PANEL)
         b_panel = panel if problem.width > PANEL else 0
-        return Product(emission, lhs, lhs.of(Strides(0, PANEL, problem.width, problem.k, b_panel=b_panel)))
+        strides = Strides(0, PANEL, problem.width, problem.k, b_panel=b_panel, is_shared=True)
+        return Product(emission, lhs, lhs.of(strides))
 
     def rows_strides(self, step: Int) -> Strides:
         """Return the strides of micro-kernels that read rows of B, `step` elements apart."""
         problem = self.emission.problem
-        return self.lhs.of(Strides(0, step, problem.width, problem.k))
+        return self.lhs.of(Strides(0, step, problem.width, problem.k, is_shared=True))
 
     def each_tile(
         self, begin: Int, prepare: Callable[[Sequence[Int], Int, Int], None] | None, tile: EmitTile

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
-from shapevm.jit.compiler import bounds, compile_kernel
+from shapevm.jit.compiler import bounds, compile_kernel, kernel_text
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_panels
@@ -428,3 +429,44 @@ def test_a_wide_schedule_is_refused_where_tiles_are_one_panel_wide() -> None:
     spec = dense(M, 64, 64)
     with pytest.raises(ValueError, match="matmul kernel: schedule '6x64' is unknown"):
         compile_kernel(spec, (300,), "x86-64-v4-amx", schedule="6x64")
+
+
+PLAIN = """matmul n_dims=1 batch=[] m=n0 n=64 k={k} a=0 a_index=[i0,i2] b=1 b_index=[] \
+b_layout="panels" chain=32
+  b0 f32[n0,{k}]
+  b1 f32[2,{k},32]
+  b2 f32[n0,64] output
+  v0 = acc f32
+  v1 = store f32 v0 b2[i0,i1]"""
+
+
+def micro_kernels(k: int, target: str) -> dict[str, str]:
+    """Return the text of a generic kernel's micro-kernels by name."""
+    text, _ = kernel_text(parse_spec(PLAIN.format(k=k)), None, target)
+    parts = re.findall(r"^define void @((?:micro|chunk|streams)\w*)(.*?)^}", text, re.MULTILINE | re.DOTALL)
+    return dict(parts)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("lengths", [(64, 128), (384, 768, 3072)])
+def test_sums_of_other_lengths_have_the_same_micro_kernels(lengths: tuple[int, ...], target: str) -> None:
+    first, *others = (micro_kernels(k, target) for k in lengths)
+    own = {name for name in first if re.search(r"_14x2_", name)}  # its sums fill the registers
+    assert len(first) > 12 + len(own)
+    for other in others:
+        different = {name for name in first.keys() | other.keys() if first.get(name) != other.get(name)}
+        assert different == own
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 6, 13, 14, 37])
+@pytest.mark.parametrize("k", [4, 36, 64, 96, 100, 352, 384, 516])
+def test_lengths_that_are_arguments_give_the_sums_of_any(k: int, m: int) -> None:
+    spec, rng = parse_spec(PLAIN.format(k=k)), np.random.default_rng(k + m)
+    a, w = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (k, 64)))
+    wanted, results = products(a, w, chain=32), []
+    for dims in (None, (m,)):
+        out = np.full((m, 64), np.nan, np.float32)
+        Kernel(compile_kernel(spec, dims)).run([a, pack_panels(w), out], (m,))
+        results.append(out)
+    np.testing.assert_array_equal(results[0].view(np.uint32), results[1].view(np.uint32))
+    np.testing.assert_array_equal(results[0], wanted)
