@@ -1,8 +1,8 @@
 """Whole models with static activations in bytes (`shapevm.Options(calibrate=...)`), one core.
 
-ResNet-50 and MobileNetV2 against their own f32 and ONNX Runtime's static int8 (QDQ); a token of a GPT-2
-against its own bf16 weights; the memory of an artifact with int4 weights. `benchmarks/quantised.py` shows
-these figures with its own.
+ResNet-50 and MobileNetV2 against their own f32 and the static int8 (QDQ) of ONNX Runtime and OpenVINO; a
+token of a GPT-2 against its own bf16 weights; the memory of an artifact with int4 weights.
+`benchmarks/quantised.py` shows these figures with its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from decode import LAYERS, decoder, first_inputs
 from measure import SHORT, Figure, Run, interleaved, median, ratio
 from memory import OURS, child
-from peers import Item, Runner, export_onnx, is_installed, onnxruntime_runner
+from peers import Item, Runner, export_onnx, is_installed, onnxruntime_runner, openvino_runner
 from vision import make, vision
 
 import shapevm
@@ -45,6 +45,8 @@ def _classifier(name: str, folder: Path) -> Figure:
     runners: dict[str, Runner] = {label: _call(exe) for label, exe in exes.items()}
     if is_installed("onnxruntime"):
         runners["ONNX Runtime int8"] = onnx_static(model, item, folder / f"{name}.onnx")
+        if is_installed("openvino"):  # it reads the same file
+            runners["OpenVINO int8"] = openvino_runner(folder / f"{name}.int8.onnx")
     runs: dict[str, Run] = {label: partial(run, item) for label, run in runners.items()}
     times = interleaved(runs, ROUNDS)
     text = ", ".join(f"{label} {median(times[label]) * 1e3:.2f}" for label in runs)

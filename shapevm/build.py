@@ -26,6 +26,7 @@ from .compiler.ir.rounding import Activation, Rounding
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .compiler.passes.quantise_activations import observe
+from .compiler.passes.quantise_weights import FORMATS
 from .fat import with_target
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .options import Options
@@ -181,10 +182,20 @@ def import_source(
     check_sizes(graph, options.sizes)
     check_buckets(graph, options.buckets)
     for each in (graph, *source.others):
-        each.rounding = Rounding(options.weights, options.max_error)
+        each.rounding = rounding_of(options)
         each.accurate = options.accurate
     graph.rounding.activations = source.activations
     return graph
+
+
+def rounding_of(options: Options) -> Rounding:
+    """Return what is to be rounded."""
+    from .jit.llvm.target import host_target
+
+    if options.weights not in FORMATS:
+        return Rounding(options.weights, options.max_error)
+    names = [name or settings.target or host_target() for name in options.targets]
+    return Rounding(options.weights, options.max_error, targets=names)
 
 
 def import_model(

@@ -36,12 +36,11 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from . import torch_profiler
-from .build import build_program, run_passes
+from .build import build_program, rounding_of, run_passes
 from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
-from .compiler.ir.rounding import Rounding
 from .dynamo_layers import let_dynamo_trace
 from .graph_results import plan_results
 from .limits import check_strategy
@@ -332,7 +331,7 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 def _executable(graph: Any, options: BackendOptions) -> Executable:
     store = open_store(options.targets[0])
-    graph.rounding = Rounding(options.weights, options.max_error)
+    graph.rounding = rounding_of(options)
     graph.accurate = options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
         run_passes(graph)

@@ -48,13 +48,14 @@ class Rounding:
     greater are rounded less, None: no limit. `weights`: what became of each, by name. `activations`: what
     samples had as each activation that `compiler.passes.quantise_activations` finds, in its order; empty:
     none was observed yet; None: activations are not rounded. `reasons`: why a weight's activation is not, by
-    the weight's name."""
+    the weight's name. `targets`: what the program is compiled for."""
 
     dtype: str = "f32"
     max_error: float | None = None
     weights: dict[str, RoundedWeight] = field(default_factory=dict)
     activations: Sequence[Activation] | None = None
     reasons: dict[str, str] = field(default_factory=dict)
+    targets: Sequence[str] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the weights as JSON data."""

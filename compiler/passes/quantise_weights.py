@@ -4,16 +4,19 @@ Under int8 a column has one scale, which maps its greatest magnitude to 127 and 
 Under int4 each GROUP successive steps of a column have one, which maps them to -8 .. 7; weights whose steps
 are no multiple of GROUP get a scale a column and integers of one byte. Weights that are not finite, or hold
 integers of a byte already, stay as they are, and so do those that would change by more than
-`Rounding.max_error`. `Rounding.weights` says what became of each.
+`Rounding.max_error`, or whose products would be slower than in f32 (`SLOWER_FROM`). `Rounding.weights` says
+what became of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..ir.dims import product
 from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.ranges import bounds
 from ..ir.rounding import RoundedWeight, Rounding
 from ..ops import build as B
 from .move_scales import by_groups
@@ -23,6 +26,10 @@ MAX_INTEGER = 127
 GROUP = 32  # steps that share a scale under int4
 LEAST, GREATEST = -8, 7  # integers of four bits
 TINY = "a scale would be a subnormal number"
+
+#: Rows of f32 from which on a product by a weight in a format takes longer than in f32, by target. Measured
+#: with weights in the second-level cache (benchmarks/log/quantised.md); others do not take longer.
+SLOWER_FROM = {"int4": {"x86-64-v4": 96, "x86-64-v4-vnni": 96}}
 
 Quantised = tuple[np.ndarray, np.ndarray]  # integers and scales
 
@@ -42,7 +49,7 @@ def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -
         return None
     name = str(weight.node.attrs["name"])
     if weight not in known:
-        known[weight] = _chosen(b.graph.rounding, name, weight.node.attrs["array"])
+        known[weight] = _chosen(b.graph.rounding, name, weight.node.attrs["array"], _least_rows(b, weight))
     found = known[weight]
     if found is None:
         return None
@@ -53,12 +60,29 @@ def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{name}.scale"))
 
 
-def _chosen(rounding: Rounding, name: str, weight: np.ndarray) -> Quantised | None:
-    """Return a weight in the smallest of the formats, from the one that is asked for, whose error is allowed;
-    None where it stays in f32. Notes what was chosen, and why."""
+def _least_rows(b: Builder, weight: Value) -> int:
+    """Return how many rows products by a weight have at least."""
+    found = [product(B.shape_of(user.arg(0))[:-1]) for user in weight.users if user.op == "matmul"]
+    return min((bounds(rows, b.graph.symbols)[0] or 0 for rows in found), default=0)
+
+
+def _slower(dtype: str, rows: int, targets: Sequence[str]) -> str:
+    """Return why a format is not worth it for products of at least `rows` rows, "" where it is."""
+    limits = SLOWER_FROM.get(dtype, {})
+    name = next((name for name in targets if rows >= limits.get(name, rows + 1)), "")
+    return f"on {name} products of {limits[name]} rows and more are slower than in f32" if name else ""
+
+
+def _chosen(rounding: Rounding, name: str, weight: np.ndarray, rows: int) -> Quantised | None:
+    """Return a weight in the smallest of the formats, from the one that is asked for, whose error is allowed
+    and which is not slower than f32 for at least `rows` rows; None where it stays in f32. Notes what was
+    chosen, and why."""
     reasons = [rounding.reasons[name]] if name in rounding.reasons else []
     names = list(FORMATS)
     for dtype in names[names.index(rounding.dtype) :]:
+        if slower := _slower(dtype, rows, rounding.targets):
+            reasons.append(f"{dtype}: {slower}")
+            continue
         found = FORMATS[dtype](weight)
         if isinstance(found, str):
             reasons.append(f"{dtype}: {found}")

@@ -40,6 +40,7 @@ class Indirection:
     block."""
 
     stride: Int = 0  # rows are at addresses
+    has_whole_groups = False
 
     def __init__(self, f: Function, geometry: Geometry, image: Value, place: Value, block: int) -> None:
         self.f, self.geometry, self.window, self.image = f, geometry, geometry.window, image

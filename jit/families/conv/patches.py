@@ -28,6 +28,8 @@ class Patches:
     Construct it in the entry block.
     """
 
+    has_whole_groups = True
+
     def __init__(self, f: Function, problem: Problem, geometry: Geometry, image: Value, place: Value) -> None:
         self.f, self.problem = f, problem
         self.geometry, self.window = geometry, geometry.window

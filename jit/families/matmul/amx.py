@@ -3,17 +3,17 @@
 An f32 is exactly the sum of three bf16 of 8 significant bits each (truncated): x = x1 + x2 + x3. Of the nine
 products of two such sums the six largest, x1y1 x1y2 x2y1 x2y2 x1y3 x3y1, are accumulated; what is left out is
 2^-24 of a product, as much as f32 rounds away. Source: Henry, Tang, Heinecke, "Leveraging the bfloat16
-artificial intelligence datatype for higher-precision computations", ARITH 2019. Six products at AMX's rate
-are
-2.3 times the rate of f32 FMAs.
+artificial intelligence datatype for higher-precision computations", ARITH 2019. Six products at AMX's
+rate are 2.3 times the rate of f32 FMAs. Elements of a narrow B are sums of fewer bf16 (`PLANES`), so that
+there are fewer products. They would pay from 16 rows on, but one number of rows decides for all dtypes: rows
+of fewer have the same bits in any batch.
 
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums, four tiles more hold operands. Operands lie in
-scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for all
-panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows of
-the
-block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there. Those of more
-than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM), whose totals are added up in
-f32.
+scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for
+all panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows
+of the block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there. Those
+of more than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM), whose totals are added
+up in f32.
 
 Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
 not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
@@ -24,14 +24,16 @@ a panel whose sums are all less than TINY is computed again as well, unless its 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value, least, most
-from ...llvm.prefetch import unread
+from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
 from ...spec import Size, Terms
-from .arithmetic import F32, VECTOR
+from .arithmetic import F32, VECTOR, Arithmetic
 from .microkernel import PANEL, load, tail
 from .row_tiles import copy_to
 from .spec import ProductSpec
@@ -58,15 +60,27 @@ _BITS = f"<{LANES} x i32>"
 _HALVES = f"<{2 * LANES} x i16>"
 _HIGH = "splat (i32 -65536)"
 _CONFIG = "tile_shapes"
-#: One step of k. a21: load plane 2 of A's lower 16 rows (b21: of B's right 16 columns) into tile 5 (7; upper
-#: and
-#: left ones into 4 and 6). A number n: add the product of A's tile n // 2 and B's tile n % 2 to sums n. Small
-#: products come first; a load stands where the tile that it replaces has just been used for the last time.
-_PROGRAM = (
+#: bf16 whose sum an element of B is, by its dtype.
+PLANES = {"f32": 3, "f16": 2, "bf16": 1, "i8": 1, "i4": 1}
+_TWO_PLANES = (
     "a20", "b00", "b01", "a21", "0", "1", "a10", "2", "3", "a11", "0", "2", "b10", "1", "3", "b11",
-    "0", "1", "a00", "2", "3", "a01", "0", "2", "b00", "1", "3", "b01", "0", "2", "b20", "1", "3",
-    "b21", "0", "2", "1", "3",
+    "0", "1", "a00", "2", "3", "a01", "0", "2", "b00", "1", "3", "b01", "0", "2", "1", "3",
 )  # fmt: skip
+#: One step of k, by B's planes. a21: load plane 2 of A's lower 16 rows (b21: of B's right 16 columns) into
+#: tile 5 (7; upper and left ones into 4 and 6). A number n: add the product of A's tile n // 2 and B's tile
+#: n % 2 to sums n. Small products come first; a load stands where the tile that it replaces has just been
+#: used for the last time.
+_PROGRAMS = {
+    1: (
+        "a20", "b00", "b01", "a21", "0", "1", "a10", "2", "3", "a11", "0", "1", "a00", "2", "3", "a01",
+        "0", "1", "2", "3",
+    ),
+    2: _TWO_PLANES,
+    3: (*_TWO_PLANES[:-2], "b20", *_TWO_PLANES[-2:], "b21", "0", "2", "1", "3"),
+}  # fmt: skip
+OF_LOWER_ROWS = ("a01", "a11", "a21", "2", "3")  # what a block of 16 rows or fewer does without
+
+Again = Callable[..., None]
 
 
 class Enough(NamedTuple):
@@ -121,9 +135,12 @@ def sums_bytes(k: Size | Int, block: int) -> int:
     return block * PANEL * 4 * (1 if isinstance(k, int) and k <= SUM else 2)
 
 
-def configure(f: Function) -> None:
-    """Give all eight tiles 16 rows of 64 bytes."""
-    data = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
+def configure(f: Function, rows: int = LANES) -> None:
+    """Give the tiles of sums 16 rows of 64 bytes, those of B `rows` rows of 64 bytes, and those of A 16 rows
+    of as many steps as B's have."""
+    of_a, lines = 4 * rows, [LANES] * 6 + [rows] * 2
+    widths = b"".join(width.to_bytes(2, "little") for width in (*[64] * 4, of_a, of_a, 64, 64))
+    data = bytes([1, *[0] * 15]) + widths + bytes([*[0] * 16, *lines, *[0] * 8])
     text = "".join(f"\\{byte:02X}" for byte in data)
     f.declarations[_CONFIG] = (
         f'@{_CONFIG} = private unnamed_addr constant [64 x i8] c"{text}", section ".rodata.tiles", align 64'
@@ -139,13 +156,13 @@ def release(f: Function) -> None:
 # Splitting ----------------------------------------------------------------------------------------------
 
 
-def _split(g: Function, x: Value) -> list[Value]:
-    """Return the three bf16 of each lane, in the high halves of i32."""
+def _split(g: Function, x: Value, planes: int = 3) -> list[Value]:
+    """Return the bf16 of each lane, in the high halves of i32."""
     parts, rest = [], x
-    for i in range(3):
+    for i in range(planes):
         high = g.op(_BITS, f"and {_BITS} {_bits(g, rest).name}, {_HIGH}")
         parts.append(high)
-        if i < 2:
+        if i < planes - 1:
             value = g.op(VECTOR, f"bitcast {_BITS} {high.name} to {VECTOR}")
             rest = g.op(VECTOR, f"fsub {VECTOR} {rest.name}, {value.name}")
     return parts
@@ -199,27 +216,35 @@ def _define_split_rows(g: Function) -> None:
         put(place_of(row0.index, step0.index), [zero, zero])
 
 
-def split_panel(f: Function, source: Value, k: Int, planes: Value) -> None:
-    """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them."""
+def split_panel(
+    f: Function, source: Value, k: Int, planes: Value, arithmetic: Arithmetic = F32, row_bytes: int = 0
+) -> None:
+    """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them.
+
+    `row_bytes`: of a row of the panel (0: those of PANEL elements).
+    """
     arguments = [source, f.i64(k), planes]
-    f.call_part("split_panel", _define_split_panel, *arguments)
+    step = row_bytes or PANEL * arithmetic.bytes
+    name = f"split_panel{arithmetic.suffix}"
+    f.call_part(name, lambda g: _define_split_panel(g, arithmetic, step), *arguments)
 
 
-def _define_split_panel(g: Function) -> None:
+def _define_split_panel(g: Function, arithmetic: Arithmetic, row_bytes: int) -> None:
     source, k, planes = g.params
+    count = PLANES[arithmetic.dtype]
 
     def put(pair: Int, low: list[Value], high: list[Value]) -> None:
         block, row = g.udiv(pair, STEP // 2), g.urem(pair, STEP // 2)
-        place = g.at(planes, "i8", g.add(g.mul(block, BLOCK), g.mul(row, 2 * STEP)))
+        place = g.at(planes, "i8", g.add(g.mul(block, count * PLANE), g.mul(row, 2 * STEP)))
         for column, (x, y) in enumerate(zip(low, high, strict=True)):
-            for plane, (a, b) in enumerate(zip(_split(g, x), _split(g, y), strict=True)):
+            for plane, (a, b) in enumerate(zip(_split(g, x, count), _split(g, y, count), strict=True)):
                 lower = g.op(_BITS, f"lshr {_BITS} {a.name}, splat (i32 16)")
                 both = g.op(_BITS, f"or {_BITS} {lower.name}, {b.name}")
                 g.store(both, g.at(place, "i8", plane * PLANE + column * TILE), align=64)
 
     def read(row: Int) -> list[Value]:
-        line = g.at(source, "float", g.mul(row, PANEL))
-        return [g.load(VECTOR, g.at(line, "float", LANES * i), align=4) for i in range(2)]
+        line = g.at(source, "i8", g.mul(row, row_bytes))
+        return arithmetic.row(g, line, [LANES * i for i in range(2)])
 
     nothing = [Value(VECTOR, "zeroinitializer")] * 2
     pairs = g.udiv(k, 2)
@@ -236,14 +261,29 @@ def _define_split_panel(g: Function) -> None:
 # Multiplying --------------------------------------------------------------------------------------------
 
 
-def multiply(f: Function, a: Value, b: Value, done: Int, k: Int, sums: Value, ahead: Value) -> None:
-    """Add the 32 x 32 products of the next `k` values of k, from the planes `a`, `b`, to `sums` (rows of
-    PANEL f32).
+def multiply(
+    f: Function,
+    halves: int,
+    a: Value,
+    b: Value,
+    done: Int,
+    k: Int,
+    sums: Value,
+    ahead: Value,
+    arithmetic: Arithmetic = F32,
+    lines: int | None = None,
+) -> None:
+    """Add the products of `halves` times 16 rows with 32 columns of the next `k` values of k, from the planes
+    `a`, `b`, to `sums` (rows of PANEL f32).
 
-    `done`: values of k added before; 0: the sums start here. Prefetches 64 bytes times k from `ahead` on.
+    `done`: values of k added before; 0: the sums start here. Prefetches `lines` cache lines a step from
+    `ahead` on, by default half as many bytes as B has there.
     """
     arguments = [a, b, f.i64(done), f.i64(f.ceildiv(k, STEP)), sums, ahead]
-    f.call_part("multiply_tiles", _define_multiply, *arguments)
+    name, planes = f"multiply_tiles{arithmetic.suffix}_{halves}", PLANES[arithmetic.dtype]
+    if lines is None:
+        lines = STEP * PANEL * arithmetic.bytes // 2 // LINE_BYTES
+    f.call_part(name, lambda g: _define_multiply(g, halves, planes, lines), *arguments)
 
 
 def add_block(f: Function, k: Int, done: Int, sums: Value, totals: Value) -> None:
@@ -274,38 +314,41 @@ def tile_number(number: int) -> Value:
     return Value("i8", str(number))
 
 
-def _define_multiply(g: Function) -> None:
+def _define_multiply(g: Function, halves: int, planes: int, lines: int) -> None:
     a, b, done, steps, sums, ahead = g.params
-    g.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-    places = [g.at(sums, "float", n // 2 * LANES * PANEL + n % 2 * LANES) for n in range(4)]
+    numbers = range(2 * halves)
+    places = [g.at(sums, "float", n // 2 * LANES * PANEL + n % 2 * LANES) for n in numbers]
     row = Value("i64", str(4 * PANEL))
     is_first = g.op("i1", f"icmp eq i64 {done.name}, 0")
     with g.when(is_first):
-        for number in range(4):
+        for number in numbers:
             g.call("void", "llvm.x86.tilezero", tile_number(number))
     with g.when(g.op("i1", f"xor i1 {is_first.name}, true")):
-        for number in range(4):
+        for number in numbers:
             g.call("void", "llvm.x86.tileloadd64", tile_number(number), places[number], row)
     with g.loop(0, steps) as step:
-        offset = g.mul(step.index, BLOCK)
-        near = unread(g, ahead, g.mul(step.index, STEP * PANEL // 2))
-        _products(g, g.at(a, "i8", offset), g.at(b, "i8", offset), near)
-    for number in range(4):
+        left = g.at(a, "i8", g.mul(step.index, BLOCK))
+        right = g.at(b, "i8", g.mul(step.index, planes * PLANE))
+        near = unread(g, ahead, g.mul(step.index, lines * LINE_BYTES), "i8")
+        places_ahead = [unread(g, near, i * LINE_BYTES, "i8") for i in range(lines)]
+        _products(g, halves, planes, left, right, places_ahead)
+    for number in numbers:
         g.call("void", "llvm.x86.tilestored64", tile_number(number), places[number], row)
 
 
-def _products(g: Function, a: Value, b: Value, near: Value) -> None:
-    """One step of k, prefetching STEP lines from `near` on."""
-    stride = Value("i64", str(2 * STEP))
-    lines = iter(range(STEP))
-    for word in _PROGRAM:
+def _products(g: Function, halves: int, planes: int, a: Value, b: Value, near: Sequence[Value]) -> None:
+    """One step of k, prefetching the lines `near`."""
+    stride, program = Value("i64", str(2 * STEP)), _PROGRAMS[planes]
+    if halves == 1:
+        program = tuple(word for word in program if word not in OF_LOWER_ROWS)
+    lines, n_products = iter(near), sum(word.isdigit() for word in program)
+    each = -(-len(near) // n_products)
+    for word in program:
         if word.isdigit():
             number = int(word)
             g.call("void", "llvm.x86.tdpbf16ps", *map(tile_number, (number, 4 + number // 2, 6 + number % 2)))
-            for line in (next(lines, None), next(lines, None)):
-                if line is not None:
-                    address = unread(g, near, LANES * line)
-                    g.do(f"call void @llvm.prefetch.p0(ptr {address.name}, i32 0, i32 2, i32 1)")
+            for address in islice(lines, each):
+                prefetch(g, address, 2)
         else:
             base, first = (a, 4) if word[0] == "a" else (b, 6)
             plane, half = int(word[1]), int(word[2])
@@ -313,33 +356,55 @@ def _products(g: Function, a: Value, b: Value, near: Value) -> None:
             g.call("void", "llvm.x86.tileloadd64", tile_number(first + half), place, stride)
 
 
-def multiply_exactly(f: Function, rows: Int, a: Value, stride: Int, b: Value, k: Int, sums: Value) -> None:
-    """Compute again by FMAs, in blocks of BLOCK steps, those of `rows` rows of sums that are doubtful.
+def mend(
+    f: Function,
+    name: str,
+    rows: Int,
+    a: Value,
+    stride: Int,
+    b: Value,
+    k: Int,
+    sums: Value,
+    again: Again,
+    *more: Value,
+) -> None:
+    """Compute again by `again`, those of `rows` rows of sums that are doubtful.
 
     Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
+    `again(g, row of A, b, k, its sums, *more)` emits it in a part of its own, called `name`.
     """
-    arguments = [f.i64(rows), a, f.i64(stride), b, f.i64(k), sums]
-    f.call_part("multiply_exactly", _define_exactly, *arguments)
+
+    def define(g: Function) -> None:
+        rows, a, stride, b, k, sums, *rest = g.params
+        with g.loop(0, rows) as row:
+            place = g.at(sums, "float", g.mul(row.index, PANEL))
+            with g.when(_is_doubtful(g, place)):
+                line = g.at(a, "float", g.mul(row.index, stride))
+                # Of a row of zeros the sums are right: 0, or NaN where B is not finite.
+                with g.when(_has_more_than_zeros(g, line, k)):
+                    again(g, line, b, k, place, *rest)
+
+    f.call_part(name, define, f.i64(rows), a, f.i64(stride), b, f.i64(k), sums, *more)
 
 
-def _define_exactly(g: Function) -> None:
-    rows, a, stride, b, k, sums = g.params
-    with g.loop(0, rows) as row, g.when(_is_doubtful(g, g.at(sums, "float", g.mul(row.index, PANEL)))):
-        line = g.at(a, "float", g.mul(row.index, stride))
-        # Of a row of zeros the sums are right: 0, or NaN where B is not finite.
-        with g.when(_has_more_than_zeros(g, line, k)):
-            _add_exactly(g, line, b, k, g.at(sums, "float", g.mul(row.index, PANEL)))
+def by_fmas(arithmetic: Arithmetic) -> Again:
+    """Return the emission of sums by FMAs, in blocks of BLOCK steps, for `mend`."""
+
+    def again(g: Function, line: Value, b: Value, k: Value, sums: Value) -> None:
+        _add_exactly(g, line, b, k, sums, arithmetic)
+
+    return again
 
 
-def _add_exactly(g: Function, line: Value, b: Value, k: Value, sums: Value) -> None:
+def _add_exactly(g: Function, line: Value, b: Value, k: Value, sums: Value, arithmetic: Arithmetic) -> None:
     """Leave the products of a row at `line` with a panel in `sums`."""
     size, nothing = g.select(g.less(k, LONG), k, BLOCK_STEPS), Value(VECTOR, "zeroinitializer")
     with g.loop(0, k, size, [splat(g, "f32", -0.0)] * 2, nonempty=True) as block:
         behind = g.minimum(g.add(block.index, size), k)
         with g.loop(block.index, behind, carried=[nothing] * 2) as step:
             left = g.splat(g.load("float", g.at(line, "float", step.index), align=4), LANES)
-            right = g.at(b, "float", g.mul(step.index, PANEL))
-            vectors = [g.load(VECTOR, g.at(right, "float", LANES * i), align=4) for i in range(2)]
+            right = g.at(b, arithmetic.element, g.mul(step.index, PANEL))
+            vectors = arithmetic.row(g, right, [LANES * i for i in range(2)])
             pairs = zip(vectors, step.carried, strict=True)
             step.next(*[g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, v, x) for v, x in pairs])
         pairs = zip(block.carried, step.results, strict=True)

@@ -2,7 +2,8 @@
 
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums. A step of the tiles is STEP of the product's,
 64 bytes of a row. B's panels lie as tiles want them and are read where they are. A block of A's rows is
-copied to scratch once for all panels: steps one behind the other, each with its 32 rows. Where steps do not
+copied to scratch once for all panels: steps one behind the other, each with its 32 rows. Patches of an image,
+which lie in scratch already, are read there where steps divide. Where steps do not
 divide, the last one begins earlier, with zeros in place of those bytes of A that another step has had; so
 nothing behind B is read. Rows that are missing are 0.
 
@@ -11,6 +12,8 @@ wait in scratch between chunks.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import prefetch, unread
@@ -24,6 +27,7 @@ LEAST_K = (
     256  # bytes of a row: with fewer, sums cost more than products gain (0.8 to 1.04 times VNNI's speed)
 )
 ENOUGH = Enough(9, STEP)  # fewer rows are read faster by several panels at once
+ENOUGH_OF_GROUPS = Enough(16, STEP // 2)  # the same where groups of steps have scales
 BLOCK = GROUP * STEP * 4  # bytes of a step of GROUP rows
 ROW_BYTES = 4 * PANEL  # of a panel, and of a row of sums
 CHUNK = 8  # steps of the tiles
@@ -40,12 +44,37 @@ def copy_rows(f: Function, source: Value, stride: Int, rows: Int, k: int, to: Va
     f.call_part("copy_rows", _define_copy, source, f.i64(stride), f.i64(rows), f.i64(k), to)
 
 
+#: Of rows that are read where they lie. Longer ones lie in too many pages: at 2,304 bytes a copy costs as
+#: much as it gains, at 4,608 the copied ones are 1.3 times as fast.
+MAX_ROW_BYTES = 2048
+
+
+class Rows(NamedTuple):
+    """How rows of A lie: the bytes from one to the next, and from a step of the tiles to the next."""
+
+    row: Int
+    step: int
+
+
+COPIED = Rows(4 * STEP, BLOCK)
+
+
 def add(
-    f: Function, halves: int, rows: Value, b: Value, first: Int, end: Int, k: int, sums: Value, group: Value
+    f: Function,
+    halves: int,
+    lie: Rows,
+    rows: Value,
+    b: Value,
+    first: Int,
+    end: Int,
+    k: int,
+    sums: Value,
+    group: Value,
 ) -> None:
-    """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows."""
+    """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows, which
+    lie as `lie` says."""
     arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - STEP), sums, group]
-    f.call_part(f"add_bytes_{halves}", lambda g: _define_add(g, halves), *arguments)
+    f.call_part(f"add_bytes_{halves}", lambda g: _define_add(g, halves, lie), *arguments)
 
 
 def _define_copy(g: Function) -> None:
@@ -72,7 +101,7 @@ def _define_copy(g: Function) -> None:
         g.store(zero, place(missing.index, at.index), align=64)
 
 
-def _define_add(g: Function, halves: int) -> None:
+def _define_add(g: Function, halves: int, lie: Rows) -> None:
     rows, b, first, end, last, sums, group = g.params
     numbers = range(2 * halves)
     places = [g.at(sums, "i8", n // 2 * LANES * ROW_BYTES + n % 2 * 4 * LANES) for n in numbers]
@@ -89,10 +118,10 @@ def _define_add(g: Function, halves: int) -> None:
 
     g.either(is_first, begin, go_on)
     with g.loop(first, end) as step:
-        left = g.at(rows, "i8", g.mul(step.index, BLOCK))
+        left = g.at(rows, "i8", g.mul(step.index, lie.step))
         here = g.minimum(g.mul(step.index, STEP), last)
         right = g.at(b, "i8", g.mul(here, ROW_BYTES))
-        _products(g, halves, left, right)
+        _products(g, halves, left, lie.row, right)
         with g.when(g.op("i1", f"icmp eq i64 {group.name}, 0")):
             for line in range(0, STEP * ROW_BYTES, 64):
                 prefetch(g, unread(g, right, CHUNK * STEP * ROW_BYTES + line, "i8"), 2)
@@ -100,12 +129,18 @@ def _define_add(g: Function, halves: int) -> None:
         g.call("void", "llvm.x86.tilestored64", tile_number(n), places[n], row)
 
 
-def _products(g: Function, halves: int, a: Value, b: Value) -> None:
+def _products(g: Function, halves: int, a: Value, row: Int, b: Value) -> None:
     """One step: sums n are of A's tile n // 2, number 4 + n // 2, and of B's n % 2, number 6 + n % 2."""
-    of_a, of_b = Value("i64", str(4 * STEP)), Value("i64", str(ROW_BYTES))
+    of_a, of_b = g.i64(row), Value("i64", str(ROW_BYTES))
     for n in range(2):
         g.call("void", "llvm.x86.tileloadd64", tile_number(6 + n), g.at(b, "i8", 4 * LANES * n), of_b)
     for half in range(halves):
-        g.call("void", "llvm.x86.tileloadd64", tile_number(4 + half), g.at(a, "i8", half * BLOCK // 2), of_a)
+        g.call(
+            "void",
+            "llvm.x86.tileloadd64",
+            tile_number(4 + half),
+            g.at(a, "i8", g.mul(half * LANES, row)),
+            of_a,
+        )
         for n in range(2):
             g.call("void", "llvm.x86.tdpbusd", *map(tile_number, (2 * half + n, 4 + half, 6 + n)))

@@ -197,7 +197,7 @@ class GroupedGemv(Gemv):
 
         floats = rows * width
         totals = columns.totals(sums, floats)
-        columns.add_up(a, b, sums, totals, floats, group)
+        columns.add_up(sums, totals, floats, columns.each(a, b, group))
         if totals is not sums:
             copy_to(f, sums, totals, floats)
 

@@ -27,7 +27,7 @@ from .byte_dots import BYTES
 from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile
 from .sums import GROUP
 
-SIZES = (32, 64, 128)  # steps of a group
+SIZES = (16, 32, 64, 128)  # steps of a group
 NIBBLE, BYTE = "i4", "i8"
 ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
 SCALES_BYTES = 4 * PANEL
@@ -226,16 +226,26 @@ class GroupSums:
         """Return where the sums of all groups lie, `floats` of them, if those of some lie at `sums`."""
         return self.f.at(sums, "float", floats) if self.groups.count > GROUP else sums
 
-    def add_up(self, a: Value, b: Value, sums: Value, totals: Value, floats: Int, emit: Emit) -> None:
-        """Emit `emit(a, b)`, which adds a group's part to `sums`, for all groups, whose steps of A's rows and
-        whose rows of B begin at `a` and `b`; leave what they are together in `totals`."""
+    def each(self, a: Value, b: Value, emit: Emit) -> Callable[[Int], None]:
+        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's rows and whose
+        rows of B begin there; `a`, `b`: where those of all groups do."""
+        f, groups = self.f, self.groups
+
+        def at(number: Int) -> None:
+            rows, place = f.mul(number, groups.rows), f.mul(number, groups.bytes)
+            emit(f.at(a, "float", rows), f.at(b, "i8", place))
+
+        return at
+
+    def add_up(self, sums: Value, totals: Value, floats: Int, emit: Callable[[Int], None]) -> None:
+        """Emit `emit(number)`, which adds a group's part to `sums`, for all groups; leave what they are
+        together in `totals`."""
         f, groups = self.f, self.groups
 
         def run(begin: Int, end: Int) -> None:
             F32.fill(f, sums, floats)
             with f.loop(begin, end, nonempty=True) as at:
-                rows, place = f.mul(at.index, groups.rows), f.mul(at.index, groups.bytes)
-                emit(f.at(a, "float", rows), f.at(b, "i8", place))
+                emit(at.index)
 
         if groups.count <= GROUP:
             run(0, groups.count)
@@ -285,7 +295,7 @@ class GroupedTile:
             self._row_tiles(columns.kernels_of_copy(self.lda, vectors), self.schedule.rows, a, self.copy)
 
         def run(emit: Emit) -> None:
-            columns.add_up(a, b, self.sums, totals, floats, emit)
+            columns.add_up(self.sums, totals, floats, columns.each(a, b, emit))
 
         is_read = f.is_less(self.rows, most + 1) if columns.groups.is_widened else True
         f.either(is_read, lambda: run(few), lambda: run(many))

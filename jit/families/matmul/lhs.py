@@ -26,6 +26,9 @@ from .spec import ProductSpec
 class Lhs(Protocol):
     """A's rows, of a buffer, computed, or patches of an image."""
 
+    #: Whether rows lie in scratch, with room for as many as a block has.
+    has_whole_groups: bool
+
     @property
     def stride(self) -> Int:
         """The elements from one row to the next."""
@@ -47,6 +50,8 @@ class Lhs(Protocol):
 class InPlace:
     """Rows of a buffer whose k axis is its last: f32, or u8 of which a step takes four. Construct it in the
     entry block."""
+
+    has_whole_groups = False
 
     def __init__(self, f: Function, problem: Problem, addresses: Sequence[Value]) -> None:
         spec = problem.spec
@@ -83,6 +88,8 @@ class Computed:
 
     Construct it in the entry block.
     """
+
+    has_whole_groups = True
 
     def __init__(self, f: Function, problem: Problem, place: Value) -> None:
         spec = problem.spec

@@ -13,8 +13,9 @@ from . import amx, amx_bytes
 from .arithmetic import QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
-from .row_tiles import WHOLE, Pieces
+from .row_tiles import WHOLE, Pieces, is_chunked
 from .spec import ProductSpec
+from .sums import BLOCK
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
@@ -107,6 +108,11 @@ class Problem:
         return not self.in_panels or (self.is_narrow and self.grouped is None)
 
     @property
+    def copied_steps(self) -> Int:
+        """The steps that such a copy has at once: a chunk's where a weight's sums have chunks."""
+        return BLOCK if self.in_panels and not self.pieces.piece and is_chunked(self.k) else self.k
+
+    @property
     def prepares_rows(self) -> bool:
         """Whether A's rows are made, in scratch, before the first tile of a block of them."""
         return self.groups > 0 or bool(self.spec.product.prologue)
@@ -158,10 +164,13 @@ def uses_tiles(spec: ProductSpec) -> bool:
 
     Not where f32 would be split once for each of several rows: windows that overlap are read in the image.
     """
+    if spec.product.b_layout in GROUPED_LAYOUTS:
+        groups = grouped_of(spec)
+        return groups is not None and groups.steps >= amx.STEP
     if spec.product.b_layout == QUADS_LAYOUT:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
-    is_f32 = spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
-    return is_f32 and not spec.repeats_lhs
+    is_float = spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype in amx.PLANES
+    return is_float and not spec.repeats_lhs
 
 
 def may_use_tiles(f: Function, spec: ProductSpec, m: Int) -> bool:
@@ -169,18 +178,22 @@ def may_use_tiles(f: Function, spec: ProductSpec, m: Int) -> bool:
     if not (f.has_tiles and uses_tiles(spec)):
         return False
     enough, k = enough_for_tiles(spec), spec.product.k
-    steps = k // STEP_BYTES if isinstance(k, int) and spec.product.b_layout == QUADS_LAYOUT else k
+    steps = k // STEP_BYTES if isinstance(k, int) and spec.product.b_layout in QUAD_LAYOUTS else k
     return not enough.few(m, steps if isinstance(steps, int) else enough.steps)
 
 
 def enough_for_tiles(spec: ProductSpec) -> amx.Enough:
     """Return the sizes from which on AMX tiles pay."""
-    return amx_bytes.ENOUGH if spec.product.b_layout == QUADS_LAYOUT else amx.ENOUGH
+    return _ENOUGH.get(spec.product.b_layout, amx.ENOUGH)
+
+
+#: By the layout of B; for others amx.ENOUGH.
+_ENOUGH = {QUADS_LAYOUT: amx_bytes.ENOUGH, "grouped_quads": amx_bytes.ENOUGH_OF_GROUPS}
 
 
 def _rows_on_tiles(spec: ProductSpec, m: Int, k: Int) -> int:
     """Return the rows of a tile of the kernel on AMX tiles."""
-    if spec.product.b_layout == QUADS_LAYOUT:
+    if spec.product.b_layout in QUAD_LAYOUTS:
         assert isinstance(spec.product.k, int)
         return amx.block_rows(m, spec.product.k, amx_bytes.ROWS_BYTES)
     return amx.block_rows(m, amx.PLANES_OF_ELEMENT * (k if isinstance(k, int) else 1024))

@@ -15,7 +15,7 @@ from ...llvm.abi import RT_SCRATCH
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter
 from ...spec import Term, Terms
-from . import amx, gemv, grouped
+from . import amx, amx_groups, gemv, grouped
 from .amx_bytes import scratch_bytes
 from .amx_bytes_tiles import Places
 from .amx_tiles import Planes
@@ -25,6 +25,7 @@ from .microkernel import PANEL, Ending, Strides
 from .problem import Problem
 from .rhs import InRows, KernelTile, Panels, rhs_of
 from .row_tiles import Finish, RowTiles
+from .sums import BLOCK
 
 SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
 EmitTile = Callable[[KernelTile], None]
@@ -38,7 +39,7 @@ class ScratchLayout:
     sums: Value
     sums_bytes: int
     packed: Value | None
-    planes: Planes | Places | None
+    planes: Planes | Places | amx_groups.Places | None
 
     @staticmethod
     def of(f: Function, problem: Problem, row_tiles: RowTiles) -> ScratchLayout:
@@ -61,19 +62,24 @@ class ScratchLayout:
     def behind_copy(self, f: Function, problem: Problem) -> Value:
         """Return the address behind the copy of a tile's columns of B, where rows of A are prepared."""
         assert self.packed is not None
-        return f.at(self.packed, "float", f.mul(problem.k, problem.width) if problem.has_copy else 0)
+        return f.at(
+            self.packed, "float", f.mul(problem.copied_steps, problem.width) if problem.has_copy else 0
+        )
 
     def terms(self, problem: Problem) -> list[Term]:
         """Return the bytes, without those of A's rows (see `CodeObject`)."""
         found: list[Term] = [(self.sums_bytes, ())]
         if problem.has_copy:
-            found.append((problem.width * 4, (problem.spec.product.k,)))
+            steps = problem.spec.product.k if problem.copied_steps is problem.k else BLOCK
+            found.append((problem.width * 4, (steps,)))
         if problem.has_tiles:
             found += _terms_of_planes(problem)
         return found
 
 
-def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places:
+def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places | amx_groups.Places:
+    if problem.grouped is not None:
+        return amx_groups.Places.behind(f, sums, problem.grouped, problem.block)
     if problem.is_quads:
         assert isinstance(problem.k, int)
         return Places.behind(f, sums, problem.k, problem.block)
@@ -81,6 +87,8 @@ def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places:
 
 
 def _terms_of_planes(problem: Problem) -> Terms:
+    if problem.grouped is not None:
+        return ((amx_groups.scratch_bytes(problem.grouped, problem.block), ()),)
     if problem.is_quads:
         assert isinstance(problem.k, int)
         return ((scratch_bytes(problem.k, problem.block), ()),)

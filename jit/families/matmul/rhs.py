@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...llvm.conversion import widened
-from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value
-from ...llvm.vector import Vec
+from ...llvm.prefetch import prefetch, unread
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES
 from .epilogue import RowTile
@@ -56,22 +54,26 @@ class Panels:
         place = f.mul(tile.group, f.mul(problem.k, columns))
         return f.at(first, problem.arithmetic.element, place)
 
-    def copy(self, panels: Value, columns: Int | None, to: Value) -> Value:
-        """Copy a tile's panels to `to` in f32, `width` columns a row; return where."""
+    def copy(self, panels: Value, columns: Int | None, to: Value, steps: Int | None = None) -> Value:
+        """Copy a tile's panels, or `steps` steps of them, to `to` in f32, `width` columns a row; return
+        where.
+
+        As many steps behind them are asked for.
+        """
         f, problem = self.f, self.problem
-        dtype = problem.arithmetic.dtype
-        kind, n_panels = DTYPES[dtype], problem.width // PANEL
+        kind, n_panels = problem.arithmetic, problem.width // PANEL
         if isinstance(columns, int):  # those that are not there are not read
             n_panels = min(n_panels, -(-columns // PANEL))
-        with f.loop(0, problem.k) as k:
+        count = problem.k if steps is None else steps
+        with f.loop(0, count) as k:
             row = f.at(to, "float", f.mul(k.index, problem.width))
-            for at in range(0, n_panels * PANEL, LANES):
-                panel = f.mul(problem.k, at // PANEL * PANEL)
-                place = f.add(panel, f.add(f.mul(k.index, PANEL), at % PANEL))
-                narrow = f.load(
-                    vector(kind.memory, LANES), f.at(panels, kind.memory, place), align=kind.bytes
-                )
-                f.store(widened(Vec(f, narrow), dtype).value, f.at(row, "float", at), align=4)
+            for at in range(0, n_panels * PANEL, PANEL):
+                place = f.add(f.mul(problem.k, at), f.mul(k.index, PANEL))
+                if steps is not None:
+                    prefetch(f, unread(f, panels, f.add(place, f.mul(steps, PANEL)), kind.element), 2)
+                there = f.at(panels, kind.element, place)
+                for i, wide in enumerate(kind.row(f, there, range(0, PANEL, LANES))):
+                    f.store(wide, f.at(row, "float", at + LANES * i), align=4)
         return to
 
 

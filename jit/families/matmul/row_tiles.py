@@ -39,6 +39,9 @@ NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 
 
+Copy = Callable[[Value, Int], Value]
+
+
 @dataclass(frozen=True)
 class Finish:
     """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
@@ -132,19 +135,13 @@ class RowTiles:
         return row_counts(self.m, self.block, self.most)
 
     def from_panels(
-        self,
-        strides: Strides,
-        a: Value,
-        b: Value,
-        rows: Int,
-        columns: Int | None,
-        sums: Value,
-        finish: Finish,
-        is_new: Value | bool = False,
-    ) -> None:
+        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value,
+        finish: Finish, is_new: Value | bool = False, copy: Copy | None = None,
+    ) -> None:  # fmt: skip
         """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile.
 
-        `is_new`: whether A's rows lie one behind the other and come from memory.
+        `is_new`: whether A's rows lie one behind the other and come from memory. `copy(b, steps)`: returns
+        where the steps of the panels at `b` lie as rows of f32; given only where sums are chunked.
         """
         f = self.f
         if not is_chunked(self.k):
@@ -159,7 +156,7 @@ class RowTiles:
         if n_chunks <= GROUP:
             self.arithmetic.fill(f, sums, floats)
             with f.loop(0, n_chunks) as number:
-                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, finish)
+                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, finish, copy)
             return
         totals = f.at(sums, "i8", self._sums_bytes(in_panels=True))
         self.arithmetic.fill(f, totals, floats)
@@ -172,13 +169,14 @@ class RowTiles:
         with f.loop(0, n_chunks, GROUP) as group:
             self.arithmetic.fill(f, sums, floats)
             with f.loop(group.index, f.minimum(f.add(group.index, GROUP), n_chunks), nonempty=True) as number:
-                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, replace(finish, done=whole))
+                ending = replace(finish, done=whole)
+                self._panel_chunk(kernels, a, b, rows, sums, after, number.index, ending, copy)
             with f.when(f.less(f.add(group.index, GROUP), n_chunks)):
                 self.arithmetic.add_to(f, totals, sums, floats)
 
     def _panel_chunk(
         self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, after: Value, number: Value,
-        finish: Finish,
+        finish: Finish, copy: Copy | None,
     ) -> None:  # fmt: skip
         """Add chunk `number` of a weight in panels to the sums of all row tiles; the last one finishes them.
         `after`: what comes behind the panels."""
@@ -190,6 +188,10 @@ class RowTiles:
         first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
         ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
         adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.arithmetic)
+        if copy is not None:
+            strides = replace(strides, ldb=self.width, b_panel=0)
+            adding = MicroKernels(f, "copied", strides, kernels.vectors, Into.ADDED)
+            here = copy(here, strides.k)
 
         def done(begin: Int, count: Int, at: Value) -> None:
             with f.when(is_last):
@@ -199,7 +201,7 @@ class RowTiles:
             with f.when(is_last):
                 finish.soon(begin, count)
 
-        self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
+        self._each(adding, left_rows, here, rows, sums, None if copy else ahead, Finish(done, soon))
 
     def _n_chunks(self) -> int:
         """Return the chunks of a row."""
@@ -379,7 +381,9 @@ class RowTiles:
 
             self._call(kernels, count, a, b, sums, place, lines)
 
-        if ahead is None:
+        if ahead is None and kernels.into is Into.ADDED:
+            self._call(kernels, count, a, b, sums, lambda _: b, 0)
+        elif ahead is None:
             self._multiply_rows(kernels, count, a, b, sums, near=False)
         elif self.arithmetic.is_widened or self.is_tall:
             alone()

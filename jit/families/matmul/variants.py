@@ -14,7 +14,7 @@ from ...llvm.abi import Generated
 from ...llvm.function import Function, Int, Value
 from ...spec import Size
 from ..family import Variant
-from . import amx, gemv, register_resident
+from . import amx, amx_groups, gemv, register_resident
 from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
@@ -26,6 +26,7 @@ from .problem import Problem, enough_for_tiles
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
+from .row_tiles import is_chunked
 
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 
@@ -87,16 +88,24 @@ def _on_amx(product: Product, begin: Value, rest: Rest) -> None:
 def _emit_on_tiles(product: Product, begin: Value) -> None:
     emission = product.emission
     f, k, planes = emission.f, emission.problem.k, emission.scratch.planes
-    on_tiles: OnTiles | BytesOnTiles
-    if isinstance(planes, Places):
+    on_tiles: OnTiles | BytesOnTiles | amx_groups.GroupsOnTiles
+    groups = emission.problem.grouped
+    if isinstance(planes, amx_groups.Places):
+        assert groups is not None
+        f.takes("amx-groups")
+        on_tiles = amx_groups.GroupsOnTiles(f, groups, product.lhs, emission.epilogue, planes)
+    elif isinstance(planes, Places):
         assert isinstance(k, int)
         f.takes("amx-bytes")
         on_tiles = BytesOnTiles(f, k, product.lhs, emission.epilogue, planes)
     else:
         assert planes is not None
         f.takes("amx")
-        on_tiles = OnTiles(f, k, product.lhs, emission.epilogue, planes)
-    amx.configure(f)
+        on_tiles = OnTiles(f, k, product.lhs, emission.epilogue, planes, emission.problem.arithmetic)
+    if groups is not None:
+        amx_groups.configure(f, groups)
+    else:
+        amx.configure(f)
     product.each_tile(begin, on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile)))
     amx.release(f)
 
@@ -136,8 +145,11 @@ def _tile_by_tile(product: Product, begin: Value, rest: Rest) -> None:
 
 #: Each that fits computes some tiles of a run and leaves the rest of them to the next one.
 RUNS: tuple[Variant[Problem, RunCode], ...] = (
-    Variant("amx", lambda problem: problem.has_tiles and not problem.is_quads, _on_amx),
+    Variant(
+        "amx", lambda problem: problem.has_tiles and not problem.is_quads and not problem.grouped, _on_amx
+    ),
     Variant("amx-bytes", lambda problem: problem.has_tiles and problem.is_quads, _on_amx),
+    Variant("amx-groups", lambda problem: problem.has_tiles and problem.grouped is not None, _on_amx),
     Variant("gemv", gemv.fits, _by_gemv),
     Variant("tiles", lambda problem: True, _tile_by_tile),
 )
@@ -231,6 +243,22 @@ def _from_copy(product: Product, tile: RowTile, a: Value, b: Value) -> None:
     emission.row_tiles.from_rows(strides, a, copied, tile.rows, tile.columns, sums, finish)
 
 
+def _widened(product: Product, tile: RowTile, a: Value, b: Value) -> None:
+    """From a copy of narrow panels in f32, a chunk of the steps at a time where sums have chunks."""
+    emission, rhs = product.emission, product.emission.rhs
+    packed, columns = emission.scratch.packed, tile.columns
+    if not is_chunked(emission.problem.k):
+        _from_copy(product, tile, a, b)
+        return
+    assert isinstance(rhs, Panels) and packed is not None
+
+    def copy(panels: Value, steps: Int) -> Value:
+        return rhs.copy(panels, columns, packed, steps)
+
+    sums, finish = emission.scratch.sums, product.finish(tile)
+    emission.row_tiles.from_panels(product.strides, a, b, tile.rows, columns, sums, finish, copy=copy)
+
+
 def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
     """From rows of a buffer where they are."""
     emission, rhs = product.emission, product.emission.rhs
@@ -270,7 +298,7 @@ TILES = (
         _from_panels,
         lambda problem, tile, is_few: is_few if problem.is_narrow else True,
     ),
-    TileVariant("widened", lambda problem: problem.in_panels, _from_copy),
+    TileVariant("widened", lambda problem: problem.in_panels, _widened),
     TileVariant(
         "in-place",
         lambda problem: not problem.in_panels,

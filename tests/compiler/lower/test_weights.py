@@ -243,3 +243,27 @@ def test_a_list_of_weights_of_another_form_is_refused() -> None:
     for wrong in ({}, [1], [{}], [{**row, "bytes": "1"}], [{**row, "shape": ["a"]}], [{**row, "more": 1}]):
         with pytest.raises(shapevm.ArtifactError, match="rounded weights is malformed"):
             weight_rows({"weights": wrong})
+
+
+@pytest.mark.parametrize(
+    ("target", "least", "held"),
+    [
+        ("x86-64-v4-vnni", 1, "int4, groups of 32"),
+        ("x86-64-v4-vnni", 96, "int8"),
+        ("x86-64-v4-amx", 96, "int4, groups of 32"),
+        (("x86-64-v4-amx", "x86-64-v4"), 96, "int8"),
+        ("x86-64-v3", 96, "int4, groups of 32"),
+    ],
+)
+def test_a_format_that_is_slower_at_all_sizes_is_not_taken(
+    target: str | tuple[str, ...], least: int, held: str, tmp_path: Path
+) -> None:
+    model, rows = torch.nn.Linear(64, 48, bias=False).eval(), torch.export.Dim("rows", min=least, max=256)
+    options = shapevm.Options(weights="int4", target=target)
+    exe = shapevm.compile(model, (torch.randn(128, 64),), dynamic_shapes=({0: rows},), options=options)
+    exe.save(tmp_path / "model.svm")
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert row["format"] == held
+    name = "x86-64-v4" if isinstance(target, tuple) else target
+    reason = f"int4: on {name} products of 96 rows and more are slower than in f32"
+    assert row["reason"] == (reason if held == "int8" else "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, target_for
+from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul import amx
 from shapevm.jit.families.matmul.matmul import pack_panels
@@ -177,3 +180,46 @@ def test_only_matmuls_of_panels_are_compiled_for_tiles():
     assert target_for(product(64, 32), AMX) == AMX and target_for(rows, AMX) == bases(AMX)[-1] == FMA
     assert target_for(product(64, 32), FMA) == FMA
     assert len(compile_kernel(product(64, 32), None, AMX).code.data) > 0  # on any machine
+
+
+NARROW = {
+    "bf16": lambda b: (f32_to_bf16(b), bf16_to_f32(f32_to_bf16(b))),
+    "f16": lambda b: (b.astype(np.float16), b.astype(np.float16).astype(np.float32)),
+    "i8": lambda b: (np.clip(np.rint(b * 40), -128, 127).astype(np.int8),) * 2,
+}
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(15, 64, 32), (95, 64, 32), (97, 65, 31), (112, 384, 70), (96, 1000, 40), (130, 127, 1), (300, 71, 64)],
+)
+def test_narrow_weights_on_tiles(dtype, m, k, n):
+    a, b = matrices(m, k, n)
+    narrow, wide = NARROW[dtype](b)
+    plain = product(k, n)
+    buffers = (plain.buffers[0], s.Buffer(dtype, plain.buffers[1].shape), *plain.buffers[2:])
+    spec = replace(plain, buffers=buffers)
+    generic = run(spec, a, narrow)
+    one_by_one = run(spec, a, narrow, (m,), ranges=lambda tiles: [(i, i + 1) for i in reversed(range(tiles))])
+    assert np.array_equal(generic, one_by_one)
+    found, by_fmas = (errors(x, a, wide) for x in (generic, run(spec, a, narrow, target=FMA)))
+    assert found.max() < max(1.2 * by_fmas.max(), 1e-7)
+    assert np.array_equal(generic, run(spec, a, narrow, target=FMA)) or not amx.ENOUGH.few(m, k)
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", NARROW)
+def test_rows_beside_narrow_weights_that_are_tiny_or_not_finite(dtype):
+    a, b = matrices(100, 500, 33)
+    a[3] *= np.float32(1e-36)
+    a[7, 5], a[20] = np.inf, 0
+    narrow, wide = NARROW[dtype](b)
+    plain = product(500, 33)
+    buffers = (plain.buffers[0], s.Buffer(dtype, plain.buffers[1].shape), *plain.buffers[2:])
+    spec = replace(plain, buffers=buffers)
+    with np.errstate(invalid="ignore"):
+        found, wanted = run(spec, a, narrow), run(spec, a, narrow, target=FMA)
+    for row in (3, 7, 20):
+        assert np.array_equal(found[row], wanted[row], equal_nan=True)

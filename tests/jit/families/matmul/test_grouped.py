@@ -32,6 +32,8 @@ from shapevm.jit.reference import evaluate
 M = s.Dim(0)
 ROW, COLUMN, STEP = (s.Index(loop=i) for i in range(3))
 TARGETS = [name for name in (*bases("x86-64-v4"), "x86-64-v3") if runs_here(name)]
+AMX = "x86-64-v4-amx"
+needs_amx = pytest.mark.skipif(not runs_here(AMX), reason="this CPU has no AMX tiles")
 RANGES = {NIBBLE: (-8, 8), BYTE: (-128, 128)}
 
 
@@ -47,6 +49,13 @@ def product(n: int, k: int, shape: tuple[int, ...], is_computed: bool = False) -
     return Matmul(
         1, buffers, MatrixProduct((), M, n, k, b=1, b_index=(), b_layout="grouped", epilogue=body, **operand)
     )
+
+
+def of_bytes(n: int, k: int, shape: tuple[int, ...]) -> Matmul:
+    """The same with a in u8."""
+    plain = product(n, k, shape)
+    buffers = (s.Buffer("u8", (M, k)), *plain.buffers[1:])
+    return replace(plain, buffers=buffers).with_product(b_layout="grouped_quads")
 
 
 def weight(dtype: str, n: int, k: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +90,8 @@ def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
 @pytest.mark.parametrize("is_computed", [False, True])
 @pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize(
-    ("n", "k", "steps"), [(40, 64, 32), (200, 128, 64), (33, 32, 32), (224, 2176, 32), (64, 256, 128)]
+    ("n", "k", "steps"),
+    [(40, 64, 32), (200, 128, 64), (33, 32, 32), (40, 48, 16), (224, 2176, 32), (64, 256, 128)],
 )
 def test_sums_are_those_of_the_definition(n: int, k: int, steps: int, dtype: str, is_computed: bool) -> None:
     integers, scales = weight(dtype, n, k, steps)
@@ -104,16 +114,15 @@ def test_sums_are_those_of_the_definition(n: int, k: int, steps: int, dtype: str
 
 @pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize(
-    ("n", "k", "steps"), [(40, 64, 32), (200, 128, 64), (33, 32, 32), (224, 2176, 32), (64, 256, 128)]
+    ("n", "k", "steps"),
+    [(40, 64, 32), (200, 128, 64), (33, 32, 32), (40, 48, 16), (224, 2176, 32), (64, 256, 128)],
 )
 def test_sums_of_bytes_are_exact_in_every_group(n: int, k: int, steps: int, dtype: str) -> None:
     integers, scales = weight(dtype, n, k, steps)
     packed = pack_grouped(integers, scales, together=4)
     for found, wanted in zip(unpacked(packed, k, n, together=4), (integers, scales), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    plain = product(n, k, packed.shape)
-    buffers = (s.Buffer("u8", (M, k)), *plain.buffers[1:])
-    spec = replace(plain, buffers=buffers).with_product(b_layout="grouped_quads")
+    spec = of_bytes(n, k, packed.shape)
     check(spec)
     rng = np.random.default_rng(3)
     for target in TARGETS:
@@ -125,6 +134,77 @@ def test_sums_of_bytes_are_exact_in_every_group(n: int, k: int, steps: int, dtyp
                 out = np.full((m, n), np.nan, np.float32)
                 kernel.run([a, packed, out], (m,))
                 np.testing.assert_array_equal(out, wanted)
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", RANGES)
+@pytest.mark.parametrize(
+    ("n", "k", "steps"),
+    [(40, 64, 32), (33, 32, 32), (40, 96, 32), (224, 2208, 32), (64, 192, 64), (64, 256, 128)],
+)
+def test_bytes_on_tiles_have_the_same_bits(n: int, k: int, steps: int, dtype: str) -> None:
+    integers, scales = weight(dtype, n, k, steps)
+    packed = pack_grouped(integers, scales, together=4)
+    spec = of_bytes(n, k, packed.shape)
+    rng = np.random.default_rng(3)
+    for m in (16, 17, 33, 100, 300):
+        a = rng.integers(0, 256, (m, k)).astype(np.uint8)
+        results = []
+        for target, dims in ((AMX, None), (AMX, (m,)), (TARGETS[0], None)):
+            out = np.full((m, n), np.nan, np.float32)
+            Kernel(compile_kernel(spec, dims, target)).run([a, packed, out], (m,))
+            results.append(out)
+        assert all(np.array_equal(results[0], result) for result in results)
+
+
+@needs_amx
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("dtype", RANGES)
+@pytest.mark.parametrize(
+    ("n", "k", "steps"), [(40, 64, 32), (33, 96, 32), (224, 2176, 32), (64, 192, 64), (64, 256, 128)]
+)
+def test_floats_on_tiles_are_as_exact_as_by_fmas(
+    n: int, k: int, steps: int, dtype: str, is_computed: bool
+) -> None:
+    integers, scales = weight(dtype, n, k, steps)
+    packed = pack_grouped(integers, scales)
+    spec = product(n, k, packed.shape, is_computed)
+    generic, rng = Kernel(compile_kernel(spec, None, AMX)), np.random.default_rng(3)
+    wide = integers.astype(np.float64) * np.repeat(scales.astype(np.float64), steps, axis=0)
+    for m in (96, 100, 300):
+        a = rng.standard_normal((m, k)).astype(np.float32)
+        exact = (a + np.float32(is_computed)).astype(np.float64) @ wide
+        size = np.abs(a + np.float32(is_computed)).astype(np.float64) @ np.abs(wide)
+        errors = []
+        for kernel in (
+            generic,
+            Kernel(compile_kernel(spec, (m,), AMX)),
+            Kernel(compile_kernel(spec, None, TARGETS[0])),
+        ):
+            out = np.full((m, n), np.nan, np.float32)
+            tiles = kernel.n_tiles((m,))
+            kernel.run([a, packed, out], (m,), [(t, t + 1) for t in reversed(range(tiles))])
+            whole = np.full((m, n), np.nan, np.float32)
+            kernel.run([a, packed, whole], (m,))
+            np.testing.assert_array_equal(out, whole)
+            errors.append((np.abs(out - exact) / size).max())
+        assert errors[0] == errors[1] and errors[0] < max(1.2 * errors[2], 1e-7)
+
+
+@needs_amx
+def test_rows_that_are_tiny_or_not_finite_are_those_of_the_definition() -> None:
+    integers, scales = weight(NIBBLE, 40, 2176, 32)
+    packed = pack_grouped(integers, scales)
+    a = np.random.default_rng(3).standard_normal((100, 2176)).astype(np.float32)
+    a[3] *= np.float32(1e-36)
+    a[7, 5], a[20] = np.inf, 0
+    out = np.full((100, 40), np.nan, np.float32)
+    Kernel(compile_kernel(product(40, 2176, packed.shape), None, AMX)).run([a, packed, out], (100,))
+    rows = [3, 7, 20]
+    with np.errstate(invalid="ignore"):
+        wanted = grouped_products(a[rows], integers, scales)
+    np.testing.assert_array_equal(out[rows], wanted)
+    assert np.isfinite(np.delete(out, 7, 0)).all()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
