@@ -10,15 +10,18 @@ taken first and dequantised then. Other weights of products and convolutions bec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...jit.evaluation import from_memory
-from ...jit.families.matmul.grouped import SIZES
+from ...jit.families.matmul.grouped import NIBBLE, SIZES, dtype_for
 from ..ir.dims import equal
 from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.rounding import RoundedWeight
 from ..lower.packing import has_depthwise_kernel
 from ..lower.specs import window_of
 from ..ops import build as B
@@ -27,6 +30,18 @@ from ..ops.integer_product import as_u8, integer_product, is_short_enough
 from ..ops.quantize import repeated
 from .quantised_patterns import FLOATS, Quantised, quantised
 from .rewrite import Rule, rewrite
+
+
+class Groups(NamedTuple):
+    """Integers [K, N] in i8 and the scales [groups, N] of groups of rows; `offsets`: what zero points take
+    off, times the scales, for 1 in each row of a group."""
+
+    integers: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray | None
+
+
+_LOG = logging.getLogger("shapevm")
 
 
 @dataclass(frozen=True)
@@ -79,19 +94,50 @@ class Weight:
         zero = None if self.zero is None else self.zero.transpose(axes)
         return Weight(self.q.transpose(axes), self.scale.transpose(axes), zero, self.name)
 
-    def groups(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the integers of a matrix [K, N] in i8 and the scales [groups, N] in f32 of groups of rows as
-        products read them; None where it has none."""
-        k, count, largest = len(self.q), len(self.scale), max(SIZES)
-        if not count or k % count or not np.isfinite(self.scale).all():
-            return None
-        steps = k // count
-        times = steps // largest if steps % largest == 0 else 1  # larger groups are several of the largest
+    def shifted(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Return integers in i8 and what is left of the zero points, in the shape of the scales: none where
+        integers without them have as few bits as with them. None where bytes do not hold them."""
         integers = self.bytes()
-        if integers is None or steps // times not in SIZES:
-            return None
-        scale = np.broadcast_to(self.scale.astype(np.float32), (count, self.q.shape[1]))
-        return integers, np.repeat(scale, times, axis=0)
+        low, high = (int(x) for x in (self.q.min(initial=0), self.q.max(initial=0)))
+        half = 8 if high - low < 16 else 128
+        if integers is not None and (half > 8 or dtype_for(integers) == NIBBLE):
+            return integers, None
+        zero = np.zeros((1,) * self.q.ndim) if self.zero is None else self.zero
+        if any(size not in (1, n) for size, n in zip(zero.shape, self.scale.shape, strict=True)):
+            return None if integers is None else (integers, None)
+        middle = 0 if -half <= low and high < half else low + half
+        moved = (self.q.astype(np.int16) - middle).astype(np.int8)
+        return moved, np.broadcast_to(zero.astype(np.float32) - middle, self.scale.shape)
+
+    def groups(self) -> Groups | str:
+        """Return the groups of the rows of a matrix [K, N] as products read them, or why it has none."""
+        (k, n), (count, width) = self.q.shape, self.scale.shape
+        if not np.isfinite(self.scale).all():
+            return "a scale is not finite"
+        steps = k // count if count else 0
+        size = next((size for size in sorted(SIZES, reverse=True) if steps and steps % size == 0), 0)
+        if not size or k % count or width not in (1, n):
+            return f"kernels read groups of {SIZES[0]} steps and their multiples"
+        found = self.shifted()
+        if found is None:
+            return TOO_WIDE
+        integers, zeros = found
+
+        def of_groups(x: np.ndarray) -> np.ndarray:
+            return np.repeat(np.broadcast_to(x, (count, n)), steps // size, axis=0)
+
+        scale = self.scale.astype(np.float32)
+        return Groups(integers, of_groups(scale), None if zeros is None else of_groups(zeros * scale))
+
+    @property
+    def scheme(self) -> str:
+        """How a matrix [K, N] is quantised, for people."""
+        count, (k, _) = len(self.scale), self.q.shape
+        each = "a scale for each column" if count == 1 else "a scale for each step"
+        if 1 < count < k:
+            each = f"groups of {k // count}"
+        zeros = "" if self.zero is None or not self.zero.any() else ", zero points"
+        return f"int{dtype_for(self.q)[1:]}, {each}{zeros}"
 
     def scales_of_columns(self) -> np.ndarray | None:
         """Return the scale of each column of a matrix in f32, None where a column has several."""
@@ -101,7 +147,11 @@ class Weight:
         return np.ascontiguousarray(np.broadcast_to(scale, (self.q.shape[1],)))
 
 
+Bytes = tuple[Value, Value, "Value | None"]  # q, scale and zero point of rows
 MOVES = ("permute", "reshape")
+BITS = {"int4": 4, "int8": 8}  # of an element, by how it is held
+TOO_WIDE = "an integer without its zero point needs more than eight bits"
+TOO_LONG = "sums of so many products of bytes may not fit in 32 bits"
 HALF = ("f16", "bf16")
 
 
@@ -144,21 +194,57 @@ def _sums(b: Builder, node: Node, weight: Weight) -> Value:
             return b.one("linear", wide, b.constant(array.T, "f32", weight.name), None)
         return b.one("matmul", wide, b.constant(array, "f32", weight.name))
 
-    scales = weight.scales_of_columns()
+    scales, found = weight.scales_of_columns(), _bytes_of(b, x)
     if scales is None:
-        grouped = weight.groups()
-        if grouped is None:
-            return by(weight.values())
-        found = _bytes_of(b, x)
-        if found is None:
-            return by_groups(b, B.cast_to(b, x, "f32"), weight.name, *grouped)
-        return of_bytes_in_groups(b, *found, weight.name, *grouped)
-    result = _of_bytes(b, x, weight)
-    if result is None:
+        return _sums_of_groups(b, node, weight, found) or by(weight.values())
+    whole = weight.bytes()
+    moved = weight.shifted() if whole is None else (whole, None)
+    zeros = None if moved is None else moved[1]
+    why = TOO_WIDE if moved is None else "" if found is None or is_short_enough(len(weight.q)) else TOO_LONG
+    if moved is None:
+        _note(b, node, weight, "f32", why)
         result = by(weight.integers())
+    elif found is None or why:
+        _note(b, node, weight, "int8", why)
+        result = by(moved[0].astype(np.float32))
+    else:
+        _note(b, node, weight, "u8 x int8")
+        result = _of_bytes(b, found, moved[0], weight.name)
+    if zeros is not None:
+        taken = b.constant(zeros.reshape(-1), "f32", f"{weight.name}.zeros")
+        result = B.pointwise(b, "sub", result, B.pointwise(b, "mul", _sum_of_groups(b, x, 1), taken))
     if (scales == 1).all():
         return result
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
+
+
+def _sums_of_groups(b: Builder, node: Node, weight: Weight, found: Bytes | None) -> Value | None:
+    """The product in f32 with a weight whose groups of rows have scales; None where no kernel reads these."""
+    x, name, groups = node.arg(0), weight.name, weight.groups()
+    if isinstance(groups, str):
+        _note(b, node, weight, "f32", groups)
+        return None
+    integers, scales, offsets = groups
+    text = f"int{dtype_for(integers)[1:]}, groups of {len(integers) // len(scales)}"
+    _note(b, node, weight, text if found is None else f"u8 x {text}")
+    if found is None:
+        result = by_groups(b, B.cast_to(b, x, "f32"), name, integers, scales)
+    else:
+        result = of_bytes_in_groups(b, *found, name, integers, scales)
+    if offsets is None:
+        return result
+    sums, shape = _sum_of_groups(b, x, len(scales)), B.shape_of(result)
+    rows = sums if len(shape) > 1 else B.reshape(b, sums, (1, len(scales)))
+    taken = b.one("matmul", rows, b.constant(offsets, "f32", f"{name}.zeros"))
+    return B.pointwise(b, "sub", result, B.reshape(b, taken, shape))
+
+
+def _sum_of_groups(b: Builder, x: Value, count: int) -> Value:
+    """Return the sums of `count` parts of each row of x [.., K] in f32: [.., count]."""
+    shape = B.shape_of(x)
+    steps = int(shape[-1]) // count
+    parts = B.reshape(b, B.cast_to(b, x, "f32"), (*shape[:-1], count, steps))
+    return B.reduce(b, "reduce_sum", parts, [len(shape)], keepdim=False)
 
 
 def by_groups(b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.ndarray) -> Value:
@@ -169,15 +255,25 @@ def by_groups(b: Builder, x: Value, name: str, integers: np.ndarray, scales: np.
     return B.reshape(b, b.one("matmul", rows, *operands), (*shape[:-1], integers.shape[1]))
 
 
-def _of_bytes(b: Builder, x: Value, weight: Weight) -> Value | None:
-    """Return x @ the weight's integers in f32, where x is dequantised too, by an exact product of integers;
-    None where it is not, or has several scales in a row."""
-    found, integers = _bytes_of(b, x), weight.bytes()
-    if found is None or integers is None or not is_short_enough(len(integers)):
-        return None
+def _of_bytes(b: Builder, found: Bytes, integers: np.ndarray, name: str) -> Value:
+    """Return ((q - zero) * scale) @ integers in f32, by an exact product of integers."""
     q, scale, zero = found
-    product = B.cast_to(b, integer_product(b, q, integers, weight.name, zero), "f32")
+    product = B.cast_to(b, integer_product(b, q, integers, name, zero), "f32")
     return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
+
+
+def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> None:
+    """Note how the weight that a node reads is held; `why`: no kernel reads it as the program has it, which
+    the logger is told as well."""
+    reason, shape = "", tuple(map(int, weight.q.shape))
+    if why:
+        what = f"{node.op} by {weight.name!r}" + (f" at {node.source}" if node.source else "")
+        scheme = f"a weight in {weight.scheme}"
+        reason = f"{what}: no kernel reads {scheme} as it is, since {why}; it is held in {held}"
+        _LOG.warning("%s", reason)
+    bits = next((n for name, n in BITS.items() if name in held.removeprefix("u8 x ")), 32)
+    n_bytes = weight.q.size * bits // 8 + (0 if held == "f32" else 4 * weight.scale.size)
+    b.graph.rounding.weights[weight.name] = RoundedWeight(weight.name, shape, held, n_bytes, 0.0, reason)
 
 
 def of_bytes_in_groups(
@@ -200,7 +296,7 @@ def of_bytes_in_groups(
     return B.pointwise(b, "mul", product, B.cast_to(b, scale, "f32"))
 
 
-def _bytes_of(b: Builder, x: Value) -> tuple[Value, Value, Value | None] | None:
+def _bytes_of(b: Builder, x: Value) -> Bytes | None:
     """Return the bytes, the scale and the zero point of a dequantised tensor whose rows have one each; else
     None."""
     if x.tensor.dtype not in FLOATS or x.tensor.rank < 2:
@@ -217,9 +313,7 @@ def _bytes_of(b: Builder, x: Value) -> tuple[Value, Value, Value | None] | None:
     return found.q, scale, found.zero
 
 
-def _of_rows(
-    b: Builder, x: Value, found: tuple[Value, Value, Value | None] | None
-) -> tuple[Value, Value, Value | None] | None:
+def _of_rows(b: Builder, x: Value, found: Bytes | None) -> Bytes | None:
     """Return the parts of a tensor for `x`, which has its rows in other axes; None where it has others, or
     where some of the axes have scales of their own."""
     if found is None:
@@ -281,28 +375,35 @@ def _table_of(b: Builder, value: Value) -> Quantised | None:
 def _conv(b: Builder, node: Node) -> Value | None:
     """A convolution of bytes where x is quantised as well, with one scale; else by a constant in f32."""
     exact = _conv_of_bytes(b, node)
-    if exact is not None:
+    if isinstance(exact, Value):
         return exact
-    found = _values(node.arg(1))
+    found, weight = _values(node.arg(1)), _matrix(node.arg(1))
     if found is None:
         return None
     array, name = found
+    if weight is not None:
+        _note(b, node, weight, "f32", exact)
     return b.one("conv", node.arg(0), b.constant(array, "f32", name), **node.attrs)
 
 
-def _conv_of_bytes(b: Builder, node: Node) -> Value | None:
-    """A convolution of two quantised tensors, by an exact one of integers."""
+def _conv_of_bytes(b: Builder, node: Node) -> Value | str:
+    """A convolution of two quantised tensors, by an exact one of integers; else why it is none."""
     weight, found = _matrix(node.arg(1)), _image_of(b, node.arg(0))
     scales = None if weight is None else weight.scales_of_columns()
     integers = None if weight is None else weight.bytes()
-    if weight is None or scales is None or found is None or integers is None:
-        return None
+    if weight is None or scales is None:
+        return "a channel has several scales, or one that is not finite"
+    if integers is None:
+        return TOO_WIDE
+    if found is None:
+        return "its image has no bytes with one scale and a zero point that is known when compiling"
     image, scale = found
     channels, columns = B.shape_of(node.arg(0))[-1], weight.q.shape[1]
     is_narrow = has_depthwise_kernel(window_of(node), node.attrs["planes"], channels, columns)
     result = integer_conv(b, image, integers, weight.name, node.attrs, is_narrow)
     if result is None:
-        return None
+        return "no convolution of bytes has such a window"
+    _note(b, node, weight, "u8 x int8")
     factor = B.pointwise(b, "mul", b.constant(scales, "f32", f"{weight.name}.scale"), scale)
     return B.pointwise(b, "mul", result, factor)
 

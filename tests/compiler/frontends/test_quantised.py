@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from shapevm.jit.families.matmul.problem import grouped_of
@@ -24,6 +26,7 @@ from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
 import shapevm
 from shapevm import dynamo
+from shapevm.runner import runner_path
 
 NATIVE = shapevm.Options(fallback="error")
 ROWS = torch.export.Dim("rows", min=1, max=64)
@@ -98,14 +101,14 @@ def test_groups_with_dynamic_activations_differ_in_last_bits(width: int) -> None
         torch.testing.assert_close(exe(x), model(x), rtol=1e-6, atol=1e-6)
 
 
-def test_groups_with_zero_points_are_bytes() -> None:
+def test_zero_points_of_groups_take_rows_sums_off() -> None:
     config = IntxWeightOnlyConfig(
         weight_dtype=INT4, granularity=PerGroup(32), mapping_type=MappingType.ASYMMETRIC
     )
     model, x = perceptron(), torch.randn(5, 96)
     quantize_(model, config)
     exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
-    assert weight_dtypes(exe) == {"i8, groups of 32"}
+    assert weight_dtypes(exe) == {"i4, groups of 32", "f32"}
     torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
 
 
@@ -211,8 +214,71 @@ class Residual(torch.nn.Module):
         return self.last(y.mean((2, 3)))
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_torchao_in_the_runner(name: str, tmp_path: Path) -> None:
+    model, x = perceptron(), torch.randn(5, 96)
+    quantize_(model, CONFIGURATIONS[name][0])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe.save(tmp_path / "model.svm")
+    for rows in (1, 7, 40):
+        same_in_runner(exe, torch.randn(rows, 96), tmp_path)
+
+
+def same_in_runner(exe: shapevm.Executable, x: torch.Tensor, folder: Path) -> None:
+    """Assert that `shapevm-run` gives an executable's bits for the artifact model.svm."""
+    (given,), (result,) = exe.inputs, exe.outputs
+    np.save(folder / "x.npy", x.numpy())
+    command = [runner_path(), folder / "model.svm", "--input", f"{given.name}={folder / 'x.npy'}"]
+    done = subprocess.run([*command, "--output", folder / "out.npz"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = np.load(folder / "out.npz")[result.name]
+    np.testing.assert_array_equal(found, exe(x).numpy())
+
+
+CONV_CONFIGURATIONS = {
+    "int8": Int8WeightOnlyConfig(),
+    "int8, channels": IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0)),
+    "int8, dynamic activations": Int8DynamicActivationInt8WeightConfig(),
+}
+
+
+@pytest.mark.parametrize("name", CONV_CONFIGURATIONS)
+def test_torchao_beside_convolutions(name: str, tmp_path: Path) -> None:
+    """What torchao does not quantise stays as it is."""
+    model, x = Residual().eval(), torch.randn(4, 3, 16, 16)
+    quantize_(model, CONV_CONFIGURATIONS[name])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe.save(tmp_path / "model.svm")
+    for rows in (1, 4):
+        x = torch.randn(rows, 3, 16, 16)
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-4)
+        same_in_runner(exe, x, tmp_path)
+
+
+EMBEDDING_CONFIGURATIONS = {
+    "int4, groups": IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerGroup(32)),
+    "int8, rows": IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0)),
+    "int4, zero points": IntxWeightOnlyConfig(
+        weight_dtype=INT4, granularity=PerGroup(32), mapping_type=MappingType.ASYMMETRIC
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EMBEDDING_CONFIGURATIONS)
+def test_embeddings_in_the_runner(name: str, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 64))
+    quantize_(model, EMBEDDING_CONFIGURATIONS[name], lambda m, _: isinstance(m, torch.nn.Embedding))
+    ids = torch.randint(0, 50, (3, 7))
+    exe = shapevm.compile(model, (ids,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe.save(tmp_path / "model.svm")
+    for rows in (1, 5):
+        ids = torch.randint(0, 50, (rows, 7))
+        assert torch.equal(exe(ids), model(ids))
+        same_in_runner(exe, ids, tmp_path)
+
+
 @pytest.mark.parametrize("is_dynamic", [False, True])
-def test_pt2e(is_dynamic: bool) -> None:
+def test_pt2e(is_dynamic: bool, tmp_path: Path) -> None:
     model, shape = (perceptron(), (96,)) if is_dynamic else (Residual().eval(), (3, 16, 16))
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic))
@@ -227,7 +293,9 @@ def test_pt2e(is_dynamic: bool) -> None:
     products = [spec for spec in specs if isinstance(spec, ProductSpec)]
     assert len(products) == (2 if is_dynamic else 3)
     assert {spec.product.b_layout for spec in products} == {"quads"}
+    exe.save(tmp_path / "model.svm")
     for rows in (1, 4, 9):
         x = torch.randn(rows, *shape)
+        same_in_runner(exe, x, tmp_path)
         # Floats beside a step's middle are rounded to one side or the other, as the order of sums decides.
         torch.testing.assert_close(exe(x), converted(x), rtol=1e-3, atol=0.03)

@@ -1,0 +1,134 @@
+"""Schemes of quantisation that kernels do not read: one sentence says which, where, and what happens."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torchao.quantization import (
+    Float8WeightOnlyConfig,
+    Int8DynamicActivationIntxWeightConfig,
+    IntxWeightOnlyConfig,
+    MappingType,
+    quantize_,
+)
+from torchao.quantization.granularity import PerAxis, PerGroup
+
+import shapevm
+from shapevm.inspect import inspection
+
+ROWS = torch.export.Dim("rows", min=1, max=64)
+NATIVE = shapevm.Options(fallback="error")
+
+
+def compiled(model: torch.nn.Module, x: torch.Tensor) -> shapevm.Executable:
+    """Return a model compiled for any number of rows; its values are eager's."""
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    for rows in (1, 5, 33):
+        x = torch.randn(rows, *x.shape[1:])
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-4)
+    return exe
+
+
+def quantised(config: object, width: int = 96) -> torch.nn.Module:
+    """Return a linear layer that torchao has quantised."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(width, 40)).eval()
+    quantize_(model, config)
+    return model
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what the logger of shapevm warned of."""
+    found = [record for record in caplog.records if record.name == "shapevm"]
+    return [record.getMessage() for record in found if record.levelno >= logging.WARNING]
+
+
+def weights(exe: shapevm.Executable, folder: Path) -> list[dict]:
+    """Return what `inspect` tells of the weights."""
+    exe.save(folder / "model.svm")
+    return inspection(folder / "model.svm")["rounded_weights"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "group", "held"),
+    [
+        (torch.int4, 48, "int4, groups of 16"),
+        (torch.int4, 96, "int4, groups of 32"),
+        (torch.int2, 32, "int4, groups of 32"),
+        (torch.int8, 32, "int8, groups of 32"),
+    ],
+)
+def test_groups_of_any_multiple_have_kernels(
+    dtype: torch.dtype, group: int, held: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = quantised(IntxWeightOnlyConfig(dtype, PerGroup(group)), 192)
+    (row,) = weights(compiled(model, torch.randn(5, 192)), tmp_path)
+    assert (row["format"], row["reason"]) == (held, "") and not told(caplog)
+
+
+def test_other_groups_are_held_in_f32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    exe = compiled(quantised(IntxWeightOnlyConfig(torch.int4, PerGroup(24))), torch.randn(5, 96))
+    (row,) = weights(exe, tmp_path)
+    assert row["format"] == "f32" and row["bytes"] == 4 * 96 * 40
+    (line,) = told(caplog)
+    assert line == row["reason"]
+    assert line.startswith("linear by '") and line.endswith(
+        "no kernel reads a weight in int4, groups of 24 as it is, since kernels read groups of 16 steps and "
+        "their multiples; it is held in f32"
+    )
+
+
+class WrongAxis(torch.nn.Module):
+    """A linear layer whose weight has a scale for each input channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q = torch.nn.Buffer(torch.randint(-128, 128, (40, 96), dtype=torch.int8))
+        self.scale = torch.nn.Buffer(torch.rand(96) + 0.1)
+        self.zero = torch.nn.Buffer(torch.zeros(96, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply."""
+        weight = torch.ops.quantized_decomposed.dequantize_per_channel(
+            self.q, self.scale, self.zero, 1, -128, 127, torch.int8
+        )
+        return torch.nn.functional.linear(x, weight)
+
+
+def test_scales_along_the_wrong_axis(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    exe = compiled(WrongAxis(), torch.randn(5, 96))
+    (row,) = weights(exe, tmp_path)
+    assert row["format"] == "f32" and "int8, a scale for each step" in row["reason"]
+    assert "test_schemes.py:" in row["reason"]
+    assert told(caplog) == [row["reason"]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+@pytest.mark.parametrize("granularity", [PerAxis(0), PerGroup(32)])
+@pytest.mark.parametrize("has_bytes", [False, True])
+def test_zero_points_cost_no_bits(
+    dtype: torch.dtype, granularity: object, has_bytes: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = IntxWeightOnlyConfig(dtype, granularity, mapping_type=MappingType.ASYMMETRIC)
+    if has_bytes:
+        config = Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=dtype, weight_granularity=granularity, weight_mapping_type=MappingType.ASYMMETRIC
+        )
+    model = quantised(config)
+    exe = compiled(model, torch.randn(5, 96))
+    (row,) = weights(exe, tmp_path)
+    held = (
+        "int8" if isinstance(granularity, PerAxis) else f"int{4 if dtype == torch.int4 else 8}, groups of 32"
+    )
+    assert row["format"] == ("u8 x " if has_bytes else "") + held
+    assert not row["reason"] and not told(caplog)
+
+
+def test_fp8_is_refused_in_one_sentence() -> None:
+    model, x = quantised(Float8WeightOnlyConfig()), torch.randn(5, 96)
+    with pytest.raises(shapevm.DtypeError, match="float8_e4m3fn cannot be compiled") as raised:
+        shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},))
+    print(raised.value)
