@@ -66,7 +66,9 @@ _STYLE = """
 .shapevm td.short { white-space: nowrap; } .shapevm td:not(.short):not(.figure) { min-width: 14em; }
 .shapevm th[data-order="-1"]::after { content: " \\2193"; }
 .shapevm th[data-order="1"]::after { content: " \\2191"; }
-.shapevm.shapevm table td.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.shapevm.shapevm table td.figure {
+  text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap;
+}
 .shapevm .storm { background: #fff2cc; padding: .6em; }
 .shapevm .wide { overflow-x: auto; } .shapevm small { color: #666; }
 """
