@@ -180,10 +180,18 @@ def format_cell(cell: Cell) -> str:
 
 
 def check_profile(program: Program, profile: Profile) -> None:
+    """Raise ArgumentError for a profile that is of another program, of no call, or of a program without
+    sizes."""
+    if not profile.symbols:
+        raise ArgumentError("the program has no sizes to choose kernels for")
+    check_calls(program, profile)
+
+
+def check_calls(program: Program, profile: Profile) -> None:
     """Raise ArgumentError for a profile that is of another program, or of no call."""
     check_program(profile, identity(program))
-    if not profile.sizes or not profile.symbols:
-        raise ArgumentError("the profile has no calls, or the program no sizes to choose kernels for")
+    if not profile.sizes:
+        raise ArgumentError("the profile has no calls")
     known = {symbol.name: symbol for symbol in program.symbols}
     if profile.symbols != tuple(known):
         raise ArgumentError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .bake import check_profile
+from .bake import check_calls
 from .cost_model import own_generic
 from .profiles import Profile, Sizes
 from .vm.program import KernelObject, Program
@@ -96,7 +96,7 @@ def tune(
 
     Raises ArgumentError for a profile that is not the program's.
     """
-    check_profile(program, profile)
+    check_calls(program, profile)
     tasks = tasks_of(program, profile, store)
     tuned, end = Tuned(len(tasks)), time.monotonic() + seconds
     try:

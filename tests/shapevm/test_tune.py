@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.tuning import FILE, TuningDatabase, schedules_of
 from shapevm.vm.artifact import read, write
@@ -39,6 +40,24 @@ def test_the_fastest_travels_with_the_same_bits(tuned, tmp_path):
         assert fastest in {entry.schedule.split()[0] for _, entry in exe.stats().entries}
         for name in expected:
             assert result[name].tobytes() == expected[name].tobytes()
+
+
+def test_programs_of_static_shape_are_tuned(tmp_path, build, monkeypatch):
+    with shapevm.settings.scope(cache_dir=str(tmp_path / "cache")):
+        x = torch.randn(40, 96)
+        build(torch.nn.Linear(96, 160), x).save(tmp_path / "static.svm")
+        program, store = read(tmp_path / "static.svm"), open_store()
+        monkeypatch.setattr(tune, "_times", lambda kernels, *rest: {n: 9 - (n == "6x16") for n in kernels})
+        profile = Profile(identity(program), (), {(): Calls(1, 1, 1)})
+        found = tune.tune(program, profile, store, 600)
+        assert [name for name, _ in found.found.values()] == ["6x16"]
+        write(found.program(program), tmp_path / "tuned.svm")
+        with (
+            shapevm.load(tmp_path / "static.svm", strategy="generic") as before,
+            shapevm.load(tmp_path / "tuned.svm", strategy="bucket") as exe,
+        ):
+            assert np.asarray(exe(x)).tobytes() == np.asarray(before(x)).tobytes()
+            assert [entry.schedule.split()[0] for _, entry in exe.stats().entries] == ["6x16"]
 
 
 def test_the_database_is_used(tuned, tmp_path):
