@@ -24,7 +24,7 @@ from .walkers import NO_WALKERS, Walkers
 
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 UNROLL = 4  # steps of k in one trip
-MOST_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
+MAX_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Strides:
     def for_rows(self, f: Function, rows: int) -> Strides:
         """Return the strides of a micro-kernel for `rows` rows: if it is shared, the numbers by which sums of
         other lengths differ are arguments."""
-        if not self.is_shared or rows > MOST_WALKED:
+        if not self.is_shared or rows > MAX_WALKED:
             return replace(self, is_shared=False)
         k, block = self.k, self.block
         whole = block if isinstance(block, int) and block else UNROLL
