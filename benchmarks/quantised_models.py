@@ -137,7 +137,7 @@ def memory(folder: Path) -> list[Figure]:
             (given,) = exe.inputs
         np.savez(inputs, **{given.name: x.numpy()})
         weights = inspection(path)["weight_bytes"]
-        peak, activations = child("shapevm", OURS, str(path), str(inputs))
+        peak, activations, _ = child("shapevm", OURS, str(path), str(inputs), "bucket")
         share = peak / (weights + activations)
         found.append(Figure(f"memory of {name} weights", f"{peak / 1e6:.1f} MB, {share:.2f}x", "1.15x"))
     return found
