@@ -174,7 +174,7 @@ class Product:
     def rows_strides(self, step: Int) -> Strides:
         """Return the strides of micro-kernels that read rows of B, `step` elements apart."""
         problem = self.emission.problem
-        return self.lhs.of(Strides(0, step, problem.width, problem.k, is_shared=True))
+        return self.lhs.of(Strides(0, step, problem.width, problem.k))
 
     def each_tile(
         self, begin: Int, prepare: Callable[[Sequence[Int], Int, Int], None] | None, tile: EmitTile
