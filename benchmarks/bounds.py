@@ -18,7 +18,7 @@ import numpy as np
 from kernels import Run, aligned, linear_spec, random
 from measure import seconds
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.execute import Kernel, _Rt, product_terms
+from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.roofline import compiled, fma_peak
@@ -95,7 +95,7 @@ def loops() -> Iterator[str]:
 def pieces(kernel: Kernel, buffers: list[np.ndarray], m: int, n_pieces: int) -> list[Run]:
     """Return calls of all tiles of a kernel in at most `n_pieces` runs."""
     memory = aligned(np.zeros(product_terms(kernel.code.work.scratch, (m,)) + 64, np.uint8))
-    rt, dims = _Rt(memory.ctypes.data, 0, 0, 0), (ctypes.c_int64 * 1)(m)
+    rt, dims = _Rt(memory.ctypes.data, 0, 0, 0, NOTHING_PREPARED), (ctypes.c_int64 * 1)(m)
     pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
     places = ctypes.addressof(pointers), ctypes.addressof(dims), ctypes.addressof(rt)
     keep = (kernel, buffers, memory, rt, dims, pointers)

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.execute import Kernel, _Rt, product_terms
+from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
 from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
@@ -51,7 +51,7 @@ def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) 
     """Return a call of all tiles, as the C runtime makes it: addresses only, nothing allocated."""
     kernel._check(buffers, dims)
     memory = aligned(np.zeros(product_terms(kernel.code.work.scratch, dims) + 64, np.uint8))
-    rt = _Rt(memory.ctypes.data, 0, 0, 0)
+    rt = _Rt(memory.ctypes.data, 0, 0, 0, NOTHING_PREPARED)
     pointers = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
     sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
     n, call = kernel.n_tiles(dims), kernel._call
@@ -59,6 +59,7 @@ def prepare(kernel: Kernel, buffers: Sequence[np.ndarray], dims: Sequence[int]) 
     keep = (kernel, memory, pointers, sizes, rt, buffers)
 
     def run(_keep: object = keep) -> None:
+        rt.prepared = NOTHING_PREPARED
         call(*places, 0, n)
 
     return run

@@ -6,7 +6,12 @@ The kernel does tiles tile_begin <= t < tile_end of `n_tiles`; any partition of 
 threads, gives the same bits. Buffers that the kernel reads with full vectors may be over-read by no byte.
 `svm_rt` (one per thread): offset 0 `void *scratch` (64-byte aligned, at least `scratch` bytes), offset 8
 `int64_t error` (0, or ERROR_INDEX, set by the kernel), offset 16 `int64_t error_value`, offset 24 `int64_t
-error_bound`. After an error the kernel goes on with a clamped index, so that memory stays safe.
+error_bound`, offset 32 `int64_t prepared`. After an error the kernel goes on with a clamped index, so that
+memory stays safe.
+
+`prepared` is NOTHING_PREPARED when a thread begins a launch, and between its runs of tiles as the kernel left
+it, as scratch is. Kernels that prepare a block of rows for many tiles keep in it which block scratch has, so
+that a thread prepares a block once, however many runs its tiles come in.
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from .function import Function, Int
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
 
-RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND = 0, 8, 16, 24
+RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND, RT_PREPARED = 0, 8, 16, 24, 32
+NOTHING_PREPARED = -1
 PARAMS = (("ptr", "buffers"), ("ptr", "dims"), ("ptr", "rt"), ("i64", "tile_begin"), ("i64", "tile_end"))
 
 

@@ -14,12 +14,13 @@
 #include <time.h>
 
 #include "base/cpus.h"
+#include "base/sharing.h"
 #include "base/status.h"
 #include "base/watch.h"
 
 enum {
   CACHE_LINE = 64,
-  LEAST_BLOCK = 8,
+  LEAST_BLOCK = 2,
   SPIN_NS = 50000,
   SPINS_PER_LOOK = 64,
 };
@@ -46,6 +47,7 @@ static struct pool {
   _Atomic int32_t is_awaited; /* the caller sleeps until nobody is inside */
   job job;
   svm_rt error;             /* the first that a worker reported, under `lock` */
+  sharing sharing;          /* learns while `busy` is held */
   _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
   int32_t n_running;        /* workers, changed while `busy` is held */
   pthread_t workers[SVM_LIMIT_THREADS];
@@ -77,8 +79,7 @@ void rt_free(svm_rt *rt) {
 /* Workers -------------------------------------------------------------------------------------- */
 
 /* Take the next tiles: a thread's share of those left, so that the last blocks are small and a thread that is
- * held up leaves its tiles to the others; but no fewer than LEAST_BLOCK, because kernels prepare rows once a
- * block. */
+ * held up leaves its tiles to the others; but no fewer than LEAST_BLOCK. */
 static int take_block(const job *j, int64_t *begin, int64_t *end) {
   int64_t size;
   *begin = atomic_load_explicit(&pool.next, memory_order_relaxed);
@@ -95,7 +96,7 @@ static int take_block(const job *j, int64_t *begin, int64_t *end) {
   return 1;
 }
 
-/* Returns how many tiles it has run. */
+/* Return how many tiles it has run. */
 static int64_t take_blocks(const job *j, svm_rt *rt) {
   for (int64_t n = 0;;) {
     int64_t begin, end;
@@ -109,12 +110,13 @@ static int64_t take_blocks(const job *j, svm_rt *rt) {
   }
 }
 
-static void take_share(const job *j, svm_rt *rt) {
+static int64_t take_share(const job *j, svm_rt *rt) {
   timeline_row *row = j->timeline ? timeline_begin(j->timeline, TIMELINE_SHARE, j->kernel) : NULL;
   int64_t n = take_blocks(j, rt);
-  if (!row || !n) return; /* a row that is not complete is not shown */
+  if (!row || !n) return n; /* a row that is not complete is not shown */
   row->n_tiles = n;
   timeline_end(row);
+  return n;
 }
 
 static void report(svm_rt *rt) {
@@ -205,6 +207,7 @@ static void *work(void *argument) {
     seen = atomic_load(&pool.number);
     atomic_fetch_add(&pool.n_inside, 1);
     if (atomic_load(&pool.open) == seen && seen && !rt_reserve(&rt, pool.job.scratch)) {
+      rt.prepared = NOTHING_PREPARED;
       take_share(&pool.job, &rt);
       report(&rt);
     }
@@ -301,10 +304,31 @@ void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_
   }
 }
 
+/* Run pool.job, which began at `start`, on all threads; the caller holds `busy`. */
+static void share_job(svm_rt *rt, int64_t start) {
+  pool.error.error = 0;
+  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+  uint64_t number = atomic_load_explicit(&pool.number, memory_order_relaxed) + 1;
+  atomic_store(&pool.open, number);
+  atomic_store(&pool.number, number);
+  wake_sleepers();
+  int64_t n_own = take_share(&pool.job, rt), own_end = now_ns();
+  atomic_store(&pool.open, 0);
+  wait_for_workers();
+  sharing_learn(&pool.sharing, start, own_end, now_ns(), n_own, pool.job.n_tiles);
+  if (!rt->error && pool.error.error) {
+    rt->error = pool.error.error;
+    rt->error_value = pool.error.error_value;
+    rt->error_bound = pool.error.error_bound;
+  }
+}
+
 void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
                  int64_t n_tiles, int64_t stretch, size_t scratch) {
   int32_t n = threads_count();
-  if (n == 1 || n_tiles < 2 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
+  int64_t start = n > 1 && n_tiles > 1 ? now_ns() : 0;
+  if (!start || !sharing_pays(&pool.sharing, start) ||
+      atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
     threads_run_alone(code, buffers, dims, rt, n_tiles, stretch);
     return;
   }
@@ -313,19 +337,6 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
   if (rt->watch && stretch < longest) longest = stretch;
   pool.job = (job){code, buffers, dims, n_tiles, longest, n, scratch, NULL, 0};
   if (rt->timeline && rt->launch) pool.job.timeline = rt->timeline, pool.job.kernel = rt->launch->index;
-  pool.error.error = 0;
-  atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
-  uint64_t number = atomic_load_explicit(&pool.number, memory_order_relaxed) + 1;
-  atomic_store(&pool.open, number);
-  atomic_store(&pool.number, number);
-  wake_sleepers();
-  take_share(&pool.job, rt);
-  atomic_store(&pool.open, 0);
-  wait_for_workers();
-  if (!rt->error && pool.error.error) {
-    rt->error = pool.error.error;
-    rt->error_value = pool.error.error_value;
-    rt->error_bound = pool.error.error_bound;
-  }
+  share_job(rt, start);
   atomic_flag_clear_explicit(&pool.busy, memory_order_release);
 }

@@ -15,20 +15,22 @@ typedef struct svm_rt {
   int64_t error;       /* 0, or what the kernel found: KERNEL_ERROR_INDEX */
   int64_t error_value; /* the index, and the size that it should be below */
   int64_t error_bound;
-  size_t scratch_bytes;             /* of ours: how much `scratch` has */
-  struct watch *watch;              /* of ours: what may stop the call, NULL on the pool's own threads */
-  int64_t is_noted;                 /* of ours: `timeline` or `observe` is there */
-  timeline *timeline;               /* of ours: where launches are written, NULL: nowhere */
-  timeline_row *launch;             /* of ours: the row of the launch that runs */
+  int64_t prepared;     /* a kernel's own, as its scratch is; NOTHING_PREPARED when a launch begins */
+  size_t scratch_bytes; /* of ours: how much `scratch` has */
+  struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
+  int64_t is_noted;     /* of ours: `timeline` or `observe` is there */
+  timeline *timeline;   /* of ours: where launches are written, NULL: nowhere */
+  timeline_row *launch; /* of ours: the row of the launch that runs */
   const svm_call_options *observer; /* of ours: whose `observe` is told of launches, NULL: nobody */
 } svm_rt;
 
 enum {
   KERNEL_ERROR_INDEX = 1,
+  NOTHING_PREPARED = -1,
   KERNEL_STOPPED = -1 /* no kernel's: the watch stopped the launch between tiles */
 };
 _Static_assert(offsetof(svm_rt, error) == 8 && offsetof(svm_rt, error_value) == 16 &&
-                   offsetof(svm_rt, error_bound) == 24,
+                   offsetof(svm_rt, error_bound) == 24 && offsetof(svm_rt, prepared) == 32,
                "the kernel ABI");
 
 typedef void svm_kernel_code(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin,

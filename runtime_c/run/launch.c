@@ -54,6 +54,7 @@ int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const v
 static inline __attribute__((always_inline)) int32_t run_tiles(const instance *code, void *const *buffers,
                                                                const int64_t *dims, svm_rt *rt) {
   if (code->scratch > rt->scratch_bytes && rt_reserve(rt, code->scratch)) return -1;
+  rt->prepared = NOTHING_PREPARED;
   if (code->is_shared) threads_run(code->run, buffers, dims, rt, code->n_tiles, code->stretch, code->scratch);
   else if (code->n_tiles) code->run(buffers, dims, rt, 0, code->n_tiles);
   return rt->error != 0;

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...llvm.abi import RT_SCRATCH
+from ...llvm.abi import RT_PREPARED, RT_SCRATCH
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter
 from ...spec import Term, Terms
@@ -134,13 +134,15 @@ class Emission:
         f.either(is_partial, lambda: tile(left), lambda: tile(None))
 
     def starts_block(self, tile: Value, panel: Int) -> Value | bool:
-        """Whether `tile` is the first of this run of tiles that reads its block of rows."""
+        """Whether `tile` is the first of this thread's that reads its block of rows: what it prepares of them
+        is in scratch from then on. Call once for a tile."""
         f = self.f
         if isinstance(panel, int):
             return True
-        first = f.op("i1", f"icmp eq i64 {tile.name}, {f.params[3].name}")
-        leading = f.op("i1", f"icmp eq i64 {panel.name}, 0")
-        return f.op("i1", f"or i1 {first.name}, {leading.name}")
+        block, place = f.i64(f.sub(tile, panel)), f.at(f.params[2], "i8", RT_PREPARED)
+        prepared = f.load("i64", place, align=8)
+        f.store(block, place, align=8)
+        return f.op("i1", f"icmp ne i64 {prepared.name}, {block.name}")
 
     def ends_in_registers(self, columns: Int | None) -> bool:
         """Whether the epilogue of a row tile of `columns` (None: all) takes its sums from registers."""

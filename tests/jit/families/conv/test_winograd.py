@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.execute import Kernel
+from shapevm.jit.execute import NOTHING_PREPARED, Kernel
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd import is_small, pack
 from shapevm.jit.families.conv.winograd_points import LAYOUT, TAPS, TILE, transforms
@@ -202,3 +202,26 @@ def test_what_does_not_fit_is_refused() -> None:
         compile_kernel(conv(24, 32), None)
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
         compile_kernel(spec, None, schedule="wide")
+
+
+def test_a_thread_prepares_a_block_of_rows_once() -> None:
+    """Columns of a block that come in a second run of tiles use the image as the first run has prepared it;
+    in another launch, the image as it is then."""
+    n = 256
+    spec, dims = conv(32, n), dims_of(1, 56, 56, 1)
+    kernel, buffers = Kernel(compile_kernel(spec, None)), arrays(spec, dims)
+    image, out = buffers[0], buffers[3].reshape(-1, n)
+    kernel.run(buffers, dims)
+    wanted = out.copy()
+    out[...] = np.nan
+    run, rt = kernel._prepared(buffers, dims)
+    run(0, 1)
+    rows, columns = np.isfinite(out[:, 0]), int(np.isfinite(out[0]).sum())
+    assert rows.any() and 0 < columns < n
+    image[...] = 0.0
+    run(1, 2)
+    second = np.s_[rows, columns : 2 * columns]
+    assert np.array_equal(out[second], wanted[second])
+    rt.prepared = NOTHING_PREPARED
+    run(1, 2)
+    assert not np.array_equal(out[second], wanted[second])
