@@ -26,7 +26,7 @@ from rich.progress import track
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.target import host_target
-from shapevm.jit.measure import made_up
+from shapevm.jit.measure.objects import made_up
 from shapevm.jit.roofline import fma_peak, machine_limits, operations, traffic
 from shapevm.jit.spec import KernelSpec
 from shapevm.jit.spec_reader import from_json

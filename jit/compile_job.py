@@ -1,4 +1,5 @@
-"""One kernel compiled and measured against its generic code: a job for a process of its own.
+"""Jobs for a process of its own: a kernel compiled and measured against its generic code, or this machine's
+register tiles measured.
 
 The process answers one job at a time. Jobs and answers lie in a file that both sides have open; what goes
 through the socket is their length, so that neither side ever waits for the other to read.
@@ -19,7 +20,7 @@ from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 
 if TYPE_CHECKING:
-    from .measure import Scratch
+    from .measure.objects import Scratch
 
 LENGTH_BYTES = 8
 MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not measured beside the program
@@ -38,6 +39,14 @@ class Job:
 
 
 @dataclass(frozen=True)
+class TilesJob:
+    """This machine's register tiles are to be measured, in code for `target`; the answer's record is that of
+    the choice."""
+
+    target: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """The record of the code, the seconds that compiling took, those of the processor in all, and the
     nanoseconds of a launch, 0 where none was measured. `failure`: why there is no code."""
@@ -52,15 +61,27 @@ class Answer:
 
 @cache
 def _scratch() -> Scratch:
-    from .measure import Scratch
+    from .measure.objects import Scratch
 
     return Scratch()
 
 
-def answer(job: Job) -> Answer:
+def answer(job: Job | TilesJob) -> Answer:
     """Do a job. Raises what compiling raises."""
+    return _measure_tiles(job) if isinstance(job, TilesJob) else _compile(job)
+
+
+def _measure_tiles(job: TilesJob) -> Answer:
+    from .measure.tiles import measure
+
+    begin, cpu = perf_counter(), process_time()
+    record = measure(job.target).record()
+    return Answer(record, perf_counter() - begin, process_time() - cpu)
+
+
+def _compile(job: Job) -> Answer:
     from .compiler import compile_kernel
-    from .measure import compared_ns
+    from .measure.objects import compared_ns
     from .spec_reader import from_json
 
     begin, cpu = perf_counter(), process_time()
@@ -73,7 +94,7 @@ def answer(job: Job) -> Answer:
     return Answer(serialise_object(made), seconds, process_time() - cpu, *measured)
 
 
-def serve(connection: int, file: int, do: Callable[[Job], Answer] = answer) -> None:
+def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = answer) -> None:
     """Answer jobs until the other end is closed."""
     with socket.socket(fileno=connection) as link:
         while length := link.recv(LENGTH_BYTES, socket.MSG_WAITALL):

@@ -90,14 +90,24 @@ class Kernel:
         if rt.error:
             raise RuntimeError(f"the kernel reports error {rt.error}")
 
+    def launch(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> Callable[[], None]:
+        """Return a call of all tiles on these buffers. Raises as `run` does for buffers or sizes."""
+        run, rt = self._prepared(buffers, dims)
+        n_tiles = self.n_tiles(dims)
+
+        def launch() -> None:
+            rt.prepared = NOTHING_PREPARED
+            run(0, n_tiles)
+
+        return launch
+
     def least_ns(self, buffers: Sequence[np.ndarray], dims: Sequence[int], seconds: float) -> int:
         """Return the nanoseconds of the quickest of the runs that fit into `seconds`, at least two."""
-        run, rt = self._prepared(buffers, dims)
-        n_tiles, end = self.n_tiles(dims), time.perf_counter() + seconds
+        run, end = self.launch(buffers, dims), time.perf_counter() + seconds
         times: list[int] = []
         while len(times) < 2 or time.perf_counter() < end:
-            rt.prepared, start = NOTHING_PREPARED, time.perf_counter_ns()
-            run(0, n_tiles)
+            start = time.perf_counter_ns()
+            run()
             times.append(time.perf_counter_ns() - start)
         return min(times)
 
@@ -112,7 +122,7 @@ class Kernel:
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[array.ctypes.data for array in buffers])
         sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
         places = ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt)
-        keep = (pointers, sizes, scratch, buffers)
+        keep = (pointers, sizes, rt, scratch, buffers)
 
         def run(begin: int, end: int, keep: object = keep) -> None:
             self._call(*places, begin, end)

@@ -19,16 +19,18 @@ from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
+from .families.matmul.tile_choice import TileChoice
 from .llvm.target import bases, host_target
 from .object.cache import cache_key, generator_version
 from .object.shared_cache import Cache
 from .spec import KernelSpec, SpecText, spec_hash, to_json
-from .tuning import TuningDatabase, cpu_name
+from .tuning import TuningDatabase, cpu_name, machine_name
 
 if TYPE_CHECKING:
     from .compile_job import Answer, Job
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
+TILES = "register tiles"  # what was measured of them is remembered under this name
 TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
 
 
@@ -44,16 +46,20 @@ class StoreStats:
 
 
 class KernelStore:
-    """Makes code objects for one target, with tuned schedules where there are some. Safe to use from several
-    threads."""
+    """Makes code objects for one target, with tuned schedules where there are some, and else, where it
+    `is_measured`, with register tiles that were measured fastest on this machine before this store was made.
+    Safe to use from several threads."""
 
     def __init__(
-        self, cache: Cache | None = None, target: str | None = None, tuning: TuningDatabase | None = None
-    ) -> None:
+        self, cache: Cache | None = None, target: str | None = None, tuning: TuningDatabase | None = None,
+        is_measured: bool = False,
+    ) -> None:  # fmt: skip
         self.cache = cache
         self.tuning = tuning
         self.target = target or host_target()
         self.stats = StoreStats()
+        self.is_measured = is_measured
+        self.tile_choice = self._remembered_tiles() if is_measured else None  # None: nothing was measured
         self._ahead: dict[str, bytes] = {}  # compiled before it was asked for, by key in the cache
         self._lock = ForkLock()
 
@@ -148,7 +154,26 @@ class KernelStore:
         return self.cache.n_failures if self.cache is not None else 0
 
     def _tuned(self, spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str | None:
-        return self.tuning.get(spec, dims, target) if self.tuning is not None else None
+        """Return the schedule to compile with, None for the generator's own choice."""
+        tuned = self.tuning.get(spec, dims, target) if self.tuning is not None else None
+        if tuned is not None or self.tile_choice is None or not self.tile_choice.tiles:
+            return tuned
+        from .tuning import preferred_schedule
+
+        return preferred_schedule(spec, dims, target, self.tile_choice)
+
+    def _remembered_tiles(self) -> TileChoice | None:
+        record = self.remembered(f"{TILES} {machine_name()}")
+        return TileChoice.parse(record) if record is not None else None
+
+    @property
+    def wants_tiles(self) -> bool:
+        """Whether nobody has measured this machine's register tiles, and the measurement can be kept."""
+        return self.is_measured and self.cache is not None and self._remembered_tiles() is None
+
+    def remember_tiles(self, record: bytes) -> None:
+        """Keep what was measured of this machine's register tiles for stores that are made from now on."""
+        self.remember(f"{TILES} {machine_name()}", record)
 
     def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
         """Return the code object itself."""

@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 
 from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
+from .families.matmul.tile_choice import TileChoice
 from .object.cache import report_unusable
 from .spec import KernelSpec, SpecText, spec_hash
 
@@ -23,13 +24,25 @@ FILE = "tuning.json"
 FORMAT = "shapevm-tuning-1"
 
 
-def schedules_of(spec: KernelSpec | SpecText, target: str) -> tuple[str, ...]:
-    """Return the schedules that a kernel can be compiled with, () where it has one only."""
+def schedules_of(spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> tuple[str, ...]:
+    """Return the schedules that a kernel can be compiled with for `dims`, () where it has one only."""
     from .families.table import family_of
     from .spec_reader import from_json
 
     spec = from_json(spec.text) if isinstance(spec, SpecText) else spec
-    return family_of(spec).schedules(spec, target)
+    return family_of(spec).schedules(spec, dims, target)
+
+
+def preferred_schedule(
+    spec: KernelSpec | SpecText, dims: KernelKey, target: str, measured: TileChoice
+) -> str | None:
+    """Return the schedule for a machine of which `measured` was measured, None for the generator's own
+    choice."""
+    from .families.table import family_of
+    from .spec_reader import from_json
+
+    spec = from_json(spec.text) if isinstance(spec, SpecText) else spec
+    return family_of(spec).preferred(spec, dims, target, measured.tiles)
 
 
 @functools.cache
@@ -37,6 +50,22 @@ def cpu_name() -> str:
     """Return what tells this CPU from others for which another schedule may be the fastest."""
     features = sorted(name for name, has in llvm.get_host_cpu_features().items() if has)
     return f"{llvm.get_host_cpu_name()} {' '.join(features)}"
+
+
+@functools.cache
+def machine_name() -> str:
+    """Return what tells this machine from others with such a CPU: its model's name, and its caches."""
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    model = next((line for line in lines if line.startswith("model name")), "")
+    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    return " ".join([model, *(_text(size).strip() for size in caches)])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class TuningDatabase:
@@ -57,7 +86,7 @@ class TuningDatabase:
     def get(self, spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str | None:
         """Return the schedule to compile with, None for the generator's own choice."""
         name = self._read().get(self.key(spec, dims, target)) if dims is not None else None
-        return name if name is not None and name in schedules_of(spec, target) else None
+        return name if name is not None and name in schedules_of(spec, dims, target) else None
 
     def put(self, spec: KernelSpec, dims: KernelKey, target: str, schedule: str) -> None:
         """Keep what was measured fastest."""

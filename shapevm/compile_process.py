@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a load imports no more than it needs: the process starts la
     import socket
     import subprocess
 
-    from .jit.compile_job import Answer, Job
+    from .jit.compile_job import Answer, Job, TilesJob
 
 _LOG = logging.getLogger("shapevm")
 MAX_DEATHS = 3  # without an answer in between: beyond that no process is started any more
@@ -64,7 +64,7 @@ class CompileProcess:
         """The process's id, None while there is none."""
         return self._process.pid if self._process is not None else None
 
-    def submit(self, owner: object, job: Job) -> bool:
+    def submit(self, owner: object, job: Job | TilesJob) -> bool:
         """Give it a job; return False where it is busy with another or cannot be started."""
         with self._lock:
             if self._is_busy and self._owner is None:
@@ -147,7 +147,7 @@ class CompileProcess:
         self._link = ours
         return True
 
-    def _send(self, job: Job) -> None:
+    def _send(self, job: Job | TilesJob) -> None:
         import pickle
 
         from .jit.compile_job import LENGTH_BYTES

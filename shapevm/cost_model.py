@@ -88,7 +88,7 @@ def _fit(
     model: KernelModel, generic: KernelObject, bucket: KernelObject, exact: Mapping[Sizes, KernelObject]
 ) -> None:
     """Measure code of all tiers at some sizes and set the model's factors and unit."""
-    from .jit.measure import Scratch, measured_ns
+    from .jit.measure.objects import Scratch, measured_ns
 
     scratch = Scratch()
     total = dict.fromkeys((EXACT, BUCKET, GENERIC), 0.0)

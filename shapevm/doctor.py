@@ -35,7 +35,7 @@ class Finding:
 
 def examine(measure: bool = True) -> list[Finding]:
     """Return all findings. `measure`: also compile a kernel and measure the machine's limits."""
-    found = [*_machine(), *_versions(), *_runner(), *_cache(), *_settings()]
+    found = [*_machine(), *_tiles(measure), *_versions(), *_runner(), *_cache(), *_settings()]
     return [*found, *_limits()] if measure else found
 
 
@@ -118,6 +118,33 @@ def _threads(n_cpus: int) -> int:
     except Error:
         wanted = 0
     return wanted or min(n_cpus, max(int(cpu_quota() or n_cpus), 1))
+
+
+def _tiles(measure: bool) -> Iterator[Finding]:
+    """Yield the register tiles of products, and what was measured of them: now, if nobody has."""
+    if find_spec("llvmlite") is None:
+        return
+    from .specialise import open_store
+
+    try:
+        store = open_store(is_host=True)
+        choice = store.tile_choice
+        if measure and store.wants_tiles:
+            from .jit.measure.tiles import measure as measured
+
+            choice = measured(store.target)
+            store.remember_tiles(choice.record())
+    except (Error, OSError, RuntimeError):
+        return  # other findings say what is wrong
+    if choice is None:
+        why = "not measured on this machine" if settings.measured_tiles else "SHAPEVM_MEASURED_TILES=0"
+        yield Finding("machine", "register tiles", f"those of the built-in table ({why})")
+        return
+    replaced = ", ".join(f"{tile} for {name} rows" for name, tile in choice.tiles.items())
+    yield Finding("machine", "register tiles", replaced or "those of the built-in table, measured")
+    for name, of in choice.measured.items():
+        others = (f"{tile} {max(of.shares(tile)):.2f}" for tile in of.turns[0] if tile != of.own)
+        yield Finding("machine", f"{name} rows", f"{of.own}; times its time: {', '.join(others)}")
 
 
 # Versions -------------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def inputs_of(inputs: Sequence[Input], symbols: Sequence[Symbol], name: str) -> 
 
 def _saved(program: Program, exe: Executable, kernel: int, entries: Iterable[EntryStats]) -> float | None:
     """Return the milliseconds that exact code of the busiest entries saved against generic code."""
-    from .jit.measure import measured_ns
+    from .jit.measure.objects import measured_ns
     from .vm.artifact import parse_object
 
     have = [*program.kernels[kernel].objects, *map(parse_object, exe.machine.installed(kernel))]

@@ -123,6 +123,8 @@ TABLE: tuple[Setting, ...] = (
         "cache_secret_file", "",
         "a file with the secret that seals entries of cache_url; empty: whoever may write there is trusted",
     ),
+    Setting("measured_tiles", True, "compile products for the register tiles that were measured fastest on "
+            "this machine, and measure them in the background; 0: for those of a built-in table"),
     Setting("verify", False, "verify the graph between all passes when compiling"),
     Setting("native_code", True, "run artifacts' machine code; 0: compile kernels from their specs"),
     Setting("perf_map", False, "write the names of generated code to /tmp/perf-PID.map for perf"),

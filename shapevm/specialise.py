@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .compile_process import CompileProcess
 from .profitability import Gains, KernelGain, unknown_price
 from .settings import settings
+from .tile_measurement import TileMeasurement
 from .vm.errors import ArgumentError, CompileError, Error, TargetError
 from .vm.fork_lock import ForkLock
 
@@ -90,7 +91,7 @@ def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
     cache = _cache(path) if path is not None else None
     tuning = TuningDatabase(path / FILE) if path is not None else None
     try:
-        return KernelStore(cache, wanted, tuning)
+        return KernelStore(cache, wanted, tuning, is_measured=settings.measured_tiles)
     except RuntimeError as error:
         raise TargetError(str(error)) from None
 
@@ -274,6 +275,8 @@ class Specialiser:
 
     def _patience(self) -> float:
         """Return how long to wait for a request before what else there is to do."""
+        if TILES.is_running:
+            return LOOK_SECONDS
         if self._job is not None:
             return min(FIRST_POLL_SECONDS * 2 ** min(self._polls, 16), LOOK_SECONDS)
         return min(self._budget.rest(), LOOK_SECONDS) if self.candidates else IDLE_SECONDS
@@ -335,7 +338,10 @@ class Specialiser:
     def _work(self) -> None:
         """Take in what the process has answered, and do what is next."""
         self._take_answer()
-        if not self.candidates and self._job is None:
+        is_idle = not self.candidates and self._job is None
+        if is_idle or TILES.is_running:
+            TILES.go_on(self._store.opened)
+        if is_idle:
             PROCESS.close(IDLE_SECONDS)
             return
         stats = self.machine.stats()
@@ -439,6 +445,8 @@ class Specialiser:
 _SPECIALISERS: weakref.WeakSet[Specialiser] = weakref.WeakSet()
 #: Compiles in the background for all of them.
 PROCESS = CompileProcess()
+#: Measures this machine's register tiles there.
+TILES = TileMeasurement(PROCESS)
 #: Held while a kernel is compiled. A fork waits for it: no child inherits LLVM in the middle of its work.
 _COMPILING = threading.Lock()
 
@@ -454,6 +462,7 @@ def _close_all() -> None:
 def _after_fork_in_child() -> None:
     _COMPILING.release()
     PROCESS.abandon()
+    TILES.is_running = False
     for specialiser in list(_SPECIALISERS):
         specialiser.restart()
 

@@ -74,17 +74,17 @@ def tasks_of(program: Program, profile: Profile, store: KernelStore) -> dict[Tas
     from .jit.tuning import schedules_of
     from .vm.work import work_of
 
-    specs = {index: from_json(kernel.spec) for index, kernel in enumerate(program.kernels)}
-    costs = {
-        index: work_of(own_generic(program.kernels[index].objects))
-        for index, spec in specs.items()
-        if len(schedules_of(spec, target_for(spec, store.target))) > 1
-    }
-    work: Counter[Task] = Counter()
+    specs = [from_json(kernel.spec) for kernel in program.kernels]
+    targets = [target_for(spec, store.target) for spec in specs]
+    launched: Counter[Task] = Counter()
     for values, calls in profile.sizes.items():
         for kernel, dims in launches(program, dict(zip(profile.symbols, values, strict=True))):
-            if kernel in costs:
-                work[kernel, tuple(dims)] += calls.count * costs[kernel](dims)
+            launched[kernel, tuple(dims)] += calls.count
+    work: Counter[Task] = Counter()
+    for (kernel, sizes), count in launched.items():
+        if len(schedules_of(specs[kernel], sizes, targets[kernel])) > 1:
+            cost = work_of(own_generic(program.kernels[kernel].objects))
+            work[kernel, sizes] = count * cost(sizes)
     return {task: specs[task[0]] for task, _ in work.most_common()}
 
 
@@ -122,13 +122,13 @@ def measured(store: KernelStore, spec: KernelSpec, dims: Sizes) -> tuple[str, fl
     """
     from .jit.compiler import compile_kernel, target_for
     from .jit.execute import Kernel
-    from .jit.measure import made_up
+    from .jit.measure.objects import made_up
     from .jit.tuning import schedules_of
     from .vm.artifact import parse_object
 
     target = target_for(spec, store.target)
     default = compile_kernel(spec, dims, target)
-    names = [name for name in schedules_of(spec, target) if name != default.schedule_name]
+    names = [name for name in schedules_of(spec, dims, target) if name != default.schedule_name]
     objects: dict[str, KernelObject] = {default.schedule_name: default}
     objects |= {name: parse_object(store.record(spec, dims, target, name)) for name in names}
     kernels = {name: Kernel(o) for name, o in objects.items()}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ...vm.program import KernelKey
 from ..dependence import Launch
 from ..evaluation import Evaluation
 from ..llvm.abi import Generator
@@ -40,9 +41,14 @@ def first_fitting(variants: Sequence[Variant[P, E]], problem: P) -> Variant[P, E
     return next(variant for variant in variants if variant.fits(problem))
 
 
-def one_schedule(spec: KernelSpec, target: str) -> tuple[str, ...]:
+def one_schedule(spec: KernelSpec, dims: KernelKey, target: str) -> tuple[str, ...]:
     """Return nothing: there is one schedule, and nothing to tune."""
     return ()
+
+
+def no_preference(spec: KernelSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
+    """Return None: the generator's own choice is the best on every machine."""
+    return None
 
 
 def no_extensions(spec: KernelSpec) -> tuple[str, ...]:
@@ -61,7 +67,9 @@ class Family(Generic[S]):
     `check(spec)`: raises SpecError for what no generator could take.
     `follow(launch, spec)`: which rows of a batch the results depend on.
     `examples`: small specs, one of each kind.
-    `schedules(spec, target)`: those to tune among.
+    `schedules(spec, dims, target)`: those to tune among.
+    `preferred(spec, dims, target, tiles)`: the schedule for a machine on which these register tiles of
+    products were measured fastest (`matmul.tile_choice`), None for the generator's own choice.
     `extensions(spec)`: those of the targets for which its code is better than for their base.
     """
 
@@ -72,7 +80,8 @@ class Family(Generic[S]):
     check: Callable[[S], None]
     follow: Callable[[Launch, S], None]
     examples: tuple[Example, ...]
-    schedules: Callable[[S, str], tuple[str, ...]] = one_schedule
+    schedules: Callable[[S, KernelKey, str], tuple[str, ...]] = one_schedule
+    preferred: Callable[[S, KernelKey, str, Mapping[str, str]], str | None] = no_preference
     extensions: Callable[[S], tuple[str, ...]] = no_extensions
 
 

@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
     specs += [(format_spec(spec), dims) for spec, dims, _, _ in CASES.values()]
     for text, dims in dict.fromkeys(specs):
         for target in TARGETS:
-            for schedule in (None, *schedules_of(parse_spec(text), target)):
+            for schedule in (None, *schedules_of(parse_spec(text), None, target)):
                 for key in KEYS if dims else KEYS[: 1 + (dims is not None)]:
                     given = None if dims is None else list(dims)
                     yield Case(spec=text, dims=given, key=key, target=target, schedule=schedule)

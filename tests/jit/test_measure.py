@@ -11,7 +11,7 @@ from shapevm.jit.compile_job import MAX_MEASURED_BYTES, Job, answer
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.target import host_target
-from shapevm.jit.measure import Scratch, buffer_bytes, compared_ns, made_up
+from shapevm.jit.measure.objects import Scratch, buffer_bytes, compared_ns, made_up
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm.objects import parse_object, serialise_object
 from shapevm.vm.work import work_of

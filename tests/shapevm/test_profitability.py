@@ -48,7 +48,7 @@ class Compiled(CompileProcess):
 def measured(monkeypatch, tmp_path):
     """Code is measured to take as long as this says by tier; no kernel is on disk."""
     times = {"exact": 1000, "generic": 1500}
-    monkeypatch.setattr("shapevm.jit.measure.compared_ns", lambda objects, *_, **__: dict(times))
+    monkeypatch.setattr("shapevm.jit.measure.objects.compared_ns", lambda objects, *_, **__: dict(times))
     monkeypatch.setattr(specialise, "PROCESS", Compiled())
     with shapevm.settings.scope(cache_dir=str(tmp_path / "kernels"), compile_budget=1000):
         yield times

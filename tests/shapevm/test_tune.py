@@ -22,7 +22,7 @@ def tuned(artifact, tmp_path, monkeypatch):
         program, store = read(artifact), open_store()
         spec = next(s for s in (from_json(k.spec) for k in program.kernels) if s.family == "matmul")
         default = store.object(spec, (11,)).schedule_name
-        fastest = next(name for name in schedules_of(spec, store.target) if name != default)
+        fastest = next(name for name in schedules_of(spec, (5,), store.target) if name != default)
         monkeypatch.setattr(
             tune, "_times", lambda kernels, *rest: {name: 50 if name == fastest else 100 for name in kernels}
         )
@@ -86,7 +86,7 @@ def test_no_time_and_an_interrupt_leave_what_there_was(artifact, tuned, monkeypa
 def test_a_database_forgets_what_it_does_not_know(tmp_path, artifact):
     database = TuningDatabase(tmp_path / FILE)
     spec = next(s for s in (from_json(k.spec) for k in read(artifact).kernels) if s.family == "matmul")
-    assert len(schedules_of(spec, "x86-64-v4")) > 1
+    assert len(schedules_of(spec, (5,), "x86-64-v4")) > 1
     database.put(spec, (5,), "x86-64-v4", "9x9")
     assert database.get(spec, (5,), "x86-64-v4") is None
     database.put(spec, (5,), "x86-64-v4", "14x32")

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ....vm.program import KernelKey
 from ...dependence import Launch, joined
 from ...evaluation import Array, Evaluation, convert
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
-from ..matmul.microkernel import narrow_schedules
 from .attention import emit
+from .problem import TILES
 from .spec import Attention
 
 
@@ -73,8 +74,8 @@ def _follow(launch: Launch, spec: Attention) -> None:
     launch.write(layout.out, layout.out_index, out.along(i, d))
 
 
-def _schedules(spec: Attention, target: str) -> tuple[str, ...]:
-    return narrow_schedules()
+def _schedules(spec: Attention, dims: KernelKey, target: str) -> tuple[str, ...]:
+    return tuple(TILES)
 
 
 EXAMPLES = (

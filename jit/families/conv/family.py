@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from ....vm.program import KernelKey
 from ...decode import refuse
 from ...dependence import REGROUPED, Alike, Launch, Rows, Scalar
 from ...evaluation import Evaluation, convert, from_memory
@@ -75,10 +76,10 @@ def _patches(launch: Launch, spec: Conv) -> Scalar:
     return Scalar().but(REGROUPED)
 
 
-def _schedules(spec: Conv, target: str) -> tuple[str, ...]:
+def _schedules(spec: Conv, dims: KernelKey, target: str) -> tuple[str, ...]:
     if is_depthwise(spec):
         return ()
-    return tuple(SCHEDULES) if spec.planes else product.schedules(spec, target)
+    return tuple(SCHEDULES) if spec.planes else product.schedules(spec, dims, target)
 
 
 def _extensions(spec: Conv) -> tuple[str, ...]:

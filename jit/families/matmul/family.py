@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ....vm.program import KernelKey
 from ...decode import refuse
 from ...dependence import Launch, Scalar, joined
 from ...evaluation import Array, Evaluation, convert, from_memory
+from ...llvm.abi import resolve
+from ...llvm.function import most
 from ...llvm.target import find_target
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
 from .microkernel import PANEL
-from .problem import GROUPED_LAYOUTS, grouped_of, uses_tiles
+from .problem import GROUPED_LAYOUTS, fits_tiles, grouped_of, is_f32_panels, unread_sizes
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
+from .tile_choice import class_of
 
+LEAST_ROWS = 14  # so few rows are one row tile, or gemv
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
 B_LAYOUTS = ("rows", "panels", "winograd", "quads", *GROUPED_LAYOUTS)
 
@@ -125,9 +130,21 @@ def follow_product(launch: Launch, spec: ProductSpec, a: Scalar) -> None:
     launch.run(given.epilogue, sums.along(len(launch.loops) - 1))
 
 
-def schedules(spec: ProductSpec, target: str) -> tuple[str, ...]:
+def schedules(spec: ProductSpec, dims: KernelKey, target: str) -> tuple[str, ...]:
     """Return the schedules to tune among."""
-    return fitting_schedules(find_target(target).extension == "amx" and uses_tiles(spec))
+    m = resolve(spec.product.m, unread_sizes(spec, dims))
+    return fitting_schedules(find_target(target).extension == "amx" and fits_tiles(spec, m))
+
+
+def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
+    """Return the register tile that was measured fastest, for weights that are as the measured ones."""
+    given = spec.product
+    is_alike = is_f32_panels(spec) and isinstance(given.n, int) and given.n > 2 * PANEL
+    top = most(resolve(given.m, unread_sizes(spec, dims)))
+    if not is_alike or (top is not None and top <= LEAST_ROWS):
+        return None
+    tile = tiles.get(class_of(top))
+    return tile if tile in schedules(spec, dims, target) else None
 
 
 EXAMPLES = (
@@ -155,5 +172,14 @@ b_layout="rows"
 )
 
 FAMILY = Family(
-    Matmul, emit, accesses, _evaluate, check, _follow, EXAMPLES, schedules=schedules, extensions=extensions
+    Matmul,
+    emit,
+    accesses,
+    _evaluate,
+    check,
+    _follow,
+    EXAMPLES,
+    schedules=schedules,
+    preferred=preferred,
+    extensions=extensions,
 )

@@ -15,7 +15,15 @@ from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
 from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
-from .problem import GROUPED_LAYOUTS, QUAD_LAYOUTS, grouped_of, may_use_tiles, problem_of, uses_tiles
+from .problem import (
+    GROUPED_LAYOUTS,
+    QUAD_LAYOUTS,
+    grouped_of,
+    is_f32_panels,
+    may_use_tiles,
+    problem_of,
+    uses_tiles,
+)
 from .spec import ProductSpec
 
 LAYOUTS = ("rows", "panels", "quads", "grouped", "grouped_quads")  # of B
@@ -25,6 +33,7 @@ PANEL_DTYPES = (
     "f16",
     "i8",
 )  # of a weight in panels; the narrow ones are widened when they are read
+NARROW = "12x32"  # the register tile for one panel at a time
 DTYPES_OF_B = {"panels": PANEL_DTYPES, "quads": ("i8",), "grouped": ("u8",), "grouped_quads": ("u8",)}
 
 
@@ -101,12 +110,18 @@ def fitting_schedules(has_tiles: bool) -> tuple[str, ...]:
 def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
     """Return the name of the register tile for the function's target.
 
-    AMX tiles take one panel at a time. A tall tile takes all of a few rows, so B is read once. Of few
-    columns they have sums enough to hide an addition's latency.
+    A tall tile takes all of a few rows, so B is read once, but it has no register left for an address of what
+    comes next. AMX tiles take one panel at a time; on processors that have them, that is the fastest for rows
+    of f32 that are too few for AMX as well.
     """
     name, top = default_schedule(f), most(m)
     is_low = top is not None and top <= SCHEDULES[name].rows
-    return name if is_low or may_use_tiles(f, spec, m) else widest_schedule(f, spec)
+    if is_low:
+        return name
+    is_f32 = is_f32_panels(spec)
+    is_narrow = may_use_tiles(f, spec, m) or (is_f32 and f.has_tiles and uses_tiles(spec))
+    wide = name if is_narrow else widest_schedule(f, spec)
+    return NARROW if wide == "14x32" and is_f32 else wide
 
 
 def widest_schedule(f: Function, spec: ProductSpec) -> str:

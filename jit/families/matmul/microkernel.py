@@ -36,13 +36,24 @@ class Schedule:
 
 
 # 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
-# 16). 6x64 takes 10 loads for 24 FMAs, 14x32 takes 16 for 28.
-SCHEDULES = {"6x64": Schedule(6, 4), "14x32": Schedule(14, 2), "6x16": Schedule(6, 1)}
+# 16). 6x64 takes 10 loads for 24 FMAs, 14x32 takes 16 for 28; 12x32 takes 14 for 24, and half the bytes of B.
+SCHEDULES = {
+    "6x64": Schedule(6, 4),
+    "14x32": Schedule(14, 2),
+    "12x32": Schedule(12, 2),
+    "6x16": Schedule(6, 1),
+}
 
 
 def default_schedule(f: Function) -> str:
     """Return the name of the schedule whose tile fits the vector registers of the function's target."""
     return "14x32" if f.register_bytes >= 32 * 4 * LANES else "6x16"
+
+
+def fits_registers(f: Function, name: str) -> bool:
+    """Whether the vector registers of the function's target hold the sums of a schedule's tile."""
+    tile = SCHEDULES[name]
+    return tile.rows * tile.vectors * 4 * LANES < f.register_bytes
 
 
 def narrow_schedules() -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ....vm.program import KernelKey, SizeRange
 from ...llvm.abi import resolve
-from ...llvm.function import Function, Int, most
+from ...llvm.function import Bounded, Function, Int, Value, most
 from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx, amx_bytes
@@ -148,6 +149,23 @@ def problem_of(
     return Problem(spec, sizes, schedule, m, n, k, batch, block, has_tiles, f.register_bytes)
 
 
+def unread_sizes(spec: ProductSpec, dims: KernelKey) -> list[Int]:
+    """Return the sizes of `spec` as a generator has them for `dims`, with nothing behind those that only a
+    call knows."""
+    found: list[Int] = []
+    for known in (None,) * spec.n_dims if dims is None else dims:
+        if isinstance(known, SizeRange):
+            found.append(Bounded("i64", "", known.min, known.max, known.multiple_of))
+        else:
+            found.append(Value("i64", "") if known is None else known)
+    return found
+
+
+def is_f32_panels(spec: ProductSpec) -> bool:
+    """Whether B is a weight of f32 in panels."""
+    return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+
+
 def grouped_of(spec: ProductSpec) -> Groups | None:
     """Return how B lies where groups of steps have scales of their own, None for other layouts."""
     given = spec.product
@@ -175,7 +193,12 @@ def uses_tiles(spec: ProductSpec) -> bool:
 
 def may_use_tiles(f: Function, spec: ProductSpec, m: Int) -> bool:
     """Whether code for `m` rows on the function's target may use AMX tiles."""
-    if not (f.has_tiles and uses_tiles(spec)):
+    return f.has_tiles and fits_tiles(spec, m)
+
+
+def fits_tiles(spec: ProductSpec, m: Int) -> bool:
+    """Whether code for `m` rows may use AMX tiles on a target that has them."""
+    if not uses_tiles(spec):
         return False
     enough, k = enough_for_tiles(spec), spec.product.k
     steps = k // STEP_BYTES if isinstance(k, int) and spec.product.b_layout in QUAD_LAYOUTS else k

@@ -11,6 +11,7 @@ and the next chunk. Totals wait in scratch between chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -37,6 +38,10 @@ from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_
 
 NEAR = 32  # rows of B that a lone row tile reads ahead
 SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
+#: Rows of a row tile by the vectors of the last columns, where fewer are left than a tile has: of 4 vectors 6
+#: rows are 24 sums in registers, and of fewer vectors as many are more rows.
+LAST_ROWS = {1: 12, 2: 12, 3: 8}
+MAX_ADDRESSES = 8  # of rows that lie at addresses, in the processor's 16 registers for them
 
 
 Copy = Callable[[Value, Int], Value]
@@ -58,13 +63,15 @@ class Ahead:
     """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more).
 
     `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by
-    side a core foresees no more than the rest of each.
+    side a core foresees no more than the rest of each. `is_only`: there are no other columns of B, and the
+    first row tile reads its rows from memory.
     """
 
     first: Value
     size: Int
     apart: Int = 0
     is_new: Value | bool = False
+    is_only: bool = False
 
 
 def is_chunked(k: Int) -> bool:
@@ -121,7 +128,30 @@ class RowTiles:
         """Return the bytes of sums without those of groups before."""
         is_kept = in_panels and is_chunked(self.k)
         tall = self._tall_counts() if in_panels else []
-        return 4 * self.width * max([self.most, *tall, self.block if is_kept else 0])
+        last = LAST_ROWS.values() if self._may_be_last() else []
+        return 4 * self.width * max([self.most, *tall, *last, self.block if is_kept else 0])
+
+    def _may_be_last(self) -> bool:
+        """Whether a tile may have fewer columns than its register tile, and is taller then: not in code of
+        any number of rows, which would have a third more to compile."""
+        is_wide = LANES * self.vectors > PANEL and not self.arithmetic.is_widened
+        return is_wide and isinstance(self.m, int)
+
+    def _for_last(self, columns: Int | None) -> RowTiles:
+        """Return the row tiles of a tile of `columns`: of more rows where its register tile would hold fewer
+        sums."""
+        rows = LAST_ROWS.get(self.used_vectors(columns)) if self._may_be_last() else None
+        if rows is None:
+            return self
+        made = copy(self)
+        made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
+        return made
+
+    def _are_streamed(self) -> bool:
+        """Whether A's rows are read from front to back where there are no other columns: by chunks each would
+        be read in as many pieces, which no core foresees."""
+        is_plain = not self.pieces.piece and not self.arithmetic.is_widened
+        return is_plain and not self._may_have_groups()
 
     def _may_have_groups(self) -> bool:
         """Whether sums may have several groups of blocks, whose totals are kept beside."""
@@ -136,20 +166,29 @@ class RowTiles:
 
     def from_panels(
         self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value,
-        finish: Finish, is_new: Value | bool = False, copy: Copy | None = None,
+        finish: Finish, is_new: Value | bool = False, is_only: bool = False, copy: Copy | None = None,
     ) -> None:  # fmt: skip
         """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile.
 
-        `is_new`: whether A's rows lie one behind the other and come from memory. `copy(b, steps)`: returns
-        where the steps of the panels at `b` lie as rows of f32; given only where sums are chunked.
+        `is_new`: whether A's rows lie one behind the other and come from memory. `is_only`: whether there are
+        no other columns. `copy(b, steps)`: returns where the steps of the panels at `b` lie as rows of f32;
+        given only where sums are chunked.
         """
+        tiles = self._for_last(columns)
+        tiles._from_panels(strides, a, b, rows, columns, sums, finish, is_new, is_only, copy)
+
+    def _from_panels(
+        self, strides: Strides, a: Value, b: Value, rows: Int, columns: Int | None, sums: Value,
+        finish: Finish, is_new: Value | bool, is_only: bool, copy: Copy | None,
+    ) -> None:  # fmt: skip
         f = self.f
-        if not is_chunked(self.k):
+        in_whole_rows = not is_chunked(self.k) or (is_only and self._are_streamed())
+        if in_whole_rows:
             strides = self._in_blocks(strides)
         kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), arithmetic=self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
-        if not is_chunked(self.k):
-            ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new)
+        if in_whole_rows:
+            ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new, is_only=is_only)
             self._each(kernels, a, b, rows, sums, ahead, finish)
             return
         n_chunks, floats = self._n_chunks(), f.mul(rows, self.width)
@@ -253,7 +292,7 @@ class RowTiles:
     ) -> None:
         """The same for rows of B in scratch."""
         kernels = MicroKernels(self.f, "rows", self._in_blocks(strides), self.used_vectors(columns))
-        self._each(kernels, a, b, rows, sums, None, finish)
+        self._for_last(columns)._each(kernels, a, b, rows, sums, None, finish)
 
     def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
         """The same for at most `most` rows and B in place."""
@@ -394,7 +433,7 @@ class RowTiles:
                 is_low = f.is_less(rows, self._enough(lines))
                 choice = partial(f.either, is_low, choice, partial(spread, lines))
             is_lone = f.is_less(self.m if isinstance(self.m, int) else rows, self.most + 1)
-            f.either(is_lone, alone, choice)
+            f.either(f.is_less(number, 1) if ahead.is_only else is_lone, alone, choice)
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
         near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
@@ -402,9 +441,10 @@ class RowTiles:
 
     def _spread(self) -> tuple[int, ...]:
         """Return the cache lines that a trip may prefetch: for all known numbers of rows from some on the
-        same, so that their kernels are."""
+        same, so that their kernels are. Code of any number of rows has a micro-kernel for each number of
+        lines and of rows of a tile: of the tall tiles of a panel for one number of lines."""
         if not isinstance(self.m, int):
-            return SPREAD
+            return SPREAD[-1:] if LANES * self.vectors == PANEL else SPREAD
         return SPREAD[:-1] if min(self.m, self.block) >= self._enough(SPREAD[-2]) else SPREAD[-1:]
 
     def _enough(self, lines: int) -> int:

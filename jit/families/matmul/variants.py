@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated
 from ...llvm.function import Function, Int, Value
+from ...loops.bodies import LANES
 from ...spec import Size
 from ..family import Variant
 from . import amx, amx_groups, gemv, register_resident
@@ -209,8 +210,9 @@ def _from_panels(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 def _from_panels_here(product: Product, tile: RowTile, a: Value, b: Value) -> None:
     emission, finish = product.emission, product.finish(tile)
-    is_new, sums = _is_new(product, tile.n0), emission.scratch.sums
-    emission.row_tiles.from_panels(product.strides, a, b, tile.rows, tile.columns, sums, finish, is_new)
+    problem, sums = emission.problem, emission.scratch.sums
+    given = (tile.rows, tile.columns, sums, finish, _is_new(product, tile.n0), _is_only(problem))
+    emission.row_tiles.from_panels(product.strides, a, b, *given)
 
 
 def _has_part(product: Product) -> bool:
@@ -220,6 +222,14 @@ def _has_part(product: Product) -> bool:
     if problem.groups or not (problem.is_exact and isinstance(m, int) and isinstance(k, int)):
         return False
     return m > product.emission.row_tiles.most and min(m, problem.block) * k >= PART_SIZE
+
+
+def _is_only(problem: Problem) -> bool:
+    """Whether there is one tile of columns, whose micro-kernels read each row once. Not in code of any number
+    of rows: for 16 it would be slower."""
+    m, n, width = problem.m, problem.n, problem.width
+    is_whole = LANES * problem.schedule.vectors == width
+    return is_whole and isinstance(m, int) and isinstance(n, int) and n <= width
 
 
 def _is_new(product: Product, n0: Int) -> Value | bool:

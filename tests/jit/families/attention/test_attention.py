@@ -242,7 +242,7 @@ def test_every_split_of_the_tiles_gives_the_same_bits(dims: tuple[int, ...] | No
         assert np.array_equal(whole, buffers[3])
 
 
-@pytest.mark.parametrize("schedule", ["6x16", "14x32"])
+@pytest.mark.parametrize("schedule", ["6x16", "14x32", "6x64"])
 def test_schedules_and_targets_give_the_same_bits(schedule: str) -> None:
     spec, dims = attention(40, 24, "bias"), (1, 2, 31, 45)
     buffers = arrays(dims, 40, 24, "bias")

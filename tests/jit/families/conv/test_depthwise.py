@@ -144,6 +144,6 @@ def test_a_long_epilogue_takes_sums_one_after_another() -> None:
 
 def test_there_is_one_schedule() -> None:
     spec = conv("3x3")
-    assert schedules_of(spec, HOST_TARGETS[0]) == ()
+    assert schedules_of(spec, None, HOST_TARGETS[0]) == ()
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
         compile_kernel(spec, None, schedule="wide")

@@ -214,11 +214,49 @@ def test_schedules_and_targets_give_the_same_bits(schedule: str, n: int) -> None
     Kernel(compile_kernel(spec, None)).run(buffers, (31,))
     wanted = buffers[2].copy()
     for target in {"x86-64-v3", host_target()} if host_target().startswith("x86") else {host_target()}:
-        if schedule not in schedules_of(spec, target):
+        if schedule not in schedules_of(spec, (31,), target):
             continue
         buffers[2][...] = np.nan
         Kernel(compile_kernel(spec, (31,), target, schedule=schedule)).run(buffers, (31,))
         assert np.array_equal(wanted, buffers[2])
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "tiles"),
+    [
+        (48, 96, ["8x3"]), (40, 400, ["8x3"]),
+        (80, 64, ["6x4", "12x1"]), (96, 64, ["6x4", "12x2"]), (64, 64, ["6x4"]),
+    ],
+)  # fmt: skip
+def test_the_last_columns_have_taller_row_tiles(n: int, k: int, tiles: list[str]) -> None:
+    """Registers hold as many sums of few columns as of many."""
+    spec, m = dense(M, n, k, "bias relu"), 96
+    text, _ = kernel_text(spec, (m,), "x86-64-v4")
+    assert set(re.findall(r"define .*@(?:micro|chunk)\w*_(\d+x\d)_\d\(", text)) == set(tiles)
+    buffers, b = arrays(spec, m)
+    results = []
+    for dims in (None, (m,)):
+        for target in TARGETS:
+            buffers[2][...] = np.nan
+            Kernel(compile_kernel(spec, dims, target, schedule="6x64")).run(buffers, (m,))
+            results.append(buffers[2].copy())
+    assert all(np.array_equal(results[0], other) for other in results)
+    np.testing.assert_allclose(results[0], expected(buffers, b, "bias relu"), rtol=1e-5, atol=1e-4)
+
+
+def test_register_tiles_by_target_rows_and_columns() -> None:
+    """AMX tiles take one panel at a time; fewer rows than they pay for are left to FMAs of any tile."""
+    spec = dense(M, 384, 384)
+    for target, name in (("x86-64-v4-amx", "12x32"), ("x86-64-v4", "6x64"), ("x86-64-v3", "6x16")):
+        named = {m: kernel_text(spec, (m,), target)[1].schedule for m in (14, 16, 300)}
+        assert named == {14: "6x16" if name == "6x16" else "14x32", 16: name, 300: name}
+        assert kernel_text(spec, None, target)[1].schedule == name
+    narrow = dense(M, 32, 384)
+    assert [kernel_text(narrow, (m,), "x86-64-v4")[1].schedule for m in (14, 64)] == ["14x32", "12x32"]
+    of_rows = {m: schedules_of(spec, (m,), "x86-64-v4-amx") for m in (95, 96)}
+    assert "6x64" in of_rows[95] and "6x64" not in of_rows[96]
+    with pytest.raises(ValueError, match="schedule '6x64' is unknown"):
+        compile_kernel(spec, (96,), "x86-64-v4-amx", schedule="6x64")
 
 
 def batched(n_dims: int, sizes: tuple[s.Size, ...]) -> Matmul:
@@ -390,7 +428,7 @@ def test_bounds_of_a_prologue_are_checked() -> None:
 
 
 def test_refusals_name_the_fix() -> None:
-    with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 6x64, 14x32, 6x16"):
+    with pytest.raises(ValueError, match="schedule '1x1' is unknown; known are 6x64, 14x32, 12x32, 6x16"):
         compile_kernel(dense(M, 4, 4), None, "x86-64-v4", schedule="1x1")
     wrong = dense(M, 4, 4)
     wrong = Matmul(

@@ -68,7 +68,7 @@ def test_integers_are_exact(n: int, k: int, target: str) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_and_tile_split(schedule: str, target: str) -> None:
     spec, m = product(100, 600, scaled=True), 61
-    if schedule not in schedules_of(spec, target):
+    if schedule not in schedules_of(spec, None, target):
         with pytest.raises(ValueError, match=schedule):
             compile_kernel(spec, None, target, schedule=schedule)
         return

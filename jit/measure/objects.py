@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..vm.program import NUMPY_DTYPES, KernelObject
-from ..vm.work import product_terms
-from .execute import Kernel
-from .llvm.dtypes import DTYPES
+from ...vm.program import NUMPY_DTYPES, KernelObject
+from ...vm.work import product_terms
+from ..execute import Kernel
+from ..llvm.dtypes import DTYPES
 
 ALIGN = 64
 MEASURE_SECONDS = 0.003  # of each measurement

@@ -1,0 +1,95 @@
+"""Register tiles by measurement: on some machines another tile than the built-in one is the fastest.
+
+Which one it is hangs on how many FMAs and loads a core starts in a cycle and on the size of its caches. So a
+machine's own products are timed once with every tile (`jit.measure.tiles`). A tile replaces the built-in
+choice where it takes at most WORTH of its time in each of several turns. All tiles sum in the same order, so
+results keep their bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from typing import NamedTuple
+
+WORTH = 0.95  # of the built-in tile's time, in every turn: neighbours' noise is less in least times
+Turn = Mapping[str, float]  # the least time by tile
+
+
+class RowClass(NamedTuple):
+    """Products of up to `most` rows (None: any number), for which one of `probe` rows stands."""
+
+    probe: int
+    most: int | None
+
+
+CLASSES = {"few": RowClass(16, 32), "some": RowClass(64, 128), "many": RowClass(256, None)}
+ANY = "any"  # products of a number of rows that only a call knows
+
+
+def class_of(rows: int | None) -> str:
+    """Return the name of the class of products of at most `rows` rows (None: no bound is known)."""
+    if rows is None:
+        return ANY
+    return next(name for name, of in CLASSES.items() if of.most is None or rows <= of.most)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a class: `own`: the built-in tile; `turns`: all tiles' least times."""
+
+    own: str
+    turns: Sequence[Turn]
+
+    def shares(self, tile: str) -> list[float]:
+        """Return the time of `tile` as a share of the built-in one's, turn by turn."""
+        return [turn[tile] / turn[self.own] for turn in self.turns]
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """The tiles that replace built-in ones, by class, and the measurement that says so."""
+
+    tiles: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+
+    def record(self) -> bytes:
+        """Return what `parse` reads."""
+        measured = {name: {"own": of.own, "turns": [*of.turns]} for name, of in self.measured.items()}
+        return json.dumps({"tiles": dict(self.tiles), "measured": measured}).encode()
+
+    @staticmethod
+    def parse(record: bytes) -> TileChoice | None:
+        """Return the choice of a record, None for one that is none."""
+        try:
+            data = json.loads(record)
+            measured = {name: Measured(of["own"], of["turns"]) for name, of in data["measured"].items()}
+            return TileChoice(dict(data["tiles"]), measured)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def choose(measured: Mapping[str, Measured], own_of_any: str, for_any: Sequence[str]) -> TileChoice:
+    """Return the choice that measurements of classes lead to. `own_of_any`, `for_any`: the built-in tile of
+    code for any rows, and those that it can have; it changes where no class loses by that."""
+    tiles = {name: best for name, of in measured.items() if (best := _best([of], of.own, list(of.turns[0])))}
+    alike = [Measured(own_of_any, of.turns) for of in measured.values() if own_of_any in of.turns[0]]
+    if alike and (best := _best(alike, own_of_any, for_any)):
+        tiles[ANY] = best
+    return TileChoice(tiles, measured)
+
+
+def _best(classes: Sequence[Measured], own: str, among: Sequence[str]) -> str:
+    """Return the fastest tile that is worth it in all turns, "" where none is."""
+    means = {tile: mean for tile in among if tile != own and (mean := _mean_share(classes, tile)) <= WORTH}
+    return min(means, key=means.__getitem__, default="")
+
+
+def _mean_share(classes: Sequence[Measured], tile: str) -> float:
+    """Return the greatest of the turns' mean shares of a tile over `classes`; 1 where one of them loses."""
+    if any(tile not in of.turns[0] or max(of.shares(tile)) > 1 for of in classes):
+        return 1.0
+    by_turn = zip(*(of.shares(tile) for of in classes), strict=True)
+    return max(exp(sum(map(log, turn)) / len(turn)) for turn in by_turn)

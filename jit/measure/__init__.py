@@ -1,0 +1,1 @@
+"""Run times: of code objects on made-up data, and of this machine's register tiles."""

@@ -1,0 +1,99 @@
+"""Register tiles by measurement: what other machines would measure chooses other tiles, noise does not."""
+
+import json
+
+import pytest
+from shapevm.jit.families.matmul.tile_choice import ANY, CLASSES, Measured, TileChoice, choose, class_of
+from shapevm.jit.llvm.target import host_target
+from shapevm.jit.measure.tiles import PROBE, measure
+from shapevm.jit.spec import Dim
+from shapevm.jit.text import parse_spec
+from shapevm.jit.tuning import preferred_schedule, schedules_of
+from shapevm.vm.program import SizeRange
+
+TILES = ("6x64", "14x32", "12x32", "6x16")
+V4 = "x86-64-v4"
+
+
+def measured(**times: list[tuple[float, ...]]) -> dict[str, Measured]:
+    """Return measurements of classes whose built-in tile is 6x64, turn by turn in the order of TILES."""
+    return {
+        name: Measured("6x64", [dict(zip(TILES, turn, strict=True)) for turn in turns])
+        for name, turns in times.items()
+    }
+
+
+#: As on cores whose vector units are half as wide as their registers, with 32 KB of first-level cache.
+HALF_WIDTH = measured(
+    few=[(100, 105, 96, 90), (102, 103, 97, 91)],
+    some=[(100, 104, 97, 95), (101, 105, 99, 95)],
+    many=[(100, 101, 99, 98), (100, 101, 99, 99)],
+)
+
+
+def test_classes_cover_all_numbers_of_rows() -> None:
+    assert [class_of(rows) for rows in (15, 32, 33, 128, 129, 10**9, None)] == [
+        "few", "few", "some", "some", "many", "many", ANY,
+    ]  # fmt: skip
+    assert all(of.most is None or of.probe <= of.most for of in CLASSES.values())
+
+
+def test_another_machine_takes_other_tiles() -> None:
+    choice = choose(HALF_WIDTH, "6x64", TILES)
+    assert choice.tiles == {"few": "6x16", "some": "6x16", ANY: "6x16"}
+    spec = parse_spec(PROBE)
+    names = {dims: preferred_schedule(spec, dims, V4, choice) for dims in [(16,), (64,), (256,), (14,), None]}
+    assert names == {(16,): "6x16", (64,): "6x16", (256,): None, (14,): None, None: "6x16"}
+    assert preferred_schedule(spec, (SizeRange(1, 32),), V4, choice) == "6x16"
+    assert preferred_schedule(spec, (SizeRange(1, 512),), V4, choice) is None
+
+
+@pytest.mark.parametrize(
+    ("few", "why"),
+    [
+        ([(100, 120, 96, 110), (100, 120, 96, 110)], "less than 5 %"),
+        ([(100, 120, 94, 110), (100, 120, 96, 110)], "one turn of two"),
+        ([(100, 120, 60, 110), (100, 120, 101, 110)], "noise in one turn"),
+    ],
+)
+def test_noise_changes_nothing(few: list[tuple[float, ...]], why: str) -> None:
+    assert choose(measured(few=few), "6x64", TILES).tiles == {}, why
+
+
+def test_code_for_any_rows_changes_where_no_class_loses() -> None:
+    gain, loss = [(100, 120, 80, 110)] * 2, [(100, 120, 101, 110)] * 2
+    assert choose(measured(few=gain, many=loss), "6x64", TILES).tiles == {"few": "12x32"}
+    assert choose(measured(few=gain), "6x64", ("14x32", "6x16")).tiles == {"few": "12x32"}
+
+
+def test_other_products_keep_the_built_in_tile() -> None:
+    choice = choose(HALF_WIDTH, "6x64", TILES)
+    text = (
+        PROBE.replace("n=384", "n=64")
+        .replace("b1 f32[12,", "b1 f32[2,")
+        .replace("f32[n0,384] o", "f32[n0,64] o")
+    )
+    for other in (text, PROBE.replace("b1 f32", "b1 bf16")):
+        assert preferred_schedule(parse_spec(other), (16,), V4, choice) is None
+    tiles = schedules_of(parse_spec(PROBE), None, "x86-64-v4-amx")
+    assert "6x64" not in tiles
+    wide = TileChoice({ANY: "6x64"})
+    assert preferred_schedule(parse_spec(PROBE), None, "x86-64-v4-amx", wide) is None
+
+
+def test_a_choice_survives_its_record() -> None:
+    choice = choose(HALF_WIDTH, "6x64", TILES)
+    assert TileChoice.parse(choice.record()) == choice
+    for broken in (b"", b"[]", b"{}", json.dumps({"tiles": 3, "measured": {}}).encode(), b'{"tiles": {}}'):
+        assert TileChoice.parse(broken) is None
+
+
+def test_this_machine_is_measured_in_time() -> None:
+    spec, target = parse_spec(PROBE), host_target()
+    assert spec.product.m == Dim(0)
+    found = measure(target, seconds=60)
+    for name, of in found.measured.items():
+        assert of.own in of.turns[0] and len(of.turns) == 3
+        assert all(0 < time < float("inf") for turn in of.turns for time in turn.values()), name
+    assert "few" in found.measured
+    assert measure(target, seconds=0).measured == {}

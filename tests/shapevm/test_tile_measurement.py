@@ -1,0 +1,122 @@
+"""Register tiles are measured once in the background, and used by stores that are made later."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+from shapevm.jit.compile_job import Answer, TilesJob
+from shapevm.jit.families.matmul.tile_choice import ANY, TileChoice
+from shapevm.jit.measure.tiles import PROBE
+from shapevm.jit.text import parse_spec
+
+import shapevm
+from shapevm import doctor
+from shapevm.compile_process import CompileProcess
+from shapevm.specialise import open_store
+from shapevm.tile_measurement import TileMeasurement
+
+OTHER = TileChoice({"few": "6x16", "some": "6x16", "many": "6x16", ANY: "6x16"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with shapevm.settings.scope(cache_dir=str(tmp_path / "cache")):
+        yield tmp_path / "cache"
+
+
+class Process:
+    """Takes one job; answers with `answers` one after the other."""
+
+    def __init__(self, *answers):
+        self.answers, self.jobs = list(answers), []
+
+    def submit(self, owner, job):
+        self.jobs.append(job)
+        return True
+
+    def answer(self, owner):
+        return self.answers.pop(0)
+
+
+def measuring(process, monkeypatch):
+    found = TileMeasurement(process)
+    found.go_on(open_store())
+    assert process.jobs == []  # too early
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 3600)
+    return found
+
+
+def test_later_stores_use_what_the_process_measured(folder, monkeypatch):
+    process = Process(None, Answer(OTHER.record()))
+    found, spec = measuring(process, monkeypatch), parse_spec(PROBE)
+    before = open_store()
+    found.go_on(None)
+    assert process.jobs == []
+    for running in (True, True, False, False):
+        found.go_on(open_store())
+        assert found.is_running is running
+    assert process.jobs == [TilesJob(before.target)]
+    after = open_store()
+    assert after.tile_choice == OTHER and before.tile_choice is None
+    names = [store.object(spec, (16,)).schedule_name for store in (before, after)]
+    assert names[1] == "6x16" != names[0]
+    with shapevm.settings.scope(measured_tiles=False):
+        assert open_store().object(spec, (16,)).schedule_name == names[0]
+        assert not open_store().wants_tiles
+    process.jobs.clear()
+    measuring(process, monkeypatch).go_on(open_store())
+    assert process.jobs == []  # it is known
+
+
+def test_a_failure_leaves_the_built_in_tiles(folder, monkeypatch):
+    found = measuring(Process(Answer(failure="no memory")), monkeypatch)
+    found.go_on(open_store())
+    found.go_on(open_store())
+    assert not found.is_running and open_store().tile_choice is None
+
+
+def test_a_tuned_schedule_comes_first(folder):
+    spec, store = parse_spec(PROBE), open_store()
+    store.remember_tiles(OTHER.record())
+    store.tuning.put(spec, (16,), store.object(spec, (16,)).target, "12x32")
+    assert open_store().object(spec, (16,)).schedule_name == "12x32"
+    assert open_store().object(spec, (17,)).schedule_name == "6x16"
+
+
+def test_measured_tiles_leave_the_bits(folder):
+    model, x = torch.nn.Linear(96, 160), np.random.default_rng(0).random((40, 96), "f")
+    rows, results, schedules = torch.export.Dim("rows", max=64), [], []
+    for choice in (None, OTHER):
+        if choice is not None:
+            open_store().remember_tiles(choice.record())
+        example = torch.randn(3, 96)
+        with shapevm.compile(model, (example,), dynamic_shapes=({0: rows},), strategy="jit") as exe:
+            results += [np.asarray(exe(x)).tobytes(), np.asarray(exe.using("generic")(x)).tobytes()]
+            schedules += [entry.schedule.split()[0] for _, entry in exe.stats().entries]
+    assert len(set(results)) == 1
+    assert schedules[0] != "6x16" == schedules[-1]
+
+
+def test_the_process_that_compiles_measures():
+    process = CompileProcess()
+    try:
+        answer = process.run(TilesJob(open_store().target))
+    finally:
+        process.close()
+    assert TileChoice.parse(answer.record) is not None and answer.cpu_seconds > 0
+
+
+def test_the_doctor_shows_it(folder):
+    def told():
+        return {f.name: f.value for f in doctor.examine(measure=False) if f.group == "machine"}
+
+    assert "not measured" in told()["register tiles"]
+    times = {"6x64": 100.0, "6x16": 90.0}
+    record = {"tiles": {"few": "6x16"}, "measured": {"few": {"own": "6x64", "turns": [times, times]}}}
+    open_store().remember_tiles(json.dumps(record).encode())
+    assert told()["register tiles"] == "6x16 for few rows"
+    assert told()["few rows"] == "6x64; times its time: 6x16 0.90"
+    with shapevm.settings.scope(measured_tiles=False):
+        assert "SHAPEVM_MEASURED_TILES=0" in told()["register tiles"]
