@@ -8,6 +8,7 @@ decompositions give `shapevm::layers`; for other backends, and where gradients a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
@@ -19,14 +20,19 @@ from torch.nn.utils.rnn import PackedSequence
 
 from .compiler.frontends.recurrent import KINDS, layers
 
+_LOG = logging.getLogger("shapevm")
 aten = torch.ops.aten
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 
 
 def let_dynamo_trace(backend: Callable[..., Any]) -> None:
-    """Make Dynamo trace recurrent layers for a backend."""
+    """Make Dynamo trace recurrent layers for a backend. What it changes of Dynamo is not public: in a version
+    of PyTorch without it, these layers stay PyTorch's, and the logger says so."""
     wrapper: Any = VariableBuilder
-    original = wrapper.wrap_module
+    original = getattr(wrapper, "wrap_module", None)
+    if original is None:
+        _LOG.info("torch.compile leaves recurrent layers to PyTorch %s", torch.__version__)
+        return
 
     @wraps(original)
     def wrap_module(builder: Any, module: torch.nn.Module) -> Any:
