@@ -21,7 +21,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
 from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.llvm.function import Function, Value
-from shapevm.jit.roofline import compiled, fma_peak
+from shapevm.jit.measure.roofline import compiled, fma_peak
 
 WEIGHT = 768 * 768  # elements: more than a second-level cache holds
 LANES, STEPS, ROWS = 16, 16, 8  # of a row tile whose weight lies in registers

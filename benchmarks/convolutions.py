@@ -27,7 +27,7 @@ from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 
 # (side, C, F, kernel, stride, groups, how often ResNet-50 has it)
 LAYERS = [

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from measure import Figure, Run, median, seconds
 from sentences import compile_bert, load_bert, random_inputs, warm
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 from vision import make
 
 import shapevm

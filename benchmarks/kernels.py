@@ -24,7 +24,7 @@ from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
 from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
 from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 
 SECONDS = 0.004  # of one measurement
 WEIGHTS = [(384, 384), (384, 1152), (384, 1536), (1536, 384), (768, 768), (768, 3072), (3072, 768)]  # (K, N)

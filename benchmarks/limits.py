@@ -17,7 +17,7 @@ from kernels import aligned, attention_spec, prepare, random
 from measure import Figure, Run, median, seconds
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from torch.nn import functional as F

@@ -15,7 +15,7 @@ from measure import Figure, Run, median, ratio
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 from small import Named, contestants, in_rounds
 
 import shapevm

@@ -20,7 +20,7 @@ from bounds import reading
 from measure import SHORT, Figure, Run, interleaved, median, ratio
 from peers import Item, Runner, export_onnx, first_array, is_installed, missing, onnxruntime_runner
 from sentences import compile_bert, dynamic_shapes, example_inputs, load_bert, random_inputs
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 
 import shapevm
 

@@ -27,7 +27,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.measure.objects import made_up
-from shapevm.jit.roofline import fma_peak, machine_limits, operations, traffic
+from shapevm.jit.measure.roofline import fma_peak, machine_limits, operations, traffic
 from shapevm.jit.spec import KernelSpec
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read

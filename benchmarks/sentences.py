@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from measure import Figure, interleaved, median, percentile, ratio, seconds
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 
 import shapevm
 

@@ -27,7 +27,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.attention import attention
 from shapevm.jit.families.attention.weights import Weights
 from shapevm.jit.llvm.function import Value
-from shapevm.jit.roofline import fma_peak
+from shapevm.jit.measure.roofline import fma_peak
 
 LANES, FMAS_A_CYCLE = 16, 2
 ATTENTION = [(64, 64), (64, 256), (64, 1024), (64, 2048), (32, 64), (32, 256)]  # head dimension, length

@@ -296,7 +296,7 @@ def _limits() -> Iterator[Finding]:
     """Compile and run a kernel: multiply-adds; then yield the limits."""
     if find_spec("llvmlite") is None:
         return
-    from .jit.roofline import machine_limits
+    from .jit.measure.roofline import machine_limits
 
     n_cpus = len(os.sched_getaffinity(0))
     try:

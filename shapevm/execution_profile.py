@@ -28,7 +28,7 @@ from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .executable import Executable
-    from .jit.roofline import MachineLimits
+    from .jit.measure.roofline import MachineLimits
 
 #: The programs of which a profile is being taken: each has one timeline.
 _PROFILED: WeakSet[Executable] = WeakSet()
@@ -86,7 +86,7 @@ class ExecutionProfile:
         finally:
             _PROFILED.discard(self._exe)
         if find_spec("llvmlite") is not None:
-            from .jit.roofline import machine_limits
+            from .jit.measure.roofline import machine_limits
 
             self._limits = machine_limits(self._timeline["otherData"]["threads"])
 
@@ -128,7 +128,7 @@ class ExecutionProfile:
         """Set a row's work and how fast it was done."""
         if self._limits is None:
             return
-        from .jit.roofline import operations, traffic
+        from .jit.measure.roofline import operations, traffic
         from .jit.spec_reader import from_json
 
         spec = from_json(self._exe.machine.kernels[row.kernel].spec)

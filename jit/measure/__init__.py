@@ -1,1 +1,1 @@
-"""Run times: of code objects on made-up data, and of this machine's register tiles."""
+"""Run times: of code objects on made-up data, of this machine's register tiles, and what limits kernels."""

@@ -16,7 +16,7 @@ from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 from shapevm.vm.objects import parse_object, serialise_object
 from shapevm.vm.work import work_of
 
-from .nests import bias_add
+from ..nests import bias_add
 
 AT = (Index(0),)
 GATHER = Nest(

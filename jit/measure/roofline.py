@@ -18,16 +18,16 @@ from math import prod
 import llvmlite.binding as llvm
 import numpy as np
 
-from .execute import _map
-from .families.attention.spec import Attention
-from .families.matmul.spec import ProductSpec
-from .llvm.abi import resolve
-from .llvm.dtypes import DTYPES
-from .llvm.function import Function
-from .llvm.target import find_target, host_target, target_machine
-from .math.table import OPS
-from .object.link import Object
-from .spec import Body, KernelSpec, Nest, Size
+from ..execute import _map
+from ..families.attention.spec import Attention
+from ..families.matmul.spec import ProductSpec
+from ..llvm.abi import resolve
+from ..llvm.dtypes import DTYPES
+from ..llvm.function import Function
+from ..llvm.target import find_target, host_target, target_machine
+from ..math.table import OPS
+from ..object.link import Object
+from ..spec import Body, KernelSpec, Nest, Size
 
 STREAM_BYTES = 64 << 20  # of the array that a thread copies
 FMA_TRIPS = 400_000  # 1.5 ms: its start, 60 us longer after another kernel, does not count

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from shapevm.jit.families.table import FAMILIES
-from shapevm.jit.roofline import MachineLimits, machine_limits, operations, traffic
+from shapevm.jit.measure.roofline import MachineLimits, machine_limits, operations, traffic
 from shapevm.jit.text import parse_spec
 
 MATMUL = """matmul n_dims=1 batch=[] m=n0 n=3 k=4 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"
@@ -59,7 +59,7 @@ def test_limits():
 
 
 def test_the_benchmark_takes_an_artifact(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[3] / "benchmarks"), *sys.path])
     from roofline import artifact_of
 
     assert artifact_of("folder/model.svm", tmp_path) == Path("folder/model.svm")
