@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 import torch
 from shapevm.jit.compile_job import Answer
+from shapevm.jit.store import KernelStore
 
 import shapevm
 from shapevm.compile_process import CompileProcess
@@ -51,9 +53,12 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+SIZES = (3, 5, 6, 7, 11)
+
+
 def made(n_processes: int) -> shapevm.Executable:
     rows = torch.export.Dim("rows", min=1, max=64)
-    sizes = [{"rows": 3}]
+    sizes = [{"rows": n} for n in SIZES]
     with shapevm.settings.scope(compile_processes=n_processes):
         return shapevm.compile(
             Layers().eval(), (X,), dynamic_shapes=({0: rows},), strategy="bucket",
@@ -61,16 +66,28 @@ def made(n_processes: int) -> shapevm.Executable:
         )  # fmt: skip
 
 
-def test_processes_compile_what_one_would(jobs: list[Any], tmp_path: Path) -> None:
+def test_processes_compile_what_one_would(
+    jobs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process is slow, so that the others have some of all there is to do."""
     one = made(1)
     assert not jobs
+    record = KernelStore.record
+
+    def slow(store: KernelStore, *arguments: Any) -> bytes:
+        sleep(0.3)
+        return record(store, *arguments)
+
+    monkeypatch.setattr(KernelStore, "record", slow)
     three = made(3)
-    assert {job.dims for job in jobs} == {None, (3,)}
+    dims = {job.dims for job in jobs}
+    assert None in dims and dims & {(n,) for n in SIZES}
     for name, exe in (("one", one), ("three", three)):
         exe.save(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
     assert one.stats().compiled == three.stats().compiled and torch.equal(one(X), three(X))
-    assert three.store is not None and not three.store._ahead
+    store = three.specialisation.opened_store
+    assert store is not None and not store._ahead
 
 
 def test_processes_that_fail_leave_the_work_to_this_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class TwoSizes(torch.nn.Module):
 @pytest.fixture(scope="module")
 def artifact_of_two(tmp_path_factory):
     path = tmp_path_factory.mktemp("explain") / "two.svm"
-    n, m = (torch.export.Dim(name, min=1, max=96) for name in "nm")
+    n, m = (torch.export.Dim(name, min=1, max=192) for name in "nm")
     options = {"dynamic_shapes": ({0: n, 1: m},), "strategy": "generic"}
     with shapevm.compile(TwoSizes(), (torch.randn(3, 5),), **options) as exe:
         exe.save(path)
@@ -114,16 +114,19 @@ def test_every_miss_has_its_cause(artifact_of_two):
         }  # fmt: skip
 
 
+SIDE = 192  # of a square of sizes that are more than a program keeps entries for
+
+
 def test_misses_are_accounted_for_beyond_the_entries_that_are_kept(artifact_of_two):
     with shapevm.load(artifact_of_two, strategy="generic") as exe:
-        for n, m in itertools.product(range(1, 97), repeat=2):
+        for n, m in itertools.product(range(1, SIDE + 1), repeat=2):
             exe.machine.call([np.ones((n, m), "f")])
         sites = [s for s in exe.explain().data["sites"] if len(s["entries"][0]["dims"]) == 2]
     for site in sites:
         n, m, together = (
             site["causes"][cause] for cause in ("n (axis 0 of x)", "m (axis 1 of x)", "together")
         )
-        assert site["misses"] == 96 * 96 > len(site["entries"]) and min(n, m) >= 96
+        assert site["misses"] == SIDE**2 > len(site["entries"]) and min(n, m) >= SIDE
         assert max(n, m) + together <= site["misses"] <= n + m + together
 
 

@@ -142,6 +142,7 @@ def test_torch_names_are_unique_and_whole() -> None:
         "torchao.quantization",
         "torch.ao.quantization.fx._decomposed",
         "transformers.integrations.moe",
+        "shapevm.compiler.frontends.packed_operators",
     ):
         pytest.importorskip(package)
     here = [x for x in names if not x.startswith("torchvision.") or find_spec("torchvision")]
