@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from shapevm.vm.load_options import CacheLimits, CallLimits, DepthLimits, LoadOp
 from shapevm.vm.machine import Machine
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
+
+ROOT = Path(__file__).parents[2]
 
 #: 64 lists, each of which holds the one before twice: 2**64 leaves, 64 objects.
 SHARED = "output 'y'\nfunction 'main' (0 params, 1 results)\n  int r0 7\n".replace("'", '"') + (
@@ -306,33 +310,30 @@ def test_frames_count_as_memory() -> None:
 
 
 def test_the_greatest_depths_fit_a_small_stack() -> None:
-    """Calls and containers within each other take no C stack to speak of: 256 KiB are enough."""
-    found: list[Any] = []
+    """Calls and containers within each other take no C stack to speak of: 256 KiB are enough. In a process of
+    its own: where Dynamo has been used, each call of a Python function takes C stack."""
+    command = [sys.executable, "-m", "tests.vm.test_limits"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{[(1 << 20) - 1, 1000]}\n"), done.stderr
 
-    def run() -> None:
-        with load_deep(RECURSION, calls=0) as m:
-            found.extend(m.call([(1 << 20) - 1]))
-            with pytest.raises(LimitExceeded, match="over the limit of 1048576"):
-                m.call([1 << 20])
-        with load_deep(NESTED, nesting=0) as m:
-            with pytest.raises(LimitExceeded, match="1001 deep, over the limit of 1000; flatten it"):
-                m.call([1000])
-            sys.setrecursionlimit(5000)
-            try:
-                found.append(depth_of(m.call([999])[0]))
-            finally:
-                sys.setrecursionlimit(limit)
-            with pytest.raises(LimitExceeded, match="nesting: .* Python's recursion limit of"):
-                m.call([999])
 
-    limit, before = sys.getrecursionlimit(), threading.stack_size(256 << 10)
-    try:
-        thread = threading.Thread(target=run)
-        thread.start()
-    finally:
-        threading.stack_size(before)
-    thread.join()
-    assert found == [(1 << 20) - 1, 1000]
+def go_deep(found: list[Any]) -> None:
+    """Append the greatest depths of calls and of containers; check what is said beyond them."""
+    limit = sys.getrecursionlimit()
+    with load_deep(RECURSION, calls=0) as m:
+        found.extend(m.call([(1 << 20) - 1]))
+        with pytest.raises(LimitExceeded, match="over the limit of 1048576"):
+            m.call([1 << 20])
+    with load_deep(NESTED, nesting=0) as m:
+        with pytest.raises(LimitExceeded, match="1001 deep, over the limit of 1000; flatten it"):
+            m.call([1000])
+        sys.setrecursionlimit(5000)
+        try:
+            found.append(depth_of(m.call([999])[0]))
+        finally:
+            sys.setrecursionlimit(limit)
+        with pytest.raises(LimitExceeded, match="nesting: .* Python's recursion limit of"):
+            m.call([999])
 
 
 @pytest.mark.parametrize("kind", [list, tuple, dict])
@@ -348,3 +349,12 @@ def test_inputs_nest_as_deep_as_the_limit(kind: type) -> None:
         assert m.call([deep(50)]) == [deep(50)]
         with pytest.raises(LimitExceeded, match="51 deep, over the limit of 50; raise nesting"):
             m.call([deep(51)])
+
+
+if __name__ == "__main__":
+    depths: list[Any] = []
+    threading.stack_size(256 << 10)
+    thread = threading.Thread(target=go_deep, args=(depths,))
+    thread.start()
+    thread.join()
+    print(depths)
