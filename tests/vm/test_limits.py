@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArgumentError, DeadlineExceeded, Error, LimitExceeded
 from shapevm.vm.load_options import CacheLimits, CallLimits, DepthLimits, LoadOptions
 from shapevm.vm.machine import Machine
+
+import shapevm
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
 
@@ -312,8 +315,10 @@ def test_frames_count_as_memory() -> None:
 def test_the_greatest_depths_fit_a_small_stack() -> None:
     """Calls and containers within each other take no C stack to speak of: 256 KiB are enough. In a process of
     its own: where Dynamo has been used, each call of a Python function takes C stack."""
-    command = [sys.executable, "-m", "tests.vm.test_limits"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    places = os.pathsep.join([str(Path(shapevm.__file__).parents[1]), str(ROOT)])
+    command = [sys.executable, "-P", "-m", "tests.vm.test_limits"]
+    environment = {**os.environ, "PYTHONPATH": places}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"{[(1 << 20) - 1, 1000]}\n"), done.stderr
 
 
