@@ -43,7 +43,7 @@ C_POOL = (
     "--ignore=tests/shapevm/integrations",
 )
 LONGEST_OF_C = 5.0  # seconds: slower tests are not run to see what they run of C
-C_FOLDERS = ("base", "values", "program", "run", "tools/main.c")
+C_FOLDERS = ("base", "values", "program", "run", "runner")
 
 
 def candidates() -> list[Mutant]:

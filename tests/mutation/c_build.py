@@ -63,12 +63,13 @@ class CBuild:
         they are."""
         objects = objects or self._objects
         module, runner = self.folder / "_runtime.abi3.so", self.folder / "shapevm-run"
-        library = [o for f, o in objects.items() if not f.endswith(("_runtime.c", "tools/main.c"))]
-        by_name = {Path(f).name: o for f, o in objects.items()}
-        for target, main, flags in (
-            (module, by_name["_runtime.c"], ["-shared"]),
-            (runner, by_name["main.c"], []),
+        of_module = [o for f, o in objects.items() if f.endswith("_runtime.c")]
+        of_runner = [o for f, o in objects.items() if Path(f).parent.name == "runner"]
+        library = [o for o in objects.values() if o not in of_module + of_runner]
+        for target, own, flags in (
+            (module, of_module, ["-shared"]),
+            (runner, of_runner, []),
         ):
             rest = [*library, *flags, *self._flags, "-lm", "-lpthread", "-ldl"]
-            subprocess.run(["cc", "-o", str(target), main, *rest], check=True, capture_output=True)
+            subprocess.run(["cc", "-o", str(target), *own, *rest], check=True, capture_output=True)
         return str(module), str(runner)

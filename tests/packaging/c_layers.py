@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 #: In the order data flows: from the public header and plain helpers to the programs.
-ROOMS = ("include", "base", "values", "program", "run", "tools")
+ROOMS = ("include", "base", "values", "program", "run", "runner", "tools")
 _INCLUDE = re.compile(r'^#include "(?:(\w+)/)?[\w.]+"', re.MULTILINE)
 
 

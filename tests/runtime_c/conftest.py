@@ -21,7 +21,9 @@ def source(path: Path) -> str:
     return _CHANGED if str(path) == _ORIGINAL else str(path)
 
 
-LIBRARY = [source(path) for path in sorted(RUNTIME.glob("*/*.c")) if path.parent.name != "tools"]
+ROOMS = ("base", "values", "program", "run")
+LIBRARY = [source(path) for room in ROOMS for path in sorted((RUNTIME / room).glob("*.c"))]
+RUNNER = [source(path) for path in sorted((RUNTIME / "runner").glob("*.c"))]
 INCLUDE = [f"-I{RUNTIME}", f"-I{RUNTIME / 'include'}", *([f"-I{Path(_ORIGINAL).parent}"] if _CHANGED else [])]
 FLAGS = {
     "plain": ["-O2"],
@@ -44,7 +46,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 
     @cache
     def make(program: str, flags: str) -> Path:
-        if program == "main" and "TESTED_RUNNER" in os.environ:
+        if program == "runner" and "TESTED_RUNNER" in os.environ:
             return Path(os.environ["TESTED_RUNNER"])
         out = folder / f"{program}-{flags}"
         command = [
@@ -55,7 +57,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
             "-pthread",
             *INCLUDE,
             *LIBRARY,
-            str(RUNTIME / "tools" / f"{program}.c"),
+            *(RUNNER if program == "runner" else [str(RUNTIME / "tools" / f"{program}.c")]),
         ]
         done = subprocess.run([*command, "-o", str(out), "-lm"], capture_output=True, text=True)
         assert done.returncode == 0 and done.stderr == "", done.stderr

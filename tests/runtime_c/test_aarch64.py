@@ -28,7 +28,7 @@ from shapevm.build import build_program, import_model, run_passes
 from shapevm.options import Options
 from shapevm.specialise import open_store
 
-from .conftest import INCLUDE, LIBRARY, RUNTIME
+from .conftest import INCLUDE, LIBRARY, RUNNER
 
 COMPILER, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
 
@@ -51,7 +51,7 @@ def runners(
     assert not lacking, f"AARCH64_REQUIRED is set, and there is no {lacking}"
     emulator = next(name for name in EMULATORS if shutil.which(name))
     out = tmp_path_factory.mktemp("aarch64") / "shapevm-run"
-    sources = [*INCLUDE, *LIBRARY, str(RUNTIME / "tools" / "main.c")]
+    sources = [*INCLUDE, *LIBRARY, *RUNNER]
     command = [COMPILER, "-O2", "-Wall", "-Wextra", "-static", "-pthread", *sources, "-o", str(out), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
     # A static program can load plug-ins of its own libc's version only, which the linker says.
@@ -59,7 +59,7 @@ def runners(
     assert done.returncode == 0 and told == [], (
         done.stderr
     )  # a static program loads plug-ins of its own libc only
-    return {"x86-64-v3": [str(build("main", "plain"))], "aarch64": [emulator, str(out)]}
+    return {"x86-64-v3": [str(build("runner", "plain"))], "aarch64": [emulator, str(out)]}
 
 
 # Models -----------------------------------------------------------------------------------------------

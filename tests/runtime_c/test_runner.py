@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def run(build: Callable[[str, str], Path], folder: Path) -> Run:
     def call(model: str, *args: object) -> subprocess.CompletedProcess[str]:
-        command = [str(build("main", "address")), str(folder / model), *map(str, args)]
+        command = [str(build("runner", "address")), str(folder / model), *map(str, args)]
         return subprocess.run(command, capture_output=True, text=True)
 
     return call
@@ -275,7 +275,7 @@ def test_outputs_appear_whole_or_not_at_all(run: Run, two, tmp_path: Path) -> No
 
 
 def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path: Path) -> None:
-    runner, stripped = build("main", "plain"), tmp_path / "runner"
+    runner, stripped = build("runner", "plain"), tmp_path / "runner"
     needed = re.findall(
         r"NEEDED.*\[(.*)\]", subprocess.run(["readelf", "-d", runner], capture_output=True, text=True).stdout
     )
@@ -319,7 +319,7 @@ def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_p
     from shapevm.vm.writer import write
 
     write(assemble('function "main" (0 params, 0 results)\nagain:\n  jump again\n'), folder / "forever.svm")
-    command = [str(build("main", "plain")), str(folder / "forever.svm")]
+    command = [str(build("runner", "plain")), str(folder / "forever.svm")]
     done = subprocess.run([*command, "--timeout", "0.1"], capture_output=True, text=True, timeout=60)
     assert done.returncode == RUN and "timeout: the call took longer than 100 ms" in done.stderr
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -402,7 +402,7 @@ def test_the_data_of_an_npy_is_aligned(run: Run, two, tmp_path: Path) -> None:
 def test_a_name_that_is_all_dot_npy_has_no_suffix(
     build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path
 ) -> None:
-    command = [str(build("main", "address")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
+    command = [str(build("runner", "address")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
     assert subprocess.run([*command, "--output", ".npy"], cwd=tmp_path).returncode == 0
     with np.load(tmp_path / ".npy") as out:
         assert list(out) == ["y"]
@@ -482,7 +482,7 @@ def test_no_memory_for_a_context(
     library = tmp_path / "failures.so"
     source = Path(__file__).with_name("failures.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", library, "-ldl"], check=True)
-    command = [str(build("main", "plain")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
+    command = [str(build("runner", "plain")), str(folder / "chain.svm"), *two(ramp(4), ramp(4))]
     report = tmp_path / "count"
 
     def failing(at: int) -> subprocess.CompletedProcess[str]:

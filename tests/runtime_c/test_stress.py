@@ -51,7 +51,7 @@ def test_a_further_launch_is_cheap(build: Build, tmp_path: Path) -> None:
         write(artifacts.chain(n), tmp_path / "chain.svm")
         inputs = ["--input", f"x={tmp_path / 'v.npy'}", "--input", f"z={tmp_path / 'v.npy'}"]
         command = [
-            str(build("main", "plain")),
+            str(build("runner", "plain")),
             str(tmp_path / "chain.svm"),
             *inputs,
             "--threads",

@@ -1,0 +1,172 @@
+/* The command line, and the sentences about it. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/runner.h"
+
+static const char HELP[] =
+    "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
+    "\n"
+    "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
+    "  --input NAME=NUMBER     an int, float or bool input\n"
+    "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
+    "  --function NAME         the function to call (default main; --list shows them)\n"
+    "  --repeat N              call N times, print the first, least and median time (default 1)\n"
+    "  --threads N             threads that run kernels (default 0: one per CPU)\n"
+    "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
+    "  --fuel N                instructions that one call may run (default 0: no limit)\n"
+    "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
+    "  --call-depth N          calls within calls of the program's functions (default 1000; 0: 1048576)\n"
+    "  --nesting N             containers within containers (default 200; 0: 1000)\n"
+    "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
+    "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
+    "                          (default: full up to 64 MiB of weights, else lazy)\n"
+    "  --huge-pages WHEN       weights on huge pages: always, in a copy of the file; never (default: where "
+    "the\n"
+    "                          file system has them)\n"
+    "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
+    "  --plugin LIB.so         a shared library with functions that the program calls (may be repeated)\n"
+    "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
+    "  --perf-map              write /tmp/perf-PID.map for profilers\n"
+    "  --list                  print the contract and the kernels, run nothing\n"
+    "  --stats                 print the call sites after running\n"
+    "  --metrics FILE          write all counters as OpenMetrics text\n"
+    "  --trace FILE.json       write when which kernel ran on which thread, for ui.perfetto.dev\n"
+    "  --record FILE.json      write the sizes of the calls as a profile, for shapevm bake\n"
+    "\n"
+    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
+    "failed.\n";
+
+int usage(const char *message, const char *value) {
+  fprintf(stderr, "shapevm-run: %s%s%s (--help lists the options)\n", message, *value ? ": " : "", value);
+  return EXIT_USAGE;
+}
+
+int report(int exit_code, const svm_error *error) {
+  fprintf(stderr, "shapevm-run: %s", error->message);
+  if (error->source && *error->source && !strstr(error->message, error->source))
+    fprintf(stderr, " (%s)", error->source);
+  fprintf(stderr, "\n");
+  return exit_code;
+}
+
+int out_of_memory(const char *what) {
+  fprintf(stderr, "shapevm-run: memory: there is none for %s; free some or use smaller inputs\n", what);
+  return EXIT_RUN;
+}
+
+int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long n = strtoll(text, &end, 10);
+  if (end == text || *end || errno || n < least || n > most) return 0;
+  *out = n;
+  return 1;
+}
+
+/* The place of a text among names, -1 where it is none of them. */
+static int32_t code_of(const char *text, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!strcmp(text, names[i])) return (int32_t)i;
+  return -1;
+}
+
+static int parse_strategy(arguments *a, const char *text) {
+  static const char *const NAMES[] = SVM_STRATEGY_NAMES;
+  a->options.strategy = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.strategy >= 0 && a->options.strategy != SVM_STRATEGY_JIT
+             ? 0
+             : usage("the strategy is auto, bucket or generic (there is no compiler here)", text);
+}
+
+static int parse_timeout(arguments *a, const char *text) {
+  char *end;
+  double seconds = strtod(text, &end);
+  if (end == text || *end || !(seconds >= 0 && seconds <= SVM_LIMIT_TIMEOUT_S))
+    return usage("the timeout is not a number of seconds from 0 to 1e9", text);
+  a->options.timeout_ms = (int64_t)ceil(seconds * 1000);
+  return 0;
+}
+
+static int parse_verify(arguments *a, const char *text) {
+  static const char *const NAMES[] = SVM_VERIFY_NAMES;
+  a->options.verify = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.verify > SVM_VERIFY_AUTO ? 0 : usage("the weights are verified full, lazy or none", text);
+}
+
+static int parse_huge_pages(arguments *a, const char *text) {
+  static const char *const NAMES[] = SVM_HUGE_PAGES_NAMES;
+  a->options.huge_pages = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
+  return a->options.huge_pages >= 0 ? 0 : usage("huge pages are used auto, always or never", text);
+}
+
+static int parse_digest(arguments *a, const char *text) {
+  static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+  size_t n = strlen(text);
+  if (n != 2 * DIGEST_BYTES || strspn(text, digits) != n)
+    return usage("a digest has 64 hexadecimal digits", text);
+  for (int i = 0; i < DIGEST_BYTES; i++) {
+    long high = (strchr(digits, text[2 * i]) - digits) % 16,
+         low = (strchr(digits, text[2 * i + 1]) - digits) % 16;
+    a->digest[i] = (uint8_t)(16 * high + low);
+  }
+  a->options.sha256 = a->digest;
+  return 0;
+}
+
+static int parse_value(arguments *a, const char *name, const char *value) {
+  int64_t n;
+  const struct {
+    const char *name;
+    int64_t least, most, *wide;
+    int32_t *narrow;
+  } NUMBERS[] = {{"--repeat", 1, INT32_MAX, &a->repeat, NULL},
+                 {"--threads", 0, SVM_LIMIT_THREADS, NULL, &a->threads},
+                 {"--fuel", 0, INT64_MAX, &a->options.fuel, NULL},
+                 {"--memory", 0, INT64_MAX, &a->options.memory_max, NULL},
+                 {"--call-depth", 0, SVM_LIMIT_CALL_DEPTH, NULL, &a->call_depth},
+                 {"--nesting", 0, SVM_LIMIT_NESTING, NULL, &a->nesting}};
+  for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+    if (strcmp(name, NUMBERS[i].name)) continue;
+    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n))
+      return usage("not a number in range", value);
+    if (NUMBERS[i].wide) *NUMBERS[i].wide = n;
+    else *NUMBERS[i].narrow = (int32_t)n;
+    return 0;
+  }
+  if (!strcmp(name, "--verify")) return parse_verify(a, value);
+  if (!strcmp(name, "--huge-pages")) return parse_huge_pages(a, value);
+  if (!strcmp(name, "--digest")) return parse_digest(a, value);
+  if (!strcmp(name, "--timeout")) return parse_timeout(a, value);
+  if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
+  if (!strcmp(name, "--plugin")) return a->plugins[a->n_plugins++] = value, 0;
+  if (!strcmp(name, "--function")) return a->function = value, 0;
+  if (!strcmp(name, "--output")) return a->output = value, 0;
+  if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
+  if (!strcmp(name, "--trace")) return a->trace = value, 0;
+  if (!strcmp(name, "--record")) return a->record = value, 0;
+  if (!strcmp(name, "--strategy")) return parse_strategy(a, value);
+  return usage("unknown option", name);
+}
+
+/* 0, an exit code, or -1 when all is done. */
+int parse_arguments(int argc, char **argv, arguments *a) {
+  for (int i = 1; i < argc; i++) {
+    const char *name = argv[i];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) return fputs(HELP, stdout), -1;
+    if (!strcmp(name, "--list")) a->list = 1;
+    else if (!strcmp(name, "--stats")) a->stats = 1;
+    else if (!strcmp(name, "--perf-map")) a->options.perf_map = 1;
+    else if (!strcmp(name, "--no-native-code")) a->options.native_code = 0;
+    else if (!strncmp(name, "--", 2)) {
+      if (i + 1 == argc) return usage("a value is missing after", name);
+      int code = parse_value(a, name, argv[++i]);
+      if (code) return code;
+    } else if (a->model) return usage("a second model", name);
+    else a->model = name;
+  }
+  return a->model ? 0 : usage("no model given", "");
+}

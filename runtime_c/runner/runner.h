@@ -1,0 +1,64 @@
+/* shapevm-run: the parts of the command. All that it needs of the runtime is svm.h. */
+#ifndef SVM_RUNNER_H
+#define SVM_RUNNER_H
+
+#include <stdint.h>
+
+#include "svm.h"
+#include "values/npy.h"
+
+/* Exit codes. */
+enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN = 5 };
+
+enum { DIGEST_BYTES = 32 };
+
+typedef struct arguments {
+  const char *model, *function, *output, *metrics, *trace, *record;
+  const char **inputs, **plugins;
+  int n_inputs, n_plugins, list, stats;
+  int32_t threads, call_depth, nesting;
+  int64_t repeat;
+  svm_options options;
+  uint8_t digest[DIGEST_BYTES];
+} arguments;
+
+/* The function of the program that is called. */
+typedef struct invocation {
+  svm_program *program;
+  int32_t function;
+} invocation;
+
+typedef struct batch {
+  npy_array *arrays;
+  int32_t n;
+} batch;
+
+/* Bytes that the inputs may still take, 0: no limit. */
+typedef struct room {
+  int64_t max, left;
+} room;
+
+/* Each prints one sentence to stderr and returns the exit code. */
+int usage(const char *message, const char *value);
+int report(int exit_code, const svm_error *error);
+int out_of_memory(const char *what);
+
+/* arguments.c. 0, an exit code, or -1 when all is done. */
+int parse_arguments(int argc, char **argv, arguments *a);
+int parse_number(const char *text, int64_t least, int64_t most, int64_t *out);
+
+/* contract.c */
+void print_contract(const svm_program *p);
+void print_stats(svm_program *p);
+
+/* inputs.c. An input is "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
+int32_t n_inputs_of(const invocation *call);
+const svm_input_info *input_of(const invocation *call, int32_t i);
+int read_input(const invocation *call, const char *text, room *room, batch *b, svm_value *values);
+int fill_state(const invocation *call, svm_value *values);
+
+/* outputs.c */
+int32_t n_outputs_of(const invocation *call);
+int write_outputs(const invocation *call, const char *path, const svm_value *inputs, const svm_value *values);
+
+#endif
