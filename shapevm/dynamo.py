@@ -13,8 +13,8 @@ compares a few words of every weight, spread over its memory. That finds whateve
 give `options={"freeze": False}` to a model in which single elements are written that way. In training weights
 are inputs.
 
-LSTM, GRU and RNN layers are compiled where no gradients are wanted (`dynamo_layers`); Dynamo leaves them to
-PyTorch elsewhere, and packed sequences always.
+LSTM, GRU and RNN layers are compiled where no gradients are wanted (`dynamo_layers`), with packed sequences
+too; Dynamo leaves them to PyTorch elsewhere.
 
 What cannot be compiled runs in PyTorch: operator by operator, or the whole graph, with one warning of the
 logger `shapevm`. A call that the program refuses runs in PyTorch as well.

@@ -55,27 +55,35 @@ class _Packing:
         def run(layer: Any, x: Any, hx: Any = None) -> Any:
             if not isinstance(x, PackedSequence) or (layer.training and layer.dropout):
                 return forward(layer, x, hx)
-            from .packed_operators import packed_layers
+            from . import packed_operators  # noqa: F401 - registers them
 
-            given = self._states(layer, x, hx)
-            kind = f"rnn_{layer.nonlinearity}" if isinstance(layer, nn.RNN) else KINDS[type(layer)]
-            settings = (layer.bias, layer.num_layers, layer.bidirectional)
-            result, *last = packed_layers(kind, x.data, x.batch_sizes, given, layer._flat_weights, *settings)
-            if x.unsorted_indices is not None:
-                last = [state.index_select(1, x.unsorted_indices) for state in last]
-            return x._replace(data=result), tuple(last) if kind == "lstm" else last[0]
+            return run_layer(layer, x, hx, self.batch(x.batch_sizes))
 
         return run
 
-    def _states(self, layer: Any, x: PackedSequence, hx: Any) -> list[Tensor]:
-        """Return the first states of a layer, in the order of the packed sequences."""
-        if hx is not None:
-            given = list(hx) if isinstance(hx, tuple | list) else [hx]
-            order = x.sorted_indices
-            return given if order is None else [state.index_select(1, order) for state in given]
-        n, batch = layer.num_layers * (2 if layer.bidirectional else 1), self.batch(x.batch_sizes)
-        widths = [layer.proj_size or layer.hidden_size] + [layer.hidden_size] * isinstance(layer, nn.LSTM)
-        return [x.data.new_zeros(n, batch, width) for width in widths]
+
+def run_layer(layer: Any, x: PackedSequence, hx: Any, batch: Any) -> tuple[PackedSequence, Any]:
+    """Return what a recurrent layer gives for `batch` packed sequences, by operators of our own."""
+    given = _states(layer, x, hx, batch)
+    kind = f"rnn_{layer.nonlinearity}" if isinstance(layer, nn.RNN) else KINDS[type(layer)]
+    settings = (layer.bias, layer.num_layers, layer.bidirectional)
+    run = torch.ops.shapevm.packed_layers
+    result, *last = run(kind, x.data, x.batch_sizes, given, layer._flat_weights, *settings)
+    if x.unsorted_indices is not None:
+        last = [state.index_select(1, x.unsorted_indices) for state in last]
+    packed = PackedSequence(result, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+    return packed, tuple(last) if kind == "lstm" else last[0]
+
+
+def _states(layer: Any, x: PackedSequence, hx: Any, batch: Any) -> list[Tensor]:
+    """Return the first states of a layer, in the order of the packed sequences."""
+    if hx is not None:
+        given = list(hx) if isinstance(hx, tuple | list) else [hx]
+        order = x.sorted_indices
+        return given if order is None else [state.index_select(1, order) for state in given]
+    n = layer.num_layers * (2 if layer.bidirectional else 1)
+    widths = [layer.proj_size or layer.hidden_size] + [layer.hidden_size] * isinstance(layer, nn.LSTM)
+    return [x.data.new_zeros(n, batch, width) for width in widths]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .packed import PACK, PAD
+from .recurrent import last_states
 
 _VF: Any = torch._VF
 
@@ -71,5 +72,6 @@ def _(
     n_layers: int,
     bidirectional: bool,
 ) -> list[Tensor]:
-    width = states[0].shape[2] * (2 if bidirectional else 1)
-    return [rows.new_empty(rows.shape[0], width), *(state.new_empty(state.shape) for state in states)]
+    width = params[1].shape[1] * (2 if bidirectional else 1)
+    made = rows.new_empty(rows.shape[0], width)
+    return [made, *last_states(states, params, n_layers, bidirectional)]

@@ -83,8 +83,17 @@ def _(
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
-    width = states[0].shape[2] * (2 if bidirectional else 1)
-    return [x.new_empty(*x.shape[:2], width), *(state.new_empty(state.shape) for state in states)]
+    width = params[1].shape[1] * (2 if bidirectional else 1)
+    return [x.new_empty(*x.shape[:2], width), *last_states(states, params, n_layers, bidirectional)]
+
+
+def last_states(
+    states: Sequence[Tensor], params: Sequence[Tensor], n_layers: int, bidirectional: bool
+) -> list[Tensor]:
+    """Return empty states of the sizes that the weights tell."""
+    n, recurrent = n_layers * (2 if bidirectional else 1), params[1]
+    widths = (recurrent.shape[1], recurrent.shape[0] // 4)  # a second state is an LSTM's
+    return [x.new_empty(n, x.shape[1], width) for x, width in zip(states, widths, strict=False)]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op
 from .gather import gather, holding, size_of
-from .recurrent import STEPS, layers
+from .recurrent import STEPS, Packing, layers
 from .rules import show
 
 
@@ -62,15 +62,16 @@ def _exchanged(b: Builder, x: Value) -> Value:
     return B.permute(b, x, [1, 0, *range(2, len(B.shape_of(x)))])
 
 
-def _padded(b: Builder, rows: Value, batch_sizes: Value, batch: DimExpr) -> tuple[Value, Value]:
-    """Return the rows as [steps, batch, ...], and which of these there are [steps, batch]; others are any."""
+def _places(b: Builder, batch_sizes: Value, batch: DimExpr) -> tuple[Value, Value]:
+    """Return where each row of [steps, batch] is among the packed ones, and which of these there are; the
+    place of others is 0."""
     (steps,) = B.shape_of(batch_sizes)
     ends = B.reshape(b, b.one("scan", B.reshape(b, batch_sizes, [1, steps, 1]), function="sum"), [steps, 1])
     sizes = B.reshape(b, batch_sizes, [steps, 1])
     sequence = B.iota(b, batch, 1, 2)
     active = B.pointwise(b, "lt", sequence, sizes)
     place = B.pointwise(b, "add", B.pointwise(b, "sub", ends, sizes), sequence)
-    return gather(b, rows, B.where(b, active, place, 0), 0), active
+    return B.where(b, active, place, 0), active
 
 
 def pad(
@@ -79,7 +80,8 @@ def pad(
     """Packed sequences as padded ones, and their lengths."""
     batch = size_of(b, B.reshape(b, B.take(b, batch_sizes, 0, 0, 1), []))
     (steps,) = B.shape_of(batch_sizes)
-    made, active = _padded(b, rows, batch_sizes, batch)
+    places, active = _places(b, batch_sizes, batch)
+    made = gather(b, rows, places, 0)
     rest = B.shape_of(made)[2:]
     made = B.where(
         b,
@@ -109,16 +111,19 @@ def _layers(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Value, ...]:
-    """Recurrent layers over packed sequences: padded, a sequence keeps its state where it is not."""
+    """Recurrent layers over packed sequences: a sequence that has ended keeps its state."""
     states = [hx] if isinstance(hx, Value) else list(hx)
-    batch = B.shape_of(states[0])[1]
-    states = [B.of_size(b, name, state, 1, batch) for state in states]
-    x, active = _padded(b, rows, batch_sizes, batch)
+    places, active = _places(b, batch_sizes, B.shape_of(states[0])[1])
+    held = holding(b, active)
+
+    def collect(x: Value) -> Value:
+        steps, batch, width = B.shape_of(x)
+        found = gather(b, B.reshape(b, x, [steps * batch, width]), held, 0)
+        return B.of_size(b, name, found, 0, B.shape_of(rows)[0])
+
+    packing = Packing(active, lambda x: gather(b, x, places, 0), collect)
     settings = (has_biases, n_layers, dropout, train, bidirectional, False)
-    made, *last = layers(name, STEPS[name], b, x, states, params, *settings, active=active)
-    steps, _, width = B.shape_of(made)
-    found = gather(b, B.reshape(b, made, [steps * batch, width]), holding(b, active), 0)
-    return B.of_size(b, name, found, 0, B.shape_of(rows)[0]), *last
+    return layers(name, STEPS[name], b, rows, states, params, *settings, packing=packing)
 
 
 def _padded_to(

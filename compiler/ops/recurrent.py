@@ -4,9 +4,11 @@ alone is computed for all times at once, before the loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..ir.dims import DimExpr
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value
 from . import build as B
@@ -17,6 +19,19 @@ from .random import dropout as drop
 
 #: (builder, gates of one time's input, state, weights) -> the new state, the layer's result first.
 Step = Callable[[Builder, Value, list[Value], "list[Value | None]"], list[Value]]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How packed rows lie in times and sequences.
+
+    `active` [times, sequences]: whether a sequence is there, else it keeps its state; `spread`: from rows to
+    times and sequences, where others are any; `collect`: back.
+    """
+
+    active: Value
+    spread: Callable[[Value], Value]
+    collect: Callable[[Value], Value]
 
 
 def _parts(b: Builder, x: Value, n: int) -> list[Value]:
@@ -70,12 +85,14 @@ def layers(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-    active: Value | None = None,
+    packing: Packing | None = None,
 ) -> tuple[Value, ...]:
-    """Return the last layer's results at all times, and the last states of all layers. `active` [steps,
-    batch]: where a sequence is not, it keeps its state."""
-    ways, states = (2 if bidirectional else 1), [hx] if isinstance(hx, Value) else list(hx)
+    """Return the last layer's results at all times, and the last states of all layers. With `packing` x and
+    the results are rows."""
+    ways = 2 if bidirectional else 1
     x = B.permute(b, x, (1, 0, 2)) if batch_first else x
+    batch = B.shape_of(x if packing is None else packing.active)[1]
+    states = _states(name, b, hx, batch, n_layers * ways, params)
     per_layer = len(params) // (n_layers * ways)
     finals: list[list[Value]] = [[] for _ in states]
     for layer in range(n_layers):
@@ -84,15 +101,31 @@ def layers(
             at = layer * ways + way
             weights = list(params[at * per_layer : (at + 1) * per_layer])
             first = [B.drop_axis(b, B.take(b, state, 0, at, 1), 0) for state in states]
-            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1, active)
+            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1, packing)
             results.append(made)
             for kept, value in zip(finals, last, strict=True):
                 kept.append(B.add_axis(b, value, 0))
-        x = B.concat(b, results, 2)
+        x = B.concat(b, results, len(B.shape_of(x)) - 1)
         if train and dropout and layer + 1 < n_layers:
             x = drop(b, x, dropout, True)
     x = B.permute(b, x, (1, 0, 2)) if batch_first else x
     return (x, *(B.concat(b, kept, 0) for kept in finals))
+
+
+def _states(
+    name: str,
+    b: Builder,
+    hx: Value | Sequence[Value],
+    batch: DimExpr,
+    n_layers: int,
+    params: Sequence[Value],
+) -> list[Value]:
+    """Return the first states, of the sizes that the weights tell."""
+    states, recurrent = [hx] if isinstance(hx, Value) else list(hx), B.shape_of(params[1])
+    widths = [recurrent[1], B.divide(recurrent[0], 4) if name == "aten.lstm.input" else recurrent[1]]
+    for axis, sizes in enumerate(([n_layers] * 2, [batch] * 2, widths)):
+        states = [B.of_size(b, name, x, axis, size) for x, size in zip(states, sizes, strict=False)]
+    return states
 
 
 def _one(
@@ -104,16 +137,17 @@ def _one(
     weights: list[Value],
     has_biases: bool,
     reverse: bool,
-    active: Value | None = None,
+    packing: Packing | None = None,
 ) -> tuple[Value, list[Value]]:
     """Return one layer's results at all times in one direction, and its last state."""
     biases: list[Value | None] = list(weights[2:4]) if has_biases else [None, None]
     projection = weights[4 if has_biases else 2] if len(weights) in (3, 5) else None
     gates = linear(b, x, weights[0], biases[0])
+    gates = gates if packing is None else packing.spread(gates)
     gates = B.flip(b, gates, [0]) if reverse else gates
-    length = B.shape_of(x)[0]
-    if active is not None:
-        active = B.add_axis(b, B.flip(b, active, [0]) if reverse else active, 2)
+    length, active = B.shape_of(gates)[0], None
+    if packing is not None:
+        active = B.add_axis(b, B.flip(b, packing.active, [0]) if reverse else packing.active, 2)
 
     def run(row: Value, carried: list[Value]) -> list[Value]:
         *now, whole = carried
@@ -125,7 +159,8 @@ def _one(
 
     results = B.full(b, 0, B.dtype_of(state[0]), (length, *B.shape_of(state[0])))
     *last, made = for_each(b, length, [*state, results], run, name)
-    return B.flip(b, made, [0]) if reverse else made, last
+    made = B.flip(b, made, [0]) if reverse else made
+    return made if packing is None else packing.collect(made), last
 
 
 STEPS: dict[str, Step] = {

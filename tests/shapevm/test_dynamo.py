@@ -203,18 +203,62 @@ def test_other_backends_do_not_trace_recurrent_layers() -> None:
     assert graphs == []
 
 
-def test_packed_sequences_are_left_to_pytorch(made: list[Any]) -> None:
-    def forward(layer: nn.Module, x: torch.Tensor, lengths: torch.Tensor) -> Any:
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
-        result, last = layer(packed)
-        return nn.utils.rnn.pad_packed_sequence(result)[0] * 2, last
+class _Packs(nn.Module):
+    """Packs what it is given, runs a recurrent layer and pads the result."""
 
-    layer = nn.GRU(3, 4)
-    compiled = torch.compile(forward, backend=BACKEND, dynamic=True)
+    def __init__(self, kind: Any, enforce_sorted: bool, batch_first: bool, **options: Any) -> None:
+        super().__init__()
+        self.layer = kind(3, 4, batch_first=batch_first, **options)
+        self.how = {"batch_first": batch_first, "enforce_sorted": enforce_sorted}
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x * 2, lengths, **self.how)
+        result, last = self.layer(packed)
+        padded, n = nn.utils.rnn.pad_packed_sequence(result, self.how["batch_first"], -1.0)
+        hidden = last[0] if isinstance(last, tuple) else last
+        mean = x.mean(1 if self.how["batch_first"] else 0)
+        return padded * 2, n, last, torch.cat([hidden[-1], mean], 1), result
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize(("enforce_sorted", "batch_first"), [(False, True), (True, False)])
+def test_packed_sequences_of_any_lengths(
+    kind: Any, options: dict[str, Any], enforce_sorted: bool, batch_first: bool, made: list[Any]
+) -> None:
+    """Without gradients packing, the layer and padding are one program, for any number and lengths."""
+    model = _Packs(kind, enforce_sorted, batch_first, **options).eval()
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True, fullgraph=True)
     with torch.no_grad():
-        for lengths in ([6, 4, 2], [1, 5, 3], [2, 2, 2]):
-            x, n = torch.randn(6, 3, 3), torch.tensor(lengths)
-            torch.testing.assert_close(compiled(layer, x, n), forward(layer, x, n))
+        for lengths in ([6, 4, 2, 5, 6], [5, 5, 3, 1], [2, 7], [9]):  # one of size 1 is compiled anew
+            n = torch.tensor(sorted(lengths, reverse=True) if enforce_sorted else lengths)
+            x = torch.randn(len(lengths), max(lengths), 3)
+            x = x if batch_first else x.transpose(0, 1)
+            found, wanted = (torch.utils._pytree.tree_leaves(run(x, n)) for run in (compiled, model))
+            torch.testing.assert_close(found, wanted)
+    assert len(made) <= 2 and {exe.machine.externs for exe in made} == {()}
+
+
+def test_packed_sequences_are_inputs_and_results(made: list[Any]) -> None:
+    model = nn.LSTM(3, 4).eval()
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for lengths in ([3, 6, 2], [5, 5, 3, 1]):
+            x = nn.utils.rnn.pack_sequence([torch.randn(n, 3) for n in lengths], enforce_sorted=False)
+            found, wanted = compiled(x), model(x)
+            torch.testing.assert_close(found, wanted)
+            assert type(found[0]) is nn.utils.rnn.PackedSequence
+            hx = torch.randn(1, len(lengths), 4), torch.randn(1, len(lengths), 4)
+            torch.testing.assert_close(compiled(x, hx), model(x, hx))
+    assert {exe.machine.externs for exe in made} == {()}
+
+
+def test_packed_sequences_in_training_are_left_to_pytorch(made: list[Any]) -> None:
+    model, x, n = _Packs(nn.GRU, False, True), torch.randn(3, 6, 3), torch.tensor([6, 4, 2])
+    compiled = torch.compile(model, backend=BACKEND, dynamic=True)
+    torch.testing.assert_close(compiled(x, n)[0], model(x, n)[0])
+    compiled(x, n)[0].sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 @pytest.mark.parametrize(
