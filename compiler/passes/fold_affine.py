@@ -1,12 +1,15 @@
-"""What is multiplied by and added to sums of integers, channel by channel, becomes one product and one sum.
+"""What is multiplied by and added to sums of integers, channel by channel, becomes one multiply-add.
 
-A scale, a bias and a batch norm behind a product of bytes are constants for each column. Rounding changes, so
-programs in f32 are left as they are: only products that rounding of activations made are looked at.
+A scale, a bias and a batch norm behind a product of bytes are constants for each column. A residual that is
+added is mostly dequantised, or another such product: it is a multiply-add too, and what comes behind the sum
+of both becomes part of the constants. Rounding changes, so programs in f32 are left as they are: only
+products that rounding of activations made are looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +20,44 @@ from ..ops import build as B
 VIEWS = ("expand", "reshape")
 
 
+@dataclass(frozen=True)
+class Affine:
+    """The sum of values times factors, and a term, by channel."""
+
+    parts: tuple[tuple[Value, np.ndarray], ...]
+    term: np.ndarray
+
+    def times(self, factor: np.ndarray) -> Affine:
+        """Return it times a factor."""
+        return Affine(tuple((x, old * factor) for x, old in self.parts), self.term * factor)
+
+    def plus(self, term: np.ndarray) -> Affine:
+        """Return it plus a term."""
+        return replace(self, term=self.term + term)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all its constants are finite in f32."""
+        limit = np.finfo(np.float32).max
+        return all((np.abs(x) <= limit).all() for x in (self.term, *(factor for _, factor in self.parts)))
+
+    def emit(self, b: Builder) -> Value:
+        """Return its value."""
+        (first, factor), *others = self.parts
+        if not others and not self.term.any():
+            return B.pointwise(b, "mul", first, _constant(b, factor))
+        result: Value | float = _constant(b, self.term)
+        for value, other in (*others, (first, factor)):
+            result = B.pointwise(b, "fma", value, _constant(b, other), result)
+        assert isinstance(result, Value)
+        return result
+
+
 def fold_affine(graph: Graph, products: Sequence[Value]) -> None:
     """Fold what follows each of `products`, sums times a constant."""
     results = {value for block in graph.blocks() for value in block.results}
     for value in products:
-        if value.node is not None and value.node.op == "mul":
+        if value.node is not None and value.node.op == "mul" and value.users:
             _fold(graph, value.node, results)
 
 
@@ -29,34 +65,66 @@ def _fold(graph: Graph, first: Node, results: set[Value]) -> None:
     sums, factor = with_vector(first)
     if sums is None or factor is None:
         return
-    term, last = np.zeros(1), first
-    while last.result not in results and (step := _step(last.result, factor, term)) is not None:
-        last, factor, term = step
-    if last is first or not (np.isfinite(factor).all() and np.isfinite(term).all()):
+    found, last = Affine(((sums, factor),), np.zeros(1)), first
+    while last.result not in results and (step := _step(last.result, found)) is not None:
+        last, found = step
+    if last is first or not found.is_finite:
         return
     b = Builder(graph, graph.body, graph.body.nodes.index(last))
     b.source = last.source
-    result = B.pointwise(b, "mul", sums, _constant(b, factor))
-    if term.any():
-        result = B.pointwise(b, "add", result, _constant(b, term))
-    graph.replace(last.result, result)
+    graph.replace(last.result, found.emit(b))
 
 
-def _step(value: Value, factor: np.ndarray, term: np.ndarray) -> tuple[Node, np.ndarray, np.ndarray] | None:
-    """Return the only user of `value`, and the factor and the term with what it multiplies by or adds; None
-    where it does something else."""
+def _step(value: Value, so_far: Affine) -> tuple[Node, Affine] | None:
+    """Return the only user of `value`, which is `so_far`, and what it makes of that; None where it does
+    something else."""
     users = list(dict.fromkeys(value.users))
     if len(users) != 1 or users[0].op not in ("mul", "add", "sub"):
         return None
     node = users[0]
+    if shape_of(node.result) != shape_of(value) or (node.op == "sub" and node.arg(0) is not value):
+        return None
     x, other = with_vector(node)
-    if x is not value or other is None or (node.op == "sub" and node.arg(1) is value):
+    if x is value and other is not None:
+        if node.op == "mul":
+            return node, so_far.times(other)
+        return node, so_far.plus(other if node.op == "add" else -other)
+    return _with_residual(node, value, so_far)
+
+
+def _with_residual(node: Node, value: Value, so_far: Affine) -> tuple[Node, Affine] | None:
+    """Return a sum of `value` and a residual that is a value times a factor; else None."""
+    if node.op != "add" or len(so_far.parts) > 1 or node.arg(0) is node.arg(1):
         return None
-    if shape_of(node.result) != shape_of(value):
+    residual = _affine(node.arg(1) if node.arg(0) is value else node.arg(0))
+    if residual is None:
         return None
+    return node, Affine((*so_far.parts, *residual.parts), so_far.term + residual.term)
+
+
+def _affine(value: Value) -> Affine | None:
+    """Return what a residual is a multiply-add of: of bytes, or of what nobody else reads."""
+    node = value.node
+    if node is None or len(node.present) != 2 or node.op not in ("mul", "add", "sub"):
+        return None
+    x, numbers = with_vector(node)
+    if x is None or numbers is None or shape_of(x) != shape_of(value):
+        return None
+    if (node.op == "sub" and node.arg(0) is not x) or not (_is_of_bytes(x) or len(set(x.users)) == 1):
+        return None
+    inner = _affine(x) or Affine(((x, np.ones(1)),), np.zeros(1))
     if node.op == "mul":
-        return node, factor * other, term * other
-    return node, factor, term + other if node.op == "add" else term - other
+        return inner.times(numbers)
+    return inner.plus(numbers if node.op == "add" else -numbers)
+
+
+def _is_of_bytes(value: Value) -> bool:
+    """Whether a value is bytes and constants, so that whoever reads it can compute it."""
+    node = value.node
+    if node is None or node.op == "cast":
+        return node is not None and node.arg(0).tensor.dtype == "u8"
+    x, _ = with_vector(node)
+    return node.op in ("mul", "add", "sub") and x is not None and _is_of_bytes(x)
 
 
 def with_vector(node: Node) -> tuple[Value | None, np.ndarray | None]:

@@ -73,6 +73,13 @@ def cast(x: Vec, source: str, target: str) -> Vec:
     return _resize(x, b.register, "sext" if a.kind == "int" else "zext", "trunc")
 
 
+def saturated(x: Vec) -> Vec:
+    """Convert f32 to u8 as `cast` does after it is limited to 0 .. 255: a NaN is 0. Each limit is one
+    instruction of x86, which gives its second operand where the first is NaN."""
+    above = select(x.gt(0.0), x, 0.0)
+    return cast(select(above.lt(255.0), above, 255.0), "f32", "u8")
+
+
 _WIDTH = {"double": 64, "float": 32, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 1}
 
 

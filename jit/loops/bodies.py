@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from ..llvm.abi import resolve
 from ..llvm.access import Access, Accessor, checked
 from ..llvm.constants import LANES, splat, splat_int, tail_mask
-from ..llvm.conversion import cast
+from ..llvm.conversion import cast, saturated
 from ..llvm.function import Function, Int, Value
 from ..llvm.vector import Vec, select
 from ..math.table import OPS, apply, find
 from ..spec import Body, Buffer, Index, Instr
+from .saturation import find_saturating
 
 __all__ = ["LANES", "BodyEmitter", "Position", "splat", "tail_mask"]
 
@@ -106,6 +107,7 @@ class BodyEmitter:
         self.ids: tuple[int, ...] = tuple(range(len(body)))
         self.addresses = load_addresses(f, len(buffers)) if addresses is None else addresses
         self.depends = find_depends(body, vector_loop if row_loop is None else row_loop, vector_loop)
+        self.saturating = find_saturating(body)
 
     # what depends on what
     @staticmethod
@@ -188,6 +190,9 @@ class BodyEmitter:
         if instr.op == "acc" and acc is not None:
             return acc
         if instr.op == "cast":
+            limited = values.get(self.saturating.get(i, -1))
+            if limited is not None:
+                return saturated(Vec(f, limited)).value
             return cast(Vec(f, args[0]), self.body[instr.args[0]].dtype, instr.dtype).value
         if instr.op == "select":
             return self._select(i, args)

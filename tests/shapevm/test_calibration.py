@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,7 +130,13 @@ def test_products_that_follow_each_other_directly() -> None:
     assert share(exe(x), model(x)) < 0.03
 
 
-def test_what_is_done_by_channel_behind_a_product_is_one_product_and_one_sum() -> None:
+def f32_operations(spec: Any) -> list[str]:
+    """Return what an epilogue computes in f32."""
+    body = spec.product.epilogue
+    return [x.op for x in body if x.dtype == "f32" and x.op not in ("load", "const")]
+
+
+def test_what_is_done_by_channel_behind_a_product_is_one_multiply_add() -> None:
     class Scaled(torch.nn.Module):
         """A convolution, a batch norm, relu6, and another convolution."""
 
@@ -146,14 +153,37 @@ def test_what_is_done_by_channel_behind_a_product_is_one_product_and_one_sum() -
     model, x = Scaled().eval(), torch.randn(2, 16, 9, 9)
     options = shapevm.Options(weights="int8", calibrate=[(x,)])
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
-    first = products(exe)[0]
-    ops = [
-        instr.op
-        for instr in first.product.epilogue
-        if instr.dtype == "f32" and instr.op not in ("load", "const")
-    ]
-    assert ops == ["cast", "mul", "add", "maximum", "minimum"]  # neither the norm nor relu6 is left
+    ops = f32_operations(products(exe)[0])
+    assert ops == ["cast", "fma", "maximum", "minimum"]  # neither the norm nor relu6 is left
     assert share(exe(x), model(x)) < 0.02
+
+
+class Residual(torch.nn.Module):
+    """A block of a ResNet: two convolutions and what they are added to, an image or a third convolution."""
+
+    def __init__(self, has_third: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.before, self.first, self.second, self.third, self.last = (
+            torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(5)
+        )
+        self.norm, self.has_third = torch.nn.BatchNorm2d(16), has_third
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve, and add."""
+        x = torch.relu(self.before(x))  # which is held in bytes, so whoever adds it dequantises it
+        y = self.norm(self.second(torch.relu(self.first(x))))
+        return self.last(torch.relu(y + (self.third(x) if self.has_third else x)))
+
+
+@pytest.mark.parametrize("has_third", [False, True])
+def test_a_residual_is_one_multiply_add_more(has_third: bool) -> None:
+    model, x = Residual(has_third).eval(), torch.randn(2, 16, 9, 9)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    found = [f32_operations(spec) for spec in products(exe)]
+    assert ["cast", "cast", "fma", "fma", "maximum", "minimum"] in [sorted(ops) for ops in found]
+    assert share(exe(x), model(x)) < 0.03
 
 
 def test_smoothing_leaves_steps_for_small_channels() -> None:

@@ -12,6 +12,7 @@ from shapevm.jit.llvm.constants import rounded
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.loops.bodies import LANES, BodyEmitter, Position, splat, tail_mask
+from shapevm.jit.loops.saturation import find_saturating
 from shapevm.jit.math.table import OPS, result_dtype
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Buffer, Index, Instr, Nest, Size
@@ -170,6 +171,36 @@ def test_checked_indices_are_what_they_were_or_an_error(dtype, across):
 
 
 # Instructions -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [("maximum", "minimum"), ("minimum", "maximum")])
+@pytest.mark.parametrize("limits", [(0.0, 255.0), (0.0, 127.0), (1.0, 255.0)])
+def test_casts_of_limited_values(order, limits):
+    """Those to 0 .. 255 and u8 are one conversion, with the bytes that limits and cast have one by one."""
+    b = Body()
+    x = b.load("f32", (N,), at(0))
+    number = {"maximum": limits[0], "minimum": limits[1]}
+    for op in order:
+        x = b.op(op, x, b.const(number[op])) if op == order[0] else b.op(op, b.const(number[op]), x)
+    b.store(b.op("cast", x, dtype="u8"), (N,), at(0))
+    spec = b.nest(N)
+    assert bool(find_saturating(spec.body)) == (limits == (0.0, 255.0))
+    special = [
+        np.nan,
+        -np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        1e-40,
+        0.99999994,
+        254.99998,
+        255.0,
+        256.0,
+        2.0**31,
+    ]
+    values = np.concatenate([special, np.random.default_rng(0).uniform(-300, 600, 200)]).astype(np.float32)
+    check(spec, (len(values), 1), [values])
 
 
 @pytest.mark.parametrize("source", DTYPES)
