@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...ir.types import ScalarType, TensorType, TupleType, Type
-from . import attributes
+from . import arithmetic
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -247,13 +247,13 @@ def run(importer: ScriptImporter, name: str, args: Sequence[Any], element: Type 
 
 @cache
 def _graph(name: str, elements: tuple[str, ...]) -> Any:
-    source = SOURCES[name] if name in SOURCES else attributes.SOURCES[name]
+    source = SOURCES[name] if name in SOURCES else arithmetic.SOURCES[name]
     if name != "place" and "place(" in source:
         source = SOURCES["place"] + source
     for letter, type in zip("TKV", elements, strict=False):
         source = re.sub(rf"\b{letter}\b", type, source)
     unit = torch.jit.CompilationUnit(source)
-    graph = getattr(unit, name).graph.copy()
+    graph = getattr(unit, name.partition(".")[0]).graph.copy()
     torch._C._jit_pass_inline(graph)
     return graph
 

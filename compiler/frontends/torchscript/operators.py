@@ -17,7 +17,7 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
-from . import attributes, composites, library, matching, variants
+from . import arithmetic, attributes, composites, library, matching, variants
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
@@ -400,10 +400,12 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         return attributes.of_each_choice(
             importer, name, args, choice, lambda changed: _tensor_operator(importer, node, changed)
         )
-    if attributes.is_arithmetic(name, args):
-        return [library.run(importer, name, args)]
-    if name == "arange" and any(is_run_time(x) and kind_of(x) == "int" for x in args):
-        return [_arange(importer, dict(zip([a.name for a in schema.arguments], args, strict=True)))]
+    source = arithmetic.source_of(name, schema.overload_name, args)
+    if source is not None:
+        return [library.run(importer, source, args)]
+    made = _created(importer, name, dict(zip([a.name for a in schema.arguments], args, strict=True)))
+    if made is not None:
+        return [made]
     suffix = schema.overload_name or "default"
     writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     if writes:
@@ -415,44 +417,38 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
     if overload in VIEWS or _returns_view(schema):
         first = args[0]
         return [_views(importer, overload, first, positional[1:], keywords)]
-    made = _run_with_numbers(importer, overload, positional, keywords)
+    made = run(importer, overload, positional, keywords)
     n = node.outputsSize()
     if n == 1:
         return [_abstract(importer, made)]
     return [_abstract(importer, each) for each in made]
 
 
+def _created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tensor | None:
+    """Return the tensor that an operator makes of numbers of which only a call tells one; None for others."""
+    if name == "arange" and any(map(is_run_time, given.values())):
+        return _arange(importer, given)
+    if name == "eye" and any(is_run_time(x) or is_size(x) for x in given.values()):
+        found = library.run(importer, "eye", [given["n"], given.get("m", given["n"])])
+        return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "f32")
+    return None
+
+
+def _in_dtype(importer: ScriptImporter, x: Tensor, dtype: str) -> Tensor:
+    return importer.tensors.fresh(B.cast_to(importer.builder, importer.tensors.read(x), dtype))
+
+
 def _arange(importer: ScriptImporter, given: dict[str, Any]) -> Any:
-    """torch.arange of ints of which only a call tells one. Raises UnsupportedOp for other numbers."""
-    start, end, step = given.get("start", 0), given["end"], given.get("step", 1)
-    if type(step) is not int or step == 0 or any(kind_of(x) != "int" for x in (start, end)):
-        raise UnsupportedOp(
-            "arange: of numbers that a call tells only ints can be compiled, with a constant step"
-        )
-    b = importer.builder
-    distance = scalar_op(b, "sub", (end, start) if step > 0 else (start, end))
-    n = scalar_op(b, "floordiv", (scalar_op(b, "add", (distance, abs(step) - 1)), abs(step)))
-    dtype = dtype_argument(given["dtype"])
-    made = run(importer, "aten.arange.default", [importer.size_of(n)], {"dtype": dtype or "i64"})
-    if step != 1:
-        made = run(importer, "aten.mul.Scalar", [made, step], {})
-    if is_run_time(start) or start != 0:
-        made = run(importer, "aten.add.Scalar", [made, start], {})
-    return _abstract(importer, made)
-
-
-def _run_with_numbers(
-    importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Any:
-    """Append an operator. Raises UnsupportedOp for a number of a call that must be constant."""
-    try:
-        return run(importer, overload, args, kwargs)
-    except TypeError:
-        if not any(map(is_run_time, (*args, *kwargs.values()))):
-            raise
-        raise UnsupportedOp(
-            f"{overload}: a number that only a call tells is given where a constant is needed"
-        ) from None
+    """torch.arange of numbers of which only a call tells one."""
+    numbers = [given.get("start", 0), given["end"], given.get("step", 1)]
+    dtype, is_int = dtype_argument(given["dtype"]), all(kind_of(x) == "int" for x in numbers)
+    if numbers[::2] == [0, 1] and is_int:
+        made = run(importer, "aten.arange.default", [importer.size_of(numbers[1])], {"dtype": dtype or "i64"})
+        return importer.tensors.fresh(made)
+    if dtype == "i64" and not is_int:
+        numbers, is_int = [scalar_op(importer.builder, "Int", (x,)) for x in numbers], True
+    found = library.run(importer, "arange.ints" if is_int else "arange.floats", numbers)
+    return _in_dtype(importer, found, dtype or ("i64" if is_int else "f32"))
 
 
 def _returns_view(schema: Any) -> bool:
@@ -460,9 +456,24 @@ def _returns_view(schema: Any) -> bool:
 
 
 def run(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Append an operator of graph values; sizes that it needs to be equal become so in the contract."""
+    """Append an operator of graph values; sizes that it needs to be equal become so in the contract. Raises
+    UnsupportedOp for a number of a call that must be constant."""
     for one, other in matching.pairs(overload, args):
         importer.require_equal(one, other)
+    try:
+        return _converted_by_table(importer, overload, args, kwargs)
+    except (TypeError, ValueError):
+        given = [item for x in (*args, *kwargs.values()) for item in (x if isinstance(x, list) else [x])]
+        if not any(is_run_time(x) or is_size(x) for x in given):
+            raise
+        raise UnsupportedOp(
+            f"{overload}: a number that only a call tells is given where a constant is needed"
+        ) from None
+
+
+def _converted_by_table(
+    importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
     own = composites.COMPOSITES.get(overload)
     if own is not None:
         return own(importer.builder, *args, **kwargs)
@@ -515,11 +526,13 @@ def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequen
         raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
     own = composites.IN_PLACE.get(overload)
     b, old = importer.builder, importer.tensors.read(x)
-    made = (
-        own(b, *positional, **keywords)
-        if own is not None
-        else run(importer, functional, positional, keywords)
-    )
+    source = arithmetic.source_of(name[:-1], suffix, args)
+    if source is not None:
+        made = importer.tensors.read(library.run(importer, source, args))
+    elif own is not None:
+        made = own(b, *positional, **keywords)
+    else:
+        made = run(importer, functional, positional, keywords)
     importer.tensors.write(x, composites.fitted(b, name, made, old))
     return x
 

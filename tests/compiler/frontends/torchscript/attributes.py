@@ -157,3 +157,137 @@ def samples_by_name(a: Tensor, mode: str) -> Tensor:
 @program((x(4, 4), 0), (x(4, 4), 1), (x(4, 4), -1), (x(3, 5), -2), (x(3, 5), 7))
 def triangles(a: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.triu(a, k), a.tril(diagonal=k)
+
+
+# Orders, bounds and lengths ---------------------------------------------------------------------------
+
+INF = float("inf")
+
+
+@program(
+    (x(2, 3), 2.0), (x(4, 1), 1.0), (x(3, 3), 3.5), (x(3, 3), INF), (x(3, 3), 0.0), (x(3, 3), -INF),
+    (x(3, 3), -1.0),
+)  # fmt: skip
+def norms_of_an_order(a: Tensor, p: float) -> Tensor:
+    return torch.norm(a, p) + a.norm(p, 1).sum() + a.norm(p, [1], True).sum()
+
+
+@program((x(2, 3), 2.0), (x(4, 1), 1.0), (x(3, 3), 3.5), (x(3, 3), INF), (x(3, 3), 0.0))
+def vector_norms_of_an_order(a: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    return torch.linalg.vector_norm(a, p, dim=[1]) + torch.linalg.norm(a, p, dim=[1]), F.normalize(a, p, 1)
+
+
+@program((x(2, 3), 2), (x(4, 1), 1), (x(3, 3), 3))
+def norms_of_an_order_in_ints_and_f16(a: Tensor, p: int) -> Tensor:
+    return a.norm(p) + torch.norm(a.half(), p, 0).float().sum()
+
+
+@program(
+    (x(2, 3), x(4, 3), 2.0), (x(4, 1), x(2, 1), 1.0), (x(3, 3), x(3, 3) + 1, 3.5),
+    (x(3, 3), x(3, 3) + 1, INF), (x(3, 3), x(3, 3) + 1, 0.0), (x(3, 0), x(2, 0), INF),
+    (x(1, 3), x(2, 3), -1.0),
+)  # fmt: skip
+def distances_of_rows(a: Tensor, b: Tensor, p: float) -> Tensor:
+    return torch.cdist(a, b, p)
+
+
+@program((x(2, 3), x(2, 3) + 1, 2.0), (x(4, 1), x(4, 1) + 1, 1.0), (x(3, 3), x(3, 3) + 1, 3.5))
+def distances_of_an_order(a: Tensor, b: Tensor, p: float) -> Tensor:
+    return torch.dist(a, b, p) + F.pairwise_distance(a, b, p, p / 10).sum()
+
+
+@program(
+    (x(2, 3).sigmoid(), 1e-3), (torch.tensor([[0.0, 1.0, 0.5]]), 0.1), (x(3, 3).sigmoid(), 0.6),
+    (x(3, 3).sigmoid(), -1.0),
+)  # fmt: skip
+def logits_within(a: Tensor, eps: float) -> Tensor:
+    return torch.logit(a, eps)
+
+
+NOT_FINITE = torch.tensor([1.0, float("nan"), INF, -INF, -2.0])
+
+
+@program(
+    (NOT_FINITE, 0.0, 9.0, -9.0), (NOT_FINITE[:2], 3.5, 1.0, 2.0), (NOT_FINITE.flip(0), INF, 1e30, -1e30)
+)
+def numbers_for_nan_and_inf(a: Tensor, nan: float, up: float, down: float) -> Tensor:
+    return torch.nan_to_num(a, nan, up, down) + torch.nan_to_num(a, nan) + torch.nan_to_num(a, posinf=up)
+
+
+@program((x(2, 3), 0.1, 0.5), (x(4, 1), -1.0, 1.0), (x(3, 3), 0.0, 0.0))
+def numbers_of_changes_in_place(a: Tensor, low: float, high: float) -> Tensor:
+    b, c, d, e = a * 2, a * 3, a[0] * 1, a * 1
+    b.clamp_(low, high)
+    c.clamp_(min=low)
+    d.mul_(high).add_(low).nan_to_num_(nan=high)
+    e.fill_(low)
+    e[0] = high
+    e.add_(a, alpha=high)
+    return b + c + d + e
+
+
+@program(
+    (0.0, 5.0, 0.5), (2.0, 2.5, 0.1), (1.0, -1.0, -0.25), (0.0, 7.3, 3.0), (0.0, 1.0, 0.0), (0.0, 1.0, -1.0)
+)
+def lines_of_floats(start: float, end: float, step: float) -> tuple[Tensor, Tensor]:
+    return torch.arange(start, end, step), torch.arange(end + 5)
+
+
+@program((1, 9, 2), (9, 1, -2), (0, 5, 1), (0, 5, -1), (0, 5, 0))
+def lines_of_ints(start: int, end: int, step: int) -> Tensor:
+    return torch.arange(start, end, step) * 2
+
+
+@program((1, 9.5, 2), (9, 1.5, -2), (0, 5.0, 1))
+def lines_of_both(start: int, end: float, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    ints = torch.arange(start, end, step, dtype=torch.int64)
+    return torch.arange(start, end, step), ints, torch.arange(start, end, step, dtype=torch.float64)
+
+
+@program((x(4, 3), 0.5, 2.0), (x(4, 3), -1.5, 0.0), (x(2, 3), 1.0, 1.0))
+def multiples_of_products(a: Tensor, k: float, m: float) -> Tensor:
+    made = torch.addcmul(a, a, a, value=k) + torch.addcdiv(a, a, a + 9, value=m) + torch.rsub(a, k, m)
+    column = torch.addmv(a[:, 0], a, a[0], beta=k, alpha=m)
+    return made + column.unsqueeze(1) + torch.addr(a, a[:, 0], a[0], beta=k, alpha=m)
+
+
+@program((x(2, 4, 4), 0.5, 2.0), (x(2, 3, 3), -1.5, 0.0), (x(1, 2, 2), 1.0, 1.0))
+def multiples_of_products_in_batches(a: Tensor, k: float, m: float) -> Tensor:
+    return torch.baddbmm(a, a, a, beta=k, alpha=m) + torch.addbmm(a[0], a, a, beta=k, alpha=m)
+
+
+@program((x(4, 3), 0.5, 0.1), (x(4, 3), 1.5, 0.0), (x(2, 3), 1.0, 1.0))
+def close_within(a: Tensor, k: float, m: float) -> tuple[Tensor, bool, Tensor]:
+    filled = torch.full_like(a, m) + torch.full([1, 3], k)
+    return torch.isclose(a, a + 0.2, k, m), torch.allclose(a, a + 0.2, k, m), filled
+
+
+@program(
+    (x(4, 3), x(4, 3) + 1, x(4, 3) * 2, 0.5, 2.0), (x(2, 3), x(2, 3) + 1, x(2, 3) * 2, 1.5, 1.0),
+    (x(2, 3), x(2, 3) + 1, x(2, 3) * 2, 1.0, 3.0),
+)  # fmt: skip
+def margins(a: Tensor, b: Tensor, c: Tensor, k: float, m: float) -> Tensor:
+    sign = (c > 0).float() * 2 - 1
+    made = F.triplet_margin_loss(a, b, c, k, m) + F.margin_ranking_loss(a, b, sign, k)
+    return made + F.hinge_embedding_loss(a, sign, k)
+
+
+@program((x(4, 3), 2), (x(4, 3), 1), (x(2, 3), 2))
+def lengths_of_a_call(a: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    made = torch.repeat_interleave(a, k, 0)
+    return a.kthvalue(k, 0)[0], made, F.one_hot(torch.arange(k), k + 1), torch.eye(k)
+
+
+@program((x(4, 6), 0.25), (x(3, 6), 0.5), (x(2, 6), 1.0), (x(2, 6), 1.5))
+def quantiles_of_a_call(a: Tensor, q: float) -> tuple[Tensor, Tensor]:
+    return torch.quantile(a, q, dim=0), torch.quantile(a, q, keepdim=True, interpolation="nearest")
+
+
+@program((x(4, 6), 1), (x(3, 6), 0), (x(2, 6), 2), (x(2, 6), -1))
+def turns_by_quarters(a: Tensor, k: int) -> Tensor:
+    return torch.rot90(a, k)
+
+
+@program((x(4, 6), 1, True), (x(3, 6), 0, False), (x(5, 6), 2, True))
+def corrected_deviations(a: Tensor, k: int, unbiased: bool) -> tuple[Tensor, Tensor, Tensor]:
+    return a.std(0, correction=k), torch.var(a, [1], correction=k), a.std([1], unbiased, True)
