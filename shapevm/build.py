@@ -145,6 +145,11 @@ def _reference(program: Any) -> Reference | None:
         guarded, unguarded = program.module(), program.module(check_guards=False)
     except Exception:  # torch has no way back for some programs
         return None
+    guards = getattr(program, "_guards_code", None) or ()
+    if any(".stride()" in text or "'flat_args'" in text for text in guards):
+        guarded = (
+            unguarded  # those of how inputs lie in memory do not bind here; torch cannot check the others
+        )
     return Reference(guarded, tuple(examples[0]), dict(examples[1]), unguarded)
 
 

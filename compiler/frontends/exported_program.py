@@ -47,7 +47,7 @@ from .packed import packing_is_traced
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
-from .tree import guarded_paths, signature_of, structure_of
+from .tree import flat_positions, guarded_paths, signature_of, structure_of
 
 
 def export_model(
@@ -400,9 +400,11 @@ class ProgramImporter(FxImporter):
         """Return the inputs' shapes under the paths that guards name them by."""
         params = self.graph.body.params  # behind them comes the state
         found: dict[tuple[str, ...], Any] = {}
-        for path, value in zip(guarded_paths(self.program), params, strict=False):
+        names = zip(guarded_paths(self.program), flat_positions(self.program), strict=True)
+        for (path, position), value in zip(names, params, strict=False):
             type = value.type
             found[path] = type.shape if isinstance(type, TensorType) else getattr(type, "expr", None)
+            found["flat_args", str(position)] = found[path]
         return found
 
     def _add_outputs(self, node: torch.fx.Node) -> None:

@@ -132,6 +132,11 @@ def guarded_paths(program: ExportedProgram) -> list[tuple[str, ...]]:
     return [path for path, constant in zip(found, is_constant, strict=True) if not constant]
 
 
+def flat_positions(program: ExportedProgram) -> list[int]:
+    """Return, for every input that is no constant, its position among all: a strict export names it so."""
+    return [i for i, (constant, _) in enumerate(_leaves(program)) if not constant]
+
+
 def _arguments(program: ExportedProgram) -> list[list[tuple[str, TreeSpec]]]:
     """Return the names and structures of the arguments given by position, and of those given by name. An
     element of *args may be named as another argument."""

@@ -627,3 +627,32 @@ print(exe({"0": one, "1": np.ones(4, "f4")}, np.full(4, 2, "f4"))["made"]["0"].t
     command = [sys.executable, "-c", code, str(tmp_path / "model.svm")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.strip() == "[2.0, 2.0, 2.0, 2.0]", done.stderr
+
+
+class _Anywhere(torch.nn.Module):
+    def forward(self, x, y):
+        return x * 2 + 1, y.reshape(-1) + 1, x.sum(0), y.flip(0)
+
+
+LAYOUTS = {
+    "steps": lambda: (torch.randn(8, 6, 10)[::2, :, ::3], torch.randn(5, 7)[:, 1::2]),
+    "permuted": lambda: (torch.randn(3, 4, 5).permute(2, 0, 1), torch.randn(4, 5).t()),
+    "expanded": lambda: (torch.randn(1, 4, 5).expand(3, 4, 5), torch.randn(4, 1).expand(4, 5)),
+    "overlapping": lambda: (torch.randn(4, 20).unfold(1, 5, 2), torch.randn(9).unfold(0, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("how", ["module", "exported", "strict"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_example_inputs_lie_in_memory_as_they_like(layout: str, how: str, caplog: Any) -> None:
+    """What tracing assumes of an example's strides binds no call; sizes 0 and 1 are checked all the same."""
+    x, y = LAYOUTS[layout]()
+    shapes = (dict.fromkeys(range(3), torch.export.Dim.AUTO), {0: torch.export.Dim.AUTO})
+    if how == "module":
+        exe = shapevm.compile(_Anywhere(), (x, y), dynamic_shapes=shapes, strategy="generic")
+    else:
+        program = torch.export.export(_Anywhere(), (x, y), dynamic_shapes=shapes, strict=how == "strict")
+        exe = shapevm.compile(program, strategy="generic")
+    assert "is not checked" not in caplog.text
+    for a, b in ((x, y), (x.contiguous(), y.contiguous()), (x[1:, :, 1:], y[1:])):
+        torch.testing.assert_close(exe(a, b), _Anywhere()(a, b))
