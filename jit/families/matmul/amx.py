@@ -11,9 +11,10 @@ of fewer have the same bits in any batch.
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums, four tiles more hold operands. Operands lie in
 scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for
 all panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows
-of the block at once. Sums go to scratch between chunks and for the epilogue; f32 loses nothing there. Those
-of more than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM), whose totals are added
-up in f32.
+of the block at once. Where rows are so long that a block has few of them, exact code takes several blocks
+together, a slab of k at a time (`Slabs`). Sums go to scratch between chunks and for the epilogue; f32 loses
+nothing there. Those of more than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM),
+whose totals are added up in f32.
 
 Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
 not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
@@ -117,10 +118,40 @@ def block_rows(m: Int, row_bytes: int, limit_bytes: int = PLANES_BYTES) -> int:
     return -(-m // n // GROUP) * GROUP or GROUP
 
 
-def scratch_of(spec: ProductSpec, block: int) -> Terms:
+class Slabs(NamedTuple):
+    """What is multiplied together where a row of A is long: `blocks` blocks, of `rows` rows at most, `steps`
+    values of k of theirs at a time."""
+
+    blocks: int
+    rows: int
+    steps: int
+
+
+def slabs_of(m: int, k: int, block: int) -> Slabs | None:
+    """Return the slabs of `m` rows in blocks of `block`, None where one block has as many as can be.
+
+    So each panel of B is read and split once for all these rows, not once a block. Sums keep their order:
+    slabs are whole blocks of a sum, whose totals are kept for every panel.
+    """
+    blocks = min(-(-m // block), MAX_ROWS // block)
+    rows = min(blocks * block, -(-m // GROUP) * GROUP)
+    steps = PLANES_BYTES // (PLANES_OF_ELEMENT * max(rows, 1)) // SUM * SUM
+    return Slabs(blocks, rows, steps) if blocks > 1 and 0 < steps < k < MANY else None
+
+
+def scratch_of(spec: ProductSpec, block: int, slabs: Slabs | None) -> Terms:
     """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
     fixed = sums_bytes(spec.product.k, block) + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
-    return ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.product.k,)))
+    terms: Terms = ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.product.k,)))
+    if slabs is None:
+        return terms
+    row, width = 4 * slabs.rows, (spec.product.n,)
+    return (*terms, (slab_bytes(slabs) + 2 * row * PANEL, ()), (row, width))
+
+
+def slab_bytes(slabs: Slabs) -> int:
+    """Return the bytes of the planes of a slab."""
+    return slabs.rows * slabs.steps * PLANES_OF_ELEMENT
 
 
 def block_of(f: Function, k: Int) -> Int:
@@ -280,9 +311,10 @@ def multiply(
     `ahead` on, by default half as many bytes as B has there.
     """
     arguments = [a, b, f.i64(done), f.i64(f.ceildiv(k, STEP)), sums, ahead]
-    name, planes = f"multiply_tiles{arithmetic.suffix}_{halves}", PLANES[arithmetic.dtype]
+    planes = PLANES[arithmetic.dtype]
     if lines is None:
         lines = STEP * PANEL * arithmetic.bytes // 2 // LINE_BYTES
+    name = f"multiply_tiles{arithmetic.suffix}_{halves}_{lines}"
     f.call_part(name, lambda g: _define_multiply(g, halves, planes, lines), *arguments)
 
 

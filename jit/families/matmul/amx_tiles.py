@@ -2,37 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value
-from ...llvm.prefetch import unread
+from ...llvm.prefetch import LINE_BYTES, unread
 from . import amx
 from .arithmetic import Arithmetic
 from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
 from .microkernel import PANEL
 
+FEW_GROUPS = 3  # of rows, where their number is known at run time only
+EmitTile = Callable[[RowTile, Value], None]
+EachTile = Callable[[Int, EmitTile], None]
+
 
 @dataclass(frozen=True)
 class Planes:
-    """The layout of scratch: sums of chunks, sums of all, planes of a panel, planes of a block of rows."""
+    """The layout of scratch: sums of chunks, sums of all, planes of a panel, planes of a block of rows; of
+    slabs, if there are any, the planes, the sums of a panel's chunks and the sums of all, panel by panel."""
 
     sums: Value
     totals: Value
     panel: Value
     rows: Value
     end: Value
+    slab: Slab | None = None
 
     @staticmethod
-    def behind(f: Function, sums: Value, k: Int, block: int) -> Planes:
+    def behind(f: Function, sums: Value, k: Int, n: Int, block: int, slabs: amx.Slabs | None) -> Planes:
         """Return the layout for sums of `k` steps and blocks of `block` rows that begins at `sums`."""
         row_bytes = f.mul(f.ceildiv(k, amx.STEP), amx.BLOCK)
         totals = f.at(sums, "i8", block * PANEL * 4)
         panel = f.at(sums, "i8", amx.sums_bytes(k, block))
         rows = f.at(panel, "i8", amx.CHUNK // amx.STEP * amx.BLOCK)
-        return Planes(sums, totals, panel, rows, f.at(rows, "i8", f.mul(row_bytes, block // amx.GROUP)))
+        end = f.at(rows, "i8", f.mul(row_bytes, block // amx.GROUP))
+        if slabs is None:
+            return Planes(sums, totals, panel, rows, end)
+        slab = Slab.behind(f, end, slabs)
+        columns = f.mul(f.ceildiv(n, PANEL), PANEL)
+        return Planes(sums, totals, panel, rows, f.at(slab.totals, "float", f.mul(columns, slabs.rows)), slab)
+
+
+class Slab(NamedTuple):
+    """Where the planes of a slab, the sums of a panel's chunks and the sums of all are."""
+
+    shape: amx.Slabs
+    planes: Value
+    sums: Value
+    totals: Value
+
+    @staticmethod
+    def behind(f: Function, planes: Value, shape: amx.Slabs) -> Slab:
+        """Return the layout that begins at `planes`."""
+        sums = f.at(planes, "i8", amx.slab_bytes(shape))
+        return Slab(shape, planes, sums, f.at(sums, "float", shape.rows * PANEL))
+
+
+class Steps(NamedTuple):
+    """Steps `begin` .. `end` - 1 of sums: the planes of their rows, of a group `group_bytes`; where the sums
+    of their chunks and the sums of all are; the groups of rows that a block has."""
+
+    begin: Int
+    end: Int
+    planes: Value
+    group_bytes: Int
+    sums: Value
+    totals: Value
+    n_groups: int
 
 
 class OnTiles:
@@ -51,34 +91,60 @@ class OnTiles:
         amx.split_rows(self.f, a, self.lhs.stride, rows, self.k, self.planes.rows)
 
     def multiply(self, tile: RowTile, b: Value) -> None:
-        """Emit one tile of the kernel: chunks of k of its panel at `b`, each for all groups of 32 rows.
+        """Emit one tile of the kernel, from its panel at `b`."""
+        f, scratch = self.f, self.planes
+        n_groups = tile.rows // amx.GROUP if isinstance(tile.rows, int) else FEW_GROUPS
+        group_bytes = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK)
+        steps = Steps(0, self.k, scratch.rows, group_bytes, scratch.sums, scratch.totals, n_groups)
+        self._chunks(tile, b, steps)
+
+    def in_slabs(self, m0: Int, rows: Int, n_panels: Int, each: EachTile) -> None:
+        """Emit the tiles of `rows` rows from `m0` on, slab by slab; `each(panel, tile)` emits `tile` for the
+        tile of a panel."""
+        f, slab = self.f, self.planes.slab
+        assert slab is not None
+        a = self.lhs.at([], m0)
+        with f.loop(0, self.k, slab.shape.steps) as at:
+            end = f.minimum(f.add(at.index, slab.shape.steps), self.k)
+            count = f.sub(end, at.index)
+            amx.split_rows(f, f.at(a, "float", at.index), self.lhs.stride, rows, count, slab.planes)
+            group_bytes = f.mul(f.ceildiv(count, amx.STEP), amx.BLOCK)
+            with f.loop(0, n_panels) as panel:
+                totals = f.at(slab.totals, "float", f.mul(panel.index, slab.shape.rows * PANEL))
+                given = (slab.planes, group_bytes, slab.sums, totals, slab.shape.rows // amx.GROUP)
+                steps = Steps(at.index, end, *given)
+                each(panel.index, partial(self._chunks, steps=steps))
+
+    def _chunks(self, tile: RowTile, b: Value, steps: Steps) -> None:
+        """Emit `steps` of a tile: chunks of k of its panel at `b`, each for all groups of 32 rows.
 
         A group's epilogue follows its last chunk: its memory accesses overlap with the next group's products.
+        Each group prefetches its share of the next chunk.
         """
         f, scratch, element = self.f, self.planes, self.arithmetic.element
-        group_bytes, block = f.mul(f.ceildiv(self.k, amx.STEP), amx.BLOCK), amx.block_of(f, self.k)
-        with f.loop(0, self.k, amx.CHUNK) as chunk:
+        lines, block = self._lines(steps.n_groups), amx.block_of(f, self.k)
+        with f.loop(steps.begin, steps.end, amx.CHUNK) as chunk:
             done = chunk.index
-            k = f.minimum(amx.CHUNK, f.sub(self.k, done))
+            k = f.minimum(amx.CHUNK, f.sub(steps.end, done))
             is_last = f.less(f.sub(self.k, done), amx.CHUNK + 1)
             source = f.at(b, element, f.mul(done, PANEL))
             amx.split_panel(f, source, k, scratch.panel, self.arithmetic)
-            chunk_planes = f.at(scratch.rows, "i8", f.mul(done, amx.BLOCK // amx.STEP))
+            before = f.mul(f.sub(done, steps.begin), amx.BLOCK // amx.STEP)
+            chunk_planes = f.at(steps.planes, "i8", before)
             with f.loop(0, f.ceildiv(tile.rows, amx.GROUP)) as group:
-                sums = f.at(scratch.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
-                planes = f.at(chunk_planes, "i8", f.mul(group.index, group_bytes))
-                half = f.mul(group.index, amx.CHUNK * PANEL // 2)
-                following = unread(f, source, f.add(amx.CHUNK * PANEL, half), element)
-                ahead = self._first_two(group.index, following)
+                sums = f.at(steps.sums, "float", f.mul(group.index, amx.GROUP * PANEL))
+                planes = f.at(chunk_planes, "i8", f.mul(group.index, steps.group_bytes))
+                share = f.mul(group.index, lines * (amx.CHUNK // amx.STEP) * LINE_BYTES)
+                ahead = unread(f, unread(f, source, amx.CHUNK * PANEL, element), share, "i8")
                 begin = f.mul(group.index, amx.GROUP)
                 count = f.minimum(amx.GROUP, f.sub(tile.rows, begin))
-                place = (planes, scratch.panel, f.urem(done, block), k, sums, ahead, self.arithmetic)
+                place = (planes, scratch.panel, f.urem(done, block), k, sums, ahead, self.arithmetic, lines)
                 f.either(
                     f.is_less(count, amx.GROUP // 2 + 1),
                     partial(amx.multiply, f, 1, *place),
                     partial(amx.multiply, f, 2, *place),
                 )
-                totals = f.at(scratch.totals, "float", f.mul(group.index, amx.GROUP * PANEL))
+                totals = f.at(steps.totals, "float", f.mul(group.index, amx.GROUP * PANEL))
                 amx.add_block(f, self.k, done, sums, totals)
                 with f.when(is_last):
                     group_tile = tile._replace(m0=f.add(tile.m0, begin), rows=count)
@@ -91,7 +157,7 @@ class OnTiles:
         again, name = amx.by_fmas(self.arithmetic), f"mend{self.arithmetic.suffix}"
         amx.mend(self.f, name, tile.rows, a, self.lhs.stride, b, self.k, sums, again)
 
-    def _first_two(self, group: Value, ahead: Value) -> Value:
-        """Return `ahead` for the first two groups, which prefetch half a chunk each, else what is near."""
-        f = self.f
-        return f.select(f.less(group, 2), ahead, self.planes.panel)
+    def _lines(self, n_groups: int) -> int:
+        """Return the lines that a step prefetches, so that the groups of a block fetch a chunk of B."""
+        chunk = amx.CHUNK * PANEL * self.arithmetic.bytes // LINE_BYTES
+        return -(-chunk // (max(n_groups, 1) * (amx.CHUNK // amx.STEP)))

@@ -119,6 +119,14 @@ class Problem:
         return self.groups > 0 or bool(self.spec.product.prologue)
 
     @property
+    def slabs(self) -> amx.Slabs | None:
+        """The slabs of long rows on AMX tiles, in exact code."""
+        plain = not (self.batch or self.is_quads or self.grouped or self.prepares_rows)
+        if not (self.has_tiles and plain and isinstance(self.m, int) and isinstance(self.k, int)):
+            return None
+        return amx.slabs_of(self.m, self.k, self.block)
+
+    @property
     def is_exact(self) -> bool:
         """Whether all sizes are known."""
         return all(isinstance(size, int) for size in self.sizes)

@@ -83,7 +83,7 @@ def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places | amx
     if problem.is_quads:
         assert isinstance(problem.k, int)
         return Places.behind(f, sums, problem.k, problem.block)
-    return Planes.behind(f, sums, problem.k, problem.block)
+    return Planes.behind(f, sums, problem.k, problem.n, problem.block, problem.slabs)
 
 
 def _terms_of_planes(problem: Problem) -> Terms:
@@ -92,7 +92,7 @@ def _terms_of_planes(problem: Problem) -> Terms:
     if problem.is_quads:
         assert isinstance(problem.k, int)
         return ((scratch_bytes(problem.k, problem.block), ()),)
-    return amx.scratch_of(problem.spec, problem.block)
+    return amx.scratch_of(problem.spec, problem.block, problem.slabs)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....vm.program import Work
-from ...llvm.abi import Generated
+from ...llvm.abi import NOTHING_PREPARED, RT_PREPARED, Generated
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Size
@@ -107,8 +107,36 @@ def _emit_on_tiles(product: Product, begin: Value) -> None:
         amx_groups.configure(f, groups)
     else:
         amx.configure(f)
+    if isinstance(on_tiles, OnTiles) and emission.problem.slabs is not None:
+        begin = _in_slabs(product, on_tiles, begin)
     product.each_tile(begin, on_tiles.prepare, lambda tile: on_tiles.multiply(tile.at, emission.rhs.at(tile)))
     amx.release(f)
+
+
+def _in_slabs(product: Product, on_tiles: OnTiles, begin: Value) -> Value:
+    """Emit the tiles of whole blocks with which a run begins, where they are several, slab by slab; return
+    where the rest begins."""
+    emission = product.emission
+    f, problem, slabs = emission.f, emission.problem, emission.problem.slabs
+    assert slabs is not None
+    f.takes("amx-slabs")
+    n_panels = f.ceildiv(problem.n, problem.width)
+    first, last = f.udiv(begin, n_panels), f.udiv(f.params[4], n_panels)
+    many = f.select(f.less(f.add(first, 1), last), f.sub(last, first), 0)
+    count = f.select(f.less(f.urem(begin, n_panels), 1), many, 0)
+    with f.loop(0, count, slabs.blocks) as at:
+        m0 = f.mul(f.add(first, at.index), problem.block)
+        rows = f.minimum(
+            f.mul(f.minimum(slabs.blocks, f.sub(count, at.index)), problem.block), f.sub(problem.m, m0)
+        )
+
+        def each(panel: Int, tile: Callable[[RowTile, Value], None]) -> None:
+            n0 = f.mul(panel, problem.width)
+            product.tile([], m0, rows, panel, n0, lambda place: tile(place.at, emission.rhs.at(place)))
+
+        on_tiles.in_slabs(m0, rows, n_panels, each)
+        f.store(f.i64(NOTHING_PREPARED), f.at(f.params[2], "i8", RT_PREPARED), align=8)
+    return f.i64(f.add(begin, f.mul(count, n_panels)))
 
 
 def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:

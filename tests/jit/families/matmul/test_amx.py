@@ -94,6 +94,30 @@ def test_every_split_of_the_tiles_gives_the_same_bits(dims):
     assert np.array_equal(whole, one_by_one) and np.array_equal(whole, uneven)
 
 
+LONG_ROWS = [(100, 3072, 70), (200, 3000, 33), (257, 1500, 64)]  # a block has fewer rows than could be
+
+
+@needs_amx
+@pytest.mark.parametrize(("m", "k", "n"), LONG_ROWS)
+def test_blocks_of_long_rows_go_slab_by_slab(m, k, n):
+    """Whole blocks at the beginning of a run, with the bits of all other runs."""
+    a, b = matrices(m, k, n)
+    a[m // 2, 7] = np.inf
+    spec = product(k, n)
+    assert "amx-slabs" in compile_kernel(spec, (m,), AMX).variants
+    assert "amx-slabs" not in compile_kernel(product(384, n), (m,), AMX).variants
+    generic, n_panels = run(spec, a, b), -(-n // 32)
+    for ranges in (
+        None,
+        lambda n: [(i, i + 1) for i in range(n)],
+        lambda n: [(2 * n_panels + 1, n), (0, 2 * n_panels + 1)] if n > 2 * n_panels else [(1, n), (0, 1)],
+        lambda n: [(0, n_panels), (n_panels, n)],
+    ):
+        assert np.array_equal(generic, run(spec, a, b, (m,), ranges=ranges), equal_nan=True)
+    finite = np.arange(m) != m // 2
+    np.testing.assert_allclose(generic[finite], (a.astype(np.float64) @ b)[finite], rtol=0, atol=2e-4)
+
+
 @needs_amx
 @pytest.mark.parametrize("where", ["a", "b"])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
@@ -193,8 +217,9 @@ NARROW = {
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(15, 64, 32), (95, 64, 32), (97, 65, 31), (112, 384, 70), (96, 1000, 40), (130, 127, 1), (300, 71, 64)],
-)
+    [(15, 64, 32), (95, 64, 32), (97, 65, 31), (112, 384, 70), (96, 1000, 40), (130, 127, 1), (300, 71, 64),
+     (100, 3072, 40)],
+)  # fmt: skip
 def test_narrow_weights_on_tiles(dtype, m, k, n):
     a, b = matrices(m, k, n)
     narrow, wide = NARROW[dtype](b)
