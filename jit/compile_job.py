@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,15 @@ MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not meas
 @dataclass(frozen=True)
 class Job:
     """A kernel to compile: its spec as JSON, and what `compile_kernel` takes. `generic`: the record of its
-    generic code, which exact code is measured against; b"": it is not measured."""
+    generic code, which exact code is measured against; b"": it is not measured. `cache`: the folder of the
+    kernel cache, which has parts of kernels, "" for none."""
 
     spec: str
     dims: KernelKey
     target: str
     schedule: str | None
     generic: bytes
+    cache: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def _compile(job: Job) -> Answer:
     from .spec_reader import from_json
 
     begin, cpu = perf_counter(), process_time()
-    made = compile_kernel(from_json(job.spec), job.dims, job.target, schedule=job.schedule)
+    spec, cache = from_json(job.spec), Path(job.cache) if job.cache else None
+    made = compile_kernel(spec, job.dims, job.target, schedule=job.schedule, cache=cache)
     seconds, ns = perf_counter() - begin, {}
     if job.generic and made.exact_dims is not None:
         objects: dict[str, KernelObject] = {"exact": made, "generic": parse_object(job.generic)}

@@ -9,7 +9,7 @@ global context would keep every constant of every kernel for ever.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from hashlib import blake2b
+from pathlib import Path
 from time import perf_counter
 
 import llvmlite.binding as llvm
@@ -21,10 +21,10 @@ from .llvm.constant_pool import FromSize
 from .llvm.function import POOL, Bounded, Function, Int, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, Object
+from .object.parts import Parts
 from .spec import Dim, KernelSpec, Size, Terms, spec_hash
 
 ENTRY = "kernel"
-MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
 
 
 def _generate(
@@ -66,47 +66,7 @@ def kernel_text(
     return _shown(f, target), generated
 
 
-class _Parts:
-    """Compiled functions, by target and text: kernels for other shapes mostly have the same parts, and often
-    differ in nothing but their constant pool.
-
-    A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
-    to 2 ms more, most of a small part's time.
-    """
-
-    def __init__(self) -> None:
-        self._blobs: dict[tuple[str, bytes], Blob] = {}
-
-    def known(self, f: Function, target: str) -> dict[str, Blob]:
-        """Return `f`'s code by name, if it was compiled before, else that of those of its parts that were."""
-        key = target, _digest(f)
-        blob = self._blobs.pop(key, None)
-        if blob is not None:
-            self._blobs[key] = blob  # used last, forgotten last
-            return {f.name: blob}
-        found: dict[str, Blob] = {}
-        for part in f.parts.values():
-            found |= self.known(part, target)
-        return found
-
-    def add(self, f: Function, target: str, blob: Blob) -> None:
-        """Remember a function's code, and forget the one used longest ago if there are many."""
-        if len(self._blobs) >= MAX_PARTS:
-            self._blobs.pop(next(iter(self._blobs), ("", b"")), None)
-        self._blobs[target, _digest(f)] = blob
-
-
-def _digest(f: Function) -> bytes:
-    """Return what stands for a finished function and its parts, 20 to 100 KB of text; kept with it."""
-    if not f.digest:
-        own = blake2b(f.text().encode(), digest_size=32)
-        for part in f.parts.values():
-            own.update(_digest(part))
-        f.digest = own.digest()
-    return f.digest
-
-
-_PARTS = _Parts()
+_PARTS = Parts()
 
 
 def _new(f: Function, known: Container[str]) -> list[Function]:
@@ -120,13 +80,17 @@ def _new(f: Function, known: Container[str]) -> list[Function]:
     return [*found.values(), f]
 
 
-def _link(elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob]) -> Blob:
+def _link(
+    elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob], cache: Path | None
+) -> Blob:
     """Return the code of the last of `functions`, which an object holds; remember what others may share."""
     object, blobs = Object(elf), dict(known)
     for f in functions:
         parts = {name: blobs[name] for name in f.parts}
         blobs[f.name] = object.link(f.name, parts, len(f.pool or ()))
-        if f is not functions[-1] or f.pool is not None:  # not generic kernels: large, and compiled once
+        if f is not functions[-1]:
+            _PARTS.add(f, target, blobs[f.name], cache)
+        elif f.pool is not None:  # not generic kernels: large, and compiled once
             _PARTS.add(f, target, blobs[f.name])
     return blobs[functions[-1].name]
 
@@ -151,19 +115,20 @@ def compile_kernel(
     *,
     keep_ir: bool = False,
     schedule: str | None = None,
+    cache: Path | None = None,
 ) -> CodeObject:
     """Compile `spec` for sizes `dims` (exact), for sizes and ranges (a bucket) or any sizes (None: generic).
 
     `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code
-    object. Safe to call from any thread. Raises ValueError for sizes that are not the spec's or break its
-    bounds.
+    object. `cache`: the folder where other processes find the kernel's parts, and theirs are. Safe to call
+    from any thread. Raises ValueError for sizes that are not the spec's or break its bounds.
     """
     _check_dims(spec, dims)
     target = target_for(spec, target or host_target())
     begin = perf_counter()
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)
-    blob, timings = _compiled(f, target, perf_counter() - begin)
+    blob, timings = _compiled(f, target, perf_counter() - begin, cache)
     return CodeObject(
         spec_hash=spec_hash(spec),
         target=target,
@@ -193,11 +158,11 @@ def _plain_terms(terms: Terms) -> Terms:
     return tuple((int(factor), tuple(map(_plain, sizes))) for factor, sizes in terms)
 
 
-def _compiled(f: Function, target: str, writing: float) -> tuple[Blob, Timings]:
+def _compiled(f: Function, target: str, writing: float, cache: Path | None) -> tuple[Blob, Timings]:
     """Return the code of `f`, by LLVM where none was compiled from the same text, and the seconds that its
     steps took after those of `writing`."""
     begin = perf_counter()
-    known = _PARTS.known(f, target)
+    known = _PARTS.known(f, target, cache)
     if f.name in known:
         return known[f.name], Timings(writing + perf_counter() - begin, 0.0, 0.0, 0.0)
     functions = _new(f, known)
@@ -207,7 +172,7 @@ def _compiled(f: Function, target: str, writing: float) -> tuple[Blob, Timings]:
         parsed = perf_counter()
         elf = target_machine(target).emit_object(module)
     emitted = perf_counter()
-    blob = _link(elf, functions, target, known)
+    blob = _link(elf, functions, target, known, cache)
     timings = (writing + written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
     return blob, Timings(*timings)
 

@@ -22,7 +22,7 @@ from ..vm.program import KernelKey, KernelObject
 from .families.matmul.tile_choice import TileChoice
 from .llvm.target import bases, host_target
 from .object.cache import cache_key, generator_version
-from .object.shared_cache import Cache
+from .object.shared_cache import Cache, local_folder
 from .spec import KernelSpec, SpecText, spec_hash, to_json
 from .tuning import TuningDatabase, cpu_name, machine_name
 
@@ -60,6 +60,7 @@ class KernelStore:
         self.stats = StoreStats()
         self.is_measured = is_measured
         self.tile_choice = self._remembered_tiles() if is_measured else None  # None: nothing was measured
+        self._folder = local_folder(cache)  # for the parts of kernels
         self._ahead: dict[str, bytes] = {}  # compiled before it was asked for, by key in the cache
         self._lock = ForkLock()
 
@@ -85,7 +86,9 @@ class KernelStore:
             record = self.cached(spec, dims, target, schedule)
             if record is None:
                 start = perf_counter()
-                record = serialise_object(compile_kernel(spec, dims, target, schedule=schedule))
+                record = serialise_object(
+                    compile_kernel(spec, dims, target, schedule=schedule, cache=self._folder)
+                )
                 self._keep(spec, dims, target, schedule, record, perf_counter() - start)
         return record
 
@@ -131,7 +134,8 @@ class KernelStore:
         from .compile_job import Job
 
         target = _target_for(spec, target or self.target)
-        return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic)
+        folder = str(self._folder) if self._folder is not None else ""
+        return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic, folder)
 
     def adopt(
         self, spec: KernelSpec | SpecText, dims: KernelKey, answer: Answer, target: str | None = None
@@ -179,16 +183,19 @@ class KernelStore:
         """Return the code object itself."""
         return parse_object(self.record(spec, dims))
 
-    def generic(self, spec: KernelSpec) -> list[KernelObject]:
-        """Return the generic code for the store's target and, where that is a variant, for its bases as well.
+    def generic(self, spec: KernelSpec, is_portable: bool = True) -> list[KernelObject]:
+        """Return the generic code for the store's target and, where that is a variant and the code is to be
+        portable, for its bases as well.
 
         So an artifact from a machine with AMX runs on those without.
         """
-        return [parse_object(self.record(spec, None, target)) for target in self.targets(spec)]
+        targets = self.targets(spec, is_portable)
+        return [parse_object(self.record(spec, None, target)) for target in targets]
 
-    def targets(self, spec: KernelSpec) -> list[str]:
+    def targets(self, spec: KernelSpec, is_portable: bool = True) -> list[str]:
         """Return the targets that generic code is for, the store's own first."""
-        return list(dict.fromkeys(_target_for(spec, target) for target in bases(self.target)))
+        names = bases(self.target) if is_portable else [self.target]
+        return list(dict.fromkeys(_target_for(spec, name) for name in names))
 
     def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:
         """Return the sound entry of `key`, if it is what is wanted: spec, target and sizes."""

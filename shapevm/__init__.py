@@ -128,8 +128,10 @@ def compile(
         strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
         stores = list(map(open_store, options.targets))
         source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
-        program = build(source, stores, options, notify)
-        return executable_of(program, strategy, stores, small_sizes_check(source, options, notify))
+        is_portable = options.target is not None  # else what other machines need is compiled by `save`
+        program = build(source, stores, options, notify, is_portable)
+        check = small_sizes_check(source, options, notify)
+        return executable_of(program, strategy, stores, check, is_portable)
 
 
 def load(

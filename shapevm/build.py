@@ -274,16 +274,18 @@ def run_passes(graph: Graph, progress: Progress = silent, watch: Watch | None = 
 
 
 def build(
-    source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = silent
-) -> Program:
-    """Return the program of what was opened, with code for the target of each store."""
+    source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = silent,
+    is_portable: bool = True,
+) -> Program:  # fmt: skip
+    """Return the program of what was opened, with code for the target of each store. `is_portable`: see
+    `KernelStore.generic`."""
     first, *others = stores
     if options.calibrate:
         source = replace(source, activations=observed(source, options, progress))
     graph = lower(source, options, progress)
     for other in source.others:
         run_passes(other, progress)
-    how = (options.sizes, progress, options.buckets, source.others)
+    how = (options.sizes, progress, options.buckets, source.others, is_portable)
     program = build_program(graph, first, *how)
     for store in others:
         program = with_target(program, store, partial(progress, f"kernels for {store.target}"))
@@ -353,21 +355,22 @@ def build_program(
     progress: Progress = silent,
     buckets: Buckets | None = None,
     others: Sequence[Graph] = (),
+    is_portable: bool = True,
 ) -> Program:
     """Compile the kernels of a lowered graph, and of the entry points besides it, and emit their program.
 
-    Every kernel gets its generic code; `sizes` (values of the contract's symbols) also their exact code,
-    `buckets` that of their ranges.
+    Every kernel gets its generic code (`is_portable`: see `KernelStore.generic`); `sizes` (values of the
+    contract's symbols) also their exact code, `buckets` that of their ranges.
     """
     wanted = exact_dims([graph, *others], sizes)
     n_kernels, done = len(wanted), 0
-    compile_ahead(store, wanted, partial(progress, "kernels"))
+    compile_ahead(store, wanted, partial(progress, "kernels"), is_portable)
 
     def compile_spec(spec: KernelSpec) -> list[KernelObject]:
         nonlocal done
         progress("kernels", done, n_kernels)
         done += 1
-        return [*store.generic(spec), *(store.object(spec, dims) for dims in wanted[spec])]
+        return [*store.generic(spec, is_portable), *(store.object(spec, dims) for dims in wanted[spec])]
 
     program = emit(graph, compile=compile_spec, others=others)
     keys, text = keys_of_buckets(program, buckets or {})

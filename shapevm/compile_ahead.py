@@ -30,36 +30,41 @@ def compile_ahead(
     store: KernelStore,
     wanted: Mapping[KernelSpec, Sequence[tuple[int, ...]]],
     notify: Callable[[int, int], None] = lambda done, total: None,
+    is_portable: bool = True,
 ) -> None:
     """Compile generic code of each spec, and exact code for these sizes, where there are enough kernels that
-    have to be compiled. `notify(done, total)` is called by this thread, now and then."""
-    tasks = [task for task in _tasks(store, wanted) if not _is_cached(store, *task)]
+    have to be compiled. `notify(done, total)` is called by this thread, now and then. `is_portable`: see
+    `KernelStore.generic`."""
+    tasks = [task for task in _tasks(store, wanted, is_portable) if not _is_cached(store, *task)]
     n_processes = min(_n_cpus(), len(tasks) // MIN_KERNELS)
     if n_processes < 2:
         return
-    waiting, total = deque(sorted(tasks, key=_is_quick)), len(tasks)
+    shares = _Shares(tasks, n_processes)
     processes = [CompileProcess(is_background=False) for _ in range(n_processes - 1)]
-    threads = [threading.Thread(target=_serve, args=(p, store, waiting), daemon=True) for p in processes]
+    threads = [
+        threading.Thread(target=_serve, args=(process, store, shares, index), daemon=True)
+        for index, process in enumerate(processes, 1)
+    ]
     try:
         for thread in threads:
             thread.start()
-        while waiting:
-            notify(total - len(waiting), total)
-            with suppress(IndexError):
-                spec, dims, target = waiting.popleft()
-                store.keep_ahead(spec, dims, target, store.record(spec, dims, target))
+        while (task := shares.take(0)) is not None:
+            notify(len(tasks) - shares.n_left - 1, len(tasks))
+            store.keep_ahead(*task, store.record(*task))
         for thread in threads:
             thread.join()
     finally:
-        waiting.clear()
+        shares.clear()
         for process in processes:
             process.forget(process)
             process.close()
 
 
-def _tasks(store: KernelStore, wanted: Mapping[KernelSpec, Sequence[tuple[int, ...]]]) -> Iterator[Task]:
+def _tasks(
+    store: KernelStore, wanted: Mapping[KernelSpec, Sequence[tuple[int, ...]]], is_portable: bool
+) -> Iterator[Task]:
     for spec, sizes in wanted.items():
-        targets = store.targets(spec)
+        targets = store.targets(spec, is_portable)
         yield from ((spec, None, target) for target in targets)
         yield from ((spec, dims, targets[0]) for dims in sizes)
 
@@ -71,22 +76,56 @@ def _is_cached(store: KernelStore, spec: KernelSpec, dims: KernelKey, target: st
     return record is not None
 
 
+class _Shares:
+    """What each process is to compile. Kernels of one family and target, which have parts in common, are in
+    one share, so that few parts are compiled twice; whoever has no more takes the last of the longest."""
+
+    def __init__(self, tasks: Sequence[Task], n: int) -> None:
+        large = sorted((task for task in tasks if not _is_quick(task)), key=_parts_of)
+        quick = [task for task in tasks if _is_quick(task)]
+        ends = [len(large) * i // n for i in range(n + 1)]
+        self._shares = [deque([*large[ends[i] : ends[i + 1]], *quick[i::n]]) for i in range(n)]
+
+    @property
+    def n_left(self) -> int:
+        """Kernels that nobody has begun."""
+        return sum(map(len, self._shares))
+
+    def take(self, index: int) -> Task | None:
+        """Return what the process of that index compiles next, None where nothing is left."""
+        while self.n_left:
+            own = self._shares[index]
+            with suppress(IndexError):  # another thread was faster
+                return own.popleft() if own else max(self._shares, key=len).pop()
+        return None
+
+    def clear(self) -> None:
+        """Drop what is left."""
+        for share in self._shares:
+            share.clear()
+
+
 def _is_quick(task: Task) -> bool:
     """Whether a kernel takes a few milliseconds: those come last, where they even out what is left."""
     return task[0].family == "nest"
+
+
+def _parts_of(task: Task) -> tuple[str, str]:
+    """Return what kernels have in common that are mostly made of the same parts."""
+    spec, _, target = task
+    return spec.family, target
 
 
 def _n_cpus() -> int:
     return settings.compile_processes or len(os.sched_getaffinity(0))
 
 
-def _serve(process: CompileProcess, store: KernelStore, waiting: deque[Task]) -> None:
-    """Have a process compile what waits, until nothing does or the process has ended."""
-    with suppress(IndexError):
-        while True:
-            spec, dims, target = waiting.popleft()
-            answer = process.run(store.job(spec, dims, b"", target))
-            if answer is None or not answer.record:
-                return
-            store.adopt(spec, dims, answer, target)
-            store.keep_ahead(spec, dims, target, answer.record)
+def _serve(process: CompileProcess, store: KernelStore, shares: _Shares, index: int) -> None:
+    """Have a process compile its share, until nothing is left or the process has ended."""
+    while (task := shares.take(index)) is not None:
+        spec, dims, target = task
+        answer = process.run(store.job(spec, dims, b"", target))
+        if answer is None or not answer.record:
+            return
+        store.adopt(spec, dims, answer, target)
+        store.keep_ahead(spec, dims, target, answer.record)

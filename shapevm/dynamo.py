@@ -335,5 +335,5 @@ def _executable(graph: Any, options: BackendOptions) -> Executable:
     graph.accurate = options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
         run_passes(graph)
-        program = build_program(graph, store)
+        program = build_program(graph, store, is_portable=False)  # nobody saves it
     return executable_of(program, check_strategy(options.strategy), [store])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .execution_profile import ExecutionProfile
     from .explain import Explanation
     from .specialise import StoreOnDemand
-    from .vm.program import Input, Symbol
+    from .vm.program import Input, Program, Symbol
 
 
 #: All executables that exist.
@@ -61,6 +61,7 @@ class Executable:
         self.specialisation = Specialisation(machine, store)
         self._file = file
         self._saving = ForkLock()
+        self.is_portable = True  # False: the file lacks code that other machines need
         OPEN.add(self)
         torch_profiler.find()
         profiles.opened(self)
@@ -75,6 +76,7 @@ class Executable:
         options = self._machine.options.without_digest()  # it was that of the file as it was loaded
         made = open_held(self._file, options, self.specialisation.on_demand)
         made.set_state(self.state())
+        made.is_portable = self.is_portable
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
@@ -85,7 +87,7 @@ class Executable:
         loaded, and its state. Who unpickles it loads that file. Strategies of functions are left out."""
         from .pickled import Pickled, restored
 
-        return restored, (Pickled.of(self._file, self._machine.options, self.state()),)
+        return restored, (Pickled.of(self._portable(), self._machine.options, self.state()),)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program."""
@@ -248,12 +250,15 @@ class Executable:
         `path`, synced and renamed: it appears whole or not at all, and programs that were loaded from the
         file that was there keep it.
 
+        A program that was compiled just now gets the code that machines without some of this one's
+        instructions (AMX) need, which `compile` leaves to this.
+
         Raises FileError where it cannot be written, or where the artifact that the program was loaded from
         was changed since.
         """
         try:
             with self._saving, replacing(path) as file:
-                for piece in self._file.pieces():
+                for piece in self._portable().pieces():
                     file.write(piece)
         except FileError:
             raise
@@ -269,7 +274,7 @@ class Executable:
 
         self._machine.check_open()
         with self._saving:
-            program = read(self.artifact)
+            program = read(self._portable().path)
             kernels, n_added = [], 0
             for index, kernel in enumerate(program.kernels):
                 have = {(o.target, o.key) for o in kernel.objects}
@@ -321,7 +326,26 @@ class Executable:
     @property
     def artifact(self) -> str:
         """A path under which the open artifact can be read."""
-        return self._file.path
+        return self._portable().path
+
+    def program(self) -> Program:
+        """Return the program of the open artifact, perhaps without code for other machines."""
+        from .vm.artifact import read
+
+        return read(self._file.path)
+
+    def _portable(self) -> HeldFile:
+        """Return the artifact with all code that other machines need, which is compiled now where a compiled
+        program was never saved before."""
+        from .fat import with_bases
+        from .vm.artifact import write_to
+
+        with self._saving:
+            if not self.is_portable:
+                program = with_bases(self.program(), self.specialisation.on_demand.get())
+                self._file = HeldFile.temporary(partial(write_to, program), self._file.name)
+                self.is_portable = True
+            return self._file
 
     def stats(self) -> Stats:
         """Return counters and the state of every call site."""

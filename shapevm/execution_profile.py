@@ -229,9 +229,7 @@ class ExecutionProfile:
 
     def _graph(self) -> str:
         """Return the program's launches, each with its share of the time as its colour."""
-        from .vm.artifact import read
-
-        nodes = launch_graph(read(self._exe.artifact))
+        nodes = launch_graph(self._exe.program())
         times = _times_of(nodes, self._by_call(), self.kernels)
         most = max(times.values(), default=0.0) or 1.0
         return svg(nodes, {index: (f"{ms:.3f} ms", ms / most) for index, ms in times.items()})

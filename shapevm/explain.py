@@ -169,11 +169,9 @@ def explain(exe: Executable, measure: bool = False) -> Explanation:
 
     `measure`: also run kernels on made-up data, for what exact code saved.
     """
-    from .vm.artifact import read
-
     machine = exe.machine
     machine.check_open()
-    program = read(exe.artifact)
+    program = exe.program()
     symbols, made = dim_symbols(program), exe.specialisation
     seconds, gains, pays_after = made.seconds, made.gains, made.pays_after
     sites = []

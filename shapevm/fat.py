@@ -44,6 +44,20 @@ def with_target(
     return replace(program, kernels=tuple(kernels))
 
 
+def with_bases(program: Program, store: KernelStore) -> Program:
+    """Return a program that has code for the store's target with that for the target's bases as well."""
+    from .compile_ahead import compile_ahead
+    from .jit.spec_reader import from_json
+
+    specs = [from_json(kernel.spec) for kernel in program.kernels]
+    compile_ahead(store, dict.fromkeys(specs, ()))
+    kernels = (
+        replace(kernel, objects=_together(store.generic(spec), kernel.objects))
+        for spec, kernel in zip(specs, program.kernels, strict=True)
+    )
+    return replace(program, kernels=tuple(kernels))
+
+
 def only_targets(program: Program, targets: Sequence[str]) -> Program:
     """Return `program` with what these targets run: their own code, or that of the best of their bases.
 

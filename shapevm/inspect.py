@@ -122,7 +122,7 @@ def executable_html(exe: Executable) -> str:
     lines = f"<p>{escape(repr(exe))}</p>"
     if not exe.machine.is_open:
         return part(lines)
-    program = read(exe.artifact)
+    program = exe.program()
     rows = [[Cell(f"input {row.name}"), Cell(row.type)] for row in exe.inputs]
     rows += [[Cell(f"output {row.name}"), Cell(row.type)] for row in exe.outputs]
     kernels = [

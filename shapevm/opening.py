@@ -161,10 +161,11 @@ def executable_of(
     strategy: str | None,
     stores: Sequence[KernelStore],
     check: Callable[[Executable, Program], Mapping[str, Least]] | None = None,
+    is_portable: bool = True,
 ) -> Executable:
     """Return the executable of a freshly compiled program, whose artifact has no name. `stores`: for the
     targets of its code, the best first. `check` tries it out first, in an executable of its own, and says
-    which sizes are too small."""
+    which sizes are too small. `is_portable`: it has the code of `KernelStore.generic`."""
     from .jit.llvm.target import runs_here
     from .specialise import StoreOnDemand, has_compiler
     from .vm.artifact import write_to
@@ -180,7 +181,9 @@ def executable_of(
             least = check(tried, program)
         if least:
             file = HeldFile.temporary(partial(write_to, _narrowed(program, least)), file.name)
-    return open_held(file, options, held)
+    made = open_held(file, options, held)
+    made.is_portable = is_portable
+    return made
 
 
 def _narrowed(program: Program, least: Mapping[str, Least]) -> Program:

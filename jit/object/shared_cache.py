@@ -124,6 +124,13 @@ class LayeredCache:
             yield
 
 
+def local_folder(cache: Cache | None) -> Path | None:
+    """Return the folder of this machine that a cache is or begins with."""
+    if isinstance(cache, LayeredCache):
+        return local_folder(cache.local)
+    return cache.directory if isinstance(cache, DiskCache) else None
+
+
 def shared_cache(url: str, secret: bytes = b"") -> Cache:
     """Return the shared cache at `url`, a directory's path or a URL, under the fleet's secret. Raises as
     RemoteCache does."""

@@ -36,7 +36,7 @@ def test_code_does_not_depend_on_what_was_compiled_before(target):
     """Parts that are known are linked, new ones are compiled with their kernel: the bytes are the same."""
     spec = attention(64, 64, mask="padding")
     for dims in ((1, 2, 37, 37), None):
-        compiler._PARTS = compiler._Parts()
+        compiler._PARTS = compiler.Parts()
         first = compile_kernel(spec, dims, target)
         assert compile_kernel(spec, dims, target).code == first.code
         f, _ = compiler._generate(spec, dims, compiler.target_for(spec, target), None)
@@ -45,7 +45,7 @@ def test_code_does_not_depend_on_what_was_compiled_before(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_long_operation_is_compiled_once_for_all_kernels(target):
-    compiler._PARTS = compiler._Parts()
+    compiler._PARTS = compiler.Parts()
     place = (Index(loop=0),)
     for ops in (("digamma",), ("abs", "digamma", "neg")):
         steps = [Instr(op, "f32", (i,)) for i, op in enumerate(ops)]

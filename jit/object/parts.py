@@ -1,0 +1,94 @@
+"""Compiled functions that kernels have in common, by target and text: in memory, and beside the kernels on
+disk, where other processes find them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from struct import Struct
+
+from ..llvm.function import Function
+from .cache import DiskCache, generator_version
+from .link import Blob
+
+MAX_PARTS = 1024  # compiled parts that are remembered, 1-4 KB each
+_HEADER = Struct("<QQQ")  # entry, alignment, constant pool of a blob on disk; its code follows
+
+
+class Parts:
+    """Compiled functions: kernels for other shapes mostly have the same parts, and often differ in nothing
+    but their constant pool.
+
+    A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
+    to 2 ms more, most of a small part's time.
+    """
+
+    def __init__(self) -> None:
+        self._blobs: dict[tuple[str, bytes], Blob] = {}
+
+    def known(self, f: Function, target: str, folder: Path | None = None) -> dict[str, Blob]:
+        """Return a kernel's code by name, if it was compiled before, else that of those of its parts that
+        were, here or by a process with the same cache: its folder."""
+        blob = self._remembered(f, target)
+        return {f.name: blob} if blob is not None else self._of_parts(f, target, folder)
+
+    def _of_parts(self, f: Function, target: str, folder: Path | None) -> dict[str, Blob]:
+        found: dict[str, Blob] = {}
+        for part in f.parts.values():
+            blob = self._remembered(part, target) or self._read(part, target, folder)
+            found |= {part.name: blob} if blob is not None else self._of_parts(part, target, folder)
+        return found
+
+    def _remembered(self, f: Function, target: str) -> Blob | None:
+        key = target, digest(f)
+        blob = self._blobs.pop(key, None)
+        if blob is not None:
+            self._blobs[key] = blob  # used last, forgotten last
+        return blob
+
+    def _read(self, part: Function, target: str, folder: Path | None) -> Blob | None:
+        record = _cache(folder).get(_name(part, target)) if folder is not None else None
+        if record is None or len(record) < _HEADER.size:
+            return None
+        entry, alignment, pool = _HEADER.unpack_from(record)
+        blob = Blob(record[_HEADER.size :], entry, alignment, pool)
+        self._remember(part, target, blob)
+        return blob
+
+    def add(self, f: Function, target: str, blob: Blob, folder: Path | None = None) -> None:
+        """Remember a function's code, in the cache too if there is one."""
+        self._remember(f, target, blob)
+        if folder is not None:
+            _cache(folder).put(
+                _name(f, target), _HEADER.pack(blob.entry, blob.alignment, blob.pool) + blob.code
+            )
+
+    def _remember(self, f: Function, target: str, blob: Blob) -> None:
+        """Remember a function's code, and forget the one used longest ago if there are many."""
+        if len(self._blobs) >= MAX_PARTS:
+            self._blobs.pop(next(iter(self._blobs), ("", b"")), None)
+        self._blobs[target, digest(f)] = blob
+
+
+@cache
+def _cache(folder: Path) -> DiskCache:
+    """Return the cache in a folder; who keeps kernels there keeps it from growing too large."""
+    return DiskCache(folder, None)
+
+
+def digest(f: Function) -> bytes:
+    """Return what stands for a finished function and its parts, 20 to 100 KB of text; kept with it."""
+    if not f.digest:
+        own = blake2b(f.text().encode(), digest_size=32)
+        for part in f.parts.values():
+            own.update(digest(part))
+        f.digest = own.digest()
+    return f.digest
+
+
+def _name(part: Function, target: str) -> str:
+    """Return the key of a part on disk."""
+    text = f"part {target} {generator_version()} ".encode()
+    return blake2b(text + digest(part), digest_size=32).hexdigest()
