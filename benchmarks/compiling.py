@@ -97,6 +97,8 @@ def child(name: str, contestant: str, cache: Path) -> dict[str, float]:
     """Return what `timed` says in a process of its own with this kernel cache."""
     command = [sys.executable, __file__, name, contestant]
     environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is not compiled by each process
+    environment["PYTHONPYCACHEPREFIX"] = str(cache.parent / "bytecode")
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
