@@ -26,6 +26,7 @@ from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
 from .read_planes import read_planes
 from .simplify_convs import simplify_convs
+from .skip_zeros import skip_zeros
 from .update_in_place import find_updates, update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
@@ -47,6 +48,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (prologue, "core"),  # it is known what is in memory
     (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone
     (pack, "core"),  # kernels read constants, not what is computed of them
+    (skip_zeros, "core"),  # weights are in panels
     (tie, "core"),  # products have their panels, and loads the rows of tables that they had
     (collapse, "core"),  # kernels have the buffers that they keep
     (bind, "core"),  # sizes are final

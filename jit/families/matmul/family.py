@@ -90,6 +90,8 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
         )
     if given.b_layout not in B_LAYOUTS:
         raise refuse("b_layout", given.b_layout, f"one of {', '.join(B_LAYOUTS)}")
+    if isinstance(spec, Matmul) and spec.skips_zeros and given.b_layout != "panels":
+        raise refuse("skips_zeros", True, "false but for a weight in panels")
     BodyCheck(spec, "epilogue", n_loops - 1).check(given.epilogue, has_acc=True)
     loops = BodyCheck(spec, "prologue", n_loops)
     loops.check(given.prologue, has_stores=False)

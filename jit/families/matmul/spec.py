@@ -61,6 +61,8 @@ class ProductSpec(KernelSpec[Unknown]):
 
 @dataclass(frozen=True)
 class Matmul(ProductSpec[Unknown]):
-    """The product alone."""
+    """The product alone. `skips_zeros`: A's rows may be all zeros, as a state is at first, and B, in panels,
+    has finite elements only: few such rows do not read it."""
 
     family: ClassVar[str] = "matmul"
+    skips_zeros: bool = field(default=False, kw_only=True)

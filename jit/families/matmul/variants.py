@@ -15,7 +15,7 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Size
 from ..family import Variant
-from . import amx, amx_groups, gemv, register_resident
+from . import amx, amx_groups, gemv, register_resident, zero_rows
 from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
@@ -77,6 +77,13 @@ def _generated(product: Product, schedule: str) -> Generated:
 
 
 # Runs of tiles --------------------------------------------------------------------------------------------
+
+
+def _of_zeros(product: Product, begin: Value, rest: Rest) -> None:
+    """All of them, where the rows of A are few and all zeros."""
+    product.emission.f.takes("zero-rows")
+    zeros = zero_rows.are_zeros(product)
+    product.emission.f.either(zeros, lambda: zero_rows.multiply(product, begin), lambda: rest(begin))
 
 
 def _on_amx(product: Product, begin: Value, rest: Rest) -> None:
@@ -174,6 +181,7 @@ def _tile_by_tile(product: Product, begin: Value, rest: Rest) -> None:
 
 #: Each that fits computes some tiles of a run and leaves the rest of them to the next one.
 RUNS: tuple[Variant[Problem, RunCode], ...] = (
+    Variant("zero-rows", zero_rows.fits, _of_zeros),
     Variant(
         "amx", lambda problem: problem.has_tiles and not problem.is_quads and not problem.grouped, _on_amx
     ),

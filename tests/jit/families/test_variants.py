@@ -45,6 +45,12 @@ CASES: dict[str, Case] = {
     "sums too short for AMX": (dense(M, 384, 40), (128,), AMX, "panels"),
     "any rows": (dense(M, 384, 384), None, V4, "gemv panels"),
     "any rows, AMX": (dense(M, 384, 384), None, AMX, "amx gemv panels"),
+    "rows that may be zeros": (
+        replace(dense(M, 384, 384), skips_zeros=True),
+        None,
+        V4,
+        "zero-rows gemv panels",
+    ),
     "a weight that registers hold": (dense(M, 16, 16), (64,), V4, "register-resident"),
     "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
     "a narrow weight, many rows": (NARROW, (128,), V4, "widened"),
